@@ -1,0 +1,8 @@
+# weft_options: what all of our own targets compile with.
+add_library(weft_options INTERFACE)
+target_compile_options(weft_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+                                              -Wpedantic -Werror=return-type)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # g++ 12 sees uninitialised values in coroutine frames and std::optional where there are none.
+    target_compile_options(weft_options INTERFACE -Wno-maybe-uninitialized)
+endif()

@@ -1,0 +1,49 @@
+// Memory that bulk transfers may touch.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include <weft/bytes.h>
+
+namespace weft {
+
+// A shared handle on a block of memory, or on a slice of one. The block goes back when the last
+// handle, region and transfer that holds it is gone, so a transfer never outlives its memory.
+//
+// Thread: handles may be copied and dropped on any thread; the bytes are the user's to share.
+class Buffer {
+  public:
+    Buffer() = default;  // Empty.
+
+    // Memory of the caller's own, outside the arena; `release` runs when nothing uses it any more,
+    // on whatever thread that is. Not every transport can expose it: Runtime::allocate() is better.
+    static Buffer adopt(Bytes memory, std::function<void()> release) {
+        return Buffer(std::shared_ptr<void>(memory.data(),
+                                            [release = std::move(release)](void*) {
+                                                if (release) release();
+                                            }),
+                      memory);
+    }
+
+    // Library use: `owner` keeps `memory` alive.
+    Buffer(std::shared_ptr<void> owner, Bytes memory)
+        : owner_(std::move(owner)), memory_(memory) {}
+
+    Bytes bytes() const { return memory_; }
+    std::byte* data() const { return memory_.data(); }
+    std::size_t size() const { return memory_.size(); }
+    explicit operator bool() const { return owner_ != nullptr; }
+
+    // Requires: offset + bytes <= size().
+    Buffer slice(std::size_t offset, std::size_t bytes) const {
+        return Buffer(owner_, memory_.subspan(offset, bytes));
+    }
+
+  private:
+    std::shared_ptr<void> owner_;
+    Bytes memory_;
+};
+
+}  // namespace weft

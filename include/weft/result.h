@@ -1,0 +1,62 @@
+// Either a value or the Status that says why there is none.
+//
+// Own type: std::expected is not in C++20 and an alias that changes with the language mode would
+// break the ABI.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include <weft/status.h>
+
+namespace weft {
+
+// Thrown only by Result::value() when there is none.
+class BadResult : public std::runtime_error {
+  public:
+    explicit BadResult(const Status& status)
+        : std::runtime_error(status.to_string()), status_(status) {}
+    const Status& status() const { return status_; }
+
+  private:
+    Status status_;
+};
+
+template <class T>
+class [[nodiscard]] Result {
+  public:
+    Result(T value) : value_(std::move(value)) {}
+    // Requires: !status.ok(). A success without a value becomes INTERNAL.
+    Result(Status status) : status_(std::move(status)) {
+        if (status_.ok()) status_ = Status(Code::internal, "a result without a value");
+    }
+
+    bool ok() const { return value_.has_value(); }
+    explicit operator bool() const { return ok(); }
+
+    // OK when there is a value.
+    const Status& status() const& { return status_; }
+    Status status() && { return std::move(status_); }
+
+    // Require ok().
+    T& operator*() & { return *value_; }
+    const T& operator*() const& { return *value_; }
+    T&& operator*() && { return std::move(*value_); }
+    T* operator->() { return &*value_; }
+    const T* operator->() const { return &*value_; }
+
+    // Throws BadResult when there is none.
+    T& value() & { check(); return *value_; }
+    T&& value() && { check(); return std::move(*value_); }
+
+  private:
+    void check() const {
+        if (!value_) throw BadResult(status_);
+    }
+
+    std::optional<T> value_;
+    Status status_;
+};
+
+}  // namespace weft

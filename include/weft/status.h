@@ -1,0 +1,106 @@
+// Outcome of an operation: gRPC's canonical code, plus what gRPC cannot say: whether the operation
+// may have taken effect, how far it came, and at which peer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace weft {
+
+// Names and numbers are gRPC's (grpc/grpc: doc/statuscodes.md). The number is the exit status of
+// the command-line tools and the byte on the wire.
+enum class Code : std::uint8_t {
+    ok = 0,
+    cancelled = 1,
+    unknown = 2,
+    invalid_argument = 3,
+    deadline_exceeded = 4,
+    not_found = 5,
+    already_exists = 6,
+    permission_denied = 7,
+    resource_exhausted = 8,
+    failed_precondition = 9,
+    aborted = 10,
+    out_of_range = 11,
+    unimplemented = 12,
+    internal = 13,
+    unavailable = 14,
+    data_loss = 15,
+    unauthenticated = 16,
+};
+inline constexpr std::uint8_t code_max = 16;
+
+// Did the remote side act?
+enum class Effect : std::uint8_t {
+    none = 0,     // Proven: the handler did not run.
+    applied = 1,  // Proven: the handler ran to its reply.
+    unknown = 2,  // Sent, and no proof either way.
+};
+
+// How far the operation came.
+enum class Stage : std::uint8_t {
+    none = 0,       // Not a remote operation, or failed before it was accepted.
+    queued = 1,     // Waiting in this process.
+    resolving = 2,  // Waiting for the address or the connection.
+    sent = 3,       // Handed to the transport.
+    executing = 4,  // The peer's handler answered.
+};
+
+std::string_view name_of(Code code);      // "UNAVAILABLE"
+std::string_view name_of(Effect effect);  // "unknown"
+std::string_view name_of(Stage stage);    // "sent"
+
+// A value: copyable, comparable by code. Success costs no allocation.
+class [[nodiscard]] Status {
+  public:
+    Status() = default;
+    Status(Code code, std::string text) : code_(code) { detail().text = std::move(text); }
+
+    Status(const Status& other) { *this = other; }
+    Status& operator=(const Status& other);
+    Status(Status&&) noexcept = default;
+    Status& operator=(Status&&) noexcept = default;
+
+    bool ok() const { return code_ == Code::ok; }
+    explicit operator bool() const { return ok(); }
+    Code code() const { return code_; }
+    Effect effect() const { return effect_; }
+    Stage stage() const { return stage_; }
+    std::string_view text() const { return detail_ ? std::string_view(detail_->text) : ""; }
+    // The address of the peer that the operation went to; empty for local failures.
+    std::string_view peer() const { return detail_ ? std::string_view(detail_->peer) : ""; }
+
+    // One line for people: "UNAVAILABLE: peer died (effect unknown, stage sent, sm://store)".
+    std::string to_string() const;
+
+    Status&& with_effect(Effect effect) && { effect_ = effect; return std::move(*this); }
+    Status&& with_stage(Stage stage) && { stage_ = stage; return std::move(*this); }
+    Status&& with_peer(std::string_view peer) && {
+        detail().peer = peer;
+        return std::move(*this);
+    }
+    // Puts "context: " in front of the text, for the layer that knows more.
+    Status&& in(std::string_view context) &&;
+
+  private:
+    struct Detail {
+        std::string text;
+        std::string peer;
+    };
+    Detail& detail() {
+        if (!detail_) detail_ = std::make_unique<Detail>();
+        return *detail_;
+    }
+
+    Code code_ = Code::ok;
+    Effect effect_ = Effect::none;
+    Stage stage_ = Stage::none;
+    std::unique_ptr<Detail> detail_;
+};
+
+inline Status fail(Code code, std::string text) { return Status(code, std::move(text)); }
+
+}  // namespace weft

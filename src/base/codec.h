@@ -1,0 +1,109 @@
+// Bounded little-endian reading and writing of wire structures.
+//
+// Peer bytes are judged here: a Reader never passes its end and remembers that it tried.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include <weft/bytes.h>
+
+namespace weft::base {
+
+static_assert(std::endian::native == std::endian::little, "big-endian hosts are not supported yet");
+
+template <class T>
+T load(const std::byte* from) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+template <class T>
+void store(std::byte* to, const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::memcpy(to, &value, sizeof value);
+}
+
+class Reader {
+  public:
+    explicit Reader(ByteView bytes) : rest_(bytes) {}
+
+    // Zero when the bytes ran out; ok() tells.
+    template <class T>
+    T take() {
+        if (rest_.size() < sizeof(T)) {
+            fail();
+            return T{};
+        }
+        T value = load<T>(rest_.data());
+        rest_ = rest_.subspan(sizeof(T));
+        return value;
+    }
+
+    ByteView take_bytes(std::size_t bytes) {
+        if (rest_.size() < bytes) {
+            fail();
+            return {};
+        }
+        ByteView taken = rest_.first(bytes);
+        rest_ = rest_.subspan(bytes);
+        return taken;
+    }
+
+    // Text with a 16-bit length in front.
+    std::string_view take_text() { return as_text(take_bytes(take<std::uint16_t>())); }
+
+    bool ok() const { return ok_; }
+    std::size_t left() const { return rest_.size(); }
+
+  private:
+    void fail() {
+        ok_ = false;
+        rest_ = {};
+    }
+
+    ByteView rest_;
+    bool ok_ = true;
+};
+
+class Writer {
+  public:
+    explicit Writer(Bytes bytes) : rest_(bytes), start_(bytes.data()) {}
+
+    template <class T>
+    void put(const T& value) {
+        put_bytes({reinterpret_cast<const std::byte*>(&value), sizeof value});
+    }
+
+    void put_bytes(ByteView bytes) {
+        if (rest_.size() < bytes.size()) {
+            ok_ = false;
+            rest_ = {};
+            return;
+        }
+        if (!bytes.empty()) std::memcpy(rest_.data(), bytes.data(), bytes.size());
+        rest_ = rest_.subspan(bytes.size());
+    }
+
+    // Truncated at 65 535 bytes.
+    void put_text(std::string_view text) {
+        text = text.substr(0, 0xffff);
+        put(static_cast<std::uint16_t>(text.size()));
+        put_bytes(as_bytes(text));
+    }
+
+    bool ok() const { return ok_; }
+    std::size_t written() const { return static_cast<std::size_t>(rest_.data() - start_); }
+
+  private:
+    Bytes rest_;
+    std::byte* start_;
+    bool ok_ = true;
+};
+
+}  // namespace weft::base

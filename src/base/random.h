@@ -1,0 +1,32 @@
+// The source of randomness: seeded in simulations, from the kernel in production.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace weft::base {
+
+class Random {
+  public:
+    virtual ~Random() = default;
+    virtual std::uint64_t next() = 0;
+};
+
+// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+// Predictable: for simulations, tests and jitter, never for keys.
+class SeededRandom final : public Random {
+  public:
+    explicit SeededRandom(std::uint64_t seed) : state_(seed) {}
+    std::uint64_t next() override;
+
+  private:
+    std::uint64_t state_;
+};
+
+// getrandom(2), for region keys and incarnations.
+class KernelRandom final : public Random {
+  public:
+    std::uint64_t next() override;
+};
+
+}  // namespace weft::base

@@ -1,0 +1,104 @@
+// Table of entries addressed by (slot, generation), so that a late or forged id is recognised.
+//
+// Grows in blocks on demand and never shrinks or moves an entry; a free slot is reused last-in
+// first-out while it is warm in the cache. A slot's generation rises each time it is given back,
+// so an id matches only the use it was made for (up to 2^32 reuses).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "base/assert.h"
+
+namespace weft::base {
+
+struct SlotId {
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;  // 0 is never handed out: a zero id is "none".
+    friend bool operator==(const SlotId&, const SlotId&) = default;
+    explicit operator bool() const { return generation != 0; }
+};
+
+// `T` is default constructible once per slot and reused; whoever takes a slot resets what it needs.
+template <class T>
+class SlotTable {
+  public:
+    explicit SlotTable(std::uint32_t slots_max = 1u << 22) : slots_max_(slots_max) {}
+
+    struct Entry {
+        T value;
+        std::uint32_t slot = 0;
+        std::uint32_t generation = 1;
+        std::uint32_t next_free = none;
+        bool taken = false;
+
+        SlotId id() const { return {slot, generation}; }
+    };
+
+    // nullptr: the table is at its limit. Cost: allocates one block per `block_entries` first uses.
+    Entry* take() {
+        if (free_ == none && !grow()) return nullptr;
+        Entry& entry = at(free_);
+        free_ = entry.next_free;
+        entry.taken = true;
+        ++taken_;
+        return &entry;
+    }
+
+    // nullptr when the id is stale, forged or never was. Cost: two loads.
+    Entry* find(SlotId id) {
+        if (id.slot >= slots_) return nullptr;
+        Entry& entry = at(id.slot);
+        return entry.generation == id.generation && entry.taken ? &entry : nullptr;
+    }
+
+    void give_back(Entry& entry) {
+        WEFT_DCHECK(entry.taken);
+        entry.taken = false;
+        if (++entry.generation == 0) entry.generation = 1;
+        entry.next_free = free_;
+        free_ = entry.slot;
+        --taken_;
+    }
+
+    std::uint32_t taken() const { return taken_; }
+
+    // `visit(Entry&)` for each taken entry; it may give the entry back.
+    template <class Visit>
+    void for_each(Visit&& visit) {
+        for (std::uint32_t slot = 0; slot < slots_; ++slot) {
+            Entry& entry = at(slot);
+            if (entry.taken) visit(entry);
+        }
+    }
+
+  private:
+    static constexpr std::uint32_t none = ~0u;
+    static constexpr std::uint32_t block_entries = 64;
+
+    Entry& at(std::uint32_t slot) { return blocks_[slot / block_entries][slot % block_entries]; }
+
+    bool grow() {
+        if (slots_ + block_entries > slots_max_) return false;
+        std::unique_ptr<Entry[]> block(new (std::nothrow) Entry[block_entries]);
+        if (!block) return false;
+        for (std::uint32_t i = block_entries; i-- > 0;) {
+            block[i].slot = slots_ + i;
+            block[i].next_free = free_;
+            free_ = slots_ + i;
+        }
+        blocks_.push_back(std::move(block));
+        slots_ += block_entries;
+        return true;
+    }
+
+    std::vector<std::unique_ptr<Entry[]>> blocks_;
+    std::uint32_t slots_ = 0;
+    std::uint32_t slots_max_;
+    std::uint32_t free_ = none;
+    std::uint32_t taken_ = 0;
+};
+
+}  // namespace weft::base

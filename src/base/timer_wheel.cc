@@ -1,0 +1,83 @@
+#include "base/timer_wheel.h"
+
+#include <algorithm>
+
+namespace weft::base {
+
+TimerWheel::~TimerWheel() {
+    for (auto& level : wheel_) {
+        for (Bucket& bucket : level) {
+            while (bucket.pop_front()) {
+            }
+        }
+    }
+}
+
+void TimerWheel::arm(Timer& timer, TimePoint deadline) {
+    WEFT_DCHECK(timer.fire != nullptr);
+    timer.deadline = deadline;
+    if (deadline == never) return;
+    ++armed_;
+    file(timer);
+}
+
+void TimerWheel::file(Timer& timer) {
+    const std::uint64_t due = std::max(due_tick(timer.deadline), now_tick_ + 1);
+    const std::uint64_t distance = due - now_tick_;
+    int level = 0;
+    while (level < levels - 1 && distance >= (std::uint64_t{1} << (bits * (level + 1)))) ++level;
+    // Beyond the wheel: the farthest bucket of the last level; cascade() files it again.
+    const std::uint64_t reach = (buckets - 1) << (bits * (levels - 1));
+    const std::uint64_t at = now_tick_ + std::min(distance, reach);
+    wheel_[level][(at >> (bits * level)) % buckets].push_back(timer);
+}
+
+void TimerWheel::advance_slow(TimePoint now) {
+    const std::uint64_t target = tick_of(now);
+    while (now_tick_ < target && armed_ != 0) {
+        ++now_tick_;
+        for (int level = 1; level < levels; ++level) {
+            if (now_tick_ % (std::uint64_t{1} << (bits * level)) != 0) break;
+            cascade(level);
+        }
+        fire_bucket(wheel_[0][now_tick_ % buckets], now);
+    }
+    now_tick_ = std::max(now_tick_, target);
+}
+
+void TimerWheel::cascade(int level) {
+    Bucket due;
+    due.splice_back(wheel_[level][(now_tick_ >> (bits * level)) % buckets]);
+    while (Timer* timer = due.pop_front()) {
+        // Due at this very tick: straight into the bucket that fires next.
+        if (due_tick(timer->deadline) <= now_tick_) {
+            wheel_[0][now_tick_ % buckets].push_back(*timer);
+        } else {
+            file(*timer);
+        }
+    }
+}
+
+void TimerWheel::fire_bucket(Bucket& bucket, TimePoint now) {
+    Bucket due;
+    due.splice_back(bucket);
+    while (Timer* timer = due.pop_front()) {
+        --armed_;
+        timer->fire(*timer, now);
+    }
+}
+
+TimePoint TimerWheel::next_deadline() const {
+    if (armed_ == 0) return never;
+    auto start_of = [](std::uint64_t tick) {
+        return TimePoint(Duration(static_cast<std::int64_t>(tick << tick_bits)));
+    };
+    for (std::uint64_t ahead = 1; ahead <= buckets; ++ahead) {
+        const std::uint64_t tick = now_tick_ + ahead;
+        // Where the finer wheel wraps, a coarser bucket may spill into it.
+        if (!wheel_[0][tick % buckets].empty() || tick % buckets == 0) return start_of(tick);
+    }
+    return start_of(now_tick_ + 1);
+}
+
+}  // namespace weft::base

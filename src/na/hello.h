@@ -1,0 +1,30 @@
+// The first bytes both ends of a connection exchange, on every transport: who is there, in which
+// life, and what it can take. docs/wire-format.md has the table.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "na/provider.h"
+
+namespace weft::na {
+
+inline constexpr std::uint32_t wire_magic = 0x74666577;  // "weft"
+inline constexpr std::uint16_t wire_version = 0;
+
+struct Hello {
+    Incarnation incarnation;
+    std::uint32_t message_bytes_max = 0;
+    std::uint32_t eager_bytes_max = 0;
+    std::string uri;  // What the sender calls itself; may be empty. At most 256 bytes.
+};
+inline constexpr std::size_t hello_bytes_max = 4 + 2 + 2 + 16 + 4 + 4 + 2 + 256;
+
+// Requires: to.size() >= hello_bytes_max. Returns the bytes written.
+std::size_t encode(const Hello& hello, Bytes to);
+
+// Errors: why the bytes are no hello of ours, in words: FAILED_PRECONDITION for another version,
+// DATA_LOSS for garbage.
+Result<Hello> decode_hello(ByteView bytes);
+
+}  // namespace weft::na
