@@ -1,0 +1,63 @@
+#include <memory>
+#include <vector>
+
+#include "base/random.h"
+#include "base/timer_wheel.h"
+#include "support/catch.h"
+
+using namespace weft;
+using base::Timer;
+using base::TimerWheel;
+
+namespace {
+
+struct Probe : Timer {
+    TimePoint fired_at = never;
+    Probe() {
+        fire = [](Timer& timer, TimePoint now) { static_cast<Probe&>(timer).fired_at = now; };
+    }
+};
+
+constexpr Duration tick{1 << 20};
+
+}  // namespace
+
+TEST_CASE("a timer never fires early and at most two ticks late") {
+    base::SeededRandom random(1);
+    TimePoint now(Duration(123'456'789));
+    TimerWheel wheel(now);
+    std::vector<std::unique_ptr<Probe>> probes;
+    for (int i = 0; i < 5000; ++i) {
+        probes.push_back(std::make_unique<Probe>());
+        // From microseconds to six hours: every level, and beyond the wheel.
+        const int shift = static_cast<int>(random.next() % 45);
+        wheel.arm(*probes.back(), now + Duration(random.next() % (1ull << shift) + 1));
+    }
+    while (wheel.armed() != 0) {
+        const TimePoint next = wheel.next_deadline();
+        REQUIRE(next > now);
+        now = next;
+        wheel.advance(now);
+    }
+    for (const auto& probe : probes) {
+        REQUIRE(probe->fired_at >= probe->deadline);
+        REQUIRE(probe->fired_at <= probe->deadline + 2 * tick);
+    }
+}
+
+TEST_CASE("a cancelled timer does not fire, and a fired one may be armed again") {
+    TimePoint now(Duration(0));
+    TimerWheel wheel(now);
+    Probe cancelled, again;
+    wheel.arm(cancelled, now + 5ms);
+    wheel.arm(again, now + 5ms);
+    wheel.cancel(cancelled);
+    wheel.advance(now + 10ms);
+    CHECK(cancelled.fired_at == never);
+    REQUIRE(again.fired_at == now + 10ms);
+    wheel.arm(again, now + 20ms);
+    wheel.advance(now + 30ms);
+    CHECK(again.fired_at == now + 30ms);
+    CHECK(wheel.armed() == 0);
+    CHECK(wheel.next_deadline() == never);
+}
