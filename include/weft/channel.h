@@ -50,10 +50,11 @@ class Channel {
     explicit Channel(std::shared_ptr<rpc::ChannelImpl> impl) : impl_(std::move(impl)) {}
 
     // ---- calls in bytes; protobuf stubs stand on these -------------------------------------
-    OperationId call(const MethodId& method, const BodyWriter& body, const CallOptions& options,
-                     Completion done) const;
     OperationId call(const MethodId& method, ByteView body, const CallOptions& options,
                      Completion done) const;
+    // The same for a body that is written in place.
+    OperationId call_with(const MethodId& method, const BodyWriter& body,
+                          const CallOptions& options, Completion done) const;
 
     // ---- bulk: one-sided, the peer's code does not run --------------------------------------
     // Reads local.size() bytes at `offset` of `from` into `local`; writes `local` there.

@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <condition_variable>
 
+#if __has_include("na/sm/sm.h")
 #include "na/sm/sm.h"
-#if WEFT_WITH_OFI
+#define WEFT_HAS_SM
+#endif
+#if __has_include("na/ofi/ofi.h")
 #include "na/ofi/ofi.h"
+#define WEFT_HAS_OFI
 #endif
 
 namespace weft::api {
@@ -18,8 +22,10 @@ NodeParts real_parts() {
     parts.clock = std::make_shared<base::SteadyClock>();
     parts.random = std::make_shared<base::KernelRandom>();
     parts.providers = std::make_shared<na::Registry>();
+#ifdef WEFT_HAS_SM
     parts.providers->add(na::make_sm_provider());
-#if WEFT_WITH_OFI
+#endif
+#ifdef WEFT_HAS_OFI
     parts.providers->add(na::make_ofi_tcp_provider());
 #endif
     return parts;

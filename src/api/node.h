@@ -35,7 +35,7 @@ struct NodeParts {
 // The real thing: steady clock, kernel randomness, the transports of this build.
 NodeParts real_parts();
 
-class Node : public std::enable_shared_from_this<Node>, private MethodRegistrar {
+class Node final : public std::enable_shared_from_this<Node>, private MethodRegistrar {
   public:
     static Result<std::shared_ptr<Node>> make(RuntimeOptions options, NodeParts parts);
     ~Node();

@@ -16,6 +16,7 @@ static constexpr std::uint32_t window = 4;
 Transfers::Transfers(core::Context& context) : context_(context) {
     context_.set_sink(core::FrameKind::bulk_grant, *this);
     context_.set_sink(core::FrameKind::bulk_revoke, *this);
+    context_.set_origin(core::FrameKind::bulk_open, *this);
 }
 
 Transfers::~Transfers() { WEFT_DCHECK(in_flight() == 0); }

@@ -80,6 +80,10 @@ void Context::set_sink(FrameKind kind, FrameSink& sink) {
     }
 }
 
+void Context::set_origin(FrameKind kind, FrameSink& origin) {
+    origins_[static_cast<std::size_t>(kind)] = &origin;
+}
+
 // ---- the turn --------------------------------------------------------------------------------
 
 Turn Context::turn(TimePoint now) {
@@ -292,23 +296,25 @@ void Context::drain(Peer& peer) {
     while (QueuedFrame* queued = peer.waiting.front()) {
         if (peer.state != PeerState::up) return;
         const auto head = base::load<FrameHead>(queued->frame().data());
-        FrameSink* sink = sinks_[static_cast<std::size_t>(head.kind)];
+        FrameSink* origin = origins_[static_cast<std::size_t>(head.kind)];
         if (queued->frame_bytes > peer.message_bytes_max) {
             // Out of the queue first: the sink may run user code.
             std::vector<std::byte> frame(queued->frame().begin(), queued->frame().end());
             drop(peer, *queued);
-            if (sink) {
-                sink->on_refused(peer, frame,
-                                 fail(Code::invalid_argument,
-                                      std::to_string(frame.size()) + " bytes exceed the limit of " +
-                                          std::to_string(peer.message_bytes_max) + " for " +
-                                          peer.uri));
+            if (origin) {
+                origin->on_refused(peer, frame,
+                                   fail(Code::invalid_argument,
+                                        std::to_string(frame.size()) +
+                                            " bytes exceed the limit of " +
+                                            std::to_string(peer.message_bytes_max) +
+                                            " bytes on " + peer.uri +
+                                            "; pass large data by weft.BulkRef"));
             }
             continue;
         }
         std::byte* to = peer.endpoint->endpoint->reserve(peer.na_id, queued->frame_bytes);
         if (!to) return;
-        if (sink) sink->on_leaving(peer, queued->frame());
+        if (origin) origin->on_leaving(peer, queued->frame());
         std::copy_n(queued->frame().data(), queued->frame_bytes, to);
         peer.endpoint->endpoint->commit(queued->frame_bytes);
         peer.endpoint->busy = true;

@@ -85,7 +85,9 @@ class Context final : public Executor {
     // ---- composition -------------------------------------------------------------------------
     EndpointSlot& add_endpoint(std::unique_ptr<na::Endpoint> endpoint);
     const std::vector<std::unique_ptr<EndpointSlot>>& endpoints() const { return endpoints_; }
+    // Who receives frames of a kind, and who is asked about those that wait to be sent.
     void set_sink(FrameKind kind, FrameSink& sink);
+    void set_origin(FrameKind kind, FrameSink& origin);
     void set_rma_sink(RmaSink& sink) { rma_sink_ = &sink; }
 
     // Ends every connection, telling the sinks `why`, and destroys the endpoints: nothing can touch
@@ -223,6 +225,7 @@ class Context final : public Executor {
     std::vector<std::unique_ptr<EndpointSlot>> endpoints_;
     EndpointSlot* claimed_ = nullptr;
     std::array<FrameSink*, frame_kinds> sinks_{};
+    std::array<FrameSink*, frame_kinds> origins_{};
     std::vector<FrameSink*> all_sinks_;
     RmaSink* rma_sink_ = nullptr;
     base::SlotTable<Peer> peers_;

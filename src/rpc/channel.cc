@@ -61,8 +61,8 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
 
 namespace weft {
 
-OperationId Channel::call(const MethodId& method, const BodyWriter& body,
-                          const CallOptions& options, Completion done) const {
+OperationId Channel::call_with(const MethodId& method, const BodyWriter& body,
+                               const CallOptions& options, Completion done) const {
     return impl_->call(method, body, options, std::move(done));
 }
 

@@ -6,6 +6,7 @@ namespace weft::rpc {
 
 Client::Client(core::Context& context) : context_(context) {
     context_.set_sink(core::FrameKind::reply, *this);
+    context_.set_origin(core::FrameKind::request, *this);
 }
 
 Client::~Client() { WEFT_DCHECK(calls_.taken() == 0); }
