@@ -152,12 +152,6 @@ std::uint32_t Context::poll_endpoint(EndpointSlot& slot) {
     return static_cast<std::uint32_t>(count);
 }
 
-inline Peer* Context::peer_of(EndpointSlot& slot, na::PeerId id) {
-    if (id.index >= slot.peers.size()) return nullptr;
-    Peer* peer = slot.peers[id.index];
-    return peer && peer->na_id == id ? peer : nullptr;
-}
-
 void Context::on_event(EndpointSlot& slot, const na::Event& event) {
     if (event.kind != na::EventKind::message) [[unlikely]]
         return on_other_event(slot, event);

@@ -220,7 +220,11 @@ class Context final : public Executor {
     void send_small(Peer& peer, FrameKind kind);
     void start_heartbeat(Peer& peer);
     void on_heartbeat(Peer& peer);
-    Peer* peer_of(EndpointSlot& slot, na::PeerId id);
+    static Peer* peer_of(const EndpointSlot& slot, na::PeerId id) {
+        if (id.index >= slot.peers.size()) return nullptr;
+        Peer* peer = slot.peers[id.index];
+        return peer && peer->na_id == id ? peer : nullptr;
+    }
 
     base::Clock& clock_;
     base::Random& random_;
