@@ -54,6 +54,9 @@ class SlotTable {
         return entry.generation == id.generation && entry.taken ? &entry : nullptr;
     }
 
+    // The entry around a value of this table: `value` is its first member.
+    static Entry& entry_of(T& value) { return reinterpret_cast<Entry&>(value); }
+
     void give_back(Entry& entry) {
         WEFT_DCHECK(entry.taken);
         entry.taken = false;

@@ -23,6 +23,7 @@
 #include <string_view>
 
 #include <weft/bytes.h>
+#include <weft/region.h>
 #include <weft/result.h>
 #include <weft/time.h>
 
@@ -34,6 +35,9 @@ class Random;
 }  // namespace weft::base
 
 namespace weft::na {
+
+using weft::Access;
+using weft::allows;
 
 class Arena;
 
@@ -52,11 +56,6 @@ struct Incarnation {
     std::uint64_t low = 0;
     friend bool operator==(const Incarnation&, const Incarnation&) = default;
 };
-
-enum class Access : std::uint8_t { none = 0, read = 1, write = 2, read_write = 3 };
-constexpr bool allows(Access granted, Access wanted) {
-    return (static_cast<int>(granted) & static_cast<int>(wanted)) == static_cast<int>(wanted);
-}
 
 // What a transport can do and what it can't. Printed by `weft info` and by the conformance suite.
 struct Caps {

@@ -21,7 +21,7 @@ CONFORMANCE("a revoked region is refused, and its successor serves only its own 
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     Pair pair(rig);
-    Region region(rig, pair.b, 8192, Access::read_write);
+    ExposedMemory region(rig, pair.b, 8192, Access::read_write);
     Buffer local = rig.allocate(4096);
     const RmaItem old = region.put(pair.ab, 0, local.bytes());
     REQUIRE(run(rig, pair.a, region.get(pair.ab, 0, local.bytes())) == Code::ok);
@@ -43,7 +43,7 @@ CONFORMANCE("a fence ends, and no write lands after it, whenever it is called") 
     Pair pair(rig);
     if (!can_fence(rig, pair)) return;
     constexpr std::size_t size = 512 * 1024;
-    Region region(rig, pair.b, size, Access::read_write);
+    ExposedMemory region(rig, pair.b, size, Access::read_write);
     const std::size_t bytes = std::min(size, pair.a->limits().rma_bytes_max);
     Buffer local = rig.allocate(bytes);
     fill_random(local.bytes(), rig.random);
@@ -78,7 +78,7 @@ CONFORMANCE("a fence ends although a peer goes on posting to the region") {
     Pair pair(rig);
     if (!can_fence(rig, pair)) return;
     constexpr std::size_t size = 64 * 1024;
-    Region region(rig, pair.b, size, Access::read_write);
+    ExposedMemory region(rig, pair.b, size, Access::read_write);
     Buffer local = rig.allocate(size);
     for (int round = 0; round < 8; ++round) {
         // One per turn, so that at each moment some are under way at the owner.
@@ -102,13 +102,13 @@ CONFORMANCE("a fence ends although a peer goes on posting to the region") {
     }
 }
 
-CONFORMANCE("a fence ends although the peer that the peer that was writing went away") {
+CONFORMANCE("a fence ends although the peer that was writing went away") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     for (int turns = 0; turns < 20; turns += 4) {
         Pair pair(rig);
         if (!can_fence(rig, pair)) return;
-        Region region(rig, pair.b, 256 * 1024, Access::read_write);
+        ExposedMemory region(rig, pair.b, 256 * 1024, Access::read_write);
         const std::size_t bytes = std::min<std::size_t>(256 << 10, pair.a->limits().rma_bytes_max);
         Buffer local = rig.allocate(bytes);
         for (int i = 0; i < 4; ++i) pair.a.post(region.put(pair.ab, 0, local.bytes()));
@@ -126,7 +126,7 @@ CONFORMANCE("a region may be fenced at once, and again under a new generation") 
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     Node& node = rig.open();
-    Region region(rig, node, 4096, Access::read);
+    ExposedMemory region(rig, node, 4096, Access::read);
     for (int round = 0; round < 50; ++round) {
         region.close();
         region.expose();
@@ -143,7 +143,7 @@ CONFORMANCE("a writer in another thread never gets past a fence") {
     Pair pair(rig);
     if (!can_fence(rig, pair)) return;
     constexpr std::size_t size = 128 * 1024;
-    Region region(rig, pair.b, size, Access::read_write);
+    ExposedMemory region(rig, pair.b, size, Access::read_write);
     Buffer local = rig.allocate(size);
     fill_random(local.bytes(), rig.random);
     std::atomic<bool> stop{false};

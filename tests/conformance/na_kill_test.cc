@@ -8,7 +8,6 @@
 
 #include "base/unique_fd.h"
 #include "na/address.h"
-#include "support/fake_arena.h"
 #include "support/na_rig.h"
 
 using namespace weft;
@@ -37,7 +36,7 @@ void write_line(int fd, std::string line) {
     base::KernelRandom random;
     base::SteadyClock clock;
     base::Log log{LogLevel::off};
-    auto arena = make_arena();
+    auto arena = Arena::make(64u << 20);
     Wire wire = make(random);
     Result<Address> address = parse_address(uri);
     EndpointParts parts{random, log, *arena, {random.next(), random.next()}, "", 16};

@@ -19,7 +19,7 @@ struct Lane {
     Node* to;
     PeerId there;  // What `from` calls `to`.
     PeerId here;
-    std::unique_ptr<Region> region;  // Of `to`.
+    std::unique_ptr<ExposedMemory> region;  // Of `to`.
     Buffer local;
     std::vector<std::byte> shadow;
     std::uint64_t cookie = 0;
@@ -80,7 +80,8 @@ CONFORMANCE("random traffic among three peers arrives whole and in order") {
     const bool transfers = rig.caps.rma;
     for (Lane& lane : lanes) {
         if (!transfers) break;
-        lane.region = std::make_unique<Region>(rig, *lane.to, slice_bytes, Access::read_write);
+        lane.region =
+            std::make_unique<ExposedMemory>(rig, *lane.to, slice_bytes, Access::read_write);
         lane.shadow.assign(lane.region->bytes().begin(), lane.region->bytes().end());
         lane.local = rig.allocate(slice_bytes);
     }

@@ -16,7 +16,7 @@ CONFORMANCE("put and get move the right bytes at every size and offset") {
     for (const bool arena : {true, false}) {
         if (!arena && !rig.caps.rma_private) continue;
         constexpr std::size_t size = 2 << 20;
-        Region region(rig, pair.b, size, Access::read_write, arena);
+        ExposedMemory region(rig, pair.b, size, Access::read_write, arena);
         Buffer local = rig.allocate(size);
         std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
         const std::size_t largest = std::min(size, pair.a->limits().rma_bytes_max);
@@ -67,9 +67,9 @@ CONFORMANCE("a transfer with a wrong reference is refused and touches nothing") 
         return;
     }
     constexpr std::size_t size = 64 * 1024;
-    Region both(rig, pair.b, size, Access::read_write);
-    Region read_only(rig, pair.b, size, Access::read);
-    Region write_only(rig, pair.b, size, Access::write);
+    ExposedMemory both(rig, pair.b, size, Access::read_write);
+    ExposedMemory read_only(rig, pair.b, size, Access::read);
+    ExposedMemory write_only(rig, pair.b, size, Access::write);
     Buffer local = rig.allocate(8192);
     fill_random(local.bytes(), rig.random);
     const std::vector<std::byte> kept(local.bytes().begin(), local.bytes().end());
@@ -123,7 +123,7 @@ CONFORMANCE("a transfer of nothing, or of too much, ends INVALID_ARGUMENT") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     Pair pair(rig);
-    Region region(rig, pair.b, 4096, Access::read_write);
+    ExposedMemory region(rig, pair.b, 4096, Access::read_write);
     CHECK(run(rig, pair.a, region.put(pair.ab, 0, {})) == Code::invalid_argument);
     CHECK(run(rig, pair.a, region.get(pair.ab, 0, {})) == Code::invalid_argument);
     const std::size_t too_much = pair.a->limits().rma_bytes_max + 1;
@@ -140,7 +140,7 @@ CONFORMANCE("post takes what fits and the rest after an rma_done") {
     Pair pair(rig);
     constexpr std::size_t piece = 512;
     const std::size_t items = pair.a->limits().rma_depth * 3 + 17;
-    Region region(rig, pair.b, items * piece, Access::read_write);
+    ExposedMemory region(rig, pair.b, items * piece, Access::read_write);
     Buffer local = rig.allocate(items * piece);
     fill_random(local.bytes(), rig.random);
     for (std::size_t next = 0; next < items;) {
@@ -162,7 +162,7 @@ CONFORMANCE("a put that is done is visible to the owner before a later message")
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     Pair pair(rig);
-    Region region(rig, pair.b, 8192, Access::read_write);
+    ExposedMemory region(rig, pair.b, 8192, Access::read_write);
     Buffer local = rig.allocate(8192);
     for (int round = 0; round < 30; ++round) {
         fill_random(local.bytes(), rig.random);
@@ -175,7 +175,7 @@ CONFORMANCE("every reference to a region serves every peer, also one that came l
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     Pair pair(rig);
-    Region region(rig, pair.b, 4096, Access::read);
+    ExposedMemory region(rig, pair.b, 4096, Access::read);
     Node& late = rig.open({.listens = false});
     const PeerId to_owner = rig.connect(late, pair.b);
     Buffer local = rig.allocate(4096);
@@ -193,7 +193,7 @@ CONFORMANCE("each transfer ends exactly once, also when the connection ends unde
             Pair pair(rig);
             const std::size_t bytes =
                 std::min<std::size_t>(64 << 10, pair.a->limits().rma_bytes_max);
-            Region region(rig, pair.b, bytes, Access::read_write);
+            ExposedMemory region(rig, pair.b, bytes, Access::read_write);
             Buffer local = rig.allocate(bytes);
             std::vector<std::uint64_t> cookies;
             for (int i = 0; i < 8; ++i) {

@@ -9,7 +9,6 @@
 
 #include "base/codec.h"
 #include "na/address.h"
-#include "support/fake_arena.h"
 
 namespace weft::test {
 
@@ -187,7 +186,7 @@ void Node::take_message(PeerId peer, ByteView bytes) {
 // Rig.
 
 NaRig::NaRig(std::function<Wire(base::Random&)> make, std::uint64_t seed)
-    : random(seed), wire(make(random)), arena_(make_arena()) {}
+    : random(seed), wire(make(random)), arena_(Arena::make(256u << 20)) {}
 
 NaRig::~NaRig() = default;
 

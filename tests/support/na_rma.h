@@ -15,10 +15,10 @@ inline bool has_rma(NaRig& rig) {
     return caps.rma;
 }
 
-class Region {
+class ExposedMemory {
   public:
     // Filled at random. Memory of the arena, or private.
-    Region(NaRig& rig, Node& owner, std::size_t bytes, na::Access access, bool arena = true)
+    ExposedMemory(NaRig& rig, Node& owner, std::size_t bytes, na::Access access, bool arena = true)
         : rig_(rig), owner_(owner) {
         if (arena) {
             buffer_ = rig.allocate(bytes);
