@@ -63,7 +63,13 @@ CONFORMANCE("a fence ends, and no write lands after it, whenever it is called") 
         REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }, 3s));
         rig.settle();
         REQUIRE(std::ranges::equal(region.bytes(), shadow));
+        if (!rig.caps.rma_checked) {
+            // The fabric enforced the fence in its own way.
+            note_capability(rig.wire.scheme, "a late transfer may cost its connection");
+            if (!pair.a.downs.empty() || !pair.b.downs.empty()) return;
+        }
         for (const auto& [cookie, code] : pair.a.rma_done) {
+            if (!rig.caps.rma_checked) break;
             CHECK((code == Code::ok || code == Code::permission_denied));
         }
         pair.a.rma_done.clear();
@@ -138,6 +144,10 @@ CONFORMANCE("a writer in another thread never gets past a fence") {
     if (!rig.usable() || !has_rma(rig)) return;
     if (rig.wire.world) {
         note_capability("sim", "one thread only: races of threads are tested elsewhere");
+        return;
+    }
+    if (!rig.open()->caps().rma_checked) {
+        note_capability(rig.wire.scheme, "references end by message before a fence");
         return;
     }
     Pair pair(rig);
