@@ -71,7 +71,7 @@ class Network {
     bool flip() { return (coins_.next() & 1) != 0; }
     void send(TimePoint at, Cargo cargo);
     // Tells the sender of a connect or an accept that there is no connection.
-    void refuse(const Cargo& cargo, std::string why);
+    void refuse(const Cargo& cargo, const Status& why);
 
     // Errors: ALREADY_EXISTS when a live endpoint has the name. Empty: not listening.
     Result<NodeId> join(SimEndpoint& endpoint, const std::string& name);
