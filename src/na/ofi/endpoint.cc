@@ -70,12 +70,15 @@ Status OfiEndpoint::open_fabric(const SocketName& source) {
     }
     fabric_ = std::move(*opened);
 
+    if (started_before_us(*fabric_)) {
+        fences_ = false;
+        parts_.log.error(std::string(row_.scheme) +
+                         ": libfabric started before weft in this process, without its settings: "
+                         "regions can't be fenced, and peers with them refuse this one; set "
+                         "FI_AV_REMOVE_CLEANUP=1 and FI_OFI_RXM_BUFFER_SIZE=18432 yourself");
+    }
     const std::size_t eager = fabric_->eager_bytes_max() - sizeof(Prefix);
     if (eager < limits_.message_bytes_max) {
-        parts_.log.warning(std::string(row_.scheme) +
-                           ": libfabric started before weft or with its own "
-                           "FI_OFI_RXM_BUFFER_SIZE: messages are limited to " +
-                           std::to_string(eager) + " bytes");
         limits_.message_bytes_max = eager / 8 * 8;
         limits_.eager_bytes_max = limits_.message_bytes_max - header_room;
     }
@@ -97,7 +100,7 @@ Caps OfiEndpoint::caps() const {
     caps.rma = true;
     caps.rma_private = true;
     caps.wait_fd = true;
-    caps.fences_region = removal_is_fence();
+    caps.fences_region = fences_;
     return caps;
 }
 

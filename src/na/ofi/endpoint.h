@@ -144,6 +144,7 @@ class OfiEndpoint final : public Endpoint {
     EndpointParts parts_;
     Limits limits_;
     bool listening_ = false;
+    bool fences_ = removal_is_fence();
     TimePoint now_;
     std::uint64_t turn_ = 1;
 
