@@ -166,6 +166,27 @@ TEST_CASE("ofi: two servers connect to each other at the same time") {
     }
 }
 
+TEST_CASE("ofi: an endpoint may connect to itself") {
+    Node self(any_port);
+    const na::PeerId out = self.connect(self->address());
+    REQUIRE(turn_until({&self}, [&] { return self.count(EventKind::peer_up) == 2; }));
+    REQUIRE(self.send(out, "echo"));
+    self->flush();
+    REQUIRE(turn_until({&self}, [&] { return self.find(EventKind::message); }));
+    CHECK_FALSE(self.find(EventKind::message)->event.peer == out);
+    self->close(out);
+    CHECK(turn_until({&self}, [&] { return self.find(EventKind::peer_down); }));
+}
+
+TEST_CASE("ofi: IPv6 works, and a peer of the other family is refused with the reason") {
+    Node server("ofi+tcp://[::1]:0"), client;
+    CHECK(server->address().starts_with("ofi+tcp://[::1]:"));
+    join(client, server);
+    client.connect("ofi+tcp://127.0.0.1:9");
+    time_to_down(client, {&client, &server});
+    CHECK(client.seen[0].error.find("can't reach 127.0.0.1:9") != std::string::npos);
+}
+
 TEST_CASE("ofi: more peers than the endpoint takes are refused with the reason") {
     Node server(any_port, 2), a, b, c;
     join(a, server);

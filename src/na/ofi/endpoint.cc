@@ -170,7 +170,6 @@ PeerEntry* OfiEndpoint::take_peer(TimePoint now) {
     peer.slots = peer.transfers_posted = 0;
     peer.retry = {};
     peer.started = now;
-    peer.hello_left = false;
     peer.probe = {};
     if (by_index_.size() <= entry->slot) by_index_.resize(entry->slot + 1);
     by_index_[entry->slot] = entry;
@@ -223,8 +222,27 @@ void OfiEndpoint::leave_link(Link& link, bool at_once) {
     if (at_once) {
         cut(link, "the connection was closed together with another peer's transfers");
     } else if (link.peers == 0) {
-        link.cut_at = now_ + linger;
-        attention_at_ = std::min(attention_at_, link.cut_at);
+        let_linger(link);
+    }
+}
+
+void OfiEndpoint::let_linger(Link& link) {
+    link.cut_at = now_ + linger;
+    linger_at_ = std::min(linger_at_, link.cut_at);
+    attention_at_ = std::min(attention_at_, link.cut_at);
+}
+
+void OfiEndpoint::cut_unused_links() {
+    linger_at_ = never;
+    for (auto at = links_.begin(); at != links_.end();) {
+        Link& link = at->second;
+        ++at;
+        if (link.peers != 0) continue;
+        if (link.cut_at <= now_) {
+            cut(link, {});
+        } else {
+            linger_at_ = std::min(linger_at_, link.cut_at);
+        }
     }
 }
 
