@@ -15,18 +15,17 @@ Server::Server(core::Context& context, bulk::Bulk& bulk) : context_(context), bu
 Server::~Server() { WEFT_DCHECK(calls_.taken() == 0); }
 
 void Server::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) {
-    if (head.kind == core::FrameKind::request) [[likely]] {
-        if (const auto why = why_no_request(head)) [[unlikely]] {
-            return context_.broken(peer, std::string(*why));
-        }
-        on_request(peer, head, frame);
-    } else {
-        if (const auto why = why_no_cancel(head)) return context_.broken(peer, std::string(*why));
-        on_cancel(peer, frame);
+    if (head.kind == core::FrameKind::request && is_request(head)) [[likely]] {
+        return on_request(peer, frame);
     }
+    if (head.kind == core::FrameKind::request) {
+        return context_.broken(peer, std::string(*why_no_request(head)));
+    }
+    if (const auto why = why_no_cancel(head)) return context_.broken(peer, std::string(*why));
+    on_cancel(peer, frame);
 }
 
-void Server::on_request(core::Peer& peer, const core::FrameHead&, ByteView frame) {
+void Server::on_request(core::Peer& peer, ByteView frame) {
     const auto header = base::load<RequestHeader>(frame.data());
     ++counters_.requests;
     Method* method = methods_.find(header.method);
@@ -156,7 +155,7 @@ void Server::answer(ServerCall& call, std::size_t bytes, void* object,
     }
     ReplyHeader header;
     header.head.bytes = static_cast<std::uint32_t>(frame_bytes);
-    header.head.aux = pack(Code::ok, Effect::applied, Stage::executing);
+    header.head.aux = plain_ok;
     header.call = call.wire;
     base::store(claim.data, header);
     write(object, claim.data + sizeof header);
