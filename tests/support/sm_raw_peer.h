@@ -60,8 +60,7 @@ struct SmRawPeer {
     Status refusal(SmNode& server) {
         Status status;
         turn_until({&server}, [&] {
-            Result<std::optional<na::sm::Greeting>> answer =
-                na::sm::receive_greeting(socket.get());
+            Result<std::optional<na::sm::Greeting>> answer = na::sm::receive_greeting(socket.get());
             if (answer) REQUIRE(!*answer);
             status = std::move(answer).status();
             return !status.ok();

@@ -95,20 +95,27 @@ std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     received_bytes_ = 0;
     copy_budget_ = slice_bytes_max;
     std::size_t count = 0;
-    if (armed_ || control_is_due(now)) [[unlikely]]
+    if (armed_ || control_is_due(now)) [[unlikely]] {
         control(now);
+    }
     if (!notices_.empty()) [[unlikely]] {
         bool full = false;
         count = give_notices(events, full);
         if (full) return count;
     }
     count += take_messages(events.subspan(count));
-    if (ending_ != 0) [[unlikely]]
+    if (ending_ != 0) [[unlikely]] {
+        bool full = false;
         finish_ending();
-    if (refused_ != 0) [[unlikely]]
+        count += give_notices(events.subspan(count), full);
+        if (full) return count;
+    }
+    if (refused_ != 0) [[unlikely]] {
         count += give_writable(events.subspan(count));
-    if (!fencing_.empty()) [[unlikely]]
+    }
+    if (!fencing_.empty()) [[unlikely]] {
         count += give_fenced(events.subspan(count));
+    }
     if (!transfers_.is_idle()) {
         bool full = false;
         count += give_transfers(events.subspan(count), full);
