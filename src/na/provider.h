@@ -9,7 +9,8 @@
 //   only in starting; after peer_down or close() its id is stale and every use of it is refused.
 // - Messages are whole, in order per peer, delivered at most once, and never after peer_down.
 //   A message is one or more frames of core's (each carries its length): a provider may join what
-//   was committed to one peer within a turn into one transport message, never split a commit.
+//   was committed to one peer within a turn into one transport message, each starting at a multiple
+//   of 8 bytes, never split a commit.
 // - Peer bytes never harm: a broken peer costs its own connection (peer_down, Code::data_loss).
 // - What a provider cannot do is a bit in Caps, never a silent difference.
 #pragma once
@@ -22,6 +23,7 @@
 #include <string_view>
 
 #include <weft/bytes.h>
+#include <weft/region.h>
 #include <weft/result.h>
 #include <weft/time.h>
 
@@ -33,6 +35,9 @@ class Random;
 }  // namespace weft::base
 
 namespace weft::na {
+
+using weft::Access;
+using weft::allows;
 
 class Arena;
 
@@ -51,11 +56,6 @@ struct Incarnation {
     std::uint64_t low = 0;
     friend bool operator==(const Incarnation&, const Incarnation&) = default;
 };
-
-enum class Access : std::uint8_t { none = 0, read = 1, write = 2, read_write = 3 };
-constexpr bool allows(Access granted, Access wanted) {
-    return (static_cast<int>(granted) & static_cast<int>(wanted)) == static_cast<int>(wanted);
-}
 
 // What a transport can do and what it can't. Printed by `weft info` and by the conformance suite.
 struct Caps {
@@ -159,14 +159,16 @@ class Endpoint {
     virtual Caps caps() const = 0;
     virtual const Limits& limits() const = 0;
 
-    // Starts connecting. peer_up or peer_down follows, also for refusals found at once.
+    // Starts connecting. peer_up or peer_down follows, also for refusals found at once: its code is
+    // RESOURCE_EXHAUSTED when the listener is at its peers_max, UNAVAILABLE when nobody listens.
     // Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED (peers_max).
     virtual Result<PeerId> connect(const Address& to, TimePoint now) = 0;
     // nullptr for a stale id or a peer that is not up.
     virtual const PeerInfo* info(PeerId peer) const = 0;
     // Ends the connection without an event; unfinished RmaItems still complete, `cancelled`.
     virtual void close(PeerId peer) = 0;
-    // Why the last peer_down, refusal or rma_done with an error happened, in words; for that event.
+    // Why the last peer_down, refusal or rma_done with an error happened, in words; for that event
+    // (so a poll may end its batch with it).
     virtual std::string error() const = 0;
 
     // Claims room for one message of up to `bytes`; write it there, then commit. nullptr: no room
@@ -194,6 +196,10 @@ class Endpoint {
 
     // Starts transfers; returns how many of the prefix were accepted (the rest: try again after a
     // rma_done). Each accepted item gives exactly one rma_done, at the latest soon after peer_down.
+    // Codes: PERMISSION_DENIED for a reference that is not valid now (key, generation, range,
+    // permission), INVALID_ARGUMENT for 0 bytes or over rma_bytes_max, UNAVAILABLE for a peer that
+    // is not up or went down, CANCELLED after close(). Bad items are accepted and finish so: a
+    // refusal here means "later" and nothing else.
     virtual std::size_t post(std::span<const RmaItem> items) noexcept = 0;
 
     // Descriptor readable when poll() has work, provided arm() answered true after the last poll.

@@ -1,0 +1,84 @@
+// The server's side of one call.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string_view>
+
+#include <weft/channel.h>
+#include <weft/time.h>
+
+namespace weft {
+
+namespace rpc {
+class Server;
+struct ServerCall;
+}  // namespace rpc
+
+// Handed to the handler, who answers exactly once; a Call that is dropped unanswered answers
+// INTERNAL by itself. Move-only.
+//
+// Thread: the context's that received the call; coroutine handlers are resumed there.
+class Call {
+  public:
+    Call() = default;
+    Call(Call&& other) noexcept : server_(other.server_), call_(other.call_) {
+        other.call_ = nullptr;
+    }
+    Call& operator=(Call&& other) noexcept;
+    ~Call();
+
+    // Raw handlers: the request's bytes, valid until the handler first returns (a coroutine: until
+    // it first suspends).
+    ByteView request() const;
+
+    // When the client gives up: nested calls take the smaller of this and their own.
+    TimePoint deadline() const;
+    // The client gave up, cancelled or died: nobody waits for the reply.
+    bool cancelled() const;
+    // `notice` runs once when that happens, if the call is still open; replaces an earlier one.
+    void on_cancel(Function<void()> notice);
+    // The client, for logs: what it calls itself.
+    std::string_view peer() const;
+    std::string_view method() const;
+
+    // Answers. `write(to)` fills `bytes` bytes in place. Errors are told to the client instead:
+    // a reply over the transport's eager limit becomes RESOURCE_EXHAUSTED, effect applied.
+    void reply(ByteView body);
+    // The largest reply that goes to this client in one piece.
+    std::size_t reply_bytes_max() const;
+    void reply(std::size_t bytes, void* object, void (*write)(void* object, std::byte* to));
+    // Requires: !status.ok(). The client sees code and text. The effect it sees is `applied`, since
+    // the handler ran and answered, with two exceptions: a status made by rejected() says none, and
+    // one with effect unknown (of a nested call, say) stays unknown.
+    void fail(const Status& status);
+    // For what a handler threw: INTERNAL with a text that tells nothing, effect unknown. What the
+    // exception says goes to the log of this side only.
+    void fail(std::exception_ptr thrown);
+
+    // Bulk with the client's memory, by a reference from the request: get() pulls, put() pushes. As
+    // Channel::get and put; the call's deadline counts. Errors also: CANCELLED after the answer.
+    OperationId get(const RegionRef& from, std::uint64_t offset, Buffer local,
+                    TransferCompletion done) const;
+    OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,
+                    TransferCompletion done) const;
+
+    // The transfer is cancelled and its completion never runs.
+    void abandon_transfer(OperationId id) const;
+
+    bool answered() const { return call_ == nullptr; }
+
+  private:
+    friend class rpc::Server;
+    friend struct CallAccess;
+    OperationId transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
+                         TransferCompletion done) const;
+    Call(rpc::Server& server, rpc::ServerCall& call) : server_(&server), call_(&call) {}
+
+    rpc::Server* server_ = nullptr;
+    rpc::ServerCall* call_ = nullptr;
+};
+
+using RawHandler = Function<void(Call)>;
+
+}  // namespace weft

@@ -1,0 +1,93 @@
+// The client's handle on one server.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <weft/buffer.h>
+#include <weft/bytes.h>
+#include <weft/call_options.h>
+#include <weft/executor.h>
+#include <weft/function.h>
+#include <weft/method.h>
+#include <weft/region.h>
+#include <weft/status.h>
+
+namespace weft {
+
+namespace rpc {
+class ChannelImpl;
+}
+class Call;
+
+// Runs exactly once, in a later turn of the channel's context, never inside the call that started
+// the operation. `reply` is valid until it returns.
+using Completion = Function<void(const Status&, ByteView reply), 64>;
+using TransferCompletion = Function<void(const Status&), 64>;
+
+// Names a call or transfer in flight, for cancel(). A stale id is harmless.
+struct OperationId {
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;  // 0: none.
+};
+
+// Writes a request's body straight into the transport's memory: write(object, to), once, before
+// call() returns.
+struct BodyWriter {
+    std::size_t bytes = 0;
+    void* object = nullptr;
+    void (*write)(void* object, std::byte* to) = nullptr;
+};
+
+// A shared handle: copies speak to the same peer. Connects with the first call and again with the
+// first call after a loss.
+//
+// Thread: any. On the context's own thread a call costs no lock, allocation or hop; from another
+// thread the request is copied and handed over, and the returned id is none.
+class Channel {
+  public:
+    Channel() = default;
+    explicit Channel(std::shared_ptr<rpc::ChannelImpl> impl) : impl_(std::move(impl)) {}
+
+    // ---- calls in bytes; protobuf stubs stand on these -------------------------------------
+    // Errors: INVALID_ARGUMENT, effect none, for a body over the transport's eager limit.
+    OperationId call(const MethodId& method, ByteView body, const CallOptions& options,
+                     Completion&& done) const;
+    // The same for a body that is written in place.
+    OperationId call_with(const MethodId& method, const BodyWriter& body,
+                          const CallOptions& options, Completion&& done) const;
+
+    // ---- bulk: one-sided, the peer's code does not run --------------------------------------
+    // Reads local.size() bytes at `offset` of `from` into `local`; writes `local` there.
+    // All or error: after an error the bytes inside the range are unspecified.
+    // Errors: PERMISSION_DENIED (forged, stale, revoked, out of range, access not granted),
+    // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED. The transfer holds `local` until the transport is
+    // done with it, also after an early completion.
+    OperationId get(const RegionRef& from, std::uint64_t offset, Buffer local,
+                    const CallOptions& options, TransferCompletion done) const;
+    OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,
+                    const CallOptions& options, TransferCompletion done) const;
+
+    // The operation completes with CANCELLED and the peer is told. Thread: the context's.
+    void cancel_call(OperationId id) const;
+    void cancel_transfer(OperationId id) const;
+    // As cancel, but the completion never runs: its owner is going away. Thread: the context's.
+    void abandon_call(OperationId id) const;
+    void abandon_transfer(OperationId id) const;
+
+    // Where completions run.
+    Executor& executor() const;
+    // True: this thread turns the channel's context, calls from here cost no hop.
+    bool on_thread() const;
+
+    // The address that is in use, or would be tried first.
+    std::string uri() const;
+    explicit operator bool() const { return impl_ != nullptr; }
+    const std::shared_ptr<rpc::ChannelImpl>& impl() const { return impl_; }
+
+  private:
+    std::shared_ptr<rpc::ChannelImpl> impl_;
+};
+
+}  // namespace weft

@@ -1,0 +1,24 @@
+// Where completions and coroutines run: a context, which one thread turns.
+#pragma once
+
+#include <weft/function.h>
+
+namespace weft {
+
+class Executor {
+  public:
+    // Runs `work` on this executor's thread, soon, never inside post().
+    // Thread: any. Cost: one allocation and, when the thread sleeps, one system call.
+    virtual void post(Function<void()> work) = 0;
+
+    // Runs `work` on a thread that may block. Thread: any.
+    virtual void offload(Function<void()> work) = 0;
+
+    // The executor whose turn runs on this thread; nullptr outside of any.
+    static Executor* current();
+
+  protected:
+    ~Executor() = default;
+};
+
+}  // namespace weft

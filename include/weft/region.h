@@ -1,0 +1,78 @@
+// Memory that peers may read or write by themselves.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include <weft/buffer.h>
+#include <weft/function.h>
+#include <weft/result.h>
+#include <weft/time.h>
+
+namespace weft {
+
+enum class Access : std::uint8_t { none = 0, read = 1, write = 2, read_write = 3 };
+
+constexpr bool allows(Access granted, Access wanted) {
+    return (static_cast<int>(granted) & static_cast<int>(wanted)) == static_cast<int>(wanted);
+}
+
+// Names a range of an exposed region; 48 bytes that travel in any message (weft.BulkRef carries
+// them in protobuf). A value: copying and dropping it does nothing. Whoever has it may use it
+// until the owner closes the region.
+struct RegionRef {
+    std::uint8_t version = 0;
+    Access access = Access::none;
+    std::uint16_t reserved16 = 0;
+    std::uint32_t region = 0;
+    std::uint32_t generation = 0;
+    std::uint32_t reserved32 = 0;
+    std::uint64_t key = 0;
+    std::uint64_t offset = 0;  // Of this range in the region.
+    std::uint64_t length = 0;  // Bytes that may be accessed from there.
+    std::uint64_t owner = 0;   // The life of the process that exposed it.
+
+    static constexpr std::size_t wire_bytes = 48;
+    void encode(std::span<std::byte, wire_bytes> to) const;
+    // Errors: PERMISSION_DENIED, with what is wrong about the bytes.
+    static Result<RegionRef> decode(ByteView bytes);
+};
+static_assert(sizeof(RegionRef) == RegionRef::wire_bytes);
+
+struct ExposeOptions {
+    Access access = Access::read;
+    // When over, the region closes by itself. Zero: only close() ends it.
+    Duration lease{};
+};
+
+namespace bulk {
+class Regions;
+}
+
+// Owns the exposure, not only the memory: movable, closes on destruction.
+//
+// Closing revokes at once and then waits for the fence: until the transport proves that no peer can
+// touch the memory any more the region keeps its Buffer, whatever happens to this handle.
+// Thread: any.
+class Region {
+  public:
+    Region() = default;
+    Region(Region&& other) noexcept = default;
+    Region& operator=(Region&& other) noexcept;
+    ~Region() { close(); }
+
+    RegionRef ref() const { return ref_; }
+    // Requires: offset + bytes <= ref().length.
+    RegionRef ref(std::uint64_t offset, std::uint64_t bytes) const;
+    // `fenced` runs on the context's thread when the memory is the owner's alone again.
+    void close(Function<void()> fenced = nullptr);
+    explicit operator bool() const { return owner_ != nullptr; }
+
+  private:
+    friend class bulk::Regions;
+    std::shared_ptr<bulk::Regions> owner_;
+    RegionRef ref_;
+};
+
+}  // namespace weft

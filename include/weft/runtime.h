@@ -1,0 +1,151 @@
+// The owner of everything: transports, one context and the thread that turns it.
+#pragma once
+
+#include <condition_variable>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <weft/buffer.h>
+#include <weft/channel.h>
+#include <weft/executor.h>
+#include <weft/group.h>
+#include <weft/options.h>
+#include <weft/region.h>
+#include <weft/result.h>
+#include <weft/service.h>
+#include <weft/task.h>
+
+namespace weft {
+
+namespace api {
+class Node;
+}
+
+// Several runtimes may live in one process; nothing is process-global, except the signals that
+// run() waits for.
+//
+// Thread: any, unless said otherwise. Lifetime: destroying it completes every call with CANCELLED
+// and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
+class Runtime {
+  public:
+    // Errors: INVALID_ARGUMENT (an option or a WEFT_ variable, by name), RESOURCE_EXHAUSTED.
+    static Result<Runtime> create(RuntimeOptions options = {});
+    // A runtime on parts of one's own: simulations and tests.
+    static Result<Runtime> from_node(std::shared_ptr<api::Node> node);
+    Runtime(Runtime&&) noexcept;
+    Runtime& operator=(Runtime&&) noexcept;
+    ~Runtime();
+
+    // ---- serving -----------------------------------------------------------------------------
+    // Adds the service's methods and listens on the address, or on each of several.
+    // Errors: INVALID_ARGUMENT (address), ALREADY_EXISTS (name or port in use, method served
+    // already), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable here).
+    Status serve(Service& service, std::string_view uri);
+    Status serve(Service& service, const std::vector<std::string>& uris);
+    // The two halves of serve().
+    Status add(Service& service);
+    Status listen(std::string_view uri);
+    // What to type to reach this runtime: one address per listen(), ports filled in.
+    std::vector<std::string> addresses() const;
+
+    // Blocks until SIGINT, SIGTERM or stop(), then refuses new calls and waits for the handlers.
+    // Errors: DEADLINE_EXCEEDED when handlers were left after options.drain_timeout.
+    // A program with other threads blocks these signals in them before it starts them; the
+    // runtime's own threads have them blocked.
+    Status run();
+    void stop();
+
+    // ---- calling -----------------------------------------------------------------------------
+    // A channel to a server, or to the first usable of its addresses. Does not wait: the first call
+    // connects. Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no transport for any address).
+    Result<Channel> connect(std::string_view uri);
+    Result<Channel> connect(const std::vector<std::string>& uris);
+
+    // ---- groups ------------------------------------------------------------------------------
+    // A handle to call the whole group. For a joined member's view the collectives start at it.
+    Result<Group> group(GroupView view);
+    // This runtime serves as `rank` of the group from here on. Errors: OUT_OF_RANGE,
+    // ALREADY_EXISTS.
+    Status join(GroupView view, std::uint32_t rank);
+
+    // ---- bulk --------------------------------------------------------------------------------
+    // Memory that every transport can expose. Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
+    Result<Buffer> allocate(std::size_t bytes);
+    // Lets peers that get the reference access the memory. Errors: UNIMPLEMENTED when a transport
+    // in use can't expose it (sm: only allocate()d memory), RESOURCE_EXHAUSTED.
+    Result<Region> expose(Buffer memory, ExposeOptions options);
+
+    // ---- coroutines --------------------------------------------------------------------------
+    // Runs the task on the context's thread and waits for it. Not from that thread. An exception
+    // that leaves the task is rethrown here.
+    template <class T>
+    T block_on(Task<T> task);
+    // Starts the task on the context's thread; what it returns or throws is dropped.
+    void spawn(Task<void> task);
+    // Where completions and coroutines of this runtime run.
+    Executor& executor();
+
+    // ---- a turn at a time --------------------------------------------------------------------
+    // With options.manual: does what is due and returns the number of events.
+    std::uint32_t turn();
+    // With options.manual: turns, and sleeps when idle, until `done()`; false when `limit` was over
+    // first.
+    bool turn_until(Function<bool()> done, Duration limit);
+
+    // For the layers of weft itself and its tools (not installed).
+    api::Node& node() { return *node_; }
+
+  private:
+    explicit Runtime(std::shared_ptr<api::Node> node);
+    // Runs `work` on the context's thread and waits for it, or turns until it is done.
+    void run_blocking(Function<void()> start, bool& done, std::mutex& mutex,
+                      std::condition_variable& changed);
+
+    std::shared_ptr<api::Node> node_;
+};
+
+namespace detail {
+
+// Runs `task` to its end and leaves what came of it in `into`.
+template <class T>
+struct BlockOnState {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    std::optional<std::conditional_t<std::is_void_v<T>, char, T>> value;
+    std::exception_ptr thrown;
+};
+
+template <class T>
+Detached run_blocking_task(Task<T> task, BlockOnState<T>& state) {
+    try {
+        if constexpr (std::is_void_v<T>) {
+            co_await task;
+        } else {
+            state.value.emplace(co_await task);
+        }
+    } catch (...) {
+        state.thrown = std::current_exception();
+    }
+    task = Task<T>();  // Its locals die before the waiter goes on.
+    std::lock_guard lock(state.mutex);
+    state.done = true;
+    state.changed.notify_all();
+}
+
+}  // namespace detail
+
+template <class T>
+T Runtime::block_on(Task<T> task) {
+    detail::BlockOnState<T> state;
+    run_blocking([&task, &state] { detail::run_blocking_task(std::move(task), state); },
+                 state.done, state.mutex, state.changed);
+    if (state.thrown) std::rethrow_exception(state.thrown);
+    if constexpr (!std::is_void_v<T>) return std::move(*state.value);
+}
+
+}  // namespace weft

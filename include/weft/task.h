@@ -1,0 +1,163 @@
+// weft::Task<T>: a lazy coroutine that runs on the context it was started on.
+//
+// It starts when awaited (or by Runtime::spawn / block_on), returns to its awaiter by symmetric
+// transfer, and every awaitable of weft resumes it on the executor it awaited from. An exception
+// that leaves the body is rethrown to the awaiter. Frames come from a per-thread pool, so a
+// steady state allocates nothing.
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include <weft/function.h>
+
+namespace weft {
+
+namespace detail {
+
+// Frames of up to 2 KiB, kept per thread in classes of 256 bytes. Implemented in rpc/frame_pool.cc.
+void* take_frame(std::size_t bytes);
+void give_back_frame(void* frame, std::size_t bytes) noexcept;
+
+struct PromiseBase {
+    std::coroutine_handle<> continuation;
+    std::exception_ptr thrown;
+
+    static void* operator new(std::size_t bytes) { return take_frame(bytes); }
+    static void operator delete(void* frame, std::size_t bytes) { give_back_frame(frame, bytes); }
+
+    struct Final {
+        bool await_ready() const noexcept { return false; }
+        template <class Promise>
+        std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> self) const noexcept {
+            if (self.promise().continuation) return self.promise().continuation;
+            return std::noop_coroutine();
+        }
+        void await_resume() const noexcept {}
+    };
+
+    std::suspend_always initial_suspend() const noexcept { return {}; }
+    Final final_suspend() const noexcept { return {}; }
+    void unhandled_exception() { thrown = std::current_exception(); }
+};
+
+template <class T>
+struct TaskPromise : PromiseBase {
+    std::optional<T> value;
+    auto get_return_object();
+    template <class U>
+        requires std::is_constructible_v<T, U&&>
+    void return_value(U&& result) {
+        value.emplace(std::forward<U>(result));
+    }
+    T take() {
+        if (thrown) std::rethrow_exception(thrown);
+        return std::move(*value);
+    }
+};
+
+template <>
+struct TaskPromise<void> : PromiseBase {
+    auto get_return_object();
+    void return_void() const noexcept {}
+    void take() {
+        if (thrown) std::rethrow_exception(thrown);
+    }
+};
+
+}  // namespace detail
+
+// Move-only. Destroying a task that is suspended destroys what it awaits: operations in flight are
+// cancelled and their completions go nowhere. Requires then: the context's thread.
+template <class T = void>
+class [[nodiscard]] Task {
+  public:
+    using promise_type = detail::TaskPromise<T>;
+    using Handle = std::coroutine_handle<promise_type>;
+
+    Task() = default;
+    explicit Task(Handle handle) : handle_(handle) {}
+    Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    Task& operator=(Task&& other) noexcept {
+        if (this != &other) {
+            if (handle_) handle_.destroy();
+            handle_ = std::exchange(other.handle_, nullptr);
+        }
+        return *this;
+    }
+    ~Task() {
+        if (handle_) handle_.destroy();
+    }
+
+    explicit operator bool() const { return handle_ != nullptr; }
+
+    class Awaiter {
+      public:
+        explicit Awaiter(Handle handle) : handle_(handle) {}
+        bool await_ready() const noexcept { return handle_.done(); }
+        std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiting) noexcept {
+            handle_.promise().continuation = awaiting;
+            return handle_;
+        }
+        T await_resume() { return handle_.promise().take(); }
+
+      private:
+        Handle handle_;
+    };
+    Awaiter operator co_await() && noexcept { return Awaiter(handle_); }
+    Awaiter operator co_await() & noexcept { return Awaiter(handle_); }
+
+  private:
+    Handle handle_;
+};
+
+template <class T>
+auto detail::TaskPromise<T>::get_return_object() {
+    return Task<T>(std::coroutine_handle<TaskPromise>::from_promise(*this));
+}
+inline auto detail::TaskPromise<void>::get_return_object() {
+    return Task<void>(std::coroutine_handle<TaskPromise>::from_promise(*this));
+}
+
+namespace detail {
+
+// A coroutine that owns itself: runs at once and frees its frame at the end.
+struct Detached {
+    struct promise_type {
+        static void* operator new(std::size_t bytes) { return take_frame(bytes); }
+        static void operator delete(void* frame, std::size_t bytes) {
+            give_back_frame(frame, bytes);
+        }
+        Detached get_return_object() const noexcept { return {}; }
+        std::suspend_never initial_suspend() const noexcept { return {}; }
+        std::suspend_never final_suspend() const noexcept { return {}; }
+        void return_void() const noexcept {}
+        // The callers below catch before this.
+        void unhandled_exception() noexcept { std::terminate(); }
+    };
+};
+
+template <class T, class Done>
+Detached run_detached(Task<T> task, Done done) {
+    if constexpr (std::is_void_v<T>) {
+        co_await task;
+        done();
+    } else {
+        done(co_await task);
+    }
+}
+
+}  // namespace detail
+
+// True for what may stand as an argument inside a co_await expression on g++ 12: it destroys twice
+// an aggregate or capturing-lambda temporary with non-trivial members. Lvalues, trivially copyable
+// types and classes with constructors are fine.
+template <class F>
+concept AwaitSafe = std::is_lvalue_reference_v<F> ||
+                    std::is_trivially_copyable_v<std::remove_cvref_t<F>>;
+
+}  // namespace weft

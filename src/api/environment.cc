@@ -1,0 +1,93 @@
+#include "api/environment.h"
+
+#include <charconv>
+#include <string>
+#include <string_view>
+
+namespace weft::api {
+
+namespace {
+
+Status bad(std::string_view name, std::string_view value, std::string_view good) {
+    return fail(Code::invalid_argument, std::string(name) + "='" + std::string(value) +
+                                            "' in the environment: expected " + std::string(good));
+}
+
+bool parse(std::string_view text, std::uint64_t min, std::uint64_t max, std::uint64_t& into) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into);
+    return error == std::errc() && end == text.data() + text.size() && into >= min && into <= max;
+}
+
+bool parse_level(std::string_view text, LogLevel& into) {
+    constexpr std::string_view names[] = {"trace", "debug", "info", "warning", "error", "off"};
+    for (std::size_t i = 0; i < std::size(names); ++i) {
+        if (text != names[i]) continue;
+        into = static_cast<LogLevel>(i);
+        return true;
+    }
+    return false;
+}
+
+Status apply(RuntimeOptions& options, std::string_view name, std::string_view value) {
+    std::uint64_t number = 0;
+    auto ranged = [&](std::uint64_t min, std::uint64_t max) {
+        return parse(value, min, max, number);
+    };
+    if (name == "WEFT_WAIT") {
+        if (value == "adaptive") options.wait = WaitMode::adaptive;
+        else if (value == "spin") options.wait = WaitMode::spin;
+        else if (value == "block") options.wait = WaitMode::block;
+        else return bad(name, value, "adaptive, spin or block");
+    } else if (name == "WEFT_SPIN") {
+        if (!ranged(0, 1'000'000)) return bad(name, value, "microseconds from 0 to 1000000");
+        options.spin = std::chrono::microseconds(number);
+    } else if (name == "WEFT_CPU") {
+        if (!ranged(0, 1023)) return bad(name, value, "a cpu number from 0 to 1023");
+        options.cpu = static_cast<unsigned>(number);
+    } else if (name == "WEFT_TIMEOUT") {
+        if (!ranged(1, 86'400'000)) return bad(name, value, "milliseconds from 1 to 86400000");
+        options.default_timeout = std::chrono::milliseconds(number);
+    } else if (name == "WEFT_ARENA") {
+        if (!ranged(1u << 20, std::uint64_t{1} << 40)) {
+            return bad(name, value, "bytes from 1048576 to 1099511627776");
+        }
+        options.arena_bytes_max = number;
+    } else if (name == "WEFT_HEARTBEAT") {
+        if (!ranged(1, 60'000)) return bad(name, value, "milliseconds from 1 to 60000");
+        options.heartbeat_interval = std::chrono::milliseconds(number);
+    } else if (name == "WEFT_PEERS") {
+        if (!ranged(1, 65536)) return bad(name, value, "a number from 1 to 65536");
+        options.peers_max = number;
+    } else if (name == "WEFT_DRAIN") {
+        if (!ranged(0, 3'600'000)) return bad(name, value, "milliseconds from 0 to 3600000");
+        options.drain_timeout = std::chrono::milliseconds(number);
+    } else if (name == "WEFT_OFFLOAD_THREADS") {
+        if (!ranged(1, 256)) return bad(name, value, "a number from 1 to 256");
+        options.offload_threads = static_cast<unsigned>(number);
+    } else if (name == "WEFT_LOG") {
+        if (!parse_level(value, options.log_level)) {
+            return bad(name, value, "trace, debug, info, warning, error or off");
+        }
+    } else {
+        return fail(Code::invalid_argument,
+                    "unknown variable " + std::string(name) +
+                        " in the environment; docs/environment.md lists what weft reads");
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<RuntimeOptions> overlay_environment(RuntimeOptions options, char** environment) {
+    for (char** at = environment; at && *at; ++at) {
+        const std::string_view entry(*at);
+        if (!entry.starts_with("WEFT_")) continue;
+        const std::size_t equals = entry.find('=');
+        if (equals == std::string_view::npos) continue;
+        Status status = apply(options, entry.substr(0, equals), entry.substr(equals + 1));
+        if (!status.ok()) return status;
+    }
+    return options;
+}
+
+}  // namespace weft::api

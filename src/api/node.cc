@@ -1,0 +1,242 @@
+#include "api/node.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <condition_variable>
+
+#if __has_include("na/sm/sm.h")
+#include "na/sm/sm.h"
+#define WEFT_HAS_SM
+#endif
+#if __has_include("na/ofi/ofi.h")
+#include "na/ofi/ofi.h"
+#define WEFT_HAS_OFI
+#endif
+
+namespace weft::api {
+
+NodeParts real_parts() {
+    NodeParts parts;
+    parts.clock = std::make_shared<base::SteadyClock>();
+    parts.random = std::make_shared<base::KernelRandom>();
+    parts.providers = std::make_shared<na::Registry>();
+#ifdef WEFT_HAS_SM
+    parts.providers->add(na::make_sm_provider());
+#endif
+#ifdef WEFT_HAS_OFI
+    parts.providers->add(na::make_ofi_tcp_provider());
+#endif
+    return parts;
+}
+
+static core::ContextOptions context_options(const RuntimeOptions& options) {
+    core::ContextOptions context;
+    context.heartbeat_interval = options.heartbeat_interval;
+    return context;
+}
+
+Node::Node(RuntimeOptions given, NodeParts with)
+    : options(std::move(given)),
+      parts(std::move(with)),
+      log(options.log_level, options.log_sink),
+      arena(na::Arena::make(options.arena_bytes_max)),
+      incarnation{parts.random->next(), parts.random->next()},
+      pool(options.offload_threads),
+      context(*parts.clock, *parts.random, log, context_options(options),
+              options.manual ? nullptr : &pool),
+      bulk(context, incarnation),
+      client(context),
+      server(context, bulk),
+      collectives(
+          context, server,
+          [this](const std::vector<std::string>& uris) { return connect_here(uris); },
+          [this](Function<void()> work) { on_context(std::move(work)); }),
+      driver(context, *parts.clock, {options.wait, options.spin, options.cpu}),
+      stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts) {
+    std::shared_ptr<Node> node(new Node(std::move(options), std::move(parts)));
+    if (node->context.wake_fd() < 0) {
+        return fail(Code::resource_exhausted, "no file descriptor left (ulimit -n)");
+    }
+    // What `weft ping` calls.
+    static constexpr MethodId ping("weft.Node/Ping");
+    if (Status status = node->server.add_method(
+            ping.name, [](Call call) { call.reply(call.request()); });
+        !status.ok()) {
+        return status;
+    }
+    node->collectives.default_timeout = node->options.default_timeout;
+    if (!node->options.manual) node->driver.start();
+    return node;
+}
+
+Node::~Node() { shutdown(); }
+
+void Node::on_context(Function<void()> work) {
+    if (context.on_thread()) return work();
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    context.post([&] {
+        work();
+        std::lock_guard lock(mutex);
+        done = true;
+        changed.notify_one();
+    });
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return done; });
+}
+
+Status Node::add(Service& service) {
+    Status status;
+    on_context([&] {
+        registering_ = Status();
+        service.register_methods(*this);
+        status = std::move(registering_);
+    });
+    return status;
+}
+
+void Node::add(const MethodId& method, RawHandler handler) {
+    Status status = server.add_method(method.name, std::move(handler));
+    if (!status.ok() && registering_.ok()) registering_ = std::move(status);
+}
+
+Status Node::open(na::Provider& provider, const na::Address* listen) {
+    const na::EndpointParts with{*parts.random, log, *arena, incarnation, "", options.peers_max};
+    Result<std::unique_ptr<na::Endpoint>> endpoint =
+        provider.open(listen, with, parts.clock->now());
+    if (!endpoint) return std::move(endpoint).status();
+    core::EndpointSlot& slot = context.add_endpoint(*std::move(endpoint));
+    driver.watch_endpoints();
+    bulk.regions->add_endpoint(slot);
+    if (listen) addresses_.push_back(slot.endpoint->address());
+    return {};
+}
+
+Status Node::listen(std::string_view uri) {
+    Result<na::Address> address = na::parse_address(uri);
+    if (!address) return std::move(address).status();
+    Result<na::Provider*> provider = parts.providers->find(address->scheme);
+    if (!provider) return std::move(provider).status();
+    Status status;
+    on_context([&] { status = open(**provider, &*address); });
+    return std::move(status).in("can't listen on " + std::string(uri));
+}
+
+std::vector<std::string> Node::addresses() {
+    std::vector<std::string> copy;
+    on_context([&] { copy = addresses_; });
+    return copy;
+}
+
+Result<Channel> Node::connect(const std::vector<std::string>& uris) {
+    Result<Channel> channel = fail(Code::internal, "");
+    on_context([&] { channel = connect_here(uris); });
+    return channel;
+}
+
+Result<Channel> Node::connect_here(const std::vector<std::string>& uris) {
+    std::vector<na::Address> usable;
+    Status unusable = fail(Code::invalid_argument, "no address to connect to");
+    for (const std::string& uri : uris) {
+        Result<na::Address> address = na::parse_address(uri);
+        if (!address) return std::move(address).status();
+        const auto& endpoints = context.endpoints();
+        const bool there = std::any_of(endpoints.begin(), endpoints.end(), [&](const auto& slot) {
+            return slot->endpoint->scheme() == address->scheme;
+        });
+        if (!there) {
+            Result<na::Provider*> provider = parts.providers->find(address->scheme);
+            Status status = provider ? open(**provider, nullptr) : std::move(provider).status();
+            if (!status.ok()) {
+                unusable = std::move(status).in("can't connect to " + uri);
+                continue;
+            }
+        }
+        usable.push_back(*std::move(address));
+    }
+    if (usable.empty()) return unusable;
+    const std::string first = usable.front().uri();
+    Result<core::PeerRef> peer = context.add_peer(std::move(usable));
+    if (!peer) return std::move(peer).status();
+    return Channel(std::make_shared<rpc::ChannelImpl>(shared_from_this(), context, client, bulk,
+                                                      *peer, first, options.default_timeout));
+}
+
+Result<Region> Node::expose(Buffer memory, ExposeOptions with) {
+    Result<Region> region = fail(Code::internal, "");
+    on_context([&] { region = bulk.regions->expose(std::move(memory), with); });
+    return region;
+}
+
+Result<Group> Node::group(GroupView view) {
+    Result<Group> group = fail(Code::internal, "");
+    on_context([&] {
+        std::shared_ptr<coll::GroupImpl> impl = collectives.joined(view.digest());
+        if (!impl) {
+            impl = std::make_shared<coll::GroupImpl>(collectives, shared_from_this(),
+                                                     std::move(view));
+        }
+        group = Group(std::move(impl));
+    });
+    return group;
+}
+
+Status Node::join(GroupView view, std::uint32_t rank) {
+    if (rank >= view.size()) {
+        return fail(Code::out_of_range, "rank " + std::to_string(rank) + ": group '" +
+                                            view.name() + "' has ranks 0 to " +
+                                            std::to_string(view.size() - 1));
+    }
+    Status status;
+    on_context([&] {
+        auto impl = std::make_shared<coll::GroupImpl>(collectives, shared_from_this(),
+                                                      std::move(view));
+        impl->own_rank = rank;
+        status = collectives.join(std::move(impl));
+    });
+    return status;
+}
+
+void Node::stop() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto put = write(stop_fd_.get(), &one, sizeof one);
+}
+
+Status Node::drain() {
+    const TimePoint end = saturating_add(parts.clock->now(), options.drain_timeout);
+    std::uint32_t left = 0;
+    on_context([&] { server.drain(); });
+    while (true) {
+        on_context([&] { left = server.executing(); });
+        if (left == 0) return {};
+        if (parts.clock->now() >= end) break;
+        poll(nullptr, 0, 1);
+    }
+    return fail(Code::deadline_exceeded,
+                std::to_string(left) + " calls were still in their handlers after " +
+                    std::to_string(options.drain_timeout / 1ms) + " ms");
+}
+
+void Node::shutdown() {
+    if (std::exchange(down_, true)) return;
+    driver.stop();
+    context.adopt_thread();
+    const Status why = fail(Code::cancelled, "the runtime is shutting down");
+    server.drain();
+    collectives.shutdown();
+    context.shutdown(why);
+    client.shutdown(why);
+    bulk.transfers.shutdown(why);
+    // Offloaded work ends, and what it posts runs: coroutines see their cancelled calls and end.
+    pool.stop();
+    while (context.turn(parts.clock->now()).events > 0) {
+    }
+    bulk.regions->shutdown();
+}
+
+}  // namespace weft::api

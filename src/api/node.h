@@ -1,0 +1,87 @@
+// One runtime's parts, put together: the composition root. Outlives the Runtime while a Channel,
+// Region or Buffer still refers to it.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <weft/runtime.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/unique_fd.h"
+#include "bulk/bulk.h"
+#include "coll/engine.h"
+#include "core/context.h"
+#include "core/driver.h"
+#include "core/offload_pool.h"
+#include "na/arena.h"
+#include "na/registry.h"
+#include "rpc/channel_impl.h"
+#include "rpc/client.h"
+#include "rpc/server.h"
+
+namespace weft::api {
+
+// What a simulation or a test brings instead of the real thing.
+struct NodeParts {
+    std::shared_ptr<base::Clock> clock;
+    std::shared_ptr<base::Random> random;
+    std::shared_ptr<na::Registry> providers;
+};
+
+// The real thing: steady clock, kernel randomness, the transports of this build.
+NodeParts real_parts();
+
+class Node final : public std::enable_shared_from_this<Node>, private MethodRegistrar {
+  public:
+    static Result<std::shared_ptr<Node>> make(RuntimeOptions options, NodeParts parts);
+    ~Node();
+
+    // Thread of all that follow up to shutdown(): any; they hop to the context's.
+    Status add(Service& service);
+    Status listen(std::string_view uri);
+    Result<Channel> connect(const std::vector<std::string>& uris);
+    Result<Region> expose(Buffer memory, ExposeOptions options);
+    Result<Group> group(GroupView view);
+    Status join(GroupView view, std::uint32_t rank);
+    std::vector<std::string> addresses();
+    // Runs `work` on the context's thread and waits; inline when this is that thread.
+    void on_context(Function<void()> work);
+    // Refuses new calls and waits for those in their handlers. Errors: DEADLINE_EXCEEDED.
+    Status drain();
+    // Readable after stop().
+    int stop_fd() const { return stop_fd_.get(); }
+    void stop();
+    // Stops the driver, completes everything with CANCELLED, closes all endpoints. Idempotent.
+    void shutdown();
+
+    const RuntimeOptions options;
+    const NodeParts parts;
+    base::Log log;
+    std::shared_ptr<na::Arena> arena;
+    const na::Incarnation incarnation;
+    core::OffloadPool pool;
+    core::Context context;
+    bulk::Bulk bulk;
+    rpc::Client client;
+    rpc::Server server;
+    coll::Engine collectives;
+    core::Driver driver;
+
+  private:
+    Node(RuntimeOptions options, NodeParts parts);
+    void add(const MethodId& method, RawHandler handler) override;
+    Status open(na::Provider& provider, const na::Address* listen);
+    Result<Channel> connect_here(const std::vector<std::string>& uris);
+
+    std::vector<std::string> addresses_;
+    Status registering_;  // First error of the service that is being added.
+    base::UniqueFd stop_fd_;
+    bool down_ = false;
+};
+
+}  // namespace weft::api

@@ -1,0 +1,138 @@
+#include <weft/runtime.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "api/environment.h"
+#include "api/node.h"
+#include "base/unique_fd.h"
+
+extern char** environ;
+
+namespace weft {
+
+Runtime::Runtime(std::shared_ptr<api::Node> node) : node_(std::move(node)) {}
+Runtime::Runtime(Runtime&&) noexcept = default;
+
+Runtime& Runtime::operator=(Runtime&& other) noexcept {
+    if (this != &other) {
+        if (node_) node_->shutdown();
+        node_ = std::move(other.node_);
+    }
+    return *this;
+}
+
+Runtime::~Runtime() {
+    if (node_) node_->shutdown();
+}
+
+Result<Runtime> Runtime::create(RuntimeOptions options) {
+    Result<RuntimeOptions> overlaid = api::overlay_environment(std::move(options), environ);
+    if (!overlaid) return std::move(overlaid).status();
+    Result<std::shared_ptr<api::Node>> node =
+        api::Node::make(*std::move(overlaid), api::real_parts());
+    if (!node) return std::move(node).status();
+    return Runtime(*std::move(node));
+}
+
+Result<Runtime> Runtime::from_node(std::shared_ptr<api::Node> node) {
+    return Runtime(std::move(node));
+}
+
+Status Runtime::add(Service& service) { return node_->add(service); }
+Status Runtime::listen(std::string_view uri) { return node_->listen(uri); }
+std::vector<std::string> Runtime::addresses() const { return node_->addresses(); }
+
+Status Runtime::serve(Service& service, std::string_view uri) {
+    return serve(service, std::vector<std::string>{std::string(uri)});
+}
+
+Status Runtime::serve(Service& service, const std::vector<std::string>& uris) {
+    if (Status status = add(service); !status.ok()) return status;
+    for (const std::string& uri : uris) {
+        if (Status status = listen(uri); !status.ok()) return status;
+    }
+    return {};
+}
+
+Result<Channel> Runtime::connect(std::string_view uri) {
+    return node_->connect({std::string(uri)});
+}
+Result<Channel> Runtime::connect(const std::vector<std::string>& uris) {
+    return node_->connect(uris);
+}
+
+Result<Buffer> Runtime::allocate(std::size_t bytes) { return node_->arena->allocate(bytes); }
+Result<Region> Runtime::expose(Buffer memory, ExposeOptions options) {
+    return node_->expose(std::move(memory), options);
+}
+
+Result<Group> Runtime::group(GroupView view) { return node_->group(std::move(view)); }
+Status Runtime::join(GroupView view, std::uint32_t rank) {
+    return node_->join(std::move(view), rank);
+}
+
+Executor& Runtime::executor() { return node_->context; }
+
+void Runtime::spawn(Task<void> task) {
+    struct Starter {
+        std::shared_ptr<Task<void>> task;  // Function holds it in place.
+        void operator()() const {
+            detail::run_detached(std::move(*task), [] {});
+        }
+    };
+    node_->context.post(Starter{std::make_shared<Task<void>>(std::move(task))});
+}
+
+void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex,
+                           std::condition_variable& changed) {
+    if (node_->options.manual) {
+        node_->context.post(std::move(start));
+        while (!done) node_->driver.turn_and_wait(10ms);
+        return;
+    }
+    node_->context.post(std::move(start));
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return done; });
+}
+
+std::uint32_t Runtime::turn() { return node_->context.turn(node_->parts.clock->now()).events; }
+
+bool Runtime::turn_until(Function<bool()> done, Duration limit) {
+    const TimePoint end = saturating_add(node_->parts.clock->now(), limit);
+    while (!done()) {
+        const TimePoint now = node_->parts.clock->now();
+        if (now >= end) return false;
+        node_->driver.turn_and_wait(end - now);
+    }
+    return true;
+}
+
+// ---- running until a signal --------------------------------------------------------------------
+
+Status Runtime::run() {
+    sigset_t signals, before;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    const base::UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
+    pollfd watched[2] = {{signal_fd.get(), POLLIN, 0}, {node_->stop_fd(), POLLIN, 0}};
+    while (poll(watched, 2, -1) < 0) {
+    }
+    if (watched[0].revents) {
+        signalfd_siginfo info;
+        [[maybe_unused]] const auto got = read(signal_fd.get(), &info, sizeof info);
+    }
+    Status status = node_->drain();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return status;
+}
+
+void Runtime::stop() { node_->stop(); }
+
+}  // namespace weft

@@ -1,0 +1,37 @@
+#include <weft/region.h>
+
+#include "base/codec.h"
+
+namespace weft {
+
+static constexpr std::uint8_t ref_version = 1;
+
+void RegionRef::encode(std::span<std::byte, wire_bytes> to) const {
+    RegionRef wire = *this;
+    wire.version = ref_version;
+    base::store(to.data(), wire);
+}
+
+static Status forged(const char* why) {
+    return fail(Code::permission_denied, std::string("not a reference of weft's: ") + why);
+}
+
+Result<RegionRef> RegionRef::decode(ByteView bytes) {
+    if (bytes.size() != wire_bytes) return forged("wrong length");
+    auto ref = base::load<std::array<std::byte, wire_bytes>>(bytes.data());
+    if (static_cast<std::uint8_t>(ref[0]) != ref_version) return forged("unknown version");
+    if (static_cast<std::uint8_t>(ref[1]) > 3) return forged("impossible access");
+    const auto decoded = base::load<RegionRef>(bytes.data());
+    if (decoded.reserved16 != 0 || decoded.reserved32 != 0) return forged("reserved bits set");
+    if (decoded.length > UINT64_MAX - decoded.offset) return forged("impossible range");
+    return decoded;
+}
+
+RegionRef Region::ref(std::uint64_t offset, std::uint64_t bytes) const {
+    RegionRef part = ref_;
+    part.offset += offset;
+    part.length = bytes;
+    return part;
+}
+
+}  // namespace weft

@@ -1,0 +1,301 @@
+#include "bulk/regions.h"
+
+#include "base/assert.h"
+
+namespace weft::bulk {
+
+static constexpr std::size_t grants_max = 65536;
+
+Regions::Regions(core::Context& context, na::Incarnation owner)
+    : context_(&context), owner_(owner) {
+    context.set_sink(core::FrameKind::bulk_open, *this);
+    context.set_sink(core::FrameKind::bulk_close, *this);
+}
+
+Regions::~Regions() { WEFT_DCHECK(context_ == nullptr); }
+
+Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
+    if (!memory || memory.size() == 0) {
+        return fail(Code::invalid_argument, "an empty buffer can't be exposed");
+    }
+    if (options.access == Access::none) {
+        return fail(Code::invalid_argument, "a region without any access makes no sense");
+    }
+    if (!context_) return fail(Code::unavailable, "the runtime is shutting down");
+    Slot* slot = regions_.take();
+    if (!slot) {
+        return fail(Code::resource_exhausted,
+                    "all " + std::to_string(na::regions_max) + " regions are in use");
+    }
+    Entry& entry = slot->value;
+    entry.memory = memory;
+    entry.access = options.access;
+    entry.key = context_->random().next() | 1;
+    entry.closing = false;
+    entry.grants = 0;
+    entry.unfenced = 0;
+    entry.fabric.assign(context_->endpoints().size(), {});
+    const na::Exposure exposure{slot->slot, slot->generation, entry.key, memory.bytes(),
+                                options.access};
+    for (const auto& endpoint : context_->endpoints()) {
+        if (!endpoint->caps.rma) continue;
+        Result<na::FabricKey> fabric = endpoint->endpoint->expose(exposure);
+        if (!fabric) {
+            close_here(slot->slot, slot->generation, nullptr);
+            return std::move(fabric).status();
+        }
+        entry.fabric[endpoint->index] = *fabric;
+        entry.unfenced |= std::uint64_t{1} << endpoint->index;
+    }
+    if (options.lease > Duration::zero()) {
+        entry.lease.owner = this;
+        entry.lease.region = slot->slot;
+        entry.lease.generation = slot->generation;
+        entry.lease.fire = [](base::Timer& timer, TimePoint) {
+            auto& lease = static_cast<Lease&>(timer);
+            lease.owner->close_here(lease.region, lease.generation, nullptr);
+        };
+        context_->timers().arm(entry.lease, saturating_add(context_->now(), options.lease));
+    }
+    Region region;
+    region.owner_ = shared_from_this();
+    region.ref_.version = 1;
+    region.ref_.access = options.access;
+    region.ref_.region = slot->slot;
+    region.ref_.generation = slot->generation;
+    region.ref_.key = entry.key;
+    region.ref_.length = memory.size();
+    region.ref_.owner = owner_.low;
+    return region;
+}
+
+void Regions::add_endpoint(core::EndpointSlot& endpoint) {
+    if (!endpoint.caps.rma) return;
+    regions_.for_each([&](Slot& slot) {
+        Entry& entry = slot.value;
+        entry.fabric.resize(context_->endpoints().size());
+        if (entry.closing) return;
+        Result<na::FabricKey> fabric = endpoint.endpoint->expose(
+            {slot.slot, slot.generation, entry.key, entry.memory.bytes(), entry.access});
+        if (!fabric) {
+            context_->log().warning("a region can't be reached over " +
+                                    std::string(endpoint.endpoint->scheme()) + ": " +
+                                    fabric.status().to_string());
+            return;
+        }
+        entry.fabric[endpoint.index] = *fabric;
+        entry.unfenced |= std::uint64_t{1} << endpoint.index;
+    });
+}
+
+void Regions::close(std::uint32_t region, std::uint32_t generation, Function<void()> fenced) {
+    if (!context_) {
+        if (fenced) fenced();
+        return;
+    }
+    if (context_->on_thread()) return close_here(region, generation, std::move(fenced));
+    context_->post([self = shared_from_this(), region, generation,
+                    fenced = std::move(fenced)]() mutable {
+        self->close_here(region, generation, std::move(fenced));
+    });
+}
+
+void Regions::close_here(std::uint32_t region, std::uint32_t generation,
+                         Function<void()> fenced) {
+    Slot* slot = context_ ? regions_.find({region, generation}) : nullptr;
+    if (!slot) {  // The lease was quicker.
+        if (fenced) fenced();
+        return;
+    }
+    Entry& entry = slot->value;
+    if (fenced) entry.fenced = std::move(fenced);
+    if (std::exchange(entry.closing, true)) return;
+    context_->timers().cancel(entry.lease);
+    // Where the transport judges each access the revocation takes effect at once.
+    for (const auto& endpoint : context_->endpoints()) {
+        const std::uint64_t bit = std::uint64_t{1} << endpoint->index;
+        if ((entry.unfenced & bit) && endpoint->caps.rma_checked) {
+            endpoint->endpoint->fence(region);
+        }
+    }
+    for (const auto& [number, grant] : grants_) {
+        if (grant.region != region || grant.generation != generation) continue;
+        core::Peer* peer = context_->find(grant.peer);
+        if (!peer) continue;
+        const core::Context::Claim claim = context_->claim(*peer, sizeof(RevokeFrame));
+        if (!claim.data) continue;  // It closes by itself, or dies.
+        RevokeFrame revoke;
+        revoke.grant = number;
+        base::store(claim.data, revoke);
+        context_->commit(*peer, claim, sizeof revoke);
+    }
+    if (entry.grants == 0) fence(*slot);
+}
+
+// No grant is left: the transports that check nothing can prove the end now.
+void Regions::fence(Slot& slot) {
+    Entry& entry = slot.value;
+    for (const auto& endpoint : context_->endpoints()) {
+        const std::uint64_t bit = std::uint64_t{1} << endpoint->index;
+        if ((entry.unfenced & bit) && !endpoint->caps.rma_checked) {
+            endpoint->endpoint->fence(slot.slot);
+        }
+    }
+    if (entry.unfenced == 0) finish(slot);
+}
+
+void Regions::on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoint) {
+    Slot* found = nullptr;
+    regions_.for_each([&](Slot& slot) {
+        if (slot.slot == region && slot.value.closing) found = &slot;
+    });
+    if (!found) return;
+    found->value.unfenced &= ~(std::uint64_t{1} << endpoint.index);
+    if (found->value.unfenced == 0 && found->value.grants == 0) finish(*found);
+}
+
+void Regions::finish(Slot& slot) {
+    Function<void()> fenced = std::move(slot.value.fenced);
+    const Buffer memory = std::exchange(slot.value.memory, Buffer());
+    regions_.give_back(slot);
+    if (fenced) fenced();
+}
+
+// ---- grants ----------------------------------------------------------------------------------
+
+void Regions::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) {
+    if (head.kind == core::FrameKind::bulk_open) {
+        if (frame.size() != sizeof(OpenFrame)) {
+            return context_->broken(peer, "a bulk_open of the wrong size");
+        }
+        on_open(peer, frame);
+    } else {
+        if (frame.size() != sizeof(CloseFrame)) {
+            return context_->broken(peer, "a bulk_close of the wrong size");
+        }
+        on_close(peer, frame);
+    }
+}
+
+Result<Regions::Slot*> Regions::judge(const RegionRef& ref) {
+    if (ref.owner != owner_.low) {
+        return fail(Code::permission_denied,
+                    "the reference is to memory of another process, or of an earlier life of "
+                    "this one");
+    }
+    Slot* slot = regions_.find({ref.region, ref.generation});
+    if (!slot || slot->value.closing) {
+        return fail(Code::permission_denied, "the region was revoked, expired or never existed");
+    }
+    const Entry& entry = slot->value;
+    if (entry.key != ref.key) return fail(Code::permission_denied, "wrong key for the region");
+    if (!allows(entry.access, ref.access)) {
+        return fail(Code::permission_denied, "the region does not grant this access");
+    }
+    if (ref.offset > entry.memory.size() || ref.length > entry.memory.size() - ref.offset) {
+        return fail(Code::permission_denied,
+                    "range " + std::to_string(ref.offset) + "+" + std::to_string(ref.length) +
+                        " is outside the region of " + std::to_string(entry.memory.size()) +
+                        " bytes");
+    }
+    return slot;
+}
+
+void Regions::on_open(core::Peer& peer, ByteView frame) {
+    const auto open = base::load<OpenFrame>(frame.data());
+    Result<RegionRef> ref = RegionRef::decode(
+        {reinterpret_cast<const std::byte*>(open.ref), RegionRef::wire_bytes});
+    Result<Slot*> slot = ref ? judge(*ref) : Result<Slot*>(ref.status());
+    if (slot && grants_.size() >= grants_max) {
+        slot = fail(Code::resource_exhausted, "too many transfers under way at the owner");
+    }
+    if (!slot) return send_grant(peer, open, slot.status(), {}, 0);
+    const std::uint64_t number = next_grant_++;
+    Entry& entry = (*slot)->value;
+    grants_.emplace(number, Grant{peer.ref, (*slot)->slot, (*slot)->generation});
+    ++entry.grants;
+    context_->add_interest(peer);
+    na::FabricKey fabric = entry.fabric[peer.endpoint->index];
+    send_grant(peer, open, Status(), fabric, number);
+}
+
+void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
+                         na::FabricKey fabric, std::uint64_t number) {
+    const std::string_view text = status.text().substr(0, 256);
+    const std::size_t bytes = sizeof(GrantFrame) + text.size();
+    const core::Context::Claim claim = context_->claim(peer, bytes);
+    if (!claim.data) {
+        context_->broken(peer, "more bulk_open than it reads answers for");
+        return;
+    }
+    GrantFrame grant;
+    grant.head.bytes = static_cast<std::uint32_t>(bytes);
+    grant.head.aux = static_cast<std::uint16_t>(status.code());
+    grant.transfer_slot = open.transfer_slot;
+    grant.transfer_generation = open.transfer_generation;
+    grant.fabric = fabric;
+    grant.grant = number;
+    base::store(claim.data, grant);
+    if (!text.empty()) std::memcpy(claim.data + sizeof grant, text.data(), text.size());
+    context_->commit(peer, claim, bytes);
+}
+
+void Regions::on_close(core::Peer& peer, ByteView frame) {
+    const auto close = base::load<CloseFrame>(frame.data());
+    const auto grant = grants_.find(close.grant);
+    if (grant == grants_.end() || grant->second.peer != peer.ref) return;  // Forged or twice.
+    context_->drop_interest(peer);
+    end_grant(grant);
+}
+
+void Regions::end_grant(std::unordered_map<std::uint64_t, Grant>::iterator at) {
+    const Grant grant = at->second;
+    grants_.erase(at);
+    Slot* slot = regions_.find({grant.region, grant.generation});
+    WEFT_ASSERT(slot != nullptr);  // A region outlives its grants.
+    if (--slot->value.grants == 0 && slot->value.closing) fence(*slot);
+}
+
+void Regions::on_peer_down(core::Peer& peer, const Status&) {
+    // The provider has cut the connection: nothing of this peer arrives after the fence.
+    for (auto at = grants_.begin(); at != grants_.end();) {
+        const auto next = std::next(at);
+        if (at->second.peer == peer.ref) {
+            context_->drop_interest(peer);
+            end_grant(at);
+        }
+        at = next;
+    }
+}
+
+void Regions::shutdown() {
+    grants_.clear();
+    regions_.for_each([&](Slot& slot) {
+        context_->timers().cancel(slot.value.lease);
+        finish(slot);
+    });
+    context_ = nullptr;
+}
+
+}  // namespace weft::bulk
+
+namespace weft {
+
+void Region::close(Function<void()> fenced) {
+    if (auto owner = std::exchange(owner_, nullptr)) {
+        owner->close(ref_.region, ref_.generation, std::move(fenced));
+    } else if (fenced) {
+        fenced();
+    }
+}
+
+Region& Region::operator=(Region&& other) noexcept {
+    if (this != &other) {
+        close();
+        owner_ = std::move(other.owner_);
+        ref_ = other.ref_;
+    }
+    return *this;
+}
+
+}  // namespace weft

@@ -1,0 +1,80 @@
+// The one table of exposed regions of a context: the owner's side of bulk.
+//
+// Life of a region: open (in every endpoint's table or registered there) -> closing (no new access
+// is judged good; holders of grants are told) -> fenced by every endpoint -> the Buffer goes back.
+// A grant is a promise to an initiator on a transport that checks nothing itself; it ends with the
+// initiator's close or with its connection.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "bulk/wire.h"
+#include "core/context.h"
+
+namespace weft::bulk {
+
+class Regions final : public core::FrameSink, public std::enable_shared_from_this<Regions> {
+  public:
+    Regions(core::Context& context, na::Incarnation owner);
+    ~Regions();
+
+    // Errors: UNIMPLEMENTED (an endpoint can't expose this memory), RESOURCE_EXHAUSTED,
+    // INVALID_ARGUMENT. Thread: the context's.
+    Result<Region> expose(Buffer memory, const ExposeOptions& options);
+    // Thread: any (posts when it is not the context's).
+    void close(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
+    // An endpoint came later than some regions: exposes them there too.
+    void add_endpoint(core::EndpointSlot& endpoint);
+    // Ends the table: closes every region without waiting and forgets the context.
+    void shutdown();
+
+    void on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoint);
+    std::uint32_t open_regions() const { return regions_.taken(); }
+
+    void on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) override;
+    void on_peer_down(core::Peer& peer, const Status& why) override;
+
+  private:
+    struct Lease : base::Timer {
+        Regions* owner = nullptr;
+        std::uint32_t region = 0;
+        std::uint32_t generation = 0;
+    };
+    struct Entry {
+        Buffer memory;
+        Access access = Access::none;
+        std::uint64_t key = 0;
+        bool closing = false;
+        std::vector<na::FabricKey> fabric;  // By endpoint.
+        std::uint64_t unfenced = 0;         // One bit per endpoint.
+        std::uint32_t grants = 0;
+        Function<void()> fenced;
+        Lease lease;
+    };
+    using Slot = base::SlotTable<Entry>::Entry;
+    struct Grant {
+        core::PeerRef peer;
+        std::uint32_t region = 0;
+        std::uint32_t generation = 0;
+    };
+
+    void close_here(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
+    void fence(Slot& slot);
+    void finish(Slot& slot);
+    void on_open(core::Peer& peer, ByteView frame);
+    void on_close(core::Peer& peer, ByteView frame);
+    Result<Slot*> judge(const RegionRef& ref);
+    void end_grant(std::unordered_map<std::uint64_t, Grant>::iterator grant);
+    void send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
+                    na::FabricKey fabric, std::uint64_t grant);
+
+    core::Context* context_;
+    const na::Incarnation owner_;
+    base::SlotTable<Entry> regions_{na::regions_max};
+    std::unordered_map<std::uint64_t, Grant> grants_;  // Bounded by grants_max.
+    std::uint64_t next_grant_ = 1;
+};
+
+}  // namespace weft::bulk

@@ -1,0 +1,335 @@
+#include "bulk/transfers.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/assert.h"
+
+namespace weft::bulk {
+
+// A chunk is what one turn copies without keeping small messages waiting (about 30 us in memory);
+// the window covers a round trip of a fast network.
+static constexpr std::size_t chunk_bytes_checked = 256u << 10;
+static constexpr std::size_t chunk_bytes_fabric = 1u << 20;
+static constexpr std::uint32_t window = 4;
+
+Transfers::Transfers(core::Context& context) : context_(context) {
+    context_.set_sink(core::FrameKind::bulk_grant, *this);
+    context_.set_sink(core::FrameKind::bulk_revoke, *this);
+    context_.set_origin(core::FrameKind::bulk_open, *this);
+}
+
+Transfers::~Transfers() { WEFT_DCHECK(in_flight() == 0); }
+
+static std::uint64_t cookie_of(base::SlotId id) {
+    return std::uint64_t{id.generation} << 32 | id.slot;
+}
+static base::SlotId id_of(std::uint64_t cookie) {
+    return {static_cast<std::uint32_t>(cookie), static_cast<std::uint32_t>(cookie >> 32)};
+}
+
+TransferId Transfers::start(core::PeerRef peer, TransferSpec spec, TransferCompletion done) {
+    Entry* entry = closed_ ? nullptr : transfers_.take();
+    if (!entry) {
+        // No record to defer with: the one place where a completion runs inside the call.
+        done(fail(closed_ ? Code::cancelled : Code::resource_exhausted,
+                  closed_ ? "the runtime is shutting down" : "too many transfers under way"));
+        return {};
+    }
+    Transfer& transfer = entry->value;
+    transfer.owner = this;
+    transfer.id = entry->id();
+    transfer.peer = context_.find(peer);
+    transfer.peer_ref = peer;
+    transfer.spec = std::move(spec);
+    transfer.state = State::waiting;
+    transfer.posted = 0;
+    transfer.chunks = 0;
+    transfer.grant = 0;
+    transfer.starved = false;
+    transfer.done = std::move(done);
+    transfer.outcome = Status();
+    transfer.run = [](core::Deferred& work) {
+        auto& due = static_cast<Transfer&>(work);
+        due.owner->complete(*due.owner->transfers_.find(due.id));
+    };
+    transfer.fire = [](base::Timer& timer, TimePoint) {
+        auto& expired = static_cast<Transfer&>(timer);
+        expired.owner->end(*expired.owner->transfers_.find(expired.id),
+                           fail(Code::deadline_exceeded, "the transfer did not end in time"));
+    };
+    const base::SlotId id = transfer.id;
+    if (!transfer.peer) {
+        end(*entry, fail(Code::unavailable, "the peer is gone"));
+        return id;
+    }
+    context_.add_interest(*transfer.peer);
+    context_.timers().arm(transfer, transfer.spec.deadline);
+    if (transfer.peer->state == core::PeerState::up) {
+        begin(*entry);
+    } else if (transfer.peer->state == core::PeerState::idle) {
+        context_.connect(*transfer.peer);
+    }
+    return id;
+}
+
+// What can be said without the owner.
+Status Transfers::judge(const core::Peer& peer, const TransferSpec& spec) const {
+    auto denied = [](std::string why) { return fail(Code::permission_denied, std::move(why)); };
+    if (!peer.endpoint->caps.rma) {
+        return fail(Code::unimplemented, "put and get are not available on " + peer.uri);
+    }
+    if (spec.remote.owner != peer.incarnation.low) {
+        return denied("the reference is to memory of another process than " + peer.uri +
+                      ", or of an earlier life of it");
+    }
+    const Access wanted = spec.kind == na::RmaKind::get ? Access::read : Access::write;
+    if (!allows(spec.remote.access, wanted)) {
+        return denied(spec.kind == na::RmaKind::get ? "the reference does not grant reading"
+                                                    : "the reference does not grant writing");
+    }
+    if (spec.offset > spec.remote.length || spec.local.size() > spec.remote.length - spec.offset) {
+        return denied("range " + std::to_string(spec.offset) + "+" +
+                      std::to_string(spec.local.size()) + " is outside the reference of " +
+                      std::to_string(spec.remote.length) + " bytes");
+    }
+    return {};
+}
+
+void Transfers::begin(Entry& entry) {
+    Transfer& transfer = entry.value;
+    if (Status status = judge(*transfer.peer, transfer.spec); !status.ok()) {
+        return end(entry, std::move(status));
+    }
+    if (transfer.spec.local.size() == 0) return end(entry, Status());
+    if (!transfer.peer->endpoint->caps.rma_checked) return send_open(entry);
+    transfer.state = State::running;
+    pump(entry);
+}
+
+void Transfers::send_open(Entry& entry) {
+    Transfer& transfer = entry.value;
+    transfer.state = State::opening;
+    const core::Context::Claim claim = context_.claim(*transfer.peer, sizeof(OpenFrame));
+    if (!claim.data) {
+        return end(entry, fail(Code::resource_exhausted,
+                               "the queue to " + transfer.peer->uri + " is full"));
+    }
+    OpenFrame open;
+    open.transfer_slot = transfer.id.slot;
+    open.transfer_generation = transfer.id.generation;
+    RegionRef wanted = transfer.spec.remote;
+    wanted.access = transfer.spec.kind == na::RmaKind::get ? Access::read : Access::write;
+    wanted.offset += transfer.spec.offset;
+    wanted.length = transfer.spec.local.size();
+    wanted.encode(std::span<std::byte, RegionRef::wire_bytes>(
+        reinterpret_cast<std::byte*>(open.ref), RegionRef::wire_bytes));
+    base::store(claim.data, open);
+    context_.commit(*transfer.peer, claim, sizeof open);
+}
+
+void Transfers::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) {
+    if (head.kind == core::FrameKind::bulk_revoke) {
+        if (frame.size() != sizeof(RevokeFrame)) {
+            return context_.broken(peer, "a bulk_revoke of the wrong size");
+        }
+        const auto revoke = base::load<RevokeFrame>(frame.data());
+        transfers_.for_each([&](Entry& entry) {
+            Transfer& transfer = entry.value;
+            if (transfer.peer == &peer && transfer.grant == revoke.grant &&
+                transfer.state == State::running) {
+                end(entry, fail(Code::permission_denied, "the region was revoked by its owner"));
+            }
+        });
+        return;
+    }
+    if (frame.size() < sizeof(GrantFrame) || head.aux > code_max) {
+        return context_.broken(peer, "a malformed bulk_grant");
+    }
+    const auto grant = base::load<GrantFrame>(frame.data());
+    Entry* entry = transfers_.find({grant.transfer_slot, grant.transfer_generation});
+    if (!entry || entry->value.peer != &peer || entry->value.state != State::opening) {
+        // Nobody wants it any more.
+        if (head.aux == 0) send_close(peer, grant.grant);
+        return;
+    }
+    if (head.aux != 0) {
+        const ByteView text = frame.subspan(sizeof(GrantFrame));
+        return end(*entry, fail(static_cast<Code>(head.aux),
+                                std::string(as_text(text.first(std::min<std::size_t>(
+                                    text.size(), 256))))));
+    }
+    Transfer& transfer = entry->value;
+    transfer.grant = grant.grant;
+    transfer.fabric = grant.fabric;
+    transfer.state = State::running;
+    pump(*entry);
+}
+
+void Transfers::pump(Entry& entry) {
+    Transfer& transfer = entry.value;
+    TransferSpec& spec = transfer.spec;
+    core::EndpointSlot& endpoint = *transfer.peer->endpoint;
+    const std::size_t chunk_max =
+        std::min(endpoint.endpoint->limits().rma_bytes_max,
+                 endpoint.caps.rma_checked ? chunk_bytes_checked : chunk_bytes_fabric);
+    while (transfer.posted < spec.local.size() && transfer.chunks < window) {
+        const std::size_t bytes =
+            std::min<std::uint64_t>(chunk_max, spec.local.size() - transfer.posted);
+        na::RmaItem item;
+        item.kind = spec.kind;
+        item.peer = transfer.peer->na_id;
+        item.region = spec.remote.region;
+        item.generation = spec.remote.generation;
+        item.key = spec.remote.key;
+        item.fabric = transfer.fabric;
+        item.offset = spec.remote.offset + spec.offset + transfer.posted;
+        item.local = spec.local.bytes().subspan(transfer.posted, bytes);
+        item.cookie = cookie_of(transfer.id);
+        endpoint.busy = true;
+        if (endpoint.endpoint->post({&item, 1}) == 0) {
+            if (!std::exchange(transfer.starved, true)) starved_.push_back(transfer.id);
+            return;
+        }
+        transfer.posted += bytes;
+        ++transfer.chunks;
+    }
+}
+
+void Transfers::pump_starved() {
+    for (std::size_t turns = starved_.size(); turns-- > 0;) {
+        const base::SlotId id = starved_.front();
+        starved_.pop_front();
+        Entry* entry = transfers_.find(id);
+        if (!entry) continue;
+        entry->value.starved = false;
+        if (entry->value.state != State::running) continue;
+        pump(*entry);
+        if (entry->value.starved) return;  // Still full.
+    }
+}
+
+void Transfers::on_rma_done(std::uint64_t cookie, Code code, const std::string& error) {
+    Entry* entry = transfers_.find(id_of(cookie));
+    WEFT_ASSERT(entry != nullptr && entry->value.chunks > 0);
+    Transfer& transfer = entry->value;
+    --transfer.chunks;
+    if (transfer.state == State::ended) {
+        settle(*entry);
+    } else if (code != Code::ok) {
+        end(*entry, fail(code, error));
+    } else if (transfer.chunks == 0 && transfer.posted == transfer.spec.local.size()) {
+        end(*entry, Status());
+    } else {
+        pump(*entry);
+    }
+    if (!starved_.empty()) pump_starved();
+}
+
+// The outcome is known. The completion runs in the next turn (this may be inside start()).
+void Transfers::end(Entry& entry, Status status) {
+    Transfer& transfer = entry.value;
+    if (transfer.state == State::ended) return;
+    context_.timers().cancel(transfer);
+    const bool touched = transfer.posted > 0 && transfer.spec.kind == na::RmaKind::put;
+    if (status.ok()) {
+        status = std::move(status).with_effect(Effect::applied);
+    } else {
+        const Stage stage = transfer.state == State::waiting ? Stage::resolving : Stage::sent;
+        status = std::move(status)
+                     .with_effect(touched ? Effect::unknown : Effect::none)
+                     .with_stage(stage);
+        if (transfer.peer) status = std::move(status).with_peer(transfer.peer->uri);
+    }
+    transfer.state = State::ended;
+    transfer.outcome = std::move(status);
+    if (transfer.peer) context_.drop_interest(*transfer.peer);
+    context_.defer(transfer);
+}
+
+void Transfers::complete(Entry& entry) {
+    Transfer& transfer = entry.value;
+    TransferCompletion done = std::move(transfer.done);
+    const Status outcome = std::exchange(transfer.outcome, Status());
+    ++quarantined_;
+    settle(entry);
+    done(outcome);
+}
+
+// Ended: when the transport holds nothing of it any more, the record goes.
+void Transfers::settle(Entry& entry) {
+    Transfer& transfer = entry.value;
+    if (transfer.chunks > 0 || transfer.core::Deferred::is_linked()) return;
+    return_grant(transfer);
+    transfer.spec.local = Buffer();
+    transfers_.give_back(entry);
+    --quarantined_;
+}
+
+void Transfers::return_grant(Transfer& transfer) {
+    if (transfer.grant == 0 || !transfer.peer) return;
+    if (transfer.peer->state == core::PeerState::up) send_close(*transfer.peer, transfer.grant);
+    transfer.grant = 0;
+}
+
+void Transfers::send_close(core::Peer& peer, std::uint64_t grant) {
+    const core::Context::Claim claim = context_.claim(peer, sizeof(CloseFrame));
+    if (!claim.data) {
+        // The owner would wait for it for ever: better lose the connection than its memory.
+        context_.remove_peer(peer, fail(Code::unavailable, "the peer does not read"));
+        return;
+    }
+    CloseFrame close;
+    close.grant = grant;
+    base::store(claim.data, close);
+    context_.commit(peer, claim, sizeof close);
+}
+
+void Transfers::cancel(TransferId id) {
+    if (Entry* entry = transfers_.find(id)) {
+        end(*entry, fail(Code::cancelled, "cancelled by the caller"));
+    }
+}
+
+void Transfers::abandon(TransferId id) {
+    Entry* entry = transfers_.find(id);
+    if (!entry || !entry->value.done) return;
+    entry->value.done = [](const Status&) {};
+    cancel(id);
+}
+
+void Transfers::on_peer_up(core::Peer& peer) {
+    transfers_.for_each([&](Entry& entry) {
+        if (entry.value.peer == &peer && entry.value.state == State::waiting) begin(entry);
+    });
+}
+
+void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
+    transfers_.for_each([&](Entry& entry) {
+        Transfer& transfer = entry.value;
+        if (transfer.peer != &peer) return;
+        end(entry, why);
+        transfer.grant = 0;  // It ended with the connection.
+        if (peer.incoming) transfer.peer = nullptr;
+    });
+}
+
+void Transfers::on_refused(core::Peer&, ByteView frame, const Status& why) {
+    if (frame.size() != sizeof(OpenFrame)) return;
+    const auto open = base::load<OpenFrame>(frame.data());
+    Entry* entry = transfers_.find({open.transfer_slot, open.transfer_generation});
+    if (entry) end(*entry, why);
+}
+
+void Transfers::shutdown(const Status& why) {
+    closed_ = true;
+    transfers_.for_each([&](Entry& entry) {
+        Transfer& transfer = entry.value;
+        end(entry, why);
+        if (!transfer.core::Deferred::is_linked()) return;  // Completed before; quarantined.
+        context_.undefer(transfer);
+        complete(entry);
+    });
+}
+
+}  // namespace weft::bulk

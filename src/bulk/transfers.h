@@ -1,0 +1,87 @@
+// The initiator's side of bulk: put and get, cut into chunks, windowed, completed exactly once.
+//
+// Life of a transfer: (waits for the connection) -> asks for a grant where the transport checks
+// nothing itself -> posts chunks, at most `window` at a time -> returns the grant -> completes.
+// A deadline, a cancel or the loss of the peer completes it at once; its record and its hold on the
+// local Buffer stay until the transport has reported every chunk.
+#pragma once
+
+#include <deque>
+
+#include <weft/channel.h>
+
+#include "bulk/wire.h"
+#include "core/context.h"
+
+namespace weft::bulk {
+
+struct TransferSpec {
+    na::RmaKind kind = na::RmaKind::get;
+    RegionRef remote;
+    std::uint64_t offset = 0;  // Into `remote`.
+    Buffer local;
+    TimePoint deadline = never;
+};
+
+using TransferId = base::SlotId;
+
+class Transfers final : public core::FrameSink {
+  public:
+    explicit Transfers(core::Context& context);
+    ~Transfers();
+
+    // Thread: the context's. `done` runs once, in a later turn.
+    TransferId start(core::PeerRef peer, TransferSpec spec, TransferCompletion done);
+    void cancel(TransferId id);
+    // As cancel(), but the completion never runs: its owner is going away.
+    void abandon(TransferId id);
+    void shutdown(const Status& why);
+
+    void on_rma_done(std::uint64_t cookie, Code code, const std::string& error);
+    // Transfers not completed yet; quarantined(): completed, but still held by the transport.
+    std::uint32_t in_flight() const { return transfers_.taken() - quarantined_; }
+    std::uint32_t quarantined() const { return quarantined_; }
+
+    void on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) override;
+    void on_peer_up(core::Peer& peer) override;
+    void on_peer_down(core::Peer& peer, const Status& why) override;
+    void on_refused(core::Peer& peer, ByteView frame, const Status& why) override;
+
+  private:
+    enum class State : std::uint8_t { waiting, opening, running, ended };
+    struct Transfer : base::Timer, core::Deferred {
+        Transfers* owner = nullptr;
+        core::Peer* peer = nullptr;
+        core::PeerRef peer_ref;
+        base::SlotId id;
+        TransferSpec spec;
+        State state = State::waiting;
+        std::uint64_t posted = 0;     // Bytes handed to the transport.
+        std::uint32_t chunks = 0;     // Of those, not reported yet.
+        std::uint64_t grant = 0;
+        na::FabricKey fabric;
+        bool starved = false;         // In starved_.
+        TransferCompletion done;
+        Status outcome;
+    };
+    using Entry = base::SlotTable<Transfer>::Entry;
+
+    Status judge(const core::Peer& peer, const TransferSpec& spec) const;
+    void begin(Entry& entry);
+    void send_open(Entry& entry);
+    void pump(Entry& entry);
+    void pump_starved();
+    void end(Entry& entry, Status status);
+    void complete(Entry& entry);
+    void settle(Entry& entry);
+    void return_grant(Transfer& transfer);
+    void send_close(core::Peer& peer, std::uint64_t grant);
+
+    core::Context& context_;
+    base::SlotTable<Transfer> transfers_{1u << 16};
+    std::deque<base::SlotId> starved_;  // The endpoint was full: in order of arrival.
+    std::uint32_t quarantined_ = 0;
+    bool closed_ = false;
+};
+
+}  // namespace weft::bulk

@@ -1,0 +1,361 @@
+#include "core/context.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/assert.h"
+
+namespace weft {
+
+static constinit thread_local Executor* current_executor = nullptr;
+Executor* Executor::current() { return current_executor; }
+
+namespace core {
+
+// While one endpoint is busy, one that has been idle this long is polled every `idle_stride` turns:
+// an idle libfabric poll costs system calls, a shared-memory round trip none.
+static constexpr std::uint32_t idle_polls_max = 64;
+static constexpr std::uint64_t idle_stride = 64;
+
+namespace {
+class CurrentScope {
+  public:
+    explicit CurrentScope(Executor* executor) : outer_(current_executor) {
+        current_executor = executor;
+    }
+    ~CurrentScope() { current_executor = outer_; }
+
+  private:
+    Executor* outer_;
+};
+}  // namespace
+
+constinit thread_local const char Context::thread_anchor_ = 0;
+
+Context::Context(base::Clock& clock, base::Random& random, base::Log& log, ContextOptions options,
+                 OffloadPool* pool)
+    : clock_(clock),
+      random_(random),
+      log_(log),
+      options_(options),
+      pool_(pool),
+      now_(clock.now()),
+      timers_(now_),
+      peers_(options.peers_max),
+      wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    adopt_thread();
+}
+
+Context::~Context() {
+    peers_.for_each([&](auto& entry) {
+        timers_.cancel(entry.value.heartbeat);
+        drop_all(entry.value);
+    });
+    while (base::MpscNode* node = submissions_.pop()) delete static_cast<Submission*>(node);
+    while (deferred_.pop_front()) {
+    }
+    if (wake_fd_ >= 0) close(wake_fd_);
+}
+
+EndpointSlot& Context::add_endpoint(std::unique_ptr<na::Endpoint> endpoint) {
+    auto slot = std::make_unique<EndpointSlot>();
+    slot->caps = endpoint->caps();
+    slot->endpoint = std::move(endpoint);
+    slot->index = static_cast<std::uint32_t>(endpoints_.size());
+    endpoints_.push_back(std::move(slot));
+    return *endpoints_.back();
+}
+
+void Context::set_sink(FrameKind kind, FrameSink& sink) {
+    sinks_[static_cast<std::size_t>(kind)] = &sink;
+    if (std::find(all_sinks_.begin(), all_sinks_.end(), &sink) == all_sinks_.end()) {
+        all_sinks_.push_back(&sink);
+    }
+}
+
+void Context::set_origin(FrameKind kind, FrameSink& origin) {
+    origins_[static_cast<std::size_t>(kind)] = &origin;
+}
+
+// ---- the turn --------------------------------------------------------------------------------
+
+Turn Context::turn(TimePoint now) {
+    CurrentScope scope(this);
+    now_ = now;
+    adopt_thread();
+    Turn turn;
+    if (!submissions_.empty()) [[unlikely]]
+        turn.events += run_submissions();
+    if (!deferred_.empty()) [[unlikely]]
+        turn.events += run_deferred();
+    if (endpoints_.size() == 1) [[likely]] {
+        turn.events += poll_endpoint(*endpoints_.front());
+    } else {
+        turn.events += poll_endpoints();
+    }
+    timers_.advance(now);
+    for (const auto& slot : endpoints_) {
+        if (!slot->busy) continue;
+        slot->busy = false;
+        slot->endpoint->flush();
+    }
+    return turn;
+}
+
+std::uint32_t Context::run_deferred() {
+    base::IntrusiveList<Deferred> due;
+    due.splice_back(deferred_);
+    std::uint32_t ran = 0;
+    while (Deferred* work = due.pop_front()) {
+        ++ran;
+        work->run(*work);
+    }
+    return ran;
+}
+
+std::uint32_t Context::poll_endpoints() {
+    ++turns_;
+    std::uint32_t events = 0;
+    // By index: a completion may open another endpoint.
+    for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+        EndpointSlot& slot = *endpoints_[i];
+        if (slot.idle_polls > idle_polls_max && turns_ % idle_stride != 0) continue;
+        events += poll_endpoint(slot);
+    }
+    return events;
+}
+
+std::uint32_t Context::run_submissions() {
+    std::uint32_t ran = 0;
+    // Bounded, so that a thread that submits without end cannot starve the network.
+    while (ran < 256) {
+        base::MpscNode* node = submissions_.pop();
+        if (!node) break;
+        std::unique_ptr<Submission> submission(static_cast<Submission*>(node));
+        submission->work();
+        ++ran;
+    }
+    return ran;
+}
+
+std::uint32_t Context::poll_endpoint(EndpointSlot& slot) {
+    const std::size_t count = slot.endpoint->poll(events_, now_);
+    if (count == 0) {
+        ++slot.idle_polls;
+        return 0;
+    }
+    slot.idle_polls = 0;
+    for (std::size_t i = 0; i < count; ++i) on_event(slot, events_[i]);
+    return static_cast<std::uint32_t>(count);
+}
+
+void Context::on_event(EndpointSlot& slot, const na::Event& event) {
+    if (event.kind != na::EventKind::message) [[unlikely]]
+        return on_other_event(slot, event);
+    if (Peer* peer = peer_of(slot, event.peer)) [[likely]] on_message(*peer, event.bytes);
+}
+
+void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
+    Peer* peer = peer_of(slot, event.peer);
+    switch (event.kind) {
+        case na::EventKind::peer_up: on_up(slot, event); break;
+        case na::EventKind::peer_down:
+            if (peer) {
+                const Code code = event.code == Code::ok ? Code::unavailable : event.code;
+                on_down(slot, *peer, fail(code, slot.endpoint->error()));
+            }
+            break;
+        case na::EventKind::writable:
+            if (peer) drain(*peer);
+            break;
+        case na::EventKind::rma_done:
+            if (rma_sink_) {
+                rma_sink_->on_rma_done(event.cookie, event.code,
+                                       event.code == Code::ok ? "" : slot.endpoint->error());
+            }
+            break;
+        case na::EventKind::region_fenced:
+            if (rma_sink_) rma_sink_->on_region_fenced(event.region, slot);
+            break;
+        case na::EventKind::message: break;
+    }
+}
+
+inline void Context::on_message(Peer& peer, ByteView message) {
+    peer.heard = true;
+    // Most messages are one frame.
+    if (message.size() < sizeof(FrameHead)) [[unlikely]]
+        return on_frames(peer, message);
+    const auto head = base::load<FrameHead>(message.data());
+    if (head.bytes != message.size()) return on_frames(peer, message);
+    dispatch(peer, head, message);
+    if (broken_) [[unlikely]]
+        close_broken();
+}
+
+// Several frames, or something malformed.
+void Context::on_frames(Peer& peer, ByteView message) {
+    const PeerRef ref = peer.ref;
+    const bool whole = for_each_frame(message, [&](const FrameHead& head, ByteView frame) {
+        dispatch(peer, head, frame);
+        // User code may have removed the peer, or its bytes may have condemned it.
+        return !broken_ && peer.state == PeerState::up && peer.ref == ref;
+    });
+    if (!whole && !broken_ && peer.state == PeerState::up && peer.ref == ref) {
+        broken(peer, "a message with impossible frame lengths");
+    }
+    if (broken_) close_broken();
+}
+
+inline void Context::dispatch(Peer& peer, const FrameHead& head, ByteView frame) {
+    ++counters_.frames_in;
+    const auto kind = static_cast<std::size_t>(head.kind);
+    if (kind < frame_kinds && sinks_[kind]) [[likely]] {
+        sinks_[kind]->on_frame(peer, head, frame);
+    } else if (head.kind == FrameKind::ping) {
+        send_small(peer, FrameKind::pong);
+    } else if (head.kind != FrameKind::pong) {
+        broken(peer, "a frame of unknown kind " + std::to_string(kind));
+    }
+}
+
+void Context::close_broken() {
+    Peer* peer = find(std::exchange(broken_, {}));
+    const std::string reason = std::exchange(broken_reason_, {});
+    if (!peer || peer->state != PeerState::up) return;
+    ++counters_.broken_peers;
+    log_.warning("closing " + peer->uri + ": it sent " + reason);
+    peer->endpoint->endpoint->close(peer->na_id);
+    lost(*peer, fail(Code::unavailable, "connection closed: the peer sent " + reason));
+}
+
+void Context::broken(Peer& peer, std::string reason) {
+    broken_ = peer.ref;
+    broken_reason_ = std::move(reason);
+}
+
+TimePoint Context::next_deadline() const {
+    TimePoint next = timers_.next_deadline();
+    for (const auto& slot : endpoints_) next = std::min(next, slot->endpoint->next_deadline());
+    return next;
+}
+
+bool Context::arm() {
+    sleeping_.store(true, std::memory_order_seq_cst);
+    bool quiet = submissions_.empty() && deferred_.empty();
+    for (auto& slot : endpoints_) {
+        if (!quiet) break;
+        slot->idle_polls = 0;  // Poll all of them after the sleep.
+        if (slot->caps.wait_fd) quiet = slot->endpoint->arm();
+    }
+    if (!quiet) sleeping_.store(false, std::memory_order_relaxed);
+    return quiet;
+}
+
+void Context::disarm() {
+    sleeping_.store(false, std::memory_order_relaxed);
+    std::uint64_t drained = 0;
+    [[maybe_unused]] const auto got = read(wake_fd_, &drained, sizeof drained);
+}
+
+void Context::post(Function<void()> work) {
+    auto* submission = new Submission;
+    submission->work = std::move(work);
+    submissions_.push(*submission);
+    wake();
+}
+
+void Context::offload(Function<void()> work) {
+    // Without a pool (simulations: one thread, one order) the work runs as a submission.
+    if (pool_) {
+        pool_->run(std::move(work));
+    } else {
+        post(std::move(work));
+    }
+}
+
+void Context::wake() {
+    if (!sleeping_.exchange(false, std::memory_order_seq_cst)) return;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto put = write(wake_fd_, &one, sizeof one);
+}
+
+// ---- frames that wait ------------------------------------------------------------------------
+
+Context::Claim Context::claim_queued(Peer& peer, std::size_t bytes) {
+    if (peer.waiting_frames >= options_.waiting_frames_max ||
+        peer.waiting_bytes + bytes > options_.waiting_bytes_max) {
+        return {};
+    }
+    void* memory = ::operator new(sizeof(QueuedFrame) + bytes, std::nothrow);
+    if (!memory) return {};
+    auto* queued = ::new (memory) QueuedFrame;
+    queued->frame_bytes = static_cast<std::uint32_t>(bytes);
+    return {queued->frame().data(), queued};
+}
+
+void Context::commit_queued(Peer& peer, const Claim& claim, std::size_t bytes) {
+    claim.queued->frame_bytes = static_cast<std::uint32_t>(bytes);
+    peer.waiting.push_back(*claim.queued);
+    peer.waiting_bytes += bytes;
+    ++peer.waiting_frames;
+    ++counters_.frames_queued;
+    if (peer.state == PeerState::idle) connect(peer);
+}
+
+void Context::drop(Peer& peer, QueuedFrame& queued) {
+    queued.unlink();
+    peer.waiting_bytes -= queued.frame_bytes;
+    --peer.waiting_frames;
+    queued.~QueuedFrame();
+    ::operator delete(&queued);
+}
+
+void Context::drop_all(Peer& peer) {
+    while (QueuedFrame* queued = peer.waiting.front()) drop(peer, *queued);
+}
+
+void Context::drain(Peer& peer) {
+    while (QueuedFrame* queued = peer.waiting.front()) {
+        if (peer.state != PeerState::up) return;
+        const auto head = base::load<FrameHead>(queued->frame().data());
+        FrameSink* origin = origins_[static_cast<std::size_t>(head.kind)];
+        if (queued->frame_bytes > peer.message_bytes_max) {
+            // Out of the queue first: the sink may run user code.
+            std::vector<std::byte> frame(queued->frame().begin(), queued->frame().end());
+            drop(peer, *queued);
+            if (origin) {
+                origin->on_refused(peer, frame,
+                                   fail(Code::invalid_argument,
+                                        std::to_string(frame.size()) +
+                                            " bytes exceed the limit of " +
+                                            std::to_string(peer.message_bytes_max) +
+                                            " bytes on " + peer.uri +
+                                            "; pass large data by weft.BulkRef"));
+            }
+            continue;
+        }
+        std::byte* to = peer.endpoint->endpoint->reserve(peer.na_id, queued->frame_bytes);
+        if (!to) return;
+        if (origin) origin->on_leaving(peer, queued->frame());
+        std::copy_n(queued->frame().data(), queued->frame_bytes, to);
+        peer.endpoint->endpoint->commit(queued->frame_bytes);
+        peer.endpoint->busy = true;
+        drop(peer, *queued);
+    }
+}
+
+void Context::send_small(Peer& peer, FrameKind kind) {
+    if (peer.state != PeerState::up || peer.waiting_frames != 0) return;
+    std::byte* to = peer.endpoint->endpoint->reserve(peer.na_id, sizeof(FrameHead));
+    if (!to) return;  // Full: the peer has enough to answer as it is.
+    base::store(to, FrameHead{kind, 0, 0, sizeof(FrameHead)});
+    peer.endpoint->endpoint->commit(sizeof(FrameHead));
+    peer.endpoint->busy = true;
+}
+
+}  // namespace core
+}  // namespace weft

@@ -1,0 +1,258 @@
+// One thread's domain: its endpoints, peers, frames, timers and submissions.
+//
+// A context owns no thread. turn(now) does everything that is due and returns; a driver
+// (core/driver.h), a simulator or a test calls it. Everything else here is called from the turning
+// thread too, except post() and wake().
+//
+// Back-pressure: a frame that the transport refuses waits in its peer's FIFO, bounded by
+// Limits; what does not fit is refused at once. Nothing is buffered anywhere else.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include <weft/executor.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mpsc_queue.h"
+#include "base/random.h"
+#include "core/deferred.h"
+#include "core/frame.h"
+#include "core/offload_pool.h"
+#include "core/peer.h"
+
+namespace weft::core {
+
+// A layer above that owns some frame kinds. Callbacks come from turn() with all tables consistent:
+// they may call anything of the context, except destroying it.
+class FrameSink {
+  public:
+    // `frame` is valid until the return. A malformed frame: call Context::broken() and return.
+    virtual void on_frame(Peer& peer, const FrameHead& head, ByteView frame) = 0;
+    // A frame that waited is about to be copied to the transport: last chance to patch it.
+    virtual void on_leaving(Peer&, Bytes /*frame*/) {}
+    // A frame that waited will never leave: too large for the transport that was found.
+    virtual void on_refused(Peer&, ByteView /*frame*/, const Status&) {}
+    virtual void on_peer_up(Peer&) {}
+    // The connection is gone (or never came); the frames that waited are dropped.
+    virtual void on_peer_down(Peer&, const Status& /*why*/) {}
+
+  protected:
+    ~FrameSink() = default;
+};
+
+// Receives rma_done and region_fenced.
+class RmaSink {
+  public:
+    virtual void on_rma_done(std::uint64_t cookie, Code code, const std::string& error) = 0;
+    virtual void on_region_fenced(std::uint32_t region, EndpointSlot& endpoint) = 0;
+
+  protected:
+    ~RmaSink() = default;
+};
+
+struct EndpointSlot {
+    std::unique_ptr<na::Endpoint> endpoint;
+    na::Caps caps;
+    std::vector<Peer*> peers;  // By na::PeerId::index.
+    std::uint32_t index = 0;
+    std::uint32_t idle_polls = 0;
+    bool busy = false;  // Something was committed in this turn.
+};
+
+struct ContextOptions {
+    Duration heartbeat_interval = 400ms;
+    std::uint8_t heartbeats_missed_max = 5;  // Dead after 2.0 to 2.4 s of silence.
+    std::size_t waiting_bytes_max = 16u << 20;   // Per peer.
+    std::uint32_t waiting_frames_max = 16384;    // Per peer.
+    std::uint32_t peers_max = 65536;
+};
+
+// What one turn did, for the driver.
+struct Turn {
+    std::uint32_t events = 0;
+};
+
+class Context final : public Executor {
+  public:
+    Context(base::Clock& clock, base::Random& random, base::Log& log, ContextOptions options = {},
+            OffloadPool* pool = nullptr);
+    ~Context();
+
+    // ---- composition -------------------------------------------------------------------------
+    EndpointSlot& add_endpoint(std::unique_ptr<na::Endpoint> endpoint);
+    const std::vector<std::unique_ptr<EndpointSlot>>& endpoints() const { return endpoints_; }
+    // Who receives frames of a kind, and who is asked about those that wait to be sent.
+    void set_sink(FrameKind kind, FrameSink& sink);
+    void set_origin(FrameKind kind, FrameSink& origin);
+    void set_rma_sink(RmaSink& sink) { rma_sink_ = &sink; }
+
+    // Ends every connection, telling the sinks `why`, and destroys the endpoints: nothing can touch
+    // exposed memory afterwards. Nothing connects again.
+    void shutdown(const Status& why);
+
+    // ---- the turn ----------------------------------------------------------------------------
+    Turn turn(TimePoint now);
+    // The instant of the current or last turn.
+    TimePoint now() const { return now_; }
+    // Nothing to do before this instant unless something arrives.
+    TimePoint next_deadline() const;
+    // True: the thread may sleep on the endpoints' descriptors and wake_fd(). Any later post() or
+    // message makes one of them readable.
+    bool arm();
+    // eventfd, readable after wake(); the driver clears it with disarm().
+    int wake_fd() const { return wake_fd_; }
+    void disarm();
+    bool on_thread() const { return owner_.load(std::memory_order_relaxed) == thread_identity(); }
+    // Makes the calling thread the one that may call; turn() does it too.
+    void adopt_thread() { owner_.store(thread_identity(), std::memory_order_relaxed); }
+    // From here on no thread may, until one turns.
+    void release_thread() { owner_.store(nullptr, std::memory_order_relaxed); }
+
+    // ---- from any thread ---------------------------------------------------------------------
+    void post(Function<void()> work) override;
+    void offload(Function<void()> work) override;
+    void wake();
+
+    // ---- peers -------------------------------------------------------------------------------
+    // A peer with these addresses, the first usable one counts; connects with the first frame.
+    // Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no endpoint speaks any of them), RESOURCE_EXHAUSTED.
+    Result<PeerRef> add_peer(std::vector<na::Address> candidates);
+    Peer* find(PeerRef ref) {
+        auto* entry = peers_.find(ref);
+        return entry ? &entry->value : nullptr;
+    }
+    // Forgets a peer: closes its connection and tells every sink.
+    void remove_peer(Peer& peer, const Status& why);
+    // Starts connecting an idle peer; whatever comes of it is told in a later turn.
+    void connect(Peer& peer);
+    // The peer sent something malformed: it loses its connection once the current frame returns.
+    void broken(Peer& peer, std::string reason);
+    // One more, one fewer reason to know whether the peer lives.
+    void add_interest(Peer& peer) {
+        if (peer.interest++ == 0 && !peer.heartbeat.is_linked()) start_heartbeat(peer);
+    }
+    void drop_interest(Peer& peer) { --peer.interest; }
+
+    // ---- frames ------------------------------------------------------------------------------
+    // Room for one frame of exactly `bytes` (head included, to be written by the caller): in the
+    // transport's memory, or in the peer's FIFO. Commit it before anything else is claimed.
+    struct Claim {
+        std::byte* data = nullptr;  // nullptr: refused, the FIFO is full.
+        QueuedFrame* queued = nullptr;
+    };
+    Claim claim(Peer& peer, std::size_t bytes) {
+        if (peer.state == PeerState::up && peer.waiting_frames == 0 &&
+            bytes <= peer.message_bytes_max) [[likely]] {
+            if (std::byte* data = peer.endpoint->endpoint->reserve(peer.na_id, bytes)) [[likely]] {
+                claimed_ = peer.endpoint;
+                return {data, nullptr};
+            }
+        }
+        return claim_queued(peer, bytes);
+    }
+    void commit(Peer& peer, const Claim& claim, std::size_t bytes) {
+        if (!claim.queued) [[likely]] {
+            claimed_->endpoint->commit(bytes);
+            claimed_->busy = true;
+        } else {
+            commit_queued(peer, claim, bytes);
+        }
+    }
+    // Takes frames out of a peer's FIFO: `match(frame)` answers which.
+    template <class Match>
+    void drop_waiting(Peer& peer, Match&& match) {
+        peer.waiting.for_each([&](QueuedFrame& queued) {
+            if (match(queued.frame())) drop(peer, queued);
+        });
+    }
+
+    // ---- time --------------------------------------------------------------------------------
+    base::TimerWheel& timers() { return timers_; }
+    base::Random& random() { return random_; }
+    base::Log& log() { return log_; }
+    base::Clock& clock() { return clock_; }
+
+    // Requires: not linked.
+    void defer(Deferred& work) { deferred_.push_back(work); }
+    void undefer(Deferred& work) {
+        if (work.is_linked()) work.unlink();
+    }
+
+    struct Counters {
+        std::uint64_t frames_in = 0;
+        std::uint64_t frames_queued = 0;
+        std::uint64_t broken_peers = 0;
+        std::uint64_t silent_peers = 0;
+    };
+    const Counters& counters() const { return counters_; }
+
+  private:
+    struct Submission : base::MpscNode {
+        Function<void()> work;
+    };
+
+    static const void* thread_identity() { return &thread_anchor_; }
+    static constinit thread_local const char thread_anchor_;
+    Claim claim_queued(Peer& peer, std::size_t bytes);
+    void commit_queued(Peer& peer, const Claim& claim, std::size_t bytes);
+    void drop(Peer& peer, QueuedFrame& queued);
+    void drop_all(Peer& peer);
+    void drain(Peer& peer);
+    std::uint32_t run_submissions();
+    std::uint32_t run_deferred();
+    std::uint32_t poll_endpoints();
+    std::uint32_t poll_endpoint(EndpointSlot& slot);
+    void on_event(EndpointSlot& slot, const na::Event& event);
+    void on_message(Peer& peer, ByteView message);
+    void on_frames(Peer& peer, ByteView message);
+    void on_other_event(EndpointSlot& slot, const na::Event& event);
+    void dispatch(Peer& peer, const FrameHead& head, ByteView frame);
+    void close_broken();
+    void on_up(EndpointSlot& slot, const na::Event& event);
+    void on_down(EndpointSlot& slot, Peer& peer, Status why);
+    void try_candidates(Peer& peer, Status last);
+    void lost(Peer& peer, const Status& why);
+    void disconnect(Peer& peer);
+    void send_small(Peer& peer, FrameKind kind);
+    void start_heartbeat(Peer& peer);
+    void on_heartbeat(Peer& peer);
+    static Peer* peer_of(const EndpointSlot& slot, na::PeerId id) {
+        if (id.index >= slot.peers.size()) return nullptr;
+        Peer* peer = slot.peers[id.index];
+        return peer && peer->na_id == id ? peer : nullptr;
+    }
+
+    base::Clock& clock_;
+    base::Random& random_;
+    base::Log& log_;
+    const ContextOptions options_;
+    OffloadPool* const pool_;
+    TimePoint now_;
+    base::TimerWheel timers_;
+    std::vector<std::unique_ptr<EndpointSlot>> endpoints_;
+    EndpointSlot* claimed_ = nullptr;
+    std::array<FrameSink*, frame_kinds> sinks_{};
+    std::array<FrameSink*, frame_kinds> origins_{};
+    std::vector<FrameSink*> all_sinks_;
+    RmaSink* rma_sink_ = nullptr;
+    base::SlotTable<Peer> peers_;
+    base::IntrusiveList<Deferred> deferred_;
+    std::uint64_t turns_ = 0;
+    // Kept: building 64 events costs more than an empty poll.
+    std::array<na::Event, 64> events_;
+    std::string broken_reason_;
+    PeerRef broken_;
+    Counters counters_;
+    bool closed_ = false;
+
+    base::MpscQueue submissions_;
+    std::atomic<bool> sleeping_{false};
+    std::atomic<const void*> owner_{nullptr};
+    int wake_fd_ = -1;
+};
+
+}  // namespace weft::core

@@ -1,0 +1,119 @@
+#include "core/driver.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cmath>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "base/assert.h"
+
+namespace weft::core {
+
+// An endpoint without a descriptor is polled at least this often while everything sleeps.
+static constexpr Duration blind_poll = 500us;
+
+static void relax() {
+#if defined(__x86_64__)
+    _mm_pause();
+#endif
+}
+
+Driver::Driver(Context& context, base::Clock& clock, DriverOptions options)
+    : context_(context), clock_(clock), options_(options), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, context_.wake_fd(), &event);
+    watch_endpoints();
+}
+
+Driver::~Driver() { stop(); }
+
+void Driver::watch_endpoints() {
+    const auto& endpoints = context_.endpoints();
+    for (; watched_ < endpoints.size(); ++watched_) {
+        EndpointSlot& slot = *endpoints[watched_];
+        if (!slot.caps.wait_fd) {
+            can_sleep_ = false;
+            continue;
+        }
+        epoll_event event{};
+        event.events = EPOLLIN;
+        epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, slot.endpoint->wait_fd(), &event);
+    }
+}
+
+void Driver::start() {
+    WEFT_ASSERT(!thread_.joinable());
+    stop_.store(false);
+    context_.release_thread();
+    // Signals are the program's own: none is delivered on this thread.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    thread_ = std::thread([this] { loop(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    pthread_setname_np(thread_.native_handle(), "weft-context");
+}
+
+void Driver::stop() {
+    if (!thread_.joinable()) return;
+    stop_.store(true);
+    context_.post([] {});
+    thread_.join();
+    context_.adopt_thread();
+}
+
+void Driver::loop() {
+    if (options_.cpu) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(*options_.cpu, &set);
+        pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    }
+    TimePoint last_event = clock_.now();
+    while (!stop_.load(std::memory_order_relaxed)) {
+        const TimePoint now = clock_.now();
+        if (context_.turn(now).events > 0) {
+            last_event = now;
+            continue;
+        }
+        const bool spin = options_.wait == WaitMode::spin ||
+                          (options_.wait == WaitMode::adaptive && now - last_event < options_.spin);
+        if (spin) {
+            relax();
+        } else {
+            sleep(now, Duration::max());
+            // Each sleep buys one more spell of spinning: replies tend to come in trains.
+            last_event = clock_.now();
+        }
+    }
+}
+
+std::uint32_t Driver::turn_and_wait(Duration longest) {
+    const TimePoint now = clock_.now();
+    const std::uint32_t events = context_.turn(now).events;
+    if (events == 0 && options_.wait != WaitMode::spin) sleep(now, longest);
+    return events;
+}
+
+void Driver::sleep(TimePoint now, Duration longest) {
+    const TimePoint next = context_.next_deadline();
+    if (next <= now || !context_.arm()) return;
+    Duration wait = std::min(next == never ? Duration(1h) : next - now, longest);
+    if (!can_sleep_) wait = std::min(wait, blind_poll);
+    timespec timeout{};
+    timeout.tv_sec = wait.count() / 1'000'000'000;
+    timeout.tv_nsec = wait.count() % 1'000'000'000;
+    epoll_event events[8];
+    epoll_pwait2(epoll_.get(), events, 8, &timeout, nullptr);
+    context_.disarm();
+}
+
+}  // namespace weft::core

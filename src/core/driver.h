@@ -1,0 +1,52 @@
+// Adds the thread to a context: turns it, spins while that pays, sleeps when it doesn't.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include <weft/options.h>
+
+#include "base/unique_fd.h"
+#include "core/context.h"
+
+namespace weft::core {
+
+struct DriverOptions {
+    WaitMode wait = WaitMode::adaptive;
+    Duration spin = 20us;
+    std::optional<unsigned> cpu;
+};
+
+class Driver {
+  public:
+    Driver(Context& context, base::Clock& clock, DriverOptions options);
+    ~Driver();  // stop()
+
+    void start();
+    // Ends and joins the thread. Thread: any but the context's.
+    void stop();
+    bool running() const { return thread_.joinable(); }
+
+    // One turn, then a sleep of at most `longest` when there was nothing to do. For callers that
+    // are the context's thread themselves.
+    std::uint32_t turn_and_wait(Duration longest);
+
+    // A transport was added: watch its descriptor too. Thread: the context's.
+    void watch_endpoints();
+
+  private:
+    void loop();
+    void sleep(TimePoint now, Duration longest);
+
+    Context& context_;
+    base::Clock& clock_;
+    const DriverOptions options_;
+    base::UniqueFd epoll_;
+    std::size_t watched_ = 0;
+    bool can_sleep_ = true;  // Every endpoint has a descriptor.
+    std::atomic<bool> stop_{false};
+    std::thread thread_;
+};
+
+}  // namespace weft::core

@@ -1,0 +1,53 @@
+// Frames: the unit that core sends and dispatches. docs/wire-format.md has the tables.
+//
+// A transport message is one or more frames, each starting at a multiple of 8 bytes.
+#pragma once
+
+#include <cstdint>
+
+#include <weft/bytes.h>
+
+#include "base/codec.h"
+
+namespace weft::core {
+
+enum class FrameKind : std::uint8_t {
+    none = 0,
+    request = 1,      // rpc
+    reply = 2,        // rpc
+    cancel = 3,       // rpc
+    ping = 4,         // core: are you alive?
+    pong = 5,         // core: I am.
+    bulk_open = 6,    // bulk: may I access this range?
+    bulk_grant = 7,   // bulk: the answer.
+    bulk_close = 8,   // bulk: I am done with it (the fence's acknowledgement).
+    bulk_revoke = 9,  // bulk: stop, the owner wants its memory back.
+};
+inline constexpr std::size_t frame_kinds = 10;
+
+struct FrameHead {
+    FrameKind kind = FrameKind::none;
+    std::uint8_t flags = 0;
+    std::uint16_t aux = 0;    // Per kind.
+    std::uint32_t bytes = 0;  // Of the whole frame, this head included, padding not.
+};
+static_assert(sizeof(FrameHead) == 8);
+
+constexpr std::size_t padded(std::size_t frame_bytes) { return (frame_bytes + 7) & ~std::size_t{7}; }
+
+// Calls `visit(head, frame)` for each frame of a message; stops when it answers false. False when
+// the message is malformed or the visit stopped it.
+template <class Visit>
+bool for_each_frame(ByteView message, Visit&& visit) {
+    while (!message.empty()) {
+        if (message.size() < sizeof(FrameHead)) return false;
+        const auto head = base::load<FrameHead>(message.data());
+        if (head.bytes < sizeof(FrameHead) || head.bytes > message.size()) return false;
+        if (!visit(head, message.first(head.bytes))) return false;
+        const std::size_t step = padded(head.bytes);
+        message = step >= message.size() ? ByteView{} : message.subspan(step);
+    }
+    return true;
+}
+
+}  // namespace weft::core

@@ -1,0 +1,47 @@
+#include "core/offload_pool.h"
+
+namespace weft::core {
+
+void OffloadPool::run(Function<void()> work) {
+    {
+        std::lock_guard lock(mutex_);
+        if (!stopping_) {
+            queue_.push_back(std::move(work));
+            if (queue_.size() > idle_ && threads_.size() < threads_max_) {
+                threads_.emplace_back([this] { loop(); });
+            }
+            changed_.notify_one();
+            return;
+        }
+    }
+    work();
+}
+
+void OffloadPool::loop() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+        ++idle_;
+        changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+        --idle_;
+        if (queue_.empty()) return;
+        Function<void()> work = std::move(queue_.front());
+        queue_.pop_front();
+        lock.unlock();
+        work();
+        work.reset();
+        lock.lock();
+    }
+}
+
+void OffloadPool::stop() {
+    std::vector<std::thread> threads;
+    {
+        std::lock_guard lock(mutex_);
+        stopping_ = true;
+        threads.swap(threads_);
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace weft::core

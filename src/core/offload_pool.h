@@ -1,0 +1,36 @@
+// A few threads for what may block: file I/O, long computations.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <weft/function.h>
+
+namespace weft::core {
+
+class OffloadPool {
+  public:
+    explicit OffloadPool(unsigned threads_max) : threads_max_(threads_max ? threads_max : 1) {}
+    ~OffloadPool() { stop(); }
+
+    // Starts a thread when all are busy and fewer than the limit exist. Thread: any.
+    void run(Function<void()> work);
+    // Runs what is queued, then joins. run() afterwards works inline.
+    void stop();
+
+  private:
+    void loop();
+
+    const unsigned threads_max_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Function<void()>> queue_;  // Bounded by the calls in handlers.
+    std::vector<std::thread> threads_;
+    unsigned idle_ = 0;
+    bool stopping_ = false;
+};
+
+}  // namespace weft::core

@@ -1,0 +1,66 @@
+// One partner of a context: where it lives, whether it is connected, what waits for it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/intrusive_list.h"
+#include "base/slot_table.h"
+#include "base/timer_wheel.h"
+#include "core/deferred.h"
+#include "na/provider.h"
+
+namespace weft::core {
+
+struct EndpointSlot;
+
+// A frame that the transport did not take yet. The bytes follow the object in memory.
+struct QueuedFrame : base::ListNode {
+    std::uint32_t frame_bytes = 0;
+    Bytes frame() { return {reinterpret_cast<std::byte*>(this + 1), frame_bytes}; }
+};
+
+// Names a peer over its whole life, reconnections included.
+using PeerRef = base::SlotId;
+
+enum class PeerState : std::uint8_t {
+    idle,        // Known, not connected; the next frame connects.
+    connecting,  // Frames wait.
+    up,
+};
+
+struct Peer {
+    PeerRef ref;
+    PeerState state = PeerState::idle;
+    bool incoming = false;  // It connected to us: forgotten when it goes down.
+    bool heard = false;     // Something arrived since the last heartbeat tick.
+    std::uint8_t missed = 0;
+    // Calls, handlers and transfers that need this peer to be alive; heartbeats run while > 0.
+    std::uint32_t interest = 0;
+
+    EndpointSlot* endpoint = nullptr;  // While connecting or up.
+    na::PeerId na_id;
+    std::size_t message_bytes_max = 0;  // While up.
+    std::size_t eager_bytes_max = 0;
+
+    base::IntrusiveList<QueuedFrame> waiting;
+    std::size_t waiting_bytes = 0;
+    std::uint32_t waiting_frames = 0;
+
+    std::vector<na::Address> candidates;  // In order of preference.
+    std::size_t candidate = 0;
+    na::Incarnation incarnation;  // While up.
+    std::string uri;              // For people.
+
+    struct Heartbeat : base::Timer {
+        Peer* peer = nullptr;
+        class Context* context = nullptr;
+    } heartbeat;
+    struct ConnectLater : Deferred {
+        Peer* peer = nullptr;
+        class Context* context = nullptr;
+    } connect_later;
+};
+
+}  // namespace weft::core

@@ -1,0 +1,257 @@
+// Own design: a first-fit free list by address, and beside it the part of the free list whose pages
+// still hold memory ("warm"). Allocation looks there first, so that a steady state of allocating
+// and freeing touches no new page; what exceeds the budget is given back to the kernel.
+#include "na/arena.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "base/assert.h"
+#include "base/unique_fd.h"
+#include "na/memory_file.h"
+
+namespace weft::na {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t large_bytes = std::size_t{2} << 20;  // Of a huge page.
+constexpr std::size_t fallback_bytes_min = std::size_t{64} << 20;
+constexpr std::size_t default_bytes_max = std::size_t{64} << 30;
+constexpr std::size_t warm_bytes_max = std::size_t{256} << 20;  // Freed, yet kept.
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
+std::size_t default_bytes() {
+    const long pages = ::sysconf(_SC_PHYS_PAGES);
+    const std::size_t machine = pages > 0 ? static_cast<std::size_t>(pages) * page_bytes : 0;
+    return std::clamp(machine, fallback_bytes_min, default_bytes_max);
+}
+
+// Disjoint, never adjacent ranges of offsets.
+class Ranges {
+  public:
+    std::size_t bytes() const { return bytes_; }
+    const std::map<std::size_t, std::size_t>& all() const { return ranges_; }
+
+    void add(std::size_t offset, std::size_t length) {
+        bytes_ += length;
+        auto next = ranges_.lower_bound(offset);
+        if (next != ranges_.end() && offset + length == next->first) {
+            length += next->second;
+            next = ranges_.erase(next);
+        }
+        if (next != ranges_.begin()) {
+            auto prev = std::prev(next);
+            if (prev->first + prev->second == offset) {
+                prev->second += length;
+                return;
+            }
+        }
+        ranges_.emplace_hint(next, offset, length);
+    }
+
+    // Removes whatever of the range is here.
+    void remove(std::size_t offset, std::size_t length) {
+        const std::size_t end = offset + length;
+        auto at = ranges_.upper_bound(offset);
+        if (at != ranges_.begin()) --at;
+        while (at != ranges_.end() && at->first < end) {
+            const std::size_t first = at->first;
+            const std::size_t last = first + at->second;
+            if (last <= offset) {
+                ++at;
+                continue;
+            }
+            at = ranges_.erase(at);
+            bytes_ -= last - first;
+            if (first < offset) put_back(first, offset);
+            if (last > end) put_back(end, last);
+        }
+    }
+
+    // Lowest aligned place for `length` bytes.
+    std::optional<std::size_t> find(std::size_t length, std::size_t alignment) const {
+        for (const auto& [offset, bytes] : ranges_) {
+            const std::size_t at = round_up(offset, alignment);
+            if (at - offset <= bytes && length <= bytes - (at - offset)) return at;
+        }
+        return std::nullopt;
+    }
+
+  private:
+    void put_back(std::size_t first, std::size_t last) {
+        ranges_.emplace(first, last - first);
+        bytes_ += last - first;
+    }
+
+    std::map<std::size_t, std::size_t> ranges_;
+    std::size_t bytes_ = 0;
+};
+
+class MemoryArena final : public Arena {
+  public:
+    explicit MemoryArena(std::size_t bytes_max)
+        : bytes_(round_up(bytes_max ? bytes_max : default_bytes(), page_bytes)) {}
+
+    ~MemoryArena() override {
+        WEFT_DCHECK(allocated_ == 0);
+        if (reserved_) ::munmap(reserved_, reserved_bytes_);
+    }
+
+    Result<Buffer> allocate(std::size_t bytes) override;
+    Result<int> fd() override;
+    std::size_t size() const override;
+    std::optional<std::uint64_t> offset_of(ByteView memory) const override;
+    std::size_t allocated_bytes() const override;
+
+  private:
+    Status create();
+    Status try_create(std::size_t bytes);
+    void give_back(std::size_t offset, std::size_t length);
+    void cool();
+
+    mutable std::mutex mutex_;
+    std::size_t bytes_;
+    base::UniqueFd fd_;
+    std::byte* base_ = nullptr;  // 2 MiB aligned.
+    void* reserved_ = nullptr;
+    std::size_t reserved_bytes_ = 0;
+    Ranges free_;
+    Ranges warm_;  // Part of free_ whose pages may hold memory.
+    std::size_t allocated_ = 0;
+};
+
+Status failed(const char* what, std::size_t bytes) {
+    return fail(Code::resource_exhausted,
+                errno_text("arena of " + std::to_string(bytes) + " bytes: " + what));
+}
+
+Status MemoryArena::try_create(std::size_t bytes) {
+    Result<base::UniqueFd> fd = make_memory_file("weft-arena", bytes);
+    if (!fd) return std::move(fd).status();
+    if (Status status = seal(fd->get(), FutureWrite::allowed); !status.ok()) return status;
+    // Reserved a little larger, so that 2 MiB aligned offsets are 2 MiB aligned addresses.
+    const std::size_t reserve = bytes + large_bytes;
+    void* at =
+        ::mmap(nullptr, reserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) return failed("reserving addresses", bytes);
+    auto* base =
+        reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(at), large_bytes));
+    if (::mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
+               fd->get(), 0) == MAP_FAILED) {
+        Status why = failed("mapping", bytes);
+        ::munmap(at, reserve);
+        return why;
+    }
+    fd_ = std::move(*fd);
+    base_ = base;
+    reserved_ = at;
+    reserved_bytes_ = reserve;
+    bytes_ = bytes;
+    free_.add(0, bytes);
+    return {};
+}
+
+// Limits on address space (ulimit -v, cgroups, valgrind) are answered by asking for half.
+Status MemoryArena::create() {
+    if (base_) return {};
+    Status status = try_create(bytes_);
+    for (std::size_t bytes = bytes_ / 2; !status.ok() && bytes >= fallback_bytes_min; bytes /= 2) {
+        status = try_create(round_up(bytes, page_bytes));
+    }
+    return status;
+}
+
+Result<Buffer> MemoryArena::allocate(std::size_t bytes) {
+    if (bytes == 0) return fail(Code::invalid_argument, "an arena buffer needs at least one byte");
+    std::lock_guard lock(mutex_);
+    if (Status status = create(); !status.ok()) return status;
+    if (bytes > bytes_) {
+        return fail(Code::resource_exhausted, "arena: " + std::to_string(bytes) +
+                                                  " bytes asked, it holds only " +
+                                                  std::to_string(bytes_));
+    }
+    const std::size_t length = round_up(bytes, page_bytes);
+    const std::size_t alignment = bytes >= large_bytes ? large_bytes : page_bytes;
+    std::optional<std::size_t> offset = warm_.find(length, alignment);
+    if (!offset) offset = free_.find(length, alignment);
+    if (!offset) {
+        return fail(Code::resource_exhausted, "arena full: " + std::to_string(bytes) +
+                                                  " bytes asked, " + std::to_string(allocated_) +
+                                                  " of " + std::to_string(bytes_) + " allocated");
+    }
+    free_.remove(*offset, length);
+    warm_.remove(*offset, length);
+    allocated_ += length;
+    auto self = std::static_pointer_cast<MemoryArena>(shared_from_this());
+    std::shared_ptr<void> owner(base_ + *offset, [self = std::move(self), at = *offset,
+                                                  length](void*) { self->give_back(at, length); });
+    return Buffer(std::move(owner), Bytes(base_ + *offset, bytes));
+}
+
+void MemoryArena::give_back(std::size_t offset, std::size_t length) {
+    std::lock_guard lock(mutex_);
+    allocated_ -= length;
+    free_.add(offset, length);
+    warm_.add(offset, length);
+    cool();
+}
+
+// Gives the highest warm ranges back to the kernel until the rest fits the budget: allocation
+// fills from below.
+void MemoryArena::cool() {
+    while (warm_.bytes() > warm_bytes_max) {
+        const auto& [offset, length] = *warm_.all().rbegin();
+        const std::size_t excess = round_up(warm_.bytes() - warm_bytes_max, large_bytes);
+        const std::size_t cut = std::min(length, excess);
+        const std::size_t at = offset + length - cut;
+        // Failure leaves the pages in memory, which costs memory and nothing else.
+        (void)::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                          static_cast<off_t>(at), static_cast<off_t>(cut));
+        warm_.remove(at, cut);
+    }
+}
+
+Result<int> MemoryArena::fd() {
+    std::lock_guard lock(mutex_);
+    if (Status status = create(); !status.ok()) return status;
+    return fd_.get();
+}
+
+std::size_t MemoryArena::size() const {
+    std::lock_guard lock(mutex_);
+    return bytes_;
+}
+
+std::optional<std::uint64_t> MemoryArena::offset_of(ByteView memory) const {
+    std::lock_guard lock(mutex_);
+    if (!base_) return std::nullopt;
+    const auto first = reinterpret_cast<std::uintptr_t>(memory.data());
+    const auto base = reinterpret_cast<std::uintptr_t>(base_);
+    if (first < base || first - base > bytes_ || memory.size() > bytes_ - (first - base)) {
+        return std::nullopt;
+    }
+    return first - base;
+}
+
+std::size_t MemoryArena::allocated_bytes() const {
+    std::lock_guard lock(mutex_);
+    return allocated_;
+}
+
+}  // namespace
+
+std::shared_ptr<Arena> Arena::make(std::size_t bytes_max) {
+    return std::make_shared<MemoryArena>(bytes_max);
+}
+
+}  // namespace weft::na

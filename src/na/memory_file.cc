@@ -1,0 +1,100 @@
+#include "na/memory_file.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+// In the kernel since 5.1; glibc 2.36 has it only in <linux/fcntl.h>, which clashes with <fcntl.h>.
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+namespace weft::na {
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+    if (this != &other) {
+        if (data_) ::munmap(data_, bytes_);
+        data_ = std::exchange(other.data_, nullptr);
+        bytes_ = std::exchange(other.bytes_, 0);
+    }
+    return *this;
+}
+
+Mapping::~Mapping() {
+    if (data_) ::munmap(data_, bytes_);
+}
+
+std::string errno_text(std::string what) {
+    return std::move(what) + ": " + std::generic_category().message(errno);
+}
+
+Result<base::UniqueFd> make_memory_file(const char* name, std::size_t bytes) {
+    // Beyond this limit ftruncate() would kill the process by SIGXFSZ.
+    rlimit file_size{};
+    if (::getrlimit(RLIMIT_FSIZE, &file_size) == 0 && bytes > file_size.rlim_cur) {
+        return fail(Code::resource_exhausted, std::string(name) + ": " + std::to_string(bytes) +
+                                                  " bytes exceed the file size limit (ulimit -f)");
+    }
+    base::UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!fd)
+        return fail(Code::resource_exhausted, errno_text(std::string(name) + ": memfd_create"));
+    if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+        return fail(Code::resource_exhausted,
+                    errno_text(std::string(name) + ": growing to " + std::to_string(bytes)));
+    }
+    return fd;
+}
+
+Status seal(int fd, FutureWrite future_write) {
+    int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    if (future_write == FutureWrite::forbidden) seals |= F_SEAL_FUTURE_WRITE;
+    if (::fcntl(fd, F_ADD_SEALS, seals) != 0) {
+        return fail(Code::unavailable, errno_text("sealing shared memory"));
+    }
+    return {};
+}
+
+Result<Mapping> map_file(int fd, std::size_t bytes, Writable writable) {
+    const int protection = writable == Writable::yes ? PROT_READ | PROT_WRITE : PROT_READ;
+    void* at = ::mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (at == MAP_FAILED) {
+        return fail(Code::resource_exhausted,
+                    errno_text("mapping " + std::to_string(bytes) + " bytes of shared memory"));
+    }
+    return Mapping(static_cast<std::byte*>(at), bytes);
+}
+
+Result<std::size_t> judge_memory_file(int fd, const char* what, std::size_t bytes_min,
+                                      std::size_t bytes_max) {
+    const std::string name = std::string("the peer's ") + what;
+    const int seals = ::fcntl(fd, F_GET_SEALS);
+    if (seals < 0) return fail(Code::data_loss, name + " is not a memory file");
+    if ((seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW)) {
+        return fail(Code::data_loss, name + " can still be truncated (size not sealed)");
+    }
+    // Huge page files raise SIGBUS when their pool is empty, whatever the seals say.
+    struct statfs system {};
+    if (::fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC) {
+        return fail(Code::data_loss, name + " does not lie in ordinary memory");
+    }
+    struct stat file {};
+    if (::fstat(fd, &file) != 0 || file.st_size < 0) {
+        return fail(Code::data_loss, name + " has no size");
+    }
+    const auto bytes = static_cast<std::size_t>(file.st_size);
+    if (bytes < bytes_min || bytes > bytes_max) {
+        return fail(Code::data_loss, name + " has " + std::to_string(bytes) + " bytes, expected " +
+                                         std::to_string(bytes_min) + " to " +
+                                         std::to_string(bytes_max));
+    }
+    return bytes;
+}
+
+}  // namespace weft::na

@@ -1,0 +1,57 @@
+// Sealed memory files (memfd): memory that processes share and that no peer can take away.
+//
+// A file whose size is sealed cannot be truncated under a mapping, so touching it never raises
+// SIGBUS. A file that a peer hands us is judged here before anything of it is mapped.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include <weft/bytes.h>
+#include <weft/result.h>
+
+#include "base/unique_fd.h"
+
+namespace weft::na {
+
+// Owner of an address range.
+class Mapping {
+  public:
+    Mapping() = default;
+    Mapping(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
+    Mapping(Mapping&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Mapping& operator=(Mapping&& other) noexcept;
+    ~Mapping();
+
+    std::byte* data() const { return data_; }
+    std::size_t size() const { return bytes_; }
+    explicit operator bool() const { return data_ != nullptr; }
+
+  private:
+    std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+enum class Writable : bool { no, yes };
+
+// A sparse file of that size, not sealed yet. Errors: RESOURCE_EXHAUSTED.
+Result<base::UniqueFd> make_memory_file(const char* name, std::size_t bytes);
+
+enum class FutureWrite : bool { forbidden, allowed };
+
+// Fixes the size for ever. `forbidden`: besides, nobody can map it writable from now on.
+Status seal(int fd, FutureWrite future_write);
+
+// Errors: RESOURCE_EXHAUSTED.
+Result<Mapping> map_file(int fd, std::size_t bytes, Writable writable);
+
+// Judges a descriptor that a peer sent and returns its size: ordinary memory file, size sealed and
+// within bounds. Errors: DATA_LOSS, naming `what`.
+Result<std::size_t> judge_memory_file(int fd, const char* what, std::size_t bytes_min,
+                                      std::size_t bytes_max);
+
+// "what: reason of errno".
+std::string errno_text(std::string what);
+
+}  // namespace weft::na

@@ -1,0 +1,412 @@
+#include "na/sim/endpoint.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "na/hello.h"
+
+namespace weft::na::sim {
+
+static constexpr std::uint32_t rma_depth = 128;
+static constexpr std::size_t rma_bytes_max = 1 << 20;
+
+static std::size_t padded(std::size_t bytes) {
+    return (bytes + 7) & ~std::size_t{7};
+}
+
+SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::string name, const EndpointParts& parts)
+    : world_(std::move(world)),
+      network_(world_->network()),
+      name_(std::move(name)),
+      public_uri_(parts.public_uri),
+      incarnation_(parts.incarnation),
+      transfers_(rma_depth) {
+    limits_.message_bytes_max = network_.options().message_bytes_max;
+    limits_.eager_bytes_max = network_.options().eager_bytes_max;
+    limits_.rma_bytes_max = rma_bytes_max;
+    limits_.rma_depth = rma_depth;
+    limits_.peers_max = static_cast<std::uint32_t>(parts.peers_max);
+    if (public_uri_.empty()) public_uri_ = address();
+}
+
+SimEndpoint::~SimEndpoint() {
+    flush();
+    leave("the peer closed its endpoint");
+}
+
+Status SimEndpoint::join() {
+    Result<NodeId> node = network_.join(*this, name_);
+    if (!node) return node.status();
+    node_ = *node;
+    return {};
+}
+
+void SimEndpoint::die() {
+    leave("the peer died");
+}
+
+void SimEndpoint::leave(std::string_view why) {
+    if (!node_) return;
+    for (std::uint32_t index = 0; index < links_.size(); ++index) {
+        if (!links_[index].link) continue;
+        const PeerId peer{index, links_[index].generation};
+        send_down(peer, *links_[index].link, why);
+        finish_all(peer, Code::cancelled, why);
+        remove_link(peer);
+    }
+    network_.leave(node_, name_);
+    node_ = {};
+    name_.clear();
+    inbox_.clear();
+    inbox_head_ = 0;
+    regions_.clear();
+}
+
+Caps SimEndpoint::caps() const {
+    Caps caps;
+    caps.rma = true;
+    caps.rma_private = true;
+    caps.rma_checked = network_.options().rma_checked;
+    caps.reports_peer_death = true;
+    caps.fences_region = true;
+    caps.virtual_time = true;
+    return caps;
+}
+
+// Links.
+
+SimEndpoint::Link* SimEndpoint::find(PeerId peer) const {
+    if (peer.index >= links_.size() || links_[peer.index].generation != peer.generation) {
+        return nullptr;
+    }
+    return links_[peer.index].link.get();
+}
+
+PeerId SimEndpoint::add_link(std::unique_ptr<Link> link) {
+    std::uint32_t index = 0;
+    if (links_free_.empty()) {
+        index = static_cast<std::uint32_t>(links_.size());
+        links_.emplace_back();
+    } else {
+        index = links_free_.back();
+        links_free_.pop_back();
+    }
+    links_[index].link = std::move(link);
+    return {index, links_[index].generation};
+}
+
+void SimEndpoint::remove_link(PeerId peer) {
+    LinkSlot& slot = links_[peer.index];
+    slot.link.reset();
+    if (++slot.generation == 0) slot.generation = 1;
+    links_free_.push_back(peer.index);
+}
+
+Cargo SimEndpoint::cargo_for(Kind kind, PeerId peer, const Link& link) const {
+    Cargo cargo;
+    cargo.kind = kind;
+    cargo.from = node_;
+    cargo.from_peer = peer;
+    cargo.to = link.node;
+    cargo.to_peer = link.remote;
+    return cargo;
+}
+
+Parcel SimEndpoint::hello() const {
+    Hello hello;
+    hello.incarnation = incarnation_;
+    hello.message_bytes_max = static_cast<std::uint32_t>(limits_.message_bytes_max);
+    hello.eager_bytes_max = static_cast<std::uint32_t>(limits_.eager_bytes_max);
+    hello.uri = public_uri_;
+    Parcel parcel = Parcel::make(hello_bytes_max);
+    parcel.size = encode(hello, {parcel.bytes.get(), parcel.room});
+    return parcel;
+}
+
+Status SimEndpoint::take_hello(Link& link, const Parcel& parcel) {
+    Result<Hello> hello = decode_hello(parcel.view());
+    if (!hello) return hello.status();
+    if (link.info.uri.empty()) link.info.uri = hello->uri;
+    link.info.incarnation = hello->incarnation;
+    link.info.message_bytes_max =
+        std::min<std::size_t>(limits_.message_bytes_max, hello->message_bytes_max);
+    link.info.eager_bytes_max =
+        std::min<std::size_t>(limits_.eager_bytes_max, hello->eager_bytes_max);
+    link.state = LinkState::up;
+    link.established = true;
+    return {};
+}
+
+Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
+    if (to.scheme != "sim" || to.name.empty()) {
+        return fail(Code::invalid_argument, "sim cannot connect to " + to.uri());
+    }
+    if (!node_) return fail(Code::unavailable, "this simulated endpoint is dead");
+    network_.advance(now);
+    if (links_.size() - links_free_.size() >= limits_.peers_max) {
+        return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all " +
+                                                  std::to_string(limits_.peers_max) +
+                                                  " peers of this endpoint are in use");
+    }
+    auto link = std::make_unique<Link>();
+    link->info.uri = to.uri();
+    const PeerId peer = add_link(std::move(link));
+    Cargo cargo;
+    cargo.kind = Kind::connect;
+    cargo.from = node_;
+    cargo.from_peer = peer;
+    cargo.text = to.name;
+    cargo.parcel = hello();
+    network_.send(network_.arrival(), std::move(cargo));
+    return peer;
+}
+
+const PeerInfo* SimEndpoint::info(PeerId peer) const {
+    const Link* link = find(peer);
+    return link && link->established ? &link->info : nullptr;
+}
+
+void SimEndpoint::close(PeerId peer) {
+    Link* link = find(peer);
+    if (!link) return;
+    if (link->pending) send_pending(peer, *link);
+    send_down(peer, *link, "the peer closed the connection");
+    finish_all(peer, Code::cancelled, "this side closed the connection");
+    remove_link(peer);
+}
+
+void SimEndpoint::send_ordered(Link& link, Cargo cargo) {
+    link.last_arrival = std::max(network_.arrival(), link.last_arrival);
+    network_.send(link.last_arrival, std::move(cargo));
+}
+
+void SimEndpoint::send_down(PeerId peer, Link& link, std::string_view why) {
+    // Still connecting: the accept finds nobody here and is answered then.
+    if (link.state != LinkState::up) return;
+    Cargo cargo = cargo_for(Kind::down, peer, link);
+    cargo.code = Code::unavailable;
+    cargo.text = why;
+    send_ordered(link, std::move(cargo));
+}
+
+// Messages.
+
+bool SimEndpoint::has_room(const Link& link, std::size_t bytes) const {
+    const std::size_t waiting = link.pending ? padded(link.pending.size) : 0;
+    const std::uint32_t messages = link.messages_under_way + (link.pending ? 1 : 0);
+    return link.bytes_under_way + waiting + bytes <= network_.options().link_bytes_max &&
+           messages < network_.options().link_messages_max;
+}
+
+std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
+    WEFT_DCHECK(!claim_);
+    Link* link = find(peer);
+    if (!link || link->state != LinkState::up || bytes > link->info.message_bytes_max) {
+        return nullptr;
+    }
+    if (!has_room(*link, bytes)) {
+        link->bytes_wanted = std::max<std::size_t>(bytes, 1);
+        return nullptr;
+    }
+    claim_peer_ = peer;
+    claim_ = Parcel::make(bytes);
+    return claim_.bytes.get();
+}
+
+void SimEndpoint::commit(std::size_t bytes) noexcept {
+    WEFT_DCHECK(claim_ && bytes <= claim_.room);
+    Parcel message = std::exchange(claim_, {});
+    Link* link = find(claim_peer_);
+    if (bytes == 0 || !link || link->state != LinkState::up) return;
+    message.size = bytes;
+    const bool joins = turn_began_ && network_.options().joins_commits;
+    if (link->pending && padded(link->pending.size) + bytes <= link->info.message_bytes_max) {
+        append(link->pending, message.view());
+        return;
+    }
+    if (link->pending) send_pending(claim_peer_, *link);
+    link->pending = std::move(message);
+    if (joins) {
+        pending_.push_back(claim_peer_);
+    } else {
+        send_pending(claim_peer_, *link);
+        turn_began_ = true;
+    }
+}
+
+void SimEndpoint::append(Parcel& pending, ByteView message) {
+    const std::size_t start = padded(pending.size);
+    const std::size_t end = start + message.size();
+    if (end > pending.room) {
+        Parcel larger = Parcel::make(2 * end);
+        std::memcpy(larger.bytes.get(), pending.bytes.get(), pending.size);
+        larger.size = pending.size;
+        pending = std::move(larger);
+    }
+    std::memset(pending.bytes.get() + pending.size, 0, start - pending.size);
+    std::memcpy(pending.bytes.get() + start, message.data(), message.size());
+    pending.size = end;
+}
+
+void SimEndpoint::send_pending(PeerId peer, Link& link) {
+    Cargo cargo = cargo_for(Kind::message, peer, link);
+    cargo.parcel = std::exchange(link.pending, {});
+    link.bytes_under_way += cargo.parcel.size;
+    ++link.messages_under_way;
+    send_ordered(link, std::move(cargo));
+}
+
+void SimEndpoint::flush() noexcept {
+    for (const PeerId peer : pending_) {
+        Link* link = find(peer);
+        if (link && link->pending) send_pending(peer, *link);
+    }
+    pending_.clear();
+    turn_began_ = false;
+}
+
+// Our `bytes` to this peer were consumed over there.
+void SimEndpoint::give_back_room(PeerId peer, std::size_t bytes) {
+    Link* link = find(peer);
+    if (!link) return;
+    link->bytes_under_way -= bytes;
+    --link->messages_under_way;
+    if (link->bytes_wanted == 0 || !has_room(*link, link->bytes_wanted)) return;
+    link->bytes_wanted = 0;
+    Cargo cargo;
+    cargo.kind = Kind::writable;
+    cargo.to = node_;
+    cargo.to_peer = peer;
+    network_.send(network_.arrival(), std::move(cargo));
+}
+
+void SimEndpoint::free_delivered() {
+    for (const Delivered& message : delivered_) {
+        const Link* link = find(message.peer);
+        SimEndpoint* sender = link ? network_.find(link->node) : nullptr;
+        if (sender) sender->give_back_room(link->remote, message.parcel.size);
+    }
+    delivered_.clear();
+}
+
+// Arrivals.
+
+Status SimEndpoint::on_connect(Cargo& cargo) {
+    if (links_.size() - links_free_.size() >= limits_.peers_max) {
+        return fail(Code::resource_exhausted, address() + " takes no more than " +
+                                                  std::to_string(limits_.peers_max) + " peers");
+    }
+    auto link = std::make_unique<Link>();
+    Status taken = take_hello(*link, cargo.parcel);
+    if (!taken.ok()) return taken;
+    link->node = cargo.from;
+    link->remote = cargo.from_peer;
+    const PeerId peer = add_link(std::move(link));
+    Link& added = *find(peer);
+    Cargo answer = cargo_for(Kind::accept, peer, added);
+    answer.parcel = hello();
+    send_ordered(added, std::move(answer));
+    Event event;
+    event.kind = EventKind::peer_up;
+    event.incoming = true;
+    event.peer = peer;
+    arrive(event);
+    return {};
+}
+
+void SimEndpoint::on_accept(Cargo& cargo) {
+    Link* link = find(cargo.to_peer);
+    const Status taken = link ? take_hello(*link, cargo.parcel)
+                              : fail(Code::unavailable, "the peer closed the connection");
+    if (!taken.ok()) {
+        network_.refuse(cargo, taken);
+        cargo.code = taken.code();
+        cargo.text = taken.text();
+        return on_down(cargo);
+    }
+    link->node = cargo.from;
+    link->remote = cargo.from_peer;
+    Event event;
+    event.kind = EventKind::peer_up;
+    event.peer = cargo.to_peer;
+    arrive(event);
+}
+
+void SimEndpoint::on_message(Cargo& cargo) {
+    Link* link = find(cargo.to_peer);
+    if (!link || link->state != LinkState::up) return;
+    Event event;
+    event.kind = EventKind::message;
+    event.peer = cargo.to_peer;
+    arrive(event, {}, std::move(cargo.parcel));
+}
+
+void SimEndpoint::on_down(Cargo& cargo) {
+    Link* link = find(cargo.to_peer);
+    if (!link || link->state == LinkState::down) return;
+    link->state = LinkState::down;
+    link->pending = {};
+    finish_all(cargo.to_peer, Code::unavailable, cargo.text);
+    Event event;
+    event.kind = EventKind::peer_down;
+    event.code = cargo.code;
+    event.peer = cargo.to_peer;
+    arrive(event, std::move(cargo.text));
+}
+
+void SimEndpoint::on_writable(Cargo& cargo) {
+    Event event;
+    event.kind = EventKind::writable;
+    event.peer = cargo.to_peer;
+    arrive(event);
+}
+
+void SimEndpoint::arrive(Event event, std::string text, Parcel parcel) {
+    inbox_.push_back({event, std::move(parcel), std::move(text)});
+}
+
+std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
+    free_delivered();
+    if (!node_) return 0;
+    network_.advance(now);
+    std::size_t count = 0;
+    while (count < events.size() && inbox_head_ < inbox_.size()) {
+        Arrived arrived = std::move(inbox_[inbox_head_++]);
+        const bool has_words = !arrived.text.empty();
+        if (hand_out(arrived, events[count])) ++count;
+        // error() speaks of one event: nothing after it in this poll.
+        if (has_words) break;
+    }
+    if (inbox_head_ == inbox_.size()) {
+        inbox_.clear();
+        inbox_head_ = 0;
+        if (inbox_.capacity() > 64) inbox_.shrink_to_fit();
+    }
+    return count;
+}
+
+// False: it concerns a peer that was closed meanwhile.
+bool SimEndpoint::hand_out(Arrived& arrived, Event& event) {
+    event = arrived.event;
+    if (!arrived.text.empty()) error_ = std::move(arrived.text);
+    switch (event.kind) {
+        case EventKind::rma_done:
+        case EventKind::region_fenced:
+            return true;
+        case EventKind::peer_up:
+        case EventKind::writable:
+            return find(event.peer) != nullptr;
+        case EventKind::peer_down:
+            if (!find(event.peer)) return false;
+            remove_link(event.peer);
+            return true;
+        case EventKind::message:
+            if (!find(event.peer)) return false;
+            event.bytes = arrived.parcel.view();
+            delivered_.push_back({event.peer, std::move(arrived.parcel)});
+            return true;
+    }
+    return false;
+}
+
+}  // namespace weft::na::sim

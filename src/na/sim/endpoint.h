@@ -1,0 +1,150 @@
+// One node of a simulated network.
+//
+// What arrives goes through an inbox in order of arrival, so that peer_down follows the messages
+// that came before it. An idle endpoint holds a few hundred bytes; everything else grows on use.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "na/sim/network.h"
+
+namespace weft::na::sim {
+
+class SimEndpoint final : public Endpoint {
+  public:
+    SimEndpoint(std::shared_ptr<World> world, std::string name, const EndpointParts& parts);
+    ~SimEndpoint() override;
+
+    // Errors: ALREADY_EXISTS.
+    Status join();
+    // Ends as a killed process does.
+    void die();
+    const std::string& public_uri() const { return public_uri_; }
+
+    std::string_view scheme() const override { return "sim"; }
+    std::string address() const override { return name_.empty() ? "" : "sim://" + name_; }
+    Caps caps() const override;
+    const Limits& limits() const override { return limits_; }
+
+    Result<PeerId> connect(const Address& to, TimePoint now) override;
+    const PeerInfo* info(PeerId peer) const override;
+    void close(PeerId peer) override;
+    std::string error() const override { return error_; }
+
+    std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
+    void commit(std::size_t bytes) noexcept override;
+    void flush() noexcept override;
+    std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
+
+    Result<FabricKey> expose(const Exposure& exposure) override;
+    void fence(std::uint32_t region) override;
+    std::size_t post(std::span<const RmaItem> items) noexcept override;
+
+    // The world drives arrivals; what is here already wants a poll at once.
+    TimePoint next_deadline() const override { return inbox_.empty() ? never : network_.now(); }
+
+    // Network use: what arrives. on_connect answers why not.
+    Status on_connect(Cargo& cargo);
+    void on_accept(Cargo& cargo);
+    void on_message(Cargo& cargo);
+    void on_down(Cargo& cargo);
+    void on_writable(Cargo& cargo);
+    void on_rma_request(Cargo& cargo);
+    void on_rma_piece(Cargo& cargo);
+    void on_rma_answer(Cargo& cargo);
+
+  private:
+    enum class LinkState : std::uint8_t { connecting, up, down };
+
+    struct Link {
+        LinkState state = LinkState::connecting;
+        bool established = false;      // Was up: info() is valid until peer_down is polled.
+        std::size_t bytes_wanted = 0;  // A claim of that size was refused; 0: none was.
+        NodeId node;                   // The other end, and what it calls us.
+        PeerId remote;
+        PeerInfo info;
+        TimePoint last_arrival{};         // Of what we sent: jitter must not reorder.
+        std::size_t bytes_under_way = 0;  // Ours, not yet polled and freed over there.
+        std::uint32_t messages_under_way = 0;
+        Parcel pending;  // Joined commits that leave with flush().
+    };
+    struct LinkSlot {
+        std::uint32_t generation = 1;
+        std::unique_ptr<Link> link;
+    };
+
+    struct Region {
+        Exposure exposure;
+        std::uint64_t serial = 0;     // Tells exposures apart, whatever core calls them.
+        std::uint32_t transfers = 0;  // Admitted and not finished.
+        bool fencing = false;
+    };
+
+    struct Transfer {
+        RmaItem item;
+        std::size_t bytes_done = 0;
+        NodeId owner;
+        std::uint64_t serial = 0;  // Of the exposure that admitted it; 0: none did.
+    };
+    using TransferTable = base::SlotTable<Transfer>;
+
+    struct Arrived {
+        Event event;
+        Parcel parcel;
+        std::string text;
+    };
+    struct Delivered {
+        PeerId peer;
+        Parcel parcel;
+    };
+
+    Link* find(PeerId peer) const;
+    PeerId add_link(std::unique_ptr<Link> link);
+    void remove_link(PeerId peer);
+    Cargo cargo_for(Kind kind, PeerId peer, const Link& link) const;
+    Parcel hello() const;
+    Status take_hello(Link& link, const Parcel& parcel);
+    void send_ordered(Link& link, Cargo cargo);
+    void send_down(PeerId peer, Link& link, std::string_view why);
+    void send_pending(PeerId peer, Link& link);
+    static void append(Parcel& pending, ByteView message);
+    bool has_room(const Link& link, std::size_t bytes) const;
+    void give_back_room(PeerId peer, std::size_t bytes);
+    void arrive(Event event, std::string text = {}, Parcel parcel = {});
+    bool hand_out(Arrived& arrived, Event& event);
+    void free_delivered();
+    void leave(std::string_view why);
+
+    // rma.cc
+    void finish(TransferTable::Entry& entry, Code code, std::string_view why);
+    void finish_all(PeerId peer, Code code, std::string_view why);
+    std::string_view why_refused(const RmaItem& item) const;
+    TransferTable::Entry* transfer_of(const Cargo& cargo);
+    void answer(const Cargo& request, Code code, std::string_view why);
+    void end_access(std::uint32_t region, std::uint64_t serial);
+
+    std::shared_ptr<World> world_;
+    Network& network_;
+    NodeId node_;
+    std::string name_;
+    std::string public_uri_;
+    Incarnation incarnation_;
+    Limits limits_;
+    std::string error_;
+    std::vector<LinkSlot> links_;
+    std::vector<std::uint32_t> links_free_;
+    std::vector<PeerId> pending_;  // Links with something pending.
+    std::vector<Arrived> inbox_;   // From inbox_head_ on; empty when all is handed out.
+    std::size_t inbox_head_ = 0;
+    std::vector<Delivered> delivered_;  // Bytes of the last poll.
+    PeerId claim_peer_;
+    Parcel claim_;
+    bool turn_began_ = false;  // The first commit of this turn has left.
+    std::map<std::uint32_t, Region> regions_;
+    std::uint64_t exposures_ = 0;
+    TransferTable transfers_;
+};
+
+}  // namespace weft::na::sim

@@ -1,0 +1,73 @@
+// sim://: a network inside one process, with a virtual clock and an order that a seed decides.
+//
+// A World holds what is under way between its endpoints, ordered by (virtual time, sequence), and
+// moves only when advance() or an endpoint's poll() gives it a later instant: the same seed and the
+// same calls give the same trace. Private memory can be exposed; put and get are cut into pieces
+// of at most 4 KiB that are judged and applied one by one, so that a region can be revoked between
+// two of them. Commits of one turn are joined, so that receivers walk joined frames here too.
+//
+// Not here: loss, delay spikes, partitions and garbage. They belong between Network::send and
+// Network::deliver.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "na/provider.h"
+
+namespace weft::na::sim {
+
+class Network;
+
+struct WorldOptions {
+    Duration latency = 5us;       // One way, every kind of traffic.
+    Duration jitter = 0ns;        // Up to this much more, drawn per message.
+    Duration piece_time = 500ns;  // Between two pieces of one transfer.
+    std::size_t message_bytes_max = 68 * 1024;
+    std::size_t eager_bytes_max = 64 * 1024;
+    std::size_t link_bytes_max = 256 * 1024;  // Under way from one endpoint to another.
+    std::uint32_t link_messages_max = 256;
+    bool joins_commits = true;
+    // False: like a fabric that enforces only key and bounds, so that owners must grant ranges.
+    bool rma_checked = true;
+};
+
+// Shared by every endpoint of one simulation. Thread: one.
+class World {
+  public:
+    static constexpr std::size_t piece_bytes_max = 4096;
+
+    // Draws a few numbers from `random` now and none later.
+    explicit World(base::Random& random, WorldOptions options = {},
+                   TimePoint start = TimePoint(1s));
+    ~World();
+
+    // The latest instant that anyone told the world.
+    TimePoint now() const;
+    // When the next thing under way arrives; `never` when nothing is.
+    TimePoint next_event() const;
+    // Brings everything due at or before `now` to the inboxes of the endpoints. An earlier instant
+    // than the world's own moves nothing.
+    void advance(TimePoint now);
+
+    // The process of sim://name ends without a word: its endpoint does nothing more, its name is
+    // free, peers get peer_down. Also finds endpoints that do not listen by their public_uri.
+    // False: nobody has that name.
+    bool kill(std::string_view name);
+
+    // Hash of everything that arrived so far: equal seeds and calls give equal hashes.
+    std::uint64_t trace_hash() const;
+    std::uint64_t events() const;  // That many things arrived so far.
+    // Pieces that reached for memory after its fence: always 0, or a layer above is wrong.
+    std::uint64_t late_accesses() const;
+
+    Network& network() { return *network_; }
+
+  private:
+    std::unique_ptr<Network> network_;
+};
+
+// The endpoints it makes keep the world.
+std::unique_ptr<Provider> make_sim_provider(std::shared_ptr<World> world);
+
+}  // namespace weft::na::sim

@@ -1,0 +1,69 @@
+#include "na/sim/endpoint.h"
+#include "na/sim/network.h"
+#include "na/sim/sim.h"
+
+namespace weft::na::sim {
+
+World::World(base::Random& random, WorldOptions options, TimePoint start)
+    : network_(std::make_unique<Network>(random, options, start)) {}
+World::~World() = default;
+
+TimePoint World::now() const {
+    return network_->now();
+}
+TimePoint World::next_event() const {
+    return network_->next_event();
+}
+void World::advance(TimePoint now) {
+    network_->advance(now);
+}
+std::uint64_t World::late_accesses() const {
+    return network_->late_accesses();
+}
+
+std::uint64_t World::trace_hash() const {
+    return network_->trace_hash();
+}
+std::uint64_t World::events() const {
+    return network_->events();
+}
+
+bool World::kill(std::string_view name) {
+    SimEndpoint* endpoint = network_->find_called(name);
+    if (!endpoint) return false;
+    endpoint->die();
+    return true;
+}
+
+namespace {
+
+class SimProvider final : public Provider {
+  public:
+    explicit SimProvider(std::shared_ptr<World> world) : world_(std::move(world)) {}
+
+    std::string_view scheme() const override { return "sim"; }
+    Diagnosis probe() override { return {true, "a simulated network inside this process"}; }
+
+    Result<std::unique_ptr<Endpoint>> open(const Address* listen, EndpointParts parts,
+                                           TimePoint now) override {
+        if (listen && listen->scheme != "sim") {
+            return fail(Code::invalid_argument, "sim cannot listen at " + listen->uri());
+        }
+        world_->advance(now);
+        auto endpoint = std::make_unique<SimEndpoint>(world_, listen ? listen->name : "", parts);
+        Status joined = endpoint->join();
+        if (!joined.ok()) return joined;
+        return std::unique_ptr<Endpoint>(std::move(endpoint));
+    }
+
+  private:
+    std::shared_ptr<World> world_;
+};
+
+}  // namespace
+
+std::unique_ptr<Provider> make_sim_provider(std::shared_ptr<World> world) {
+    return std::make_unique<SimProvider>(std::move(world));
+}
+
+}  // namespace weft::na::sim

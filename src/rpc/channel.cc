@@ -1,0 +1,113 @@
+#include <weft/channel.h>
+
+#include "rpc/channel_impl.h"
+
+namespace weft::rpc {
+
+ChannelImpl::~ChannelImpl() {
+    // Posted: this may run inside a completion of this very peer.
+    context_.post([owner = owner_, &context = context_, peer = peer_] {
+        if (core::Peer* found = context.find(peer)) {
+            context.remove_peer(*found, fail(Code::cancelled, "the channel was closed"));
+        }
+    });
+}
+
+TimePoint ChannelImpl::deadline_of(const CallOptions& options) const {
+    const Duration timeout = options.timeout == Duration::zero() ? default_timeout_
+                                                                 : options.timeout;
+    if (timeout == no_timeout) return never;
+    // Inside a turn its instant is the time; outside it may be long ago.
+    const TimePoint now =
+        Executor::current() == &context_ ? context_.now() : context_.clock().now();
+    return saturating_add(now, timeout);
+}
+
+OperationId ChannelImpl::call(const MethodId& method, const BodyWriter& body,
+                              const CallOptions& options, Completion&& done) {
+    if (body.bytes > request_bytes_max) [[unlikely]] {
+        refuse(body.bytes, std::move(done));
+        return {};
+    }
+    const TimePoint deadline = deadline_of(options);
+    if (context_.on_thread()) [[likely]] {
+        const CallId id = client_.submit(peer_, method, body, deadline, std::move(done));
+        return {id.slot, id.generation};
+    }
+    std::vector<std::byte> copy(body.bytes);
+    body.write(body.object, copy.data());
+    context_.post([this, owner = owner_, method, copy = std::move(copy), deadline,
+                   done = std::move(done)]() mutable {
+        BodyWriter writer{copy.size(), &copy, [](void* object, std::byte* to) {
+                              const auto& from = *static_cast<std::vector<std::byte>*>(object);
+                              if (!from.empty()) std::memcpy(to, from.data(), from.size());
+                          }};
+        client_.submit(peer_, method, writer, deadline, std::move(done));
+    });
+    return {};
+}
+
+// Before anything is copied: no transport could carry it, nor protobuf write it.
+void ChannelImpl::refuse(std::size_t bytes, Completion done) {
+    context_.post([owner = owner_, bytes, peer = uri_, done = std::move(done)]() mutable {
+        done(fail(Code::invalid_argument, "a request of " + std::to_string(bytes) +
+                                              " bytes; pass large data by weft.BulkRef")
+                 .with_stage(Stage::queued)
+                 .with_peer(peer),
+             {});
+    });
+}
+
+OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
+                                  Buffer local, const CallOptions& options,
+                                  TransferCompletion done) {
+    bulk::TransferSpec spec{kind, remote, offset, std::move(local), deadline_of(options)};
+    if (context_.on_thread()) {
+        const bulk::TransferId id = bulk_.transfers.start(peer_, std::move(spec), std::move(done));
+        return {id.slot, id.generation};
+    }
+    context_.post([this, owner = owner_, spec = std::move(spec), done = std::move(done)]() mutable {
+        bulk_.transfers.start(peer_, std::move(spec), std::move(done));
+    });
+    return {};
+}
+
+}  // namespace weft::rpc
+
+namespace weft {
+
+OperationId Channel::call_with(const MethodId& method, const BodyWriter& body,
+                               const CallOptions& options, Completion&& done) const {
+    return impl_->call(method, body, options, std::move(done));
+}
+
+OperationId Channel::call(const MethodId& method, ByteView body, const CallOptions& options,
+                          Completion&& done) const {
+    const BodyWriter writer{body.size(), &body, [](void* object, std::byte* to) {
+                                const ByteView from = *static_cast<ByteView*>(object);
+                                if (!from.empty()) std::memcpy(to, from.data(), from.size());
+                            }};
+    return impl_->call(method, writer, options, std::move(done));
+}
+
+OperationId Channel::get(const RegionRef& from, std::uint64_t offset, Buffer local,
+                         const CallOptions& options, TransferCompletion done) const {
+    return impl_->transfer(na::RmaKind::get, from, offset, std::move(local), options,
+                           std::move(done));
+}
+
+OperationId Channel::put(const RegionRef& to, std::uint64_t offset, Buffer local,
+                         const CallOptions& options, TransferCompletion done) const {
+    return impl_->transfer(na::RmaKind::put, to, offset, std::move(local), options,
+                           std::move(done));
+}
+
+void Channel::cancel_call(OperationId id) const { impl_->cancel_call(id); }
+void Channel::cancel_transfer(OperationId id) const { impl_->cancel_transfer(id); }
+void Channel::abandon_call(OperationId id) const { impl_->abandon_call(id); }
+void Channel::abandon_transfer(OperationId id) const { impl_->abandon_transfer(id); }
+Executor& Channel::executor() const { return impl_->context(); }
+bool Channel::on_thread() const { return impl_->context().on_thread(); }
+std::string Channel::uri() const { return impl_ ? impl_->uri() : ""; }
+
+}  // namespace weft

@@ -1,0 +1,56 @@
+// What a Channel shares among its copies.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "bulk/bulk.h"
+#include "rpc/client.h"
+
+namespace weft::rpc {
+
+class ChannelImpl {
+  public:
+    // `owner` keeps everything referred to alive (api/node.h).
+    ChannelImpl(std::shared_ptr<void> owner, core::Context& context, Client& client,
+                bulk::Bulk& bulk, core::PeerRef peer, std::string uri, Duration default_timeout)
+        : owner_(std::move(owner)),
+          context_(context),
+          client_(client),
+          bulk_(bulk),
+          peer_(peer),
+          uri_(std::move(uri)),
+          default_timeout_(default_timeout) {}
+    ~ChannelImpl();
+
+    OperationId call(const MethodId& method, const BodyWriter& body, const CallOptions& options,
+                     Completion&& done);
+    OperationId transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
+                         Buffer local, const CallOptions& options, TransferCompletion done);
+    void cancel_call(OperationId id) { client_.cancel({id.slot, id.generation}); }
+    // The call will never run its completion. For awaiters that are destroyed.
+    void abandon_call(OperationId id) { client_.abandon({id.slot, id.generation}); }
+    void cancel_transfer(OperationId id) { bulk_.transfers.cancel({id.slot, id.generation}); }
+    void abandon_transfer(OperationId id) { bulk_.transfers.abandon({id.slot, id.generation}); }
+
+    const std::string& uri() const { return uri_; }
+    core::Context& context() { return context_; }
+    core::PeerRef peer() const { return peer_; }
+
+  private:
+    static constexpr std::size_t request_bytes_max = INT32_MAX;
+
+    void refuse(std::size_t bytes, Completion done);
+    TimePoint deadline_of(const CallOptions& options) const;
+
+    std::shared_ptr<void> owner_;
+    core::Context& context_;
+    Client& client_;
+    bulk::Bulk& bulk_;
+    const core::PeerRef peer_;
+    const std::string uri_;
+    const Duration default_timeout_;
+};
+
+}  // namespace weft::rpc

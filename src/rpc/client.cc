@@ -1,0 +1,225 @@
+#include "rpc/client.h"
+
+#include "base/assert.h"
+
+namespace weft::rpc {
+
+Client::Client(core::Context& context) : context_(context) {
+    context_.set_sink(core::FrameKind::reply, *this);
+    context_.set_origin(core::FrameKind::request, *this);
+}
+
+Client::~Client() { WEFT_DCHECK(calls_.taken() == 0); }
+
+static Effect effect_at(Stage stage) {
+    return stage == Stage::sent || stage == Stage::executing ? Effect::unknown : Effect::none;
+}
+
+CallId Client::submit(core::PeerRef peer_ref, const MethodId& method, BodyWriter body,
+                      TimePoint deadline, Completion&& done) {
+    if (closed_) [[unlikely]] {
+        // No turn will come: the one place where a completion runs inside the call.
+        done(fail(Code::cancelled, "the runtime is shutting down"), {});
+        return {};
+    }
+    Entry* entry = calls_.take();
+    WEFT_ASSERT(entry != nullptr);  // 4 Mi slots; the FIFO limits refuse long before.
+    Call& call = entry->value;
+    call.client = this;
+    call.id = entry->id();
+    call.done = std::move(done);
+    call.peer = context_.find(peer_ref);
+    ++counters_.submitted;
+    const CallId id = call.id;
+    if (!call.peer) [[unlikely]] {
+        call.stage = Stage::none;
+        finish_early(*entry, fail(Code::unavailable, "the channel is closed"));
+        return id;
+    }
+    core::Peer& peer = *call.peer;
+    context_.add_interest(peer);
+    call.stage = Stage::queued;
+    if (peer.state == core::PeerState::up && body.bytes > peer.eager_bytes_max) [[unlikely]] {
+        finish_early(*entry, fail(Code::invalid_argument,
+                                  "a request of " + std::to_string(body.bytes) +
+                                      " bytes exceeds the limit of " +
+                                      std::to_string(peer.eager_bytes_max) + " bytes on " +
+                                      peer.uri + "; pass large data by weft.BulkRef"));
+        return id;
+    }
+    const std::size_t bytes = sizeof(RequestHeader) + body.bytes;
+    const core::Context::Claim claim = context_.claim(peer, bytes);
+    if (!claim.data) [[unlikely]] {
+        finish_early(*entry, fail(Code::resource_exhausted,
+                                  "the queue to " + peer.uri + " is full (" +
+                                      std::to_string(peer.waiting_frames) + " frames, " +
+                                      std::to_string(peer.waiting_bytes) + " bytes)"));
+        return id;
+    }
+    RequestHeader header;
+    header.head.bytes = static_cast<std::uint32_t>(bytes);
+    header.call = {id.slot, id.generation};
+    header.remaining_us = to_remaining_us(context_.now(), deadline);
+    header.method = method.hash;
+    base::store(claim.data, header);
+    body.write(body.object, claim.data + sizeof header);
+    call.fire = [](base::Timer& timer, TimePoint) {
+        auto& expired = static_cast<Call&>(timer);
+        expired.client->expire(expired);
+    };
+    context_.timers().arm(call, deadline);
+    if (!claim.queued) call.stage = Stage::sent;
+    context_.commit(peer, claim, bytes);
+    return id;
+}
+
+void Client::finish(Entry& entry, const Status& status, ByteView reply) {
+    Call& call = entry.value;
+    context_.timers().cancel(call);
+    if (call.peer) context_.drop_interest(*call.peer);
+    Completion done = std::move(call.done);
+    calls_.give_back(entry);
+    ++counters_.completed;
+    done(status, reply);
+}
+
+// Completes in the next turn, with what is known now.
+void Client::finish_early(Entry& entry, Status status) {
+    Call& call = entry.value;
+    context_.timers().cancel(call);
+    call.early = std::move(status).with_effect(effect_at(call.stage)).with_stage(call.stage);
+    if (call.peer) call.early = std::move(call.early).with_peer(call.peer->uri);
+    call.run = [](core::Deferred& work) {
+        auto& early = static_cast<Call&>(work);
+        Client& client = *early.client;
+        client.finish(*client.calls_.find(early.id), std::exchange(early.early, Status()), {});
+    };
+    context_.defer(call);
+}
+
+void Client::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) {
+    if (const auto why = why_no_reply(head)) [[unlikely]] {
+        return context_.broken(peer, std::string(*why));
+    }
+    const auto header = base::load<ReplyHeader>(frame.data());
+    Entry* entry = calls_.find({header.call.slot, header.call.generation});
+    // A reply counts only from the peer that was asked, and only once.
+    if (!entry || entry->value.peer != &peer || entry->value.core::Deferred::is_linked()) {
+        ++counters_.late_replies;
+        return;
+    }
+    const ByteView body = frame.subspan(sizeof header);
+    const Outcome outcome = *unpack(head.aux);
+    if (outcome.code == Code::ok) [[likely]] {
+        static const Status ok;
+        finish(*entry, ok, body);
+        return;
+    }
+    const ByteView text = body.first(std::min(body.size(), error_text_bytes_max));
+    finish(*entry,
+           fail(outcome.code, std::string(as_text(text)))
+               .with_effect(outcome.effect)
+               .with_stage(outcome.stage)
+               .with_peer(peer.uri),
+           {});
+}
+
+void Client::expire(Call& call) {
+    // Fired, so no longer in the wheel; a deferred completion has cancelled its timer.
+    Status status = fail(Code::deadline_exceeded, "no reply in time");
+    if (call.peer->state != core::PeerState::up) {
+        call.stage = Stage::resolving;
+        status = fail(Code::unavailable, "not connected before the deadline");
+    }
+    forget_frame(call);
+    if (call.stage == Stage::sent) send_cancel(call);
+    finish(*calls_.find(call.id),
+           std::move(status)
+               .with_effect(effect_at(call.stage))
+               .with_stage(call.stage)
+               .with_peer(call.peer->uri),
+           {});
+}
+
+void Client::cancel(CallId id) {
+    Entry* entry = calls_.find(id);
+    if (!entry || entry->value.core::Deferred::is_linked()) return;
+    Call& call = entry->value;
+    forget_frame(call);
+    if (call.stage == Stage::sent) send_cancel(call);
+    finish_early(*entry, fail(Code::cancelled, "cancelled by the caller"));
+}
+
+void Client::abandon(CallId id) {
+    if (Entry* entry = calls_.find(id)) {
+        entry->value.done = [](const Status&, ByteView) {};
+        cancel(id);
+    }
+}
+
+// A frame that still waits must not leave for a call that is over.
+void Client::forget_frame(Call& call) {
+    if (call.stage == Stage::sent || call.peer->waiting_frames == 0) return;
+    context_.drop_waiting(*call.peer, [&](ByteView frame) {
+        Entry* entry = entry_of(frame);
+        return entry && &entry->value == &call;
+    });
+}
+
+void Client::send_cancel(Call& call) {
+    if (call.peer->state != core::PeerState::up) return;
+    const core::Context::Claim claim = context_.claim(*call.peer, sizeof(CancelHeader));
+    if (!claim.data) return;  // Best effort; the server's deadline ends it too.
+    CancelHeader header;
+    header.call = {call.id.slot, call.id.generation};
+    base::store(claim.data, header);
+    context_.commit(*call.peer, claim, sizeof header);
+}
+
+Client::Entry* Client::entry_of(ByteView request_frame) {
+    if (base::load<core::FrameHead>(request_frame.data()).kind != core::FrameKind::request) {
+        return nullptr;
+    }
+    const auto header = base::load<RequestHeader>(request_frame.data());
+    return calls_.find({header.call.slot, header.call.generation});
+}
+
+void Client::on_leaving(core::Peer&, Bytes frame) {
+    Entry* entry = entry_of(frame);
+    if (!entry) return;
+    auto header = base::load<RequestHeader>(frame.data());
+    header.remaining_us = to_remaining_us(context_.now(), entry->value.deadline);
+    base::store(frame.data(), header);
+    entry->value.stage = Stage::sent;
+}
+
+void Client::on_refused(core::Peer&, ByteView frame, const Status& why) {
+    Entry* entry = entry_of(frame);
+    if (entry) finish_early(*entry, why);
+}
+
+void Client::on_peer_down(core::Peer& peer, const Status& why) {
+    // Deferred ones complete by themselves with what they know.
+    calls_.for_each([&](Entry& entry) {
+        Call& call = entry.value;
+        if (call.peer != &peer || call.core::Deferred::is_linked()) return;
+        if (call.stage == Stage::queued) call.stage = Stage::resolving;
+        finish_early(entry, why);
+    });
+}
+
+void Client::shutdown(const Status& why) {
+    closed_ = true;
+    calls_.for_each([&](Entry& entry) {
+        Call& call = entry.value;
+        if (call.core::Deferred::is_linked()) {
+            context_.undefer(call);
+        } else {
+            if (call.peer) forget_frame(call);
+            call.early = Status(why).with_effect(effect_at(call.stage)).with_stage(call.stage);
+        }
+        finish(entry, std::exchange(call.early, Status()), {});
+    });
+}
+
+}  // namespace weft::rpc

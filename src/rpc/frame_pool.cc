@@ -1,0 +1,56 @@
+// Coroutine frames, kept per thread by size: a steady state of coroutines allocates nothing.
+#include <array>
+#include <new>
+
+#include <weft/task.h>
+
+namespace weft::detail {
+
+namespace {
+
+constexpr std::size_t class_bytes = 256;
+constexpr std::size_t classes = 8;
+constexpr std::uint32_t kept_max = 64;  // Per class and thread: 16 to 128 KiB.
+
+struct FreeFrame {
+    FreeFrame* next;
+};
+
+struct Pool {
+    std::array<FreeFrame*, classes> free{};
+    std::array<std::uint32_t, classes> kept{};
+    ~Pool() {
+        for (FreeFrame*& list : free) {
+            while (FreeFrame* frame = list) {
+                list = frame->next;
+                ::operator delete(frame);
+            }
+        }
+    }
+};
+
+thread_local Pool pool;
+
+std::size_t class_of(std::size_t bytes) { return (bytes + class_bytes - 1) / class_bytes - 1; }
+
+}  // namespace
+
+void* take_frame(std::size_t bytes) {
+    const std::size_t at = class_of(bytes);
+    if (at >= classes) return ::operator new(bytes);
+    if (FreeFrame* frame = pool.free[at]) {
+        pool.free[at] = frame->next;
+        --pool.kept[at];
+        return frame;
+    }
+    return ::operator new((at + 1) * class_bytes);
+}
+
+void give_back_frame(void* frame, std::size_t bytes) noexcept {
+    const std::size_t at = class_of(bytes);
+    if (at >= classes || pool.kept[at] >= kept_max) return ::operator delete(frame);
+    pool.free[at] = ::new (frame) FreeFrame{pool.free[at]};
+    ++pool.kept[at];
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,98 @@
+// Wire form of calls. docs/wire-format.md has the tables; tests/vectors the bytes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include <weft/status.h>
+#include <weft/time.h>
+
+#include "core/frame.h"
+
+namespace weft::rpc {
+
+// A call in flight, as its client numbers it: echoed in the reply, checked there.
+struct WireCallId {
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;
+};
+
+// 32 bytes; then `head.aux` bytes of flagged extensions (none defined in version 0), then the body.
+struct RequestHeader {
+    core::FrameHead head{core::FrameKind::request, 0, 0, 0};
+    WireCallId call;
+    std::uint32_t remaining_us = 0;  // To the deadline, at transmission; remaining_unbounded: none.
+    std::uint32_t session = 0;       // Room for session slot and attempt; 0 in version 0.
+    std::uint64_t method = 0;        // method_hash of the full name.
+};
+static_assert(sizeof(RequestHeader) == 32);
+inline constexpr std::uint32_t remaining_unbounded = ~std::uint32_t{0};
+
+// 16 bytes; head.aux = code | effect << 8 | stage << 12. Then the body: the reply, or for a code
+// other than ok a text for people.
+struct ReplyHeader {
+    core::FrameHead head{core::FrameKind::reply, 0, 0, 0};
+    WireCallId call;
+};
+static_assert(sizeof(ReplyHeader) == 16);
+
+struct CancelHeader {
+    core::FrameHead head{core::FrameKind::cancel, 0, 0, sizeof(ReplyHeader)};
+    WireCallId call;
+};
+static_assert(sizeof(CancelHeader) == 16);
+
+inline constexpr std::size_t error_text_bytes_max = 1024;
+
+constexpr std::uint16_t pack(Code code, Effect effect, Stage stage) {
+    return static_cast<std::uint16_t>(static_cast<unsigned>(code) |
+                                      static_cast<unsigned>(effect) << 8 |
+                                      static_cast<unsigned>(stage) << 12);
+}
+
+struct Outcome {
+    Code code;
+    Effect effect;
+    Stage stage;
+};
+// nullopt: no outcome that exists.
+constexpr std::optional<Outcome> unpack(std::uint16_t aux) {
+    const unsigned code = aux & 0xff, effect = aux >> 8 & 0xf, stage = aux >> 12;
+    if (code > code_max || effect > 2 || stage > 4) return std::nullopt;
+    return Outcome{static_cast<Code>(code), static_cast<Effect>(effect), static_cast<Stage>(stage)};
+}
+
+// Why a frame is no request, in words; nothing when it is one.
+constexpr std::optional<std::string_view> why_no_request(const core::FrameHead& head) {
+    if (head.bytes < sizeof(RequestHeader)) return "a request shorter than its header";
+    if (head.flags != 0) return "a request with flags of a later version";
+    if (head.aux != 0) return "a request with extensions of a later version";
+    return std::nullopt;
+}
+
+constexpr std::optional<std::string_view> why_no_reply(const core::FrameHead& head) {
+    if (head.bytes < sizeof(ReplyHeader)) return "a reply shorter than its header";
+    if (head.flags != 0) return "a reply with flags of a later version";
+    if (!unpack(head.aux)) return "a reply with an impossible outcome";
+    return std::nullopt;
+}
+
+constexpr std::optional<std::string_view> why_no_cancel(const core::FrameHead& head) {
+    if (head.bytes != sizeof(CancelHeader)) return "a cancel of the wrong size";
+    return std::nullopt;
+}
+
+constexpr std::uint32_t to_remaining_us(TimePoint now, TimePoint deadline) {
+    if (deadline == never) return remaining_unbounded;
+    if (deadline <= now) return 0;
+    const auto us = (deadline - now).count() / 1000;
+    return us >= remaining_unbounded - 1 ? remaining_unbounded - 1 : static_cast<std::uint32_t>(us);
+}
+
+constexpr TimePoint to_deadline(TimePoint now, std::uint32_t remaining_us) {
+    if (remaining_us == remaining_unbounded) return never;
+    return saturating_add(now, std::chrono::microseconds(remaining_us));
+}
+
+}  // namespace weft::rpc

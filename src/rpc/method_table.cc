@@ -1,0 +1,47 @@
+#include "rpc/method_table.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <weft/method.h>
+
+namespace weft::rpc {
+
+Status MethodTable::add(std::string_view full_name, RawHandler handler) {
+    const std::uint64_t hash = method_hash(full_name);
+    if (const Method* there = find(hash)) {
+        return fail(Code::already_exists,
+                    there->name == full_name
+                        ? "method " + there->name + " is served already"
+                        : "methods " + there->name + " and " + std::string(full_name) +
+                              " have the same hash; rename one");
+    }
+    auto method = std::make_unique<Method>();
+    method->hash = hash;
+    method->name = full_name;
+    method->handler = std::move(handler);
+    methods_.push_back(std::move(method));
+    rebuild();
+    return {};
+}
+
+void MethodTable::remove(std::string_view full_name) {
+    const auto at = std::find_if(methods_.begin(), methods_.end(),
+                                 [&](const auto& method) { return method->name == full_name; });
+    if (at == methods_.end()) return;
+    retired_.push_back(std::move(*at));
+    methods_.erase(at);
+    rebuild();
+}
+
+void MethodTable::rebuild() {
+    slots_.assign(std::bit_ceil(methods_.size() * 2 + 2), nullptr);
+    mask_ = slots_.size() - 1;
+    for (const auto& method : methods_) {
+        std::size_t i = method->hash & mask_;
+        while (slots_[i]) i = (i + 1) & mask_;
+        slots_[i] = method.get();
+    }
+}
+
+}  // namespace weft::rpc

@@ -1,0 +1,45 @@
+// Methods by the hash of their name: open addressing, half full at most, so that a lookup is one
+// multiply-free probe in the common case.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <weft/call.h>
+#include <weft/result.h>
+
+namespace weft::rpc {
+
+struct Method {
+    std::uint64_t hash = 0;
+    std::string name;
+    RawHandler handler;
+    std::uint64_t calls = 0;
+};
+
+class MethodTable {
+  public:
+    // Errors: ALREADY_EXISTS, also when two names share a hash.
+    Status add(std::string_view full_name, RawHandler handler);
+    void remove(std::string_view full_name);
+
+    Method* find(std::uint64_t hash) const {
+        if (slots_.empty()) return nullptr;
+        for (std::size_t i = hash & mask_;; i = (i + 1) & mask_) {
+            Method* method = slots_[i];
+            if (!method || method->hash == hash) return method;
+        }
+    }
+
+  private:
+    void rebuild();
+
+    std::vector<std::unique_ptr<Method>> methods_;
+    std::vector<std::unique_ptr<Method>> retired_;  // Calls in their handlers still name them.
+    std::vector<Method*> slots_;
+    std::size_t mask_ = 0;
+};
+
+}  // namespace weft::rpc

@@ -1,0 +1,309 @@
+#include "rpc/server.h"
+
+#include <cstdio>
+#include <exception>
+
+#include "base/assert.h"
+
+namespace weft::rpc {
+
+Server::Server(core::Context& context, bulk::Bulk& bulk) : context_(context), bulk_(bulk) {
+    context_.set_sink(core::FrameKind::request, *this);
+    context_.set_sink(core::FrameKind::cancel, *this);
+}
+
+Server::~Server() { WEFT_DCHECK(calls_.taken() == 0); }
+
+void Server::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) {
+    if (head.kind == core::FrameKind::request) [[likely]] {
+        if (const auto why = why_no_request(head)) [[unlikely]] {
+            return context_.broken(peer, std::string(*why));
+        }
+        on_request(peer, head, frame);
+    } else {
+        if (const auto why = why_no_cancel(head)) return context_.broken(peer, std::string(*why));
+        on_cancel(peer, frame);
+    }
+}
+
+void Server::on_request(core::Peer& peer, const core::FrameHead&, ByteView frame) {
+    const auto header = base::load<RequestHeader>(frame.data());
+    ++counters_.requests;
+    Method* method = methods_.find(header.method);
+    if (!method) [[unlikely]] {
+        ++counters_.unknown_methods;
+        return refuse(peer, header.call, fail(Code::unimplemented, "no such method here"));
+    }
+    if (header.remaining_us == 0) [[unlikely]] {
+        ++counters_.expired;
+        return refuse(peer, header.call,
+                      fail(Code::deadline_exceeded, "expired before it reached its handler"));
+    }
+    Entry* entry = draining_ ? nullptr : calls_.take();
+    if (!entry) [[unlikely]] {
+        return refuse(peer, header.call,
+                      draining_ ? fail(Code::unavailable, "the server is shutting down")
+                                : fail(Code::resource_exhausted, "too many calls in handlers"));
+    }
+    ServerCall& call = entry->value;
+    call.server = this;
+    call.peer = &peer;
+    call.peer_ref = peer.ref;
+    call.wire = header.call;
+    call.deadline = to_deadline(context_.now(), header.remaining_us);
+    call.method = method;
+    call.request = frame.subspan(sizeof header);
+    call.cancelled = false;
+    context_.add_interest(peer);
+    run_handler(call);
+}
+
+void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadline,
+                            LocalCompletion done) {
+    Method* method = methods_.find(hash);
+    if (!method) return done(fail(Code::unimplemented, "no such method here"), {});
+    Entry* entry = draining_ ? nullptr : calls_.take();
+    if (!entry) {
+        return done(draining_ ? fail(Code::unavailable, "the server is shutting down")
+                              : fail(Code::resource_exhausted, "too many calls in handlers"),
+                    {});
+    }
+    ServerCall& call = entry->value;
+    call.server = this;
+    call.peer = nullptr;
+    call.peer_ref = {};
+    call.wire = {};
+    call.deadline = deadline;
+    call.method = method;
+    call.request = body;
+    call.cancelled = false;
+    call.local = std::move(done);
+    run_handler(call);
+}
+
+void Server::run_handler(ServerCall& call) {
+    Method* method = call.method;
+    ++method->calls;
+    // What a handler throws ends here, as does the Call it did not answer.
+    try {
+        method->handler(Call(*this, call));
+    } catch (...) {
+        log_thrown(method->name, std::current_exception());
+    }
+}
+
+void Server::log_thrown(const std::string& method, std::exception_ptr thrown) {
+    try {
+        std::rethrow_exception(std::move(thrown));
+    } catch (const std::exception& error) {
+        context_.log().error(method + ": the handler threw: " + error.what());
+    } catch (...) {
+        context_.log().error(method + ": the handler threw");
+    }
+}
+
+void Server::on_cancel(core::Peer& peer, ByteView frame) {
+    const auto header = base::load<CancelHeader>(frame.data());
+    calls_.for_each([&](Entry& entry) {
+        ServerCall& call = entry.value;
+        if (call.peer == &peer && call.wire.slot == header.call.slot &&
+            call.wire.generation == header.call.generation) {
+            cancel(call);
+        }
+    });
+}
+
+void Server::cancel(ServerCall& call) {
+    if (std::exchange(call.cancelled, true)) return;
+    // Out of the record first: it may answer, and so end, the call.
+    if (Function<void()> notice = std::move(call.on_cancel)) notice();
+}
+
+void Server::on_peer_down(core::Peer& peer, const Status&) {
+    calls_.for_each([&](Entry& entry) {
+        ServerCall& call = entry.value;
+        if (call.peer != &peer) return;
+        context_.drop_interest(peer);
+        call.peer = nullptr;
+        cancel(call);
+    });
+}
+
+void Server::answer(ServerCall& call, std::size_t bytes, void* object,
+                    void (*write)(void*, std::byte*)) {
+    core::Peer* peer = call.peer;
+    if (!peer) [[unlikely]] {
+        if (!call.local) return give_back(call);
+        std::vector<std::byte> reply(bytes);
+        write(object, reply.data());
+        return answer_local(call, Status().with_effect(Effect::applied), reply);
+    }
+    if (bytes > peer->eager_bytes_max) [[unlikely]] {
+        return answer(call, fail(Code::resource_exhausted,
+                                 "a reply of " + std::to_string(bytes) +
+                                     " bytes exceeds the limit of " +
+                                     std::to_string(peer->eager_bytes_max) +
+                                     " bytes; pass large data by weft.BulkRef"));
+    }
+    const std::size_t frame_bytes = sizeof(ReplyHeader) + bytes;
+    const core::Context::Claim claim = context_.claim(*peer, frame_bytes);
+    if (!claim.data) [[unlikely]] {
+        // It does not read its replies: memory must not grow for it.
+        give_back(call);
+        context_.log().warning("dropping " + peer->uri + ": it does not read its replies");
+        context_.remove_peer(*peer, fail(Code::unavailable, "the peer does not read its replies"));
+        return;
+    }
+    ReplyHeader header;
+    header.head.bytes = static_cast<std::uint32_t>(frame_bytes);
+    header.head.aux = pack(Code::ok, Effect::applied, Stage::executing);
+    header.call = call.wire;
+    base::store(claim.data, header);
+    write(object, claim.data + sizeof header);
+    context_.commit(*peer, claim, frame_bytes);
+    give_back(call);
+}
+
+// See Call::fail: silence means applied, and only a status that was made here can say none.
+static Effect effect_to_tell(const Status& status) {
+    if (status.effect() == Effect::unknown) return Effect::unknown;
+    const bool is_rejected = status.effect() == Effect::none &&
+                             status.stage() == Stage::executing && status.peer().empty();
+    return is_rejected ? Effect::none : Effect::applied;
+}
+
+void Server::answer(ServerCall& call, const Status& status) {
+    if (call.local) {
+        return answer_local(call, Status(status).with_stage(Stage::executing), {});
+    }
+    core::Peer* peer = call.peer;
+    const WireCallId wire = call.wire;
+    give_back(call);
+    if (!peer) return;
+    const Effect effect = effect_to_tell(status);
+    refuse(*peer, wire, Status(status).with_effect(effect).with_stage(Stage::executing));
+}
+
+void Server::answer_local(ServerCall& call, const Status& status, ByteView reply) {
+    LocalCompletion done = std::move(call.local);
+    give_back(call);
+    done(status, reply);
+}
+
+void Server::refuse(core::Peer& peer, WireCallId wire, const Status& status) {
+    const std::string_view text = status.text().substr(0, error_text_bytes_max);
+    const std::size_t bytes = sizeof(ReplyHeader) + text.size();
+    const core::Context::Claim claim = context_.claim(peer, bytes);
+    if (!claim.data) {
+        context_.remove_peer(peer, fail(Code::unavailable, "the peer does not read its replies"));
+        return;
+    }
+    ReplyHeader header;
+    header.head.bytes = static_cast<std::uint32_t>(bytes);
+    header.head.aux = pack(status.code(), status.effect(), status.stage());
+    header.call = wire;
+    base::store(claim.data, header);
+    if (!text.empty()) std::memcpy(claim.data + sizeof header, text.data(), text.size());
+    context_.commit(peer, claim, bytes);
+}
+
+void Server::give_back(ServerCall& call) {
+    if (call.peer) context_.drop_interest(*call.peer);
+    call.peer = nullptr;
+    if (call.on_cancel) [[unlikely]] call.on_cancel.reset();
+    calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
+}
+
+}  // namespace weft::rpc
+
+namespace weft {
+
+using rpc::ServerCall;
+
+Call& Call::operator=(Call&& other) noexcept {
+    if (this != &other) {
+        Call ends(std::move(*this));
+        server_ = other.server_;
+        call_ = std::exchange(other.call_, nullptr);
+    }
+    return *this;
+}
+
+Call::~Call() {
+    if (!call_) return;
+    ++server_->counters_.unanswered;
+    fail(Status(Code::internal, "the handler ended without a reply").with_effect(Effect::unknown));
+}
+
+ByteView Call::request() const { return call_->request; }
+TimePoint Call::deadline() const { return call_ ? call_->deadline : never; }
+bool Call::cancelled() const { return call_ && call_->cancelled; }
+std::string_view Call::peer() const { return call_ && call_->peer ? call_->peer->uri : ""; }
+std::string_view Call::method() const { return call_ ? call_->method->name : ""; }
+
+void Call::on_cancel(Function<void()> notice) {
+    if (!call_) return;
+    call_->on_cancel = std::move(notice);
+    if (call_->cancelled) {
+        if (Function<void()> now = std::move(call_->on_cancel)) now();
+    }
+}
+
+OperationId Call::get(const RegionRef& from, std::uint64_t offset, Buffer local,
+                      TransferCompletion done) const {
+    return transfer(false, from, offset, std::move(local), std::move(done));
+}
+
+OperationId Call::put(const RegionRef& to, std::uint64_t offset, Buffer local,
+                      TransferCompletion done) const {
+    return transfer(true, to, offset, std::move(local), std::move(done));
+}
+
+OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
+                           TransferCompletion done) const {
+    if (!call_) {
+        done(weft::fail(Code::cancelled, "the call was answered"));
+        return {};
+    }
+    const bulk::TransferId id = server_->bulk_.transfers.start(
+        call_->peer_ref,
+        {put ? na::RmaKind::put : na::RmaKind::get, remote, offset, std::move(local),
+         call_->deadline},
+        std::move(done));
+    return {id.slot, id.generation};
+}
+
+std::size_t Call::reply_bytes_max() const {
+    if (!call_) return 0;
+    return call_->peer ? call_->peer->eager_bytes_max : std::size_t{64} << 10;
+}
+
+void Call::reply(ByteView body) {
+    reply(body.size(), &body, [](void* object, std::byte* to) {
+        const ByteView from = *static_cast<ByteView*>(object);
+        if (!from.empty()) std::memcpy(to, from.data(), from.size());
+    });
+}
+
+void Call::reply(std::size_t bytes, void* object, void (*write)(void*, std::byte*)) {
+    if (!call_) return;
+    server_->answer(*std::exchange(call_, nullptr), bytes, object, write);
+}
+
+void Call::fail(const Status& status) {
+    if (!call_) return;
+    server_->answer(*std::exchange(call_, nullptr), status);
+}
+
+void Call::fail(std::exception_ptr thrown) {
+    if (!server_) return;
+    server_->log_thrown(call_ ? call_->method->name : "a call that was answered", thrown);
+    fail(weft::fail(Code::internal, "the handler threw an exception")
+             .with_effect(Effect::unknown));
+}
+
+void Call::abandon_transfer(OperationId id) const {
+    if (server_) server_->bulk_.transfers.abandon({id.slot, id.generation});
+}
+
+}  // namespace weft

@@ -1,0 +1,46 @@
+#include "support/sim_rig.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace weft::test {
+
+Runtime& SimRig::add(const std::string& name, RuntimeOptions options) {
+    options.manual = true;
+    options.log_level = LogLevel::off;
+    api::NodeParts parts;
+    parts.clock = clock;
+    parts.random = random;
+    parts.providers = std::make_shared<na::Registry>();
+    parts.providers->add(na::sim::make_sim_provider(world));
+    auto node = api::Node::make(std::move(options), std::move(parts));
+    runtimes.push_back(
+        std::make_unique<Runtime>(Runtime::from_node(std::move(node).value()).value()));
+    if (!name.empty()) {
+        Status status = runtimes.back()->listen("sim://" + name);
+        if (!status.ok()) throw std::runtime_error(status.to_string());
+    }
+    return *runtimes.back();
+}
+
+bool SimRig::run_until(Function<bool()> done, Duration limit) {
+    const TimePoint end = saturating_add(clock->now(), limit);
+    while (!done()) {
+        std::uint32_t events = 0;
+        for (auto& runtime : runtimes) events += runtime->turn();
+        if (events > 0) continue;
+        TimePoint next = world->next_event();
+        for (auto& runtime : runtimes) {
+            next = std::min(next, runtime->node().context.next_deadline());
+        }
+        if (next > end) {
+            if (limit > Duration::zero() && end != never) clock->advance(end - clock->now());
+            return done();
+        }
+        if (next > clock->now()) clock->advance(next - clock->now());
+        world->advance(clock->now());
+    }
+    return true;
+}
+
+}  // namespace weft::test

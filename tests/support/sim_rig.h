@@ -1,0 +1,43 @@
+// Whole runtimes in one thread over the simulated network: the production code of every layer, on
+// a clock that stands still until told.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <weft/runtime.h>
+
+#include "api/node.h"
+#include "base/clock.h"
+#include "base/random.h"
+#include "na/sim/sim.h"
+
+namespace weft::test {
+
+class SimRig {
+  public:
+    explicit SimRig(std::uint64_t seed = 1, na::sim::WorldOptions network = {})
+        : clock(std::make_shared<base::ManualClock>()),
+          random(std::make_shared<base::SeededRandom>(seed)),
+          world(std::make_shared<na::sim::World>(*random, network, clock->now())) {}
+
+    // A runtime listening as sim://name (not listening when the name is empty).
+    Runtime& add(const std::string& name, RuntimeOptions options = {});
+
+    // Turns every runtime, moving the clock to the next thing that happens, until `done()` or until
+    // `limit` of virtual time is over (false).
+    bool run_until(Function<bool()> done, Duration limit = 60s);
+    // Runs until nothing is under way at this instant any more.
+    void settle() { run_until([] { return false; }, 0ns); }
+    void run_for(Duration time) { run_until([] { return false; }, time); }
+    // The process ends without a word.
+    void kill(const std::string& name) { world->kill(name); }
+
+    std::shared_ptr<base::ManualClock> clock;
+    std::shared_ptr<base::SeededRandom> random;
+    std::shared_ptr<na::sim::World> world;
+    std::vector<std::unique_ptr<Runtime>> runtimes;
+};
+
+}  // namespace weft::test

@@ -1,0 +1,137 @@
+// What only the simulated network promises; everything else is in tests/conformance.
+#include <malloc.h>
+
+#include <array>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "na/arena.h"
+#include "na/sim/sim.h"
+#include "support/catch.h"
+
+using namespace weft;
+using namespace weft::na;
+
+namespace {
+
+struct Cluster {
+    base::SeededRandom random;
+    base::Log log{LogLevel::off};
+    std::shared_ptr<Arena> arena = Arena::make(64u << 20);
+    std::shared_ptr<sim::World> world;
+    std::unique_ptr<Provider> provider;
+    base::ManualClock clock;
+
+    explicit Cluster(std::uint64_t seed, sim::WorldOptions options = {})
+        : random(seed),
+          world(std::make_shared<sim::World>(random, options)),
+          provider(sim::make_sim_provider(world)) {}
+
+    std::unique_ptr<Endpoint> open(const std::string& name) {
+        Address address{"sim", name, "", 0};
+        EndpointParts parts{random, log, *arena, {random.next(), random.next()}, "", 1024};
+        auto endpoint = provider->open(name.empty() ? nullptr : &address, parts, clock.now());
+        REQUIRE(endpoint);
+        return std::move(*endpoint);
+    }
+
+    // Moves on to the next arrival, if there is one.
+    bool step() {
+        if (world->next_event() == never) return false;
+        clock.advance(world->next_event() - clock.now());
+        world->advance(clock.now());
+        return true;
+    }
+};
+
+// Some traffic among five nodes; the order of arrival depends on the seed.
+std::uint64_t trace_of(std::uint64_t seed) {
+    Cluster cluster(seed, {.jitter = 20us});
+    std::vector<std::unique_ptr<Endpoint>> nodes;
+    for (int i = 0; i < 5; ++i) nodes.push_back(cluster.open("n" + std::to_string(i)));
+    for (auto& from : nodes) {
+        for (int to = 0; to < 5; ++to) {
+            const Address address{"sim", "n" + std::to_string(to), "", 0};
+            REQUIRE(from->connect(address, cluster.clock.now()));
+        }
+    }
+    std::array<Event, 16> events;
+    for (int turns = 0; turns < 2000 && cluster.step(); ++turns) {
+        for (auto& node : nodes) {
+            const std::size_t count = node->poll(events, cluster.clock.now());
+            for (std::size_t i = 0; i < count; ++i) {
+                if (events[i].kind == EventKind::peer_down) continue;
+                if (std::byte* claim = node->reserve(events[i].peer, 64)) {
+                    std::fill(claim, claim + 64, std::byte{1});
+                    node->commit(64);
+                }
+            }
+            node->flush();
+        }
+    }
+    return cluster.world->trace_hash();
+}
+
+}  // namespace
+
+TEST_CASE("a simulation repeats itself from its seed, and another seed gives another run") {
+    CHECK(trace_of(7) == trace_of(7));
+    CHECK(trace_of(7) != trace_of(8));
+}
+
+TEST_CASE("nothing arrives before its virtual time") {
+    Cluster cluster(1);
+    auto server = cluster.open("server");
+    auto client = cluster.open("");
+    const TimePoint start = cluster.clock.now();
+    CHECK(cluster.world->next_event() == never);
+    REQUIRE(client->connect({"sim", "server", "", 0}, start));
+    CHECK(cluster.world->next_event() == start + 5us);
+    std::array<Event, 4> events;
+    CHECK(server->poll(events, start + 4us) == 0);
+    CHECK(server->poll(events, start + 5us) == 1);
+    CHECK(client->poll(events, start + 9us) == 0);
+    CHECK(client->poll(events, start + 10us) == 1);
+}
+
+TEST_CASE("a killed node is silent, its peers learn it and its name is free") {
+    Cluster cluster(1);
+    auto server = cluster.open("server");
+    auto client = cluster.open("");
+    REQUIRE(client->connect({"sim", "server", "", 0}, cluster.clock.now()));
+    while (cluster.step()) {
+    }
+    std::array<Event, 4> events;
+    REQUIRE(client->poll(events, cluster.clock.now()) == 1);
+    REQUIRE(server->poll(events, cluster.clock.now()) == 1);
+    const PeerId peer = events[0].peer;
+    CHECK_FALSE(cluster.world->kill("nobody"));
+    CHECK(cluster.world->kill("server"));
+    CHECK_FALSE(cluster.world->kill("server"));
+    CHECK(server->reserve(peer, 8) == nullptr);
+    CHECK_FALSE(server->connect({"sim", "server", "", 0}, cluster.clock.now()));
+    auto successor = cluster.open("server");
+    while (cluster.step()) {
+    }
+    CHECK(server->poll(events, cluster.clock.now()) == 0);
+    REQUIRE(client->poll(events, cluster.clock.now()) == 1);
+    CHECK(events[0].kind == EventKind::peer_down);
+    CHECK(events[0].code == Code::unavailable);
+    CHECK(client->error() == "the peer died");
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("an idle simulated node costs less than 1 KiB") {
+    Cluster cluster(1);
+    std::vector<std::unique_ptr<Endpoint>> nodes;
+    constexpr std::size_t count = 10'000;
+    nodes.reserve(count);
+    const std::size_t before = mallinfo2().uordblks;
+    for (std::size_t i = 0; i < count; ++i) nodes.push_back(cluster.open("n" + std::to_string(i)));
+    const std::size_t bytes = (mallinfo2().uordblks - before) / count;
+    UNSCOPED_INFO(bytes << " bytes per node");
+    CHECK(bytes < 1024);
+}
+#endif

@@ -1,0 +1,196 @@
+#include "support/catch.h"
+#include "support/sim_rig.h"
+
+using namespace weft;
+using test::SimRig;
+
+namespace {
+
+constexpr MethodId echo("test.Echo/Echo");
+
+struct Echo final : Service {
+    std::vector<Call> held;
+    bool hold = false;
+    std::uint64_t handled = 0;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(echo, [this](Call call) {
+            ++handled;
+            if (hold) {
+                held.push_back(std::move(call));
+            } else {
+                call.reply(call.request());
+            }
+        });
+    }
+};
+
+struct Outcome {
+    int completions = 0;
+    Status status;
+    std::string reply;
+    Completion done() {
+        return [this](const Status& with, ByteView body) {
+            ++completions;
+            status = with;
+            reply = as_text(body);
+        };
+    }
+};
+
+struct Pair {
+    SimRig rig;
+    Echo service;
+    Runtime& server = rig.add("server");
+    Runtime& client = rig.add("");
+    Channel channel;
+    Pair() {
+        REQUIRE(server.add(service).ok());
+        channel = client.connect("sim://server").value();
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a call is answered, and not before a later turn") {
+    Pair pair;
+    Outcome outcome;
+    pair.channel.call(echo, as_bytes("hello"), {}, outcome.done());
+    CHECK(outcome.completions == 0);
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+    CHECK(outcome.completions == 1);
+    CHECK(outcome.status.ok());
+    CHECK(outcome.reply == "hello");
+}
+
+TEST_CASE("an unknown method is UNIMPLEMENTED with no effect") {
+    Pair pair;
+    Outcome outcome;
+    pair.channel.call(MethodId("test.Echo/Nothing"), {}, {}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+    CHECK(outcome.status.code() == Code::unimplemented);
+    CHECK(outcome.status.effect() == Effect::none);
+}
+
+TEST_CASE("a refused connection is UNAVAILABLE with no effect") {
+    Pair pair;
+    Channel nobody = pair.client.connect("sim://nobody").value();
+    Outcome outcome;
+    nobody.call(echo, {}, {}, outcome.done());
+    CHECK(outcome.completions == 0);
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }, 3s));
+    CHECK(outcome.status.code() == Code::unavailable);
+    CHECK(outcome.status.effect() == Effect::none);
+    CHECK(outcome.status.peer() == "sim://nobody");
+}
+
+TEST_CASE("a deadline completes the call, reaches the handler, and the late reply is counted") {
+    Pair pair;
+    pair.service.hold = true;
+    Outcome outcome;
+    pair.channel.call(echo, {}, {.timeout = 10ms}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+    CHECK(outcome.status.code() == Code::deadline_exceeded);
+    CHECK(outcome.status.effect() == Effect::unknown);
+    CHECK(outcome.status.stage() == Stage::sent);
+    pair.rig.run_for(1ms);
+    REQUIRE(pair.service.held.size() == 1);
+    CHECK(pair.service.held[0].cancelled());
+    pair.service.held[0].reply(as_bytes("late"));
+    pair.service.held.clear();
+    pair.rig.run_for(1ms);
+    CHECK(outcome.completions == 1);
+    CHECK(pair.client.node().client.counters().late_replies == 1);
+}
+
+TEST_CASE("cancel completes with CANCELLED and reaches the handler") {
+    Pair pair;
+    pair.service.hold = true;
+    Outcome outcome;
+    const OperationId id = pair.channel.call(echo, {}, {}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    bool noticed = false;
+    pair.service.held[0].on_cancel([&] { noticed = true; });
+    pair.channel.cancel_call(id);
+    CHECK(outcome.completions == 0);
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0 && noticed; }));
+    CHECK(outcome.status.code() == Code::cancelled);
+    pair.service.held.clear();
+    pair.rig.run_for(1ms);
+    CHECK(outcome.completions == 1);
+}
+
+TEST_CASE("every held call completes once with UNAVAILABLE when the server dies") {
+    Pair pair;
+    pair.service.hold = true;
+    std::vector<Outcome> outcomes(1000);
+    for (Outcome& outcome : outcomes) pair.channel.call(echo, as_bytes("x"), {}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 1000; }));
+    pair.rig.kill("server");
+    REQUIRE(pair.rig.run_until(
+        [&] { return pair.client.node().client.in_flight() == 0; }, 3s));
+    for (const Outcome& outcome : outcomes) {
+        REQUIRE(outcome.completions == 1);
+        REQUIRE(outcome.status.code() == Code::unavailable);
+        REQUIRE(outcome.status.effect() == Effect::unknown);
+    }
+    pair.service.held.clear();
+}
+
+TEST_CASE("a handler that ends without a reply answers INTERNAL") {
+    Pair pair;
+    pair.service.hold = true;
+    Outcome outcome;
+    pair.channel.call(echo, {}, {}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    pair.service.held.clear();
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+    CHECK(outcome.status.code() == Code::internal);
+    CHECK(outcome.status.effect() == Effect::unknown);
+}
+
+TEST_CASE("shutdown completes what is in flight with CANCELLED") {
+    Pair pair;
+    pair.service.hold = true;
+    Outcome outcome;
+    pair.channel.call(echo, {}, {}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    pair.rig.runtimes.pop_back();
+    CHECK(outcome.completions == 1);
+    CHECK(outcome.status.code() == Code::cancelled);
+    pair.service.held.clear();
+}
+
+TEST_CASE("the queue to a connecting peer is bounded, and what does not fit is refused at once") {
+    Pair pair;
+    std::vector<Outcome> outcomes(20000);
+    for (Outcome& outcome : outcomes) pair.channel.call(echo, {}, {}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
+    int ok = 0, refused = 0;
+    for (const Outcome& outcome : outcomes) {
+        REQUIRE(outcome.completions == 1);
+        if (outcome.status.ok()) ++ok;
+        if (outcome.status.code() == Code::resource_exhausted &&
+            outcome.status.effect() == Effect::none) {
+            ++refused;
+        }
+    }
+    CHECK(ok == 16384);
+    CHECK(ok + refused == 20000);
+}
+
+TEST_CASE("a request over the eager limit is refused with a sentence that names BulkRef") {
+    Pair pair;
+    Outcome first, large, later;
+    const std::vector<std::byte> body(100'000);
+    pair.channel.call(echo, body, {}, first.done());  // While connecting.
+    REQUIRE(pair.rig.run_until([&] { return first.completions > 0; }));
+    CHECK(first.status.code() == Code::invalid_argument);
+    CHECK(first.status.effect() == Effect::none);
+    pair.channel.call(echo, body, {}, large.done());
+    pair.channel.call(echo, as_bytes("small"), {}, later.done());
+    REQUIRE(pair.rig.run_until([&] { return later.completions > 0; }));
+    CHECK(large.completions == 1);
+    CHECK(large.status.code() == Code::invalid_argument);
+    CHECK(std::string(large.status.text()).find("BulkRef") != std::string::npos);
+    CHECK(later.status.ok());
+}
