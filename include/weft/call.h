@@ -44,6 +44,8 @@ class Call {
     // Answers. `write(to)` fills `bytes` bytes in place. Errors are told to the client instead:
     // a reply over the transport's eager limit becomes RESOURCE_EXHAUSTED, effect applied.
     void reply(ByteView body);
+    // The largest reply that goes to this client in one piece.
+    std::size_t reply_bytes_max() const;
     void reply(std::size_t bytes, void* object, void (*write)(void* object, std::byte* to));
     // Requires: !status.ok(). The client sees code, text and `effect` (a handler that ran and
     // failed: applied, unless the status says none by `rejected`).

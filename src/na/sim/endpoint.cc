@@ -66,7 +66,7 @@ Caps SimEndpoint::caps() const {
     Caps caps;
     caps.rma = true;
     caps.rma_private = true;
-    caps.rma_checked = true;
+    caps.rma_checked = network_.options().rma_checked;
     caps.reports_peer_death = true;
     caps.fences_region = true;
     caps.virtual_time = true;

@@ -62,6 +62,8 @@ class Network {
     const WorldOptions& options() const { return options_; }
     std::uint64_t trace_hash() const { return trace_hash_; }
     std::uint64_t events() const { return events_; }
+    std::uint64_t late_accesses() const { return late_accesses_; }
+    void count_late_access() { ++late_accesses_; }
 
     // One way from now, with jitter.
     TimePoint arrival();
@@ -102,6 +104,7 @@ class Network {
     std::uint64_t sequence_ = 0;
     std::uint64_t events_ = 0;
     std::uint64_t trace_hash_ = 0;
+    std::uint64_t late_accesses_ = 0;
     base::SlotTable<SimEndpoint*> nodes_;
     std::map<std::string, NodeId, std::less<>> names_;
 };
