@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string_view>
 
 #include <weft/channel.h>
@@ -47,9 +48,13 @@ class Call {
     // The largest reply that goes to this client in one piece.
     std::size_t reply_bytes_max() const;
     void reply(std::size_t bytes, void* object, void (*write)(void* object, std::byte* to));
-    // Requires: !status.ok(). The client sees code, text and `effect` (a handler that ran and
-    // failed: applied, unless the status says none by `rejected`).
+    // Requires: !status.ok(). The client sees code and text. The effect it sees is `applied`, since
+    // the handler ran and answered, with two exceptions: a status made by rejected() says none, and
+    // one with effect unknown (of a nested call, say) stays unknown.
     void fail(const Status& status);
+    // For what a handler threw: INTERNAL with a text that tells nothing, effect unknown. What the
+    // exception says goes to the log of this side only.
+    void fail(std::exception_ptr thrown);
 
     // Bulk with the client's memory, by a reference from the request: get() pulls, put() pushes. As
     // Channel::get and put; the call's deadline counts. Errors also: CANCELLED after the answer.
@@ -57,6 +62,9 @@ class Call {
                     TransferCompletion done) const;
     OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,
                     TransferCompletion done) const;
+
+    // The transfer is cancelled and its completion never runs.
+    void abandon_transfer(OperationId id) const;
 
     bool answered() const { return call_ == nullptr; }
 

@@ -8,6 +8,7 @@
 #include <weft/buffer.h>
 #include <weft/bytes.h>
 #include <weft/call_options.h>
+#include <weft/executor.h>
 #include <weft/function.h>
 #include <weft/method.h>
 #include <weft/region.h>
@@ -50,11 +51,12 @@ class Channel {
     explicit Channel(std::shared_ptr<rpc::ChannelImpl> impl) : impl_(std::move(impl)) {}
 
     // ---- calls in bytes; protobuf stubs stand on these -------------------------------------
+    // Errors: INVALID_ARGUMENT, effect none, for a body over the transport's eager limit.
     OperationId call(const MethodId& method, ByteView body, const CallOptions& options,
-                     Completion done) const;
+                     Completion&& done) const;
     // The same for a body that is written in place.
     OperationId call_with(const MethodId& method, const BodyWriter& body,
-                          const CallOptions& options, Completion done) const;
+                          const CallOptions& options, Completion&& done) const;
 
     // ---- bulk: one-sided, the peer's code does not run --------------------------------------
     // Reads local.size() bytes at `offset` of `from` into `local`; writes `local` there.
@@ -70,6 +72,14 @@ class Channel {
     // The operation completes with CANCELLED and the peer is told. Thread: the context's.
     void cancel_call(OperationId id) const;
     void cancel_transfer(OperationId id) const;
+    // As cancel, but the completion never runs: its owner is going away. Thread: the context's.
+    void abandon_call(OperationId id) const;
+    void abandon_transfer(OperationId id) const;
+
+    // Where completions run.
+    Executor& executor() const;
+    // True: this thread turns the channel's context, calls from here cost no hop.
+    bool on_thread() const;
 
     // The address that is in use, or would be tried first.
     std::string uri() const;

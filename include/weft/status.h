@@ -103,4 +103,10 @@ class [[nodiscard]] Status {
 
 inline Status fail(Code code, std::string text) { return Status(code, std::move(text)); }
 
+// A handler's way to say that it did nothing: its client sees effect none and may safely call again.
+// Forwarding such a status that came from elsewhere (it names a peer) claims nothing.
+inline Status rejected(Code code, std::string text) {
+    return Status(code, std::move(text)).with_stage(Stage::executing);
+}
+
 }  // namespace weft

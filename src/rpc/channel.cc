@@ -24,7 +24,11 @@ TimePoint ChannelImpl::deadline_of(const CallOptions& options) const {
 }
 
 OperationId ChannelImpl::call(const MethodId& method, const BodyWriter& body,
-                              const CallOptions& options, Completion done) {
+                              const CallOptions& options, Completion&& done) {
+    if (body.bytes > request_bytes_max) [[unlikely]] {
+        refuse(body.bytes, std::move(done));
+        return {};
+    }
     const TimePoint deadline = deadline_of(options);
     if (context_.on_thread()) [[likely]] {
         const CallId id = client_.submit(peer_, method, body, deadline, std::move(done));
@@ -41,6 +45,17 @@ OperationId ChannelImpl::call(const MethodId& method, const BodyWriter& body,
         client_.submit(peer_, method, writer, deadline, std::move(done));
     });
     return {};
+}
+
+// Before anything is copied: no transport could carry it, nor protobuf write it.
+void ChannelImpl::refuse(std::size_t bytes, Completion done) {
+    context_.post([owner = owner_, bytes, peer = uri_, done = std::move(done)]() mutable {
+        done(fail(Code::invalid_argument, "a request of " + std::to_string(bytes) +
+                                              " bytes; pass large data by weft.BulkRef")
+                 .with_stage(Stage::queued)
+                 .with_peer(peer),
+             {});
+    });
 }
 
 OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
@@ -62,12 +77,12 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
 namespace weft {
 
 OperationId Channel::call_with(const MethodId& method, const BodyWriter& body,
-                               const CallOptions& options, Completion done) const {
+                               const CallOptions& options, Completion&& done) const {
     return impl_->call(method, body, options, std::move(done));
 }
 
 OperationId Channel::call(const MethodId& method, ByteView body, const CallOptions& options,
-                          Completion done) const {
+                          Completion&& done) const {
     const BodyWriter writer{body.size(), &body, [](void* object, std::byte* to) {
                                 const ByteView from = *static_cast<ByteView*>(object);
                                 if (!from.empty()) std::memcpy(to, from.data(), from.size());
@@ -89,6 +104,10 @@ OperationId Channel::put(const RegionRef& to, std::uint64_t offset, Buffer local
 
 void Channel::cancel_call(OperationId id) const { impl_->cancel_call(id); }
 void Channel::cancel_transfer(OperationId id) const { impl_->cancel_transfer(id); }
+void Channel::abandon_call(OperationId id) const { impl_->abandon_call(id); }
+void Channel::abandon_transfer(OperationId id) const { impl_->abandon_transfer(id); }
+Executor& Channel::executor() const { return impl_->context(); }
+bool Channel::on_thread() const { return impl_->context().on_thread(); }
 std::string Channel::uri() const { return impl_ ? impl_->uri() : ""; }
 
 }  // namespace weft

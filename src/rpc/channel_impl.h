@@ -1,6 +1,7 @@
 // What a Channel shares among its copies.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -24,7 +25,7 @@ class ChannelImpl {
     ~ChannelImpl();
 
     OperationId call(const MethodId& method, const BodyWriter& body, const CallOptions& options,
-                     Completion done);
+                     Completion&& done);
     OperationId transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                          Buffer local, const CallOptions& options, TransferCompletion done);
     void cancel_call(OperationId id) { client_.cancel({id.slot, id.generation}); }
@@ -38,6 +39,9 @@ class ChannelImpl {
     core::PeerRef peer() const { return peer_; }
 
   private:
+    static constexpr std::size_t request_bytes_max = INT32_MAX;
+
+    void refuse(std::size_t bytes, Completion done);
     TimePoint deadline_of(const CallOptions& options) const;
 
     std::shared_ptr<void> owner_;

@@ -87,10 +87,18 @@ void Server::run_handler(ServerCall& call) {
     // What a handler throws ends here, as does the Call it did not answer.
     try {
         method->handler(Call(*this, call));
-    } catch (const std::exception& error) {
-        context_.log().error(method->name + ": the handler threw: " + error.what());
     } catch (...) {
-        context_.log().error(method->name + ": the handler threw");
+        log_thrown(method->name, std::current_exception());
+    }
+}
+
+void Server::log_thrown(const std::string& method, std::exception_ptr thrown) {
+    try {
+        std::rethrow_exception(std::move(thrown));
+    } catch (const std::exception& error) {
+        context_.log().error(method + ": the handler threw: " + error.what());
+    } catch (...) {
+        context_.log().error(method + ": the handler threw");
     }
 }
 
@@ -156,6 +164,14 @@ void Server::answer(ServerCall& call, std::size_t bytes, void* object,
     give_back(call);
 }
 
+// See Call::fail: silence means applied, and only a status that was made here can say none.
+static Effect effect_to_tell(const Status& status) {
+    if (status.effect() == Effect::unknown) return Effect::unknown;
+    const bool is_rejected = status.effect() == Effect::none &&
+                             status.stage() == Stage::executing && status.peer().empty();
+    return is_rejected ? Effect::none : Effect::applied;
+}
+
 void Server::answer(ServerCall& call, const Status& status) {
     if (call.local) {
         return answer_local(call, Status(status).with_stage(Stage::executing), {});
@@ -163,7 +179,9 @@ void Server::answer(ServerCall& call, const Status& status) {
     core::Peer* peer = call.peer;
     const WireCallId wire = call.wire;
     give_back(call);
-    if (peer) refuse(*peer, wire, Status(status).with_stage(Stage::executing));
+    if (!peer) return;
+    const Effect effect = effect_to_tell(status);
+    refuse(*peer, wire, Status(status).with_effect(effect).with_stage(Stage::executing));
 }
 
 void Server::answer_local(ServerCall& call, const Status& status, ByteView reply) {
@@ -275,6 +293,17 @@ void Call::reply(std::size_t bytes, void* object, void (*write)(void*, std::byte
 void Call::fail(const Status& status) {
     if (!call_) return;
     server_->answer(*std::exchange(call_, nullptr), status);
+}
+
+void Call::fail(std::exception_ptr thrown) {
+    if (!server_) return;
+    server_->log_thrown(call_ ? call_->method->name : "a call that was answered", thrown);
+    fail(weft::fail(Code::internal, "the handler threw an exception")
+             .with_effect(Effect::unknown));
+}
+
+void Call::abandon_transfer(OperationId id) const {
+    if (server_) server_->bulk_.transfers.abandon({id.slot, id.generation});
 }
 
 }  // namespace weft

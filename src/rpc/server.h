@@ -72,6 +72,7 @@ class Server final : public core::FrameSink {
     void answer(ServerCall& call, const Status& status);
     void refuse(core::Peer& peer, WireCallId wire, const Status& status);
     void give_back(ServerCall& call);
+    void log_thrown(const std::string& method, std::exception_ptr thrown);
 
     core::Context& context_;
     bulk::Bulk& bulk_;

@@ -70,12 +70,15 @@ Status OfiEndpoint::open_fabric(const SocketName& source) {
     }
     fabric_ = std::move(*opened);
 
+    if (started_before_us(*fabric_)) {
+        fences_ = false;
+        parts_.log.error(std::string(row_.scheme) +
+                         ": libfabric started before weft in this process, without its settings: "
+                         "regions can't be fenced, and peers with them refuse this one; set "
+                         "FI_AV_REMOVE_CLEANUP=1 and FI_OFI_RXM_BUFFER_SIZE=18432 yourself");
+    }
     const std::size_t eager = fabric_->eager_bytes_max() - sizeof(Prefix);
     if (eager < limits_.message_bytes_max) {
-        parts_.log.warning(std::string(row_.scheme) +
-                           ": libfabric started before weft or with its own "
-                           "FI_OFI_RXM_BUFFER_SIZE: messages are limited to " +
-                           std::to_string(eager) + " bytes");
         limits_.message_bytes_max = eager / 8 * 8;
         limits_.eager_bytes_max = limits_.message_bytes_max - header_room;
     }
@@ -97,7 +100,7 @@ Caps OfiEndpoint::caps() const {
     caps.rma = true;
     caps.rma_private = true;
     caps.wait_fd = true;
-    caps.fences_region = removal_is_fence();
+    caps.fences_region = fences_;
     return caps;
 }
 
@@ -167,7 +170,6 @@ PeerEntry* OfiEndpoint::take_peer(TimePoint now) {
     peer.slots = peer.transfers_posted = 0;
     peer.retry = {};
     peer.started = now;
-    peer.hello_left = false;
     peer.probe = {};
     if (by_index_.size() <= entry->slot) by_index_.resize(entry->slot + 1);
     by_index_[entry->slot] = entry;
@@ -220,8 +222,27 @@ void OfiEndpoint::leave_link(Link& link, bool at_once) {
     if (at_once) {
         cut(link, "the connection was closed together with another peer's transfers");
     } else if (link.peers == 0) {
-        link.cut_at = now_ + linger;
-        attention_at_ = std::min(attention_at_, link.cut_at);
+        let_linger(link);
+    }
+}
+
+void OfiEndpoint::let_linger(Link& link) {
+    link.cut_at = now_ + linger;
+    linger_at_ = std::min(linger_at_, link.cut_at);
+    attention_at_ = std::min(attention_at_, link.cut_at);
+}
+
+void OfiEndpoint::cut_unused_links() {
+    linger_at_ = never;
+    for (auto at = links_.begin(); at != links_.end();) {
+        Link& link = at->second;
+        ++at;
+        if (link.peers != 0) continue;
+        if (link.cut_at <= now_) {
+            cut(link, {});
+        } else {
+            linger_at_ = std::min(linger_at_, link.cut_at);
+        }
     }
 }
 

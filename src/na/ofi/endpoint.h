@@ -93,6 +93,8 @@ class OfiEndpoint final : public Endpoint {
     void retire(PeerEntry& entry, Code transfers_end);
     Link* link_to(const SocketName& name);
     void leave_link(Link& link, bool at_once);
+    void let_linger(Link& link);
+    void cut_unused_links();
     void cut(Link& link, const std::string& why);
 
     // poll.cc: completions, events, time.
@@ -144,6 +146,7 @@ class OfiEndpoint final : public Endpoint {
     EndpointParts parts_;
     Limits limits_;
     bool listening_ = false;
+    bool fences_ = removal_is_fence();
     TimePoint now_;
     std::uint64_t turn_ = 1;
 
@@ -162,6 +165,7 @@ class OfiEndpoint final : public Endpoint {
     std::uint64_t dropped_ = 0;  // Messages that no peer of ours can have sent.
     base::IntrusiveList<Peer, AttentionNode> attention_;
     TimePoint attention_at_ = never;
+    TimePoint linger_at_ = never;
     base::IntrusiveList<Peer, FlushNode> unflushed_;
     base::IntrusiveList<Peer, WritableNode> want_writable_;
     Claim claim_;

@@ -7,6 +7,7 @@ namespace weft::na::ofi {
 
 // Messages of up to 16 KiB payload and 1 KiB of headers, and ours, must stay below rxm's
 // rendezvous. Peers must agree on it: rxm refuses a connection to one with another value.
+static constexpr const char* rxm_buffer_setting = "FI_OFI_RXM_BUFFER_SIZE";
 static constexpr const char* rxm_buffer_bytes = "18432";
 
 static constexpr std::uint32_t native_rdm_since = FI_VERSION(1, 18);
@@ -36,7 +37,7 @@ void prepare_environment() {
     // There is no call for these: fi_av_remove() has no flags, and rxm takes its eager limit when
     // it starts.
     ::setenv("FI_AV_REMOVE_CLEANUP", "1", 0);
-    ::setenv("FI_OFI_RXM_BUFFER_SIZE", rxm_buffer_bytes, 0);
+    ::setenv(rxm_buffer_setting, rxm_buffer_bytes, 0);
 }
 
 bool removal_is_fence() {
@@ -45,6 +46,13 @@ bool removal_is_fence() {
     const std::string_view text = value;
     const bool on = text == "1" || text == "on" || text == "true" || text == "yes";
     return on && fi_version() < native_rdm_since;  // The native provider ignores the setting.
+}
+
+bool started_before_us(const Fabric& fabric) {
+    // The one setting of ours that can be read back.
+    const char* wanted = std::getenv(rxm_buffer_setting);
+    return wanted && is_rxm(fabric.info()) &&
+           std::strtoull(wanted, nullptr, 10) != fabric.eager_bytes_max();
 }
 
 static InfoPtr make_hints(const Row& row) {

@@ -88,7 +88,9 @@ class Fabric {
 
 // Before libfabric starts: settings that it takes from the environment only.
 void prepare_environment();
-// Whether removing an address ends its connection, which fencing needs.
+// Whether removing an address ends its connection, which fencing needs, going by the environment.
 bool removal_is_fence();
+// Whether the environment was read before we changed it: then the above is not to be trusted.
+bool started_before_us(const Fabric& fabric);
 
 }  // namespace weft::na::ofi

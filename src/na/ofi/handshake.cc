@@ -89,7 +89,6 @@ void OfiEndpoint::serve_connecting(PeerEntry& entry) {
         encode_hello(peer.ours, own_name_for(peer.name), own_hello(), message);
     switch (send_control(*peer.link, {message, bytes})) {
         case Sent::ok:
-            peer.hello_left = true;
             return attend(entry, now_ + hello_again);
         case Sent::again:
             if (!peer.probe.started() && waited >= probe_after) peer.probe.start(peer.name);
@@ -181,15 +180,15 @@ void OfiEndpoint::take_limits(Peer& peer, const Hello& hello) const {
         std::min<std::size_t>(limits_.eager_bytes_max, hello.eager_bytes_max);
 }
 
-// Best effort: a connector that does not get it gives up by itself.
+// Best effort: a connector that does not get it gives up by itself. Bounded, as each answer takes
+// an address and may make libfabric connect to where the hello claims to come from.
 void OfiEndpoint::refuse(const HelloBody& hello, const Status& why) {
+    if (links_.size() >= limits_.peers_max + accepting_max) return;
     Link* link = link_to(hello.name);
     if (!link) return;
     std::byte message[control_bytes_max];
     send_control(*link, {message, encode_refusal(hello.reply_to, why, message)});
-    if (link->peers != 0) return;
-    link->cut_at = now_ + linger;
-    attention_at_ = std::min(attention_at_, link->cut_at);
+    if (link->peers == 0) let_linger(*link);
 }
 
 void OfiEndpoint::on_welcome(PeerEntry& entry, ByteView body) {

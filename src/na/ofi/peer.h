@@ -67,7 +67,6 @@ struct Peer : AttentionNode, FlushNode, WritableNode {
     TransferQueue waiting;  // Accepted, not yet with libfabric.
     Retry retry;
     TimePoint started{};
-    bool hello_left = false;
     ListenerProbe probe;
     std::unique_ptr<Resolution> resolution;
 };

@@ -246,16 +246,8 @@ void OfiEndpoint::serve_attention() {
             serve(entry);
         }
     }
-    for (auto at = links_.begin(); at != links_.end();) {
-        Link& link = at->second;
-        ++at;
-        if (link.peers != 0) continue;
-        if (link.cut_at <= now_) {
-            cut(link, {});
-        } else {
-            attention_at_ = std::min(attention_at_, link.cut_at);
-        }
-    }
+    if (linger_at_ <= now_) cut_unused_links();
+    attention_at_ = std::min(attention_at_, linger_at_);
 }
 
 void OfiEndpoint::serve(PeerEntry& entry) {

@@ -73,8 +73,9 @@ std::size_t SmEndpoint::post(std::span<const RmaItem> items) noexcept {
         Connection* connection = find_up(item.peer);
         if (!connection) {
             transfers_.post(item, nullptr, Code::unavailable, "the peer is not up");
-        } else if (item.local.size() > rma_bytes_max) {
-            transfers_.post(item, nullptr, Code::invalid_argument, "larger than rma_bytes_max");
+        } else if (item.local.empty() || item.local.size() > rma_bytes_max) {
+            transfers_.post(item, nullptr, Code::invalid_argument,
+                            item.local.empty() ? "0 bytes" : "larger than rma_bytes_max");
         } else {
             transfers_.post(item, connection, Code::ok, nullptr);
         }

@@ -46,7 +46,6 @@ void copy_slice(Transfers::Transfer& transfer, std::size_t bytes) noexcept {
         transfer.code = Code::permission_denied;
         return;
     }
-    if (bytes == 0) return;
     std::byte* local = item.local.data() + transfer.done;
     std::byte* remote = arena + *at + transfer.done;
     if (item.kind == RmaKind::get) {

@@ -1,0 +1,133 @@
+// co_await on calls in bytes and on bulk transfers; protobuf stubs stand on the same Operation.
+//
+// An operation starts when it is made, so several can be under way before the first is awaited:
+//
+//     auto left = weft::get(channel, ref, 0, buffer.slice(0, half));
+//     auto right = weft::get(channel, ref, half, buffer.slice(half, half));
+//     Status status = co_await left;
+//
+// It is awaited at most once and resumes on the executor it was made on. Destroying it before its
+// end cancels it: the peer is told and nothing resumes. Everything that was passed in has been
+// copied when the call returns.
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include <weft/buffer.h>
+#include <weft/call.h>
+#include <weft/channel.h>
+#include <weft/result.h>
+
+namespace weft {
+
+namespace detail {
+
+// Where a reply's bytes go: read(object, reply), once, while they are valid.
+struct ReplyReader {
+    void* object = nullptr;
+    Status (*read)(void* object, ByteView reply) = nullptr;
+};
+
+// What all awaiters have in common. Stays in place: whoever completes it knows its address.
+//
+// Thread: one that turns a context. When that is not the channel's own, the operation goes over
+// and comes back by post(); `home`, the context it was made on, must outlive it.
+class Operation {
+  public:
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+
+    bool await_ready() const noexcept { return done_; }
+    void await_suspend(std::coroutine_handle<> awaiting) noexcept { awaiting_ = awaiting; }
+
+  protected:
+    enum class Kind : std::uint8_t { none, call, get, put };
+
+    Operation() = default;
+    ~Operation() {
+        if (!done_) abandon();
+    }
+
+    void start_call(const Channel& channel, const MethodId& method, const BodyWriter& body,
+                    const CallOptions& options, ReplyReader reader);
+    void start_transfer(Kind kind, const Channel& channel, const RegionRef& remote,
+                        std::uint64_t offset, Buffer local, const CallOptions& options);
+    void start_transfer(Kind kind, const Call& call, const RegionRef& remote, std::uint64_t offset,
+                        Buffer local);
+    Status take_status() { return std::move(status_); }
+
+  private:
+    struct Relay;
+
+    bool is_home(const Channel& channel);
+    std::shared_ptr<Relay> make_relay();
+    void arrive(const Status& status, ByteView reply);
+    void abandon();
+
+    Status status_;
+    bool done_ = false;
+    Kind kind_ = Kind::none;
+    OperationId id_;
+    std::coroutine_handle<> awaiting_;
+    ReplyReader reader_;
+    Channel channel_;             // Empty for transfers of a Call.
+    const Call* call_ = nullptr;  // Outlives the operation: it is the handler's.
+    std::shared_ptr<Relay> relay_;
+};
+
+}  // namespace detail
+
+// What `co_await get(...)` and `put(...)` wait for.
+class [[nodiscard]] TransferOperation : public detail::Operation {
+  public:
+    Status await_resume() { return take_status(); }
+
+  private:
+    friend TransferOperation get(const Channel&, const RegionRef&, std::uint64_t, Buffer,
+                                 CallOptions);
+    friend TransferOperation put(const Channel&, const RegionRef&, std::uint64_t, Buffer,
+                                 CallOptions);
+    friend TransferOperation get(const Call&, const RegionRef&, std::uint64_t, Buffer);
+    friend TransferOperation put(const Call&, const RegionRef&, std::uint64_t, Buffer);
+
+    TransferOperation(Kind kind, const Channel& channel, const RegionRef& remote,
+                      std::uint64_t offset, Buffer local, const CallOptions& options) {
+        start_transfer(kind, channel, remote, offset, std::move(local), options);
+    }
+    TransferOperation(Kind kind, const Call& call, const RegionRef& remote, std::uint64_t offset,
+                      Buffer local) {
+        start_transfer(kind, call, remote, offset, std::move(local));
+    }
+};
+
+// As Channel::get and put.
+TransferOperation get(const Channel& channel, const RegionRef& from, std::uint64_t offset,
+                      Buffer local, CallOptions options = {});
+TransferOperation put(const Channel& channel, const RegionRef& to, std::uint64_t offset,
+                      Buffer local, CallOptions options = {});
+// In a handler, as Call::get and put: the call's deadline counts, so there are no options.
+TransferOperation get(const Call& call, const RegionRef& from, std::uint64_t offset, Buffer local);
+TransferOperation put(const Call& call, const RegionRef& to, std::uint64_t offset, Buffer local);
+
+// What `co_await call(...)` waits for.
+class [[nodiscard]] CallOperation : public detail::Operation {
+  public:
+    Result<std::vector<std::byte>> await_resume();
+
+  private:
+    friend CallOperation call(const Channel&, const MethodId&, ByteView, CallOptions);
+    CallOperation(const Channel& channel, const MethodId& method, ByteView body,
+                  const CallOptions& options);
+
+    std::vector<std::byte> reply_;
+};
+
+// As Channel::call. `method` names a text that outlives the call.
+CallOperation call(const Channel& channel, const MethodId& method, ByteView body,
+                   CallOptions options = {});
+
+}  // namespace weft

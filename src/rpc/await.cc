@@ -1,0 +1,172 @@
+#include <weft/await.h>
+
+#include <cstring>
+
+namespace weft::detail {
+
+// An operation between two contexts: its awaiter lives on `home`, its call on the channel's.
+struct Operation::Relay {
+    const Channel channel;
+    Executor& home;
+    Operation* awaiter;  // Home's thread only; nullptr: gone.
+    OperationId id;      // The channel's thread only, like all below until they are posted.
+    std::vector<std::byte> body;  // The request on its way out, the reply on its way back.
+    Status status;
+
+    static void bring_home(std::shared_ptr<Relay> relay) {
+        Executor& home = relay->home;
+        home.post([relay = std::move(relay)] {
+            if (relay->awaiter) relay->awaiter->arrive(relay->status, relay->body);
+        });
+    }
+};
+
+std::shared_ptr<Operation::Relay> Operation::make_relay() {
+    relay_ = std::shared_ptr<Relay>(new Relay{channel_, *Executor::current(), this, {}, {}, {}});
+    return relay_;
+}
+
+// True: what completes the operation runs where it is awaited. No executor at all but the right
+// thread is a program that turns by itself, between two turns.
+bool Operation::is_home(const Channel& channel) {
+    Executor* here = Executor::current();
+    return channel.on_thread() && (!here || here == &channel.executor());
+}
+
+static Status nowhere() {
+    return fail(Code::failed_precondition,
+                "awaited on a thread that turns no context; start the coroutine by "
+                "Runtime::spawn or Runtime::block_on");
+}
+
+void Operation::start_call(const Channel& channel, const MethodId& method, const BodyWriter& body,
+                           const CallOptions& options, ReplyReader reader) {
+    kind_ = Kind::call;
+    channel_ = channel;
+    reader_ = reader;
+    if (is_home(channel)) [[likely]] {
+        id_ = channel.call_with(
+            method, body, options,
+            [this](const Status& status, ByteView reply) { arrive(status, reply); });
+        return;
+    }
+    if (!Executor::current()) return arrive(nowhere(), {});
+    auto relay = make_relay();
+    relay->body.resize(body.bytes);
+    body.write(body.object, relay->body.data());
+    channel.executor().post([relay, method, options] {
+        relay->id = relay->channel.call(method, relay->body, options,
+                                        [relay](const Status& status, ByteView reply) {
+                                            relay->status = status;
+                                            relay->body.assign(reply.begin(), reply.end());
+                                            Relay::bring_home(relay);
+                                        });
+    });
+}
+
+void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRef& remote,
+                               std::uint64_t offset, Buffer local, const CallOptions& options) {
+    kind_ = kind;
+    channel_ = channel;
+    const auto start = kind == Kind::get ? &Channel::get : &Channel::put;
+    if (is_home(channel)) [[likely]] {
+        id_ = (channel.*start)(remote, offset, std::move(local), options,
+                               [this](const Status& status) { arrive(status, {}); });
+        return;
+    }
+    if (!Executor::current()) return arrive(nowhere(), {});
+    channel.executor().post(
+        [relay = make_relay(), start, remote, offset, local = std::move(local), options]() mutable {
+            relay->id = (relay->channel.*start)(remote, offset, std::move(local), options,
+                                                [relay](const Status& status) {
+                                                    relay->status = status;
+                                                    Relay::bring_home(relay);
+                                                });
+        });
+}
+
+void Operation::start_transfer(Kind kind, const Call& call, const RegionRef& remote,
+                               std::uint64_t offset, Buffer local) {
+    kind_ = kind;
+    call_ = &call;
+    const auto start = kind == Kind::get ? &Call::get : &Call::put;
+    id_ = (call.*start)(remote, offset, std::move(local),
+                        [this](const Status& status) { arrive(status, {}); });
+}
+
+void Operation::arrive(const Status& status, ByteView reply) {
+    status_ = status;
+    if (status_.ok() && reader_.read) [[likely]] {
+        status_ = reader_.read(reader_.object, reply);
+        if (!status_.ok()) status_ = std::move(status_).with_peer(channel_.uri());
+    }
+    done_ = true;
+    if (awaiting_) awaiting_.resume();  // May destroy this.
+}
+
+void Operation::abandon() {
+    if (relay_) {
+        relay_->awaiter = nullptr;
+        channel_.executor().post([relay = relay_, kind = kind_] {
+            if (kind == Kind::call) {
+                relay->channel.abandon_call(relay->id);
+            } else {
+                relay->channel.abandon_transfer(relay->id);
+            }
+        });
+    } else if (call_) {
+        call_->abandon_transfer(id_);
+    } else if (kind_ == Kind::call) {
+        channel_.abandon_call(id_);
+    } else if (kind_ != Kind::none) {
+        channel_.abandon_transfer(id_);
+    }
+}
+
+}  // namespace weft::detail
+
+namespace weft {
+
+TransferOperation get(const Channel& channel, const RegionRef& from, std::uint64_t offset,
+                      Buffer local, CallOptions options) {
+    return {TransferOperation::Kind::get, channel, from, offset, std::move(local), options};
+}
+
+TransferOperation put(const Channel& channel, const RegionRef& to, std::uint64_t offset,
+                      Buffer local, CallOptions options) {
+    return {TransferOperation::Kind::put, channel, to, offset, std::move(local), options};
+}
+
+TransferOperation get(const Call& call, const RegionRef& from, std::uint64_t offset, Buffer local) {
+    return {TransferOperation::Kind::get, call, from, offset, std::move(local)};
+}
+
+TransferOperation put(const Call& call, const RegionRef& to, std::uint64_t offset, Buffer local) {
+    return {TransferOperation::Kind::put, call, to, offset, std::move(local)};
+}
+
+CallOperation::CallOperation(const Channel& channel, const MethodId& method, ByteView body,
+                             const CallOptions& options) {
+    const BodyWriter writer{body.size(), &body, [](void* object, std::byte* to) {
+                                const ByteView from = *static_cast<ByteView*>(object);
+                                if (!from.empty()) std::memcpy(to, from.data(), from.size());
+                            }};
+    start_call(channel, method, writer, options,
+               {&reply_, [](void* object, ByteView reply) {
+                    static_cast<std::vector<std::byte>*>(object)->assign(reply.begin(),
+                                                                         reply.end());
+                    return Status();
+                }});
+}
+
+Result<std::vector<std::byte>> CallOperation::await_resume() {
+    if (Status status = take_status(); !status.ok()) return status;
+    return std::move(reply_);
+}
+
+CallOperation call(const Channel& channel, const MethodId& method, ByteView body,
+                   CallOptions options) {
+    return {channel, method, body, options};
+}
+
+}  // namespace weft

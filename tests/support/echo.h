@@ -1,0 +1,92 @@
+// The service of tests/protos/echo.proto, and a pair of simulated runtimes around it.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include <weft/await.h>
+#include <weft/offload.h>
+
+#include "echo.weft.h"
+#include "support/catch.h"
+#include "support/sim_rig.h"
+
+namespace weft::test {
+
+// Echoes, unless the request's text is one of the words below.
+struct EchoServer final : echo::v1::EchoService {
+    using Request = echo::v1::EchoRequest;
+    using Reply = echo::v1::EchoReply;
+
+    Status Now(Call&, const Request& in, Reply& out) override { return act(in, out); }
+
+    // Goes over the offload pool's queue, so that it is suspended once.
+    Task<Status> Later(Call& call, const Request& in, Reply& out) override {
+        const auto nothing = [] {};
+        co_await offload(nothing);
+        was_cancelled = call.cancelled();
+        co_return act(in, out);
+    }
+
+    Task<Status> Hasty(Call& call, const Request&, Reply&) override {
+        remaining = call.deadline() - asked_at->now();
+        co_return Status();
+    }
+
+    Status act(const Request& in, Reply& out) {
+        ++handled;
+        if (in.text() == "fail") return fail(Code::not_found, "nothing here");
+        if (in.text() == "reject") return rejected(Code::out_of_range, "too far");
+        if (in.text() == "unsure") {
+            return fail(Code::unavailable, "nested").with_effect(Effect::unknown);
+        }
+        if (in.text() == "throw") throw std::runtime_error("secret");
+        if (in.text() == "large") return out.set_text(std::string(1 << 20, 'x')), Status();
+        out.set_text(in.text());
+        *out.mutable_numbers() = in.numbers();
+        if (in.has_source()) *out.mutable_source() = in.source();
+        return {};
+    }
+
+    std::uint64_t handled = 0;
+    bool was_cancelled = false;
+    Duration remaining{};
+    base::ManualClock* asked_at = nullptr;
+};
+
+inline echo::v1::EchoRequest request_of(std::string text) {
+    echo::v1::EchoRequest request;
+    request.set_text(std::move(text));
+    return request;
+}
+
+struct EchoPair {
+    SimRig rig;
+    EchoServer service;
+    Runtime& server = rig.add("server");
+    Runtime& client = rig.add("");
+    Channel channel;
+    EchoPair() {
+        service.asked_at = rig.clock.get();
+        REQUIRE(server.add(service).ok());
+        channel = client.connect("sim://server").value();
+    }
+    echo::v1::EchoClient stub() const { return echo::v1::EchoClient(channel); }
+
+    // Runs `task` on the client's context to its end.
+    template <class T>
+    T run(Task<T> task) {
+        std::optional<T> result;
+        client.spawn(keep(std::move(task), result));
+        REQUIRE(rig.run_until([&] { return result.has_value(); }));
+        return *std::move(result);
+    }
+
+  private:
+    template <class T>
+    static Task<void> keep(Task<T> task, std::optional<T>& into) {
+        into.emplace(co_await task);
+    }
+};
+
+}  // namespace weft::test

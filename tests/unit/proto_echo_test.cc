@@ -1,0 +1,95 @@
+#include "support/echo.h"
+
+using namespace weft;
+using echo::v1::EchoReply;
+using echo::v1::EchoRequest;
+using test::EchoPair;
+using test::request_of;
+
+namespace {
+
+struct Outcome {
+    int completions = 0;
+    Status status;
+    std::string text;
+    auto done() {
+        return [this](const Status& with, const EchoReply& reply) {
+            ++completions;
+            status = with;
+            text = reply.text();
+        };
+    }
+};
+
+// Which of the two kinds of handler is called, so that both are held to the same promises.
+using Method = OperationId (*)(const echo::v1::EchoClient&, const EchoRequest&, Outcome&);
+
+OperationId now(const echo::v1::EchoClient& stub, const EchoRequest& in, Outcome& outcome) {
+    return stub.Now(in, {}, outcome.done());
+}
+OperationId later(const echo::v1::EchoClient& stub, const EchoRequest& in, Outcome& outcome) {
+    return stub.Later(in, {}, outcome.done());
+}
+
+Outcome outcome_of(EchoPair& pair, Method method, const EchoRequest& in) {
+    Outcome outcome;
+    method(pair.stub(), in, outcome);
+    CHECK(outcome.completions == 0);
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+    pair.rig.run_for(1ms);
+    CHECK(outcome.completions == 1);
+    return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("both kinds of handler answer a callback") {
+    EchoPair pair;
+    for (Method method : {now, later}) {
+        const Outcome outcome = outcome_of(pair, method, request_of("hello"));
+        CHECK(outcome.status.ok());
+        CHECK(outcome.text == "hello");
+    }
+}
+
+TEST_CASE("a handler's failure is told as applied, unless it was rejected or is unknown") {
+    EchoPair pair;
+    for (Method method : {now, later}) {
+        const Outcome failed = outcome_of(pair, method, request_of("fail"));
+        CHECK(failed.status.code() == Code::not_found);
+        CHECK(failed.status.text() == "nothing here");
+        CHECK(failed.status.effect() == Effect::applied);
+        CHECK(failed.status.stage() == Stage::executing);
+        CHECK(failed.text.empty());
+        CHECK(outcome_of(pair, method, request_of("reject")).status.effect() == Effect::none);
+        CHECK(outcome_of(pair, method, request_of("unsure")).status.effect() == Effect::unknown);
+    }
+}
+
+TEST_CASE("an exception becomes INTERNAL and keeps its text to itself") {
+    EchoPair pair;
+    for (Method method : {now, later}) {
+        const Outcome outcome = outcome_of(pair, method, request_of("throw"));
+        CHECK(outcome.status.code() == Code::internal);
+        CHECK(outcome.status.effect() == Effect::unknown);
+        CHECK(std::string(outcome.status.text()).find("secret") == std::string::npos);
+        CHECK(outcome_of(pair, method, request_of("after")).status.ok());
+    }
+}
+
+TEST_CASE("a coroutine gets a reply, in the short form that g++ 12 must not break") {
+    EchoPair pair;
+    struct {
+        Task<Status> operator()(echo::v1::EchoClient stub, std::string& text) {
+            Result<EchoReply> reply = co_await stub.Later(request_of("a longer text than fits a "
+                                                                     "small string"),
+                                                          {.timeout = 500ms});
+            if (!reply) co_return reply.status();
+            text = reply->text();
+            co_return Status();
+        }
+    } body;
+    std::string text;
+    CHECK(pair.run(body(pair.stub(), text)).ok());
+    CHECK(text == "a longer text than fits a small string");
+}

@@ -1,0 +1,223 @@
+#include "generate.h"
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <google/protobuf/compiler/cpp/names.h>
+
+#include "names.h"
+
+namespace weft::plugin {
+
+using namespace google::protobuf;
+
+namespace {
+
+using Words = std::map<std::string, std::string>;
+
+std::vector<std::string> package_of(const FileDescriptor& file) {
+    std::vector<std::string> parts;
+    std::string_view rest = file.package();
+    while (!rest.empty()) {
+        const std::size_t dot = rest.find('.');
+        parts.emplace_back(rest.substr(0, dot));
+        rest = dot == rest.npos ? "" : rest.substr(dot + 1);
+    }
+    return parts;
+}
+
+// The namespace protobuf's own code is in: "a::b".
+std::string namespace_of(const FileDescriptor& file) {
+    std::string joined;
+    for (const std::string& part : package_of(file)) joined += (joined.empty() ? "" : "::") + part;
+    return joined;
+}
+
+Words words_of(const ServiceDescriptor& service) {
+    return {{"service", service.name()}, {"full_name", service.full_name()}};
+}
+
+// What MethodOptions says beyond the defaults, as designated initialisers.
+std::string initialisers_of(const MethodDescriptor& method) {
+    const MethodOptions& options = options_of(method);
+    std::string text;
+    if (options.has_timeout_ms()) {
+        text +=
+            ", .timeout = std::chrono::milliseconds(" + std::to_string(options.timeout_ms()) + ")";
+    }
+    if (options.idempotent()) text += ", .idempotent = true";
+    if (options.priority() > 0) text += ", .priority = " + std::to_string(options.priority());
+    return text;
+}
+
+Words words_of(const MethodDescriptor& method) {
+    Words words = words_of(*method.service());
+    words["method"] = cpp_name(method);
+    words["wire_name"] = wire_name(method);
+    words["in"] = compiler::cpp::QualifiedClassName(method.input_type());
+    words["out"] = compiler::cpp::QualifiedClassName(method.output_type());
+    const bool is_inline = options_of(method).inline_handler();
+    words["outcome"] = is_inline ? "::weft::Status" : "::weft::Task<::weft::Status>";
+    words["return"] = is_inline ? "return" : "co_return";
+    words["initialisers"] = initialisers_of(method);
+    return words;
+}
+
+template <class Print>
+void for_each_method(const ServiceDescriptor& service, Print print) {
+    for (int i = 0; i < service.method_count(); ++i) print(*service.method(i));
+}
+
+// The comment in front of a method in the .proto goes with it.
+void print_comment(const MethodDescriptor& method, io::Printer& out) {
+    SourceLocation at;
+    if (!method.GetSourceLocation(&at)) return;
+    std::string_view rest = at.leading_comments;
+    while (!rest.empty()) {
+        const std::size_t end = rest.find('\n');
+        const std::string_view line = rest.substr(0, end);
+        out.PrintRaw("    //" + std::string(line) + "\n");
+        rest = end == rest.npos ? "" : rest.substr(end + 1);
+    }
+}
+
+void print_methods(const ServiceDescriptor& service, io::Printer& out) {
+    out.Print(words_of(service), "\nstruct $service$Methods {\n");
+    for_each_method(service, [&](const MethodDescriptor& method) {
+        out.Print(words_of(method),
+                  "    static constexpr ::weft::ProtoMethod<$in$, $out$> $method${\n"
+                  "        .id = ::weft::MethodId(\"$wire_name$\")$initialisers$};\n");
+    });
+    out.Print("};\n");
+}
+
+void print_service(const ServiceDescriptor& service, io::Printer& out) {
+    out.Print(words_of(service),
+              "\n// Override what you serve; the rest answers UNIMPLEMENTED.\n"
+              "class $service$Service : public ::weft::Service {\n"
+              "  public:\n");
+    for_each_method(service, [&](const MethodDescriptor& method) {
+        print_comment(method, out);
+        out.Print(words_of(method),
+                  "    virtual $outcome$ $method$(\n"
+                  "        ::weft::Call& call, const $in$& in, $out$& out);\n");
+    });
+    out.Print(
+        "\n"
+        "    void register_methods(::weft::MethodRegistrar& registrar) override;\n"
+        "};\n");
+}
+
+void print_client(const ServiceDescriptor& service, io::Printer& out) {
+    out.Print(words_of(service),
+              "\nclass $service$Client {\n"
+              "  public:\n"
+              "    explicit $service$Client(::weft::Channel channel)\n"
+              "        : weft_channel_(std::move(channel)) {}\n");
+    for_each_method(service, [&](const MethodDescriptor& method) {
+        out.Print("\n");
+        print_comment(method, out);
+        out.Print(words_of(method),
+                  "    ::weft::ProtoCall<$out$> $method$(\n"
+                  "        const $in$& in, ::weft::CallOptions options = {}) const {\n"
+                  "        return {weft_channel_, $service$Methods::$method$, in, options};\n"
+                  "    }\n"
+                  "    template <::weft::Receives<$out$> Done>\n"
+                  "    ::weft::OperationId $method$(\n"
+                  "        const $in$& in, const ::weft::CallOptions& options,\n"
+                  "        Done&& done) const {\n"
+                  "        return ::weft::call(weft_channel_, $service$Methods::$method$, in,\n"
+                  "                            options, std::forward<Done>(done));\n"
+                  "    }\n");
+    });
+    out.Print(
+        "\n"
+        "  private:\n"
+        "    ::weft::Channel weft_channel_;\n"
+        "};\n");
+}
+
+void print_group_client(const ServiceDescriptor& service, io::Printer& out) {
+    out.Print(words_of(service),
+              "\n// The collective methods, called on every member of a group.\n"
+              "class $service$GroupClient {\n"
+              "  public:\n"
+              "    explicit $service$GroupClient(::weft::Group group)\n"
+              "        : weft_group_(std::move(group)) {}\n");
+    for_each_method(service, [&](const MethodDescriptor& method) {
+        if (!options_of(method).collective()) return;
+        out.Print("\n");
+        print_comment(method, out);
+        out.Print(words_of(method),
+                  "    ::weft::GroupCall<$out$> $method$(\n"
+                  "        const $in$& in, ::weft::CallOptions options = {}) {\n"
+                  "        return {weft_group_, $service$Methods::$method$, in, options};\n"
+                  "    }\n");
+    });
+    out.Print(
+        "\n"
+        "  private:\n"
+        "    ::weft::Group weft_group_;\n"
+        "};\n");
+}
+
+}  // namespace
+
+void print_header(const FileDescriptor& file, io::Printer& out) {
+    const Words words{{"file", file.name()}, {"stem", stem_of(file)}};
+    out.Print(words,
+              "// Generated by protoc-gen-weft from $file$. Do not edit.\n"
+              "#pragma once\n\n");
+    if (has_collective(file)) {
+        out.Print("#include <weft/group.h>\n#include <weft/protobuf_group.h>\n");
+    } else if (file.service_count() > 0) {
+        out.Print("#include <weft/protobuf.h>\n");
+    }
+    out.Print(words, "\n#include \"$stem$.pb.h\"\n");
+    if (file.service_count() == 0) return;
+    const std::string space = namespace_of(file);
+    if (!space.empty()) out.Print("\nnamespace $space$ {\n", "space", space);
+    for (int i = 0; i < file.service_count(); ++i) {
+        const ServiceDescriptor& service = *file.service(i);
+        print_methods(service, out);
+        print_service(service, out);
+        print_client(service, out);
+        if (has_collective(service)) print_group_client(service, out);
+    }
+    if (!space.empty()) out.Print("\n}  // namespace $space$\n", "space", space);
+}
+
+void print_source(const FileDescriptor& file, io::Printer& out) {
+    out.Print(
+        "// Generated by protoc-gen-weft from $file$. Do not edit.\n"
+        "#include \"$stem$.weft.h\"\n",
+        "file", file.name(), "stem", stem_of(file));
+    if (file.service_count() == 0) return;
+    const std::string space = namespace_of(file);
+    if (!space.empty()) out.Print("\nnamespace $space$ {\n", "space", space);
+    for (int i = 0; i < file.service_count(); ++i) {
+        const ServiceDescriptor& service = *file.service(i);
+        for_each_method(service, [&](const MethodDescriptor& method) {
+            out.Print(words_of(method),
+                      "\n$outcome$ $service$Service::$method$(\n"
+                      "    ::weft::Call&, const $in$&, $out$&) {\n"
+                      "    $return$ ::weft::detail::not_served($service$Methods::$method$.id);\n"
+                      "}\n");
+        });
+        out.Print(words_of(service),
+                  "\nvoid $service$Service::register_methods(\n"
+                  "    ::weft::MethodRegistrar& registrar) {\n");
+        for_each_method(service, [&](const MethodDescriptor& method) {
+            out.Print(words_of(method),
+                      "    ::weft::serve<&$service$Service::$method$>(\n"
+                      "        registrar, *this, $service$Methods::$method$);\n");
+        });
+        if (service.method_count() == 0) out.Print("    (void)registrar;\n");
+        out.Print("}\n");
+    }
+    if (!space.empty()) out.Print("\n}  // namespace $space$\n", "space", space);
+}
+
+}  // namespace weft::plugin

@@ -1,0 +1,24 @@
+// How things are called: on the wire and in generated C++.
+#pragma once
+
+#include <string>
+
+#include <google/protobuf/descriptor.h>
+
+#include <weft/options.pb.h>
+
+namespace weft::plugin {
+
+// "store.proto" -> "store".
+std::string stem_of(const google::protobuf::FileDescriptor& file);
+// "package.Service/Method".
+std::string wire_name(const google::protobuf::MethodDescriptor& method);
+// The method's name, with an underscore behind it where C++ or the generated class has another use
+// for the word.
+std::string cpp_name(const google::protobuf::MethodDescriptor& method);
+
+const MethodOptions& options_of(const google::protobuf::MethodDescriptor& method);
+bool has_collective(const google::protobuf::ServiceDescriptor& service);
+bool has_collective(const google::protobuf::FileDescriptor& file);
+
+}  // namespace weft::plugin
