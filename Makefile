@@ -1,0 +1,48 @@
+# The front door: what people and the continuous integration type. Each target ends with a line
+# that says how it went; what is not built yet says so and fails.
+#
+#   make test                  everything, optimised
+#   make test PRESET=tsan      release (default), dev, asan-ubsan, tsan
+#   make test LABELS=unit      only these labels
+
+PRESET ?= release
+LABELS ?=
+export PRESET LABELS
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test check demo bench softroce soak
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,6p'
+	@echo "targets: setup build test check demo bench softroce soak"
+
+setup:
+	@tools/setup.sh
+
+build: setup
+	@PRESET=release tools/build.sh
+	@if [ -x build/release/bin/weft ]; then echo "build: build/release/bin/weft is ready"; \
+	 else echo "build: the library is ready; the weft command is not written yet"; exit 1; fi
+
+test: setup
+	@tools/test.sh
+
+check: setup
+	@tools/check.sh
+
+# A target that runs one script, once it exists.
+run = if [ -x $(2) ]; then $(2); else echo "$(1): not built yet: $(2) is missing"; exit 1; fi
+
+demo: setup
+	@if [ -x examples/storage/demo.sh ]; then PRESET=release tools/build.sh; fi
+	@$(call run,demo,examples/storage/demo.sh)
+
+bench: setup
+	@if [ -x bench/run.sh ]; then PRESET=release tools/build.sh; fi
+	@$(call run,bench,bench/run.sh)
+
+softroce: setup
+	@$(call run,softroce,tools/softroce/run.sh)
+
+soak: setup
+	@$(call run,soak,tools/soak.sh)

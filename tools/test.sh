@@ -1,0 +1,39 @@
+#!/bin/sh
+# Builds one preset (PRESET, default release) and runs its tests. LABELS: a regular expression of
+# labels (unit, conformance, integration, ...), default all. The last line is the verdict.
+set -eu
+
+cd "$(dirname "$0")/.."
+preset=${PRESET:-release}
+if ! tools/build.sh; then
+    echo "test: nothing ran, the build failed ($preset)"
+    exit 1
+fi
+
+log=build/$preset/test.log
+WEFT_CAPABILITY_FILE=$PWD/build/$preset/capabilities.txt
+export WEFT_CAPABILITY_FILE
+: >"$WEFT_CAPABILITY_FILE"
+
+status=0
+(cd "build/$preset" && ctest -j"$(nproc)" --no-tests=error --output-on-failure \
+    ${LABELS:+-L "$LABELS"}) >"$log" 2>&1 || status=$?
+if [ $status != 0 ]; then
+    # What failed, without the list of what passed.
+    grep -vE '^ *[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed |^ *Start +[0-9]+: ' "$log" | tail -n 200
+fi
+
+counts=$(sed -n 's/^[0-9]*% tests passed, \([0-9]*\) tests* failed out of \([0-9]*\)$/\1 \2/p' "$log")
+failed=${counts% *}
+all=${counts#* }
+if [ -z "$counts" ]; then
+    tail -n 20 "$log"
+    echo "test: no tests ran ($preset)"
+    exit 1
+fi
+sort -u -o "$WEFT_CAPABILITY_FILE" "$WEFT_CAPABILITY_FILE"
+cat "$WEFT_CAPABILITY_FILE"
+noted=$(wc -l <"$WEFT_CAPABILITY_FILE")
+[ "$noted" = 0 ] || echo "test: $noted capabilities noted above: what a transport cannot do here"
+echo "test: $((all - failed)) passed, $failed failed ($preset${LABELS:+, $LABELS})"
+exit $status
