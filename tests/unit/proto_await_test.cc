@@ -16,22 +16,29 @@ namespace {
 const std::string long_text(100, 'l');
 
 template <class T>
-concept Awaitable = requires(T& it) { it.await_ready(); } || requires(T& it) {
+concept Awaitable = requires(T& it) {
+    it.await_ready();
+}
+|| requires(T& it) {
     operator co_await(it);
 };
 
-// ---- g++ 12: what it would destroy twice does not compile, what compiles is safe -----------------
+// ---- g++ 12: what it would destroy twice does not compile, what compiles is safe
+// -----------------
 
 static_assert(Awaitable<ProtoCall<EchoReply>> && Awaitable<TransferOperation>);
 static_assert(!std::is_move_constructible_v<ProtoCall<EchoReply>>);
 static_assert(!std::is_aggregate_v<ProtoCall<EchoReply>> && !std::is_aggregate_v<CallOperation> &&
               !std::is_aggregate_v<TransferOperation> && !std::is_aggregate_v<Buffer>);
-static_assert(std::is_trivially_copyable_v<CallOptions> && std::is_trivially_copyable_v<RegionRef> &&
-              std::is_trivially_copyable_v<MethodId> && std::is_trivially_copyable_v<ByteView>);
+static_assert(std::is_trivially_copyable_v<CallOptions> &&
+              std::is_trivially_copyable_v<RegionRef> && std::is_trivially_copyable_v<MethodId> &&
+              std::is_trivially_copyable_v<ByteView>);
 // The callback form takes a lambda, so it must not be awaitable.
 static_assert(!Awaitable<OperationId>);
 template <class Work>
-concept Offloadable = requires(Work&& work) { offload(std::forward<Work>(work)); };
+concept Offloadable = requires(Work&& work) {
+    offload(std::forward<Work>(work));
+};
 struct HoldsText {
     std::string text;
     void operator()() const {}
@@ -110,7 +117,8 @@ TEST_CASE("a call in bytes is awaited, too") {
     CHECK(pair.run(raw(pair.channel, MethodId("echo.v1.Echo/None"))).starts_with("UNIMPLEMENTED"));
 }
 
-// ---- going away ----------------------------------------------------------------------------------
+// ---- going away
+// ----------------------------------------------------------------------------------
 
 namespace {
 
@@ -119,7 +127,9 @@ OwnedCoroutine await_held(EchoClient stub, bool& resumed) {
     resumed = true;
 }
 
-Task<void> inner(EchoClient stub) { (void)co_await stub.Held(request_of(long_text)); }
+Task<void> inner(EchoClient stub) {
+    (void)co_await stub.Held(request_of(long_text));
+}
 OwnedCoroutine await_nested(EchoClient stub, bool& resumed) {
     co_await inner(stub);
     resumed = true;
@@ -154,7 +164,8 @@ TEST_CASE("shutdown ends a waiting coroutine with CANCELLED") {
     CHECK(again);
 }
 
-// ---- between contexts ----------------------------------------------------------------------------
+// ---- between contexts
+// ----------------------------------------------------------------------------
 
 namespace {
 
@@ -215,7 +226,8 @@ TEST_CASE("awaiting on a thread that turns no context is refused with a sentence
     CHECK(text.find("Runtime::spawn") != text.npos);
 }
 
-// ---- bulk ----------------------------------------------------------------------------------------
+// ---- bulk
+// ----------------------------------------------------------------------------------------
 
 namespace {
 

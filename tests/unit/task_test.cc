@@ -182,7 +182,7 @@ TEST_CASE("a task runs on its runtime's thread, and resumes there from offload")
             const auto home = std::this_thread::get_id();
             const auto there = [] { return std::this_thread::get_id(); };
             const auto away = co_await offload(there);
-            co_return home != away && home == std::this_thread::get_id() &&
+            co_return home != away&& home == std::this_thread::get_id() &&
                 Executor::current() == &of.executor();
         }
     } hop;
