@@ -6,3 +6,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # g++ 12 sees uninitialised values in coroutine frames and std::optional where there are none.
     target_compile_options(weft_options INTERFACE -Wno-maybe-uninitialized)
 endif()
+
+# Calls inside the library need not go through the PLT, and a thread-local costs one instruction.
+target_compile_options(weft_options INTERFACE -fvisibility-inlines-hidden
+                                              -ftls-model=initial-exec)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(weft_options INTERFACE -fno-semantic-interposition)
+endif()

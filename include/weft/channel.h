@@ -53,10 +53,10 @@ class Channel {
     // ---- calls in bytes; protobuf stubs stand on these -------------------------------------
     // Errors: INVALID_ARGUMENT, effect none, for a body over the transport's eager limit.
     OperationId call(const MethodId& method, ByteView body, const CallOptions& options,
-                     Completion done) const;
+                     Completion&& done) const;
     // The same for a body that is written in place.
     OperationId call_with(const MethodId& method, const BodyWriter& body,
-                          const CallOptions& options, Completion done) const;
+                          const CallOptions& options, Completion&& done) const;
 
     // ---- bulk: one-sided, the peer's code does not run --------------------------------------
     // Reads local.size() bytes at `offset` of `from` into `local`; writes `local` there.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -53,14 +54,15 @@ class Function<R(Args...), inline_bytes> {
     R operator()(Args... args) { return table_->invoke(storage_, std::forward<Args>(args)...); }
 
     void reset() {
-        if (table_) std::exchange(table_, nullptr)->destroy(storage_);
+        const Table* table = std::exchange(table_, nullptr);
+        if (table && table->destroy) table->destroy(storage_);
     }
 
   private:
     struct Table {
         R (*invoke)(void*, Args&&...);
-        void (*move)(void* from, void* to);  // Leaves `from` destroyed.
-        void (*destroy)(void*);
+        void (*move)(void* from, void* to);  // Leaves `from` destroyed. nullptr: copy the bytes.
+        void (*destroy)(void*);              // nullptr: nothing to do.
     };
 
     template <class C>
@@ -69,15 +71,20 @@ class Function<R(Args...), inline_bytes> {
                                  std::is_nothrow_move_constructible_v<C>;
 
     template <class C>
+    static constexpr bool is_trivial =
+        std::is_trivially_copyable_v<C> && std::is_trivially_destructible_v<C>;
+
+    template <class C>
     static constexpr Table inline_table{
         [](void* at, Args&&... args) -> R {
             return (*static_cast<C*>(at))(std::forward<Args>(args)...);
         },
-        [](void* from, void* to) {
-            ::new (to) C(std::move(*static_cast<C*>(from)));
-            static_cast<C*>(from)->~C();
-        },
-        [](void* at) { static_cast<C*>(at)->~C(); },
+        is_trivial<C> ? nullptr
+                      : +[](void* from, void* to) {
+                            ::new (to) C(std::move(*static_cast<C*>(from)));
+                            static_cast<C*>(from)->~C();
+                        },
+        is_trivial<C> ? nullptr : +[](void* at) { static_cast<C*>(at)->~C(); },
     };
 
     template <class C>
@@ -85,13 +92,18 @@ class Function<R(Args...), inline_bytes> {
         [](void* at, Args&&... args) -> R {
             return (**static_cast<C**>(at))(std::forward<Args>(args)...);
         },
-        [](void* from, void* to) { ::new (to) C*(*static_cast<C**>(from)); },
+        nullptr,
         [](void* at) { delete *static_cast<C**>(at); },
     };
 
     void take(Function& other) noexcept {
         table_ = std::exchange(other.table_, nullptr);
-        if (table_) table_->move(other.storage_, storage_);
+        if (!table_) return;
+        if (table_->move) {
+            table_->move(other.storage_, storage_);
+        } else {
+            std::memcpy(storage_, other.storage_, inline_bytes);
+        }
     }
 
     const Table* table_ = nullptr;

@@ -12,6 +12,7 @@
 #include <weft/buffer.h>
 #include <weft/channel.h>
 #include <weft/executor.h>
+#include <weft/group.h>
 #include <weft/options.h>
 #include <weft/region.h>
 #include <weft/result.h>
@@ -63,6 +64,13 @@ class Runtime {
     // connects. Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no transport for any address).
     Result<Channel> connect(std::string_view uri);
     Result<Channel> connect(const std::vector<std::string>& uris);
+
+    // ---- groups ------------------------------------------------------------------------------
+    // A handle to call the whole group. For a joined member's view the collectives start at it.
+    Result<Group> group(GroupView view);
+    // This runtime serves as `rank` of the group from here on. Errors: OUT_OF_RANGE,
+    // ALREADY_EXISTS.
+    Status join(GroupView view, std::uint32_t rank);
 
     // ---- bulk --------------------------------------------------------------------------------
     // Memory that every transport can expose. Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT.

@@ -49,6 +49,10 @@ Node::Node(RuntimeOptions given, NodeParts with)
       bulk(context, incarnation),
       client(context),
       server(context, bulk),
+      collectives(
+          context, server,
+          [this](const std::vector<std::string>& uris) { return connect_here(uris); },
+          [this](Function<void()> work) { on_context(std::move(work)); }),
       driver(context, *parts.clock, {options.wait, options.spin, options.cpu}),
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
@@ -64,6 +68,7 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
         !status.ok()) {
         return status;
     }
+    node->collectives.default_timeout = node->options.default_timeout;
     if (!node->options.manual) node->driver.start();
     return node;
 }
@@ -168,6 +173,35 @@ Result<Region> Node::expose(Buffer memory, ExposeOptions with) {
     return region;
 }
 
+Result<Group> Node::group(GroupView view) {
+    Result<Group> group = fail(Code::internal, "");
+    on_context([&] {
+        std::shared_ptr<coll::GroupImpl> impl = collectives.joined(view.digest());
+        if (!impl) {
+            impl = std::make_shared<coll::GroupImpl>(collectives, shared_from_this(),
+                                                     std::move(view));
+        }
+        group = Group(std::move(impl));
+    });
+    return group;
+}
+
+Status Node::join(GroupView view, std::uint32_t rank) {
+    if (rank >= view.size()) {
+        return fail(Code::out_of_range, "rank " + std::to_string(rank) + ": group '" +
+                                            view.name() + "' has ranks 0 to " +
+                                            std::to_string(view.size() - 1));
+    }
+    Status status;
+    on_context([&] {
+        auto impl = std::make_shared<coll::GroupImpl>(collectives, shared_from_this(),
+                                                      std::move(view));
+        impl->own_rank = rank;
+        status = collectives.join(std::move(impl));
+    });
+    return status;
+}
+
 void Node::stop() {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto put = write(stop_fd_.get(), &one, sizeof one);
@@ -194,6 +228,7 @@ void Node::shutdown() {
     context.adopt_thread();
     const Status why = fail(Code::cancelled, "the runtime is shutting down");
     server.drain();
+    collectives.shutdown();
     context.shutdown(why);
     client.shutdown(why);
     bulk.transfers.shutdown(why);

@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "base/unique_fd.h"
 #include "bulk/bulk.h"
+#include "coll/engine.h"
 #include "core/context.h"
 #include "core/driver.h"
 #include "core/offload_pool.h"
@@ -45,6 +46,8 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     Status listen(std::string_view uri);
     Result<Channel> connect(const std::vector<std::string>& uris);
     Result<Region> expose(Buffer memory, ExposeOptions options);
+    Result<Group> group(GroupView view);
+    Status join(GroupView view, std::uint32_t rank);
     std::vector<std::string> addresses();
     // Runs `work` on the context's thread and waits; inline when this is that thread.
     void on_context(Function<void()> work);
@@ -66,6 +69,7 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     bulk::Bulk bulk;
     rpc::Client client;
     rpc::Server server;
+    coll::Engine collectives;
     core::Driver driver;
 
   private:

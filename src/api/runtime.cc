@@ -71,6 +71,11 @@ Result<Region> Runtime::expose(Buffer memory, ExposeOptions options) {
     return node_->expose(std::move(memory), options);
 }
 
+Result<Group> Runtime::group(GroupView view) { return node_->group(std::move(view)); }
+Status Runtime::join(GroupView view, std::uint32_t rank) {
+    return node_->join(std::move(view), rank);
+}
+
 Executor& Runtime::executor() { return node_->context; }
 
 void Runtime::spawn(Task<void> task) {

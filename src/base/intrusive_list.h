@@ -43,6 +43,16 @@ class IntrusiveList {
         head_.prev = &node;
     }
 
+    void push_front(T& entry) {
+        Node& node = entry;
+        WEFT_DCHECK(!node.is_linked());
+        node.prev = &head_;
+        node.next = head_.next;
+        head_.next->prev = &node;
+        head_.next = &node;
+    }
+
+    T* back() { return empty() ? nullptr : static_cast<T*>(static_cast<Node*>(head_.prev)); }
     T* front() { return empty() ? nullptr : static_cast<T*>(static_cast<Node*>(head_.next)); }
 
     T* pop_front() {

@@ -31,20 +31,21 @@ class SlotTable {
         T value;
         std::uint32_t slot = 0;
         std::uint32_t generation = 1;
-        std::uint32_t next_free = none;
         bool taken = false;
+        Entry* next_free = nullptr;
 
         SlotId id() const { return {slot, generation}; }
     };
 
     // nullptr: the table is at its limit. Cost: allocates one block per `block_entries` first uses.
     Entry* take() {
-        if (free_ == none && !grow()) return nullptr;
-        Entry& entry = at(free_);
-        free_ = entry.next_free;
-        entry.taken = true;
+        if (!free_ && !grow()) [[unlikely]]
+            return nullptr;
+        Entry* entry = free_;
+        free_ = entry->next_free;
+        entry->taken = true;
         ++taken_;
-        return &entry;
+        return entry;
     }
 
     // nullptr when the id is stale, forged or never was. Cost: two loads.
@@ -62,7 +63,7 @@ class SlotTable {
         entry.taken = false;
         if (++entry.generation == 0) entry.generation = 1;
         entry.next_free = free_;
-        free_ = entry.slot;
+        free_ = &entry;
         --taken_;
     }
 
@@ -78,19 +79,18 @@ class SlotTable {
     }
 
   private:
-    static constexpr std::uint32_t none = ~0u;
     static constexpr std::uint32_t block_entries = 64;
 
     Entry& at(std::uint32_t slot) { return blocks_[slot / block_entries][slot % block_entries]; }
 
-    bool grow() {
+    [[gnu::noinline, gnu::cold]] bool grow() {
         if (slots_ + block_entries > slots_max_) return false;
         std::unique_ptr<Entry[]> block(new (std::nothrow) Entry[block_entries]);
         if (!block) return false;
         for (std::uint32_t i = block_entries; i-- > 0;) {
             block[i].slot = slots_ + i;
             block[i].next_free = free_;
-            free_ = slots_ + i;
+            free_ = &block[i];
         }
         blocks_.push_back(std::move(block));
         slots_ += block_entries;
@@ -100,7 +100,7 @@ class SlotTable {
     std::vector<std::unique_ptr<Entry[]>> blocks_;
     std::uint32_t slots_ = 0;
     std::uint32_t slots_max_;
-    std::uint32_t free_ = none;
+    Entry* free_ = nullptr;
     std::uint32_t taken_ = 0;
 };
 

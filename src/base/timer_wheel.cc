@@ -1,7 +1,5 @@
 #include "base/timer_wheel.h"
 
-#include <algorithm>
-
 namespace weft::base {
 
 TimerWheel::~TimerWheel() {
@@ -11,25 +9,6 @@ TimerWheel::~TimerWheel() {
             }
         }
     }
-}
-
-void TimerWheel::arm(Timer& timer, TimePoint deadline) {
-    WEFT_DCHECK(timer.fire != nullptr);
-    timer.deadline = deadline;
-    if (deadline == never) return;
-    ++armed_;
-    file(timer);
-}
-
-void TimerWheel::file(Timer& timer) {
-    const std::uint64_t due = std::max(due_tick(timer.deadline), now_tick_ + 1);
-    const std::uint64_t distance = due - now_tick_;
-    int level = 0;
-    while (level < levels - 1 && distance >= (std::uint64_t{1} << (bits * (level + 1)))) ++level;
-    // Beyond the wheel: the farthest bucket of the last level; cascade() files it again.
-    const std::uint64_t reach = (buckets - 1) << (bits * (levels - 1));
-    const std::uint64_t at = now_tick_ + std::min(distance, reach);
-    wheel_[level][(at >> (bits * level)) % buckets].push_back(timer);
 }
 
 void TimerWheel::advance_slow(TimePoint now) {

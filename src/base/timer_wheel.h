@@ -6,7 +6,9 @@
 // Lifetime: a Timer must be cancelled or fired before it dies; the wheel owns none.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 
 #include <weft/time.h>
@@ -27,7 +29,13 @@ class TimerWheel {
     ~TimerWheel();
 
     // Requires: timer.fire set and the timer not armed. `never` is allowed and arms nothing.
-    void arm(Timer& timer, TimePoint deadline);
+    void arm(Timer& timer, TimePoint deadline) {
+        WEFT_DCHECK(timer.fire != nullptr);
+        timer.deadline = deadline;
+        if (deadline == never) return;
+        ++armed_;
+        file(timer);
+    }
 
     void cancel(Timer& timer) {
         if (!timer.is_linked()) return;
@@ -64,7 +72,15 @@ class TimerWheel {
     // The first tick at which a timer with this deadline may fire: rounded up, never early.
     static std::uint64_t due_tick(TimePoint deadline) { return tick_of(deadline) + 1; }
 
-    void file(Timer& timer);
+    void file(Timer& timer) {
+        const std::uint64_t due = std::max(due_tick(timer.deadline), now_tick_ + 1);
+        // Beyond the wheel: the farthest bucket of the last level; cascade() files it again.
+        constexpr std::uint64_t reach = (buckets - 1) << (bits * (levels - 1));
+        const std::uint64_t distance = std::min(due - now_tick_, reach);
+        const int level = (63 - std::countl_zero(distance)) / bits;
+        const std::uint64_t at = (now_tick_ + distance) >> (bits * level);
+        wheel_[level][at % buckets].push_back(timer);
+    }
     void advance_slow(TimePoint now);
     void cascade(int level);
     void fire_bucket(Bucket& bucket, TimePoint now);

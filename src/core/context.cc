@@ -10,7 +10,7 @@
 
 namespace weft {
 
-static thread_local Executor* current_executor = nullptr;
+static constinit thread_local Executor* current_executor = nullptr;
 Executor* Executor::current() { return current_executor; }
 
 namespace core {
@@ -19,7 +19,6 @@ namespace core {
 // an idle libfabric poll costs system calls, a shared-memory round trip none.
 static constexpr std::uint32_t idle_polls_max = 64;
 static constexpr std::uint64_t idle_stride = 64;
-static constexpr std::size_t events_per_poll = 64;
 
 namespace {
 class CurrentScope {
@@ -34,10 +33,7 @@ class CurrentScope {
 };
 }  // namespace
 
-const void* Context::thread_identity() {
-    static thread_local const char anchor = 0;
-    return &anchor;
-}
+constinit thread_local const char Context::thread_anchor_ = 0;
 
 Context::Context(base::Clock& clock, base::Random& random, base::Log& log, ContextOptions options,
                  OffloadPool* pool)
@@ -89,32 +85,47 @@ void Context::set_origin(FrameKind kind, FrameSink& origin) {
 Turn Context::turn(TimePoint now) {
     CurrentScope scope(this);
     now_ = now;
-    ++turns_;
     adopt_thread();
     Turn turn;
-    if (!submissions_.empty()) [[unlikely]] turn.events += run_submissions();
-    if (!deferred_.empty()) [[unlikely]] {
-        base::IntrusiveList<Deferred> due;
-        due.splice_back(deferred_);
-        while (Deferred* work = due.pop_front()) {
-            ++turn.events;
-            work->run(*work);
-        }
-    }
-    for (auto& slot : endpoints_) {
-        if (endpoints_.size() > 1 && slot->idle_polls > idle_polls_max &&
-            turns_ % idle_stride != 0) {
-            continue;
-        }
-        turn.events += poll_endpoint(*slot);
+    if (!submissions_.empty()) [[unlikely]]
+        turn.events += run_submissions();
+    if (!deferred_.empty()) [[unlikely]]
+        turn.events += run_deferred();
+    if (endpoints_.size() == 1) [[likely]] {
+        turn.events += poll_endpoint(*endpoints_.front());
+    } else {
+        turn.events += poll_endpoints();
     }
     timers_.advance(now);
-    for (auto& slot : endpoints_) {
+    for (const auto& slot : endpoints_) {
         if (!slot->busy) continue;
         slot->busy = false;
         slot->endpoint->flush();
     }
     return turn;
+}
+
+std::uint32_t Context::run_deferred() {
+    base::IntrusiveList<Deferred> due;
+    due.splice_back(deferred_);
+    std::uint32_t ran = 0;
+    while (Deferred* work = due.pop_front()) {
+        ++ran;
+        work->run(*work);
+    }
+    return ran;
+}
+
+std::uint32_t Context::poll_endpoints() {
+    ++turns_;
+    std::uint32_t events = 0;
+    // By index: a completion may open another endpoint.
+    for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+        EndpointSlot& slot = *endpoints_[i];
+        if (slot.idle_polls > idle_polls_max && turns_ % idle_stride != 0) continue;
+        events += poll_endpoint(slot);
+    }
+    return events;
 }
 
 std::uint32_t Context::run_submissions() {
@@ -131,38 +142,34 @@ std::uint32_t Context::run_submissions() {
 }
 
 std::uint32_t Context::poll_endpoint(EndpointSlot& slot) {
-    std::array<na::Event, events_per_poll> events;
-    const std::size_t count = slot.endpoint->poll(events, now_);
+    const std::size_t count = slot.endpoint->poll(events_, now_);
     if (count == 0) {
         ++slot.idle_polls;
         return 0;
     }
     slot.idle_polls = 0;
-    for (std::size_t i = 0; i < count; ++i) on_event(slot, events[i]);
+    for (std::size_t i = 0; i < count; ++i) on_event(slot, events_[i]);
     return static_cast<std::uint32_t>(count);
 }
 
-Peer* Context::peer_of(EndpointSlot& slot, na::PeerId id) {
-    if (id.index >= slot.peers.size()) return nullptr;
-    Peer* peer = slot.peers[id.index];
-    return peer && peer->na_id == id ? peer : nullptr;
+void Context::on_event(EndpointSlot& slot, const na::Event& event) {
+    if (event.kind != na::EventKind::message) [[unlikely]]
+        return on_other_event(slot, event);
+    if (Peer* peer = peer_of(slot, event.peer)) [[likely]] on_message(*peer, event.bytes);
 }
 
-void Context::on_event(EndpointSlot& slot, const na::Event& event) {
-    if (event.kind == na::EventKind::message) [[likely]] {
-        if (Peer* peer = peer_of(slot, event.peer)) on_message(*peer, event.bytes);
-        return;
-    }
+void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
+    Peer* peer = peer_of(slot, event.peer);
     switch (event.kind) {
         case na::EventKind::peer_up: on_up(slot, event); break;
         case na::EventKind::peer_down:
-            if (Peer* peer = peer_of(slot, event.peer)) {
+            if (peer) {
                 const Code code = event.code == Code::ok ? Code::unavailable : event.code;
                 on_down(slot, *peer, fail(code, slot.endpoint->error()));
             }
             break;
         case na::EventKind::writable:
-            if (Peer* peer = peer_of(slot, event.peer)) drain(*peer);
+            if (peer) drain(*peer);
             break;
         case na::EventKind::rma_done:
             if (rma_sink_) {
@@ -177,33 +184,52 @@ void Context::on_event(EndpointSlot& slot, const na::Event& event) {
     }
 }
 
-void Context::on_message(Peer& peer, ByteView message) {
+inline void Context::on_message(Peer& peer, ByteView message) {
     peer.heard = true;
+    // Most messages are one frame.
+    if (message.size() < sizeof(FrameHead)) [[unlikely]]
+        return on_frames(peer, message);
+    const auto head = base::load<FrameHead>(message.data());
+    if (head.bytes != message.size()) return on_frames(peer, message);
+    dispatch(peer, head, message);
+    if (broken_) [[unlikely]]
+        close_broken();
+}
+
+// Several frames, or something malformed.
+void Context::on_frames(Peer& peer, ByteView message) {
     const PeerRef ref = peer.ref;
     const bool whole = for_each_frame(message, [&](const FrameHead& head, ByteView frame) {
-        ++counters_.frames_in;
-        const auto kind = static_cast<std::size_t>(head.kind);
-        if (kind < frame_kinds && sinks_[kind]) [[likely]] {
-            sinks_[kind]->on_frame(peer, head, frame);
-        } else if (head.kind == FrameKind::ping) {
-            send_small(peer, FrameKind::pong);
-        } else if (head.kind != FrameKind::pong) {
-            broken(peer, "a frame of unknown kind " + std::to_string(kind));
-        }
+        dispatch(peer, head, frame);
         // User code may have removed the peer, or its bytes may have condemned it.
         return !broken_ && peer.state == PeerState::up && peer.ref == ref;
     });
-    if (whole || peer.state != PeerState::up || peer.ref != ref) {
-        broken_ = {};
-        return;
+    if (!whole && !broken_ && peer.state == PeerState::up && peer.ref == ref) {
+        broken(peer, "a message with impossible frame lengths");
     }
-    const std::string reason =
-        broken_ ? std::exchange(broken_reason_, {}) : "a message with impossible frame lengths";
-    broken_ = {};
+    if (broken_) close_broken();
+}
+
+inline void Context::dispatch(Peer& peer, const FrameHead& head, ByteView frame) {
+    ++counters_.frames_in;
+    const auto kind = static_cast<std::size_t>(head.kind);
+    if (kind < frame_kinds && sinks_[kind]) [[likely]] {
+        sinks_[kind]->on_frame(peer, head, frame);
+    } else if (head.kind == FrameKind::ping) {
+        send_small(peer, FrameKind::pong);
+    } else if (head.kind != FrameKind::pong) {
+        broken(peer, "a frame of unknown kind " + std::to_string(kind));
+    }
+}
+
+void Context::close_broken() {
+    Peer* peer = find(std::exchange(broken_, {}));
+    const std::string reason = std::exchange(broken_reason_, {});
+    if (!peer || peer->state != PeerState::up) return;
     ++counters_.broken_peers;
-    log_.warning("closing " + peer.uri + ": it sent " + reason);
-    peer.endpoint->endpoint->close(peer.na_id);
-    lost(peer, fail(Code::unavailable, "connection closed: the peer sent " + reason));
+    log_.warning("closing " + peer->uri + ": it sent " + reason);
+    peer->endpoint->endpoint->close(peer->na_id);
+    lost(*peer, fail(Code::unavailable, "connection closed: the peer sent " + reason));
 }
 
 void Context::broken(Peer& peer, std::string reason) {

@@ -195,16 +195,23 @@ class Context final : public Executor {
         Function<void()> work;
     };
 
-    static const void* thread_identity();
+    static const void* thread_identity() { return &thread_anchor_; }
+    static constinit thread_local const char thread_anchor_;
     Claim claim_queued(Peer& peer, std::size_t bytes);
     void commit_queued(Peer& peer, const Claim& claim, std::size_t bytes);
     void drop(Peer& peer, QueuedFrame& queued);
     void drop_all(Peer& peer);
     void drain(Peer& peer);
     std::uint32_t run_submissions();
+    std::uint32_t run_deferred();
+    std::uint32_t poll_endpoints();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
     void on_event(EndpointSlot& slot, const na::Event& event);
     void on_message(Peer& peer, ByteView message);
+    void on_frames(Peer& peer, ByteView message);
+    void on_other_event(EndpointSlot& slot, const na::Event& event);
+    void dispatch(Peer& peer, const FrameHead& head, ByteView frame);
+    void close_broken();
     void on_up(EndpointSlot& slot, const na::Event& event);
     void on_down(EndpointSlot& slot, Peer& peer, Status why);
     void try_candidates(Peer& peer, Status last);
@@ -213,7 +220,11 @@ class Context final : public Executor {
     void send_small(Peer& peer, FrameKind kind);
     void start_heartbeat(Peer& peer);
     void on_heartbeat(Peer& peer);
-    Peer* peer_of(EndpointSlot& slot, na::PeerId id);
+    static Peer* peer_of(const EndpointSlot& slot, na::PeerId id) {
+        if (id.index >= slot.peers.size()) return nullptr;
+        Peer* peer = slot.peers[id.index];
+        return peer && peer->na_id == id ? peer : nullptr;
+    }
 
     base::Clock& clock_;
     base::Random& random_;
@@ -231,6 +242,8 @@ class Context final : public Executor {
     base::SlotTable<Peer> peers_;
     base::IntrusiveList<Deferred> deferred_;
     std::uint64_t turns_ = 0;
+    // Kept: building 64 events costs more than an empty poll.
+    std::array<na::Event, 64> events_;
     std::string broken_reason_;
     PeerRef broken_;
     Counters counters_;

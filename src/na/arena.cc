@@ -21,7 +21,7 @@ namespace weft::na {
 namespace {
 
 constexpr std::size_t page_bytes = 4096;
-constexpr std::size_t large_bytes = std::size_t{2} << 20;      // Of a huge page.
+constexpr std::size_t large_bytes = std::size_t{2} << 20;  // Of a huge page.
 constexpr std::size_t fallback_bytes_min = std::size_t{64} << 20;
 constexpr std::size_t default_bytes_max = std::size_t{64} << 30;
 constexpr std::size_t warm_bytes_max = std::size_t{256} << 20;  // Freed, yet kept.
@@ -141,11 +141,11 @@ Status MemoryArena::try_create(std::size_t bytes) {
     if (Status status = seal(fd->get(), FutureWrite::allowed); !status.ok()) return status;
     // Reserved a little larger, so that 2 MiB aligned offsets are 2 MiB aligned addresses.
     const std::size_t reserve = bytes + large_bytes;
-    void* at = ::mmap(nullptr, reserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                      0);
+    void* at =
+        ::mmap(nullptr, reserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) return failed("reserving addresses", bytes);
-    auto* base = reinterpret_cast<std::byte*>(
-        round_up(reinterpret_cast<std::uintptr_t>(at), large_bytes));
+    auto* base =
+        reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(at), large_bytes));
     if (::mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
                fd->get(), 0) == MAP_FAILED) {
         Status why = failed("mapping", bytes);
@@ -185,19 +185,16 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes) {
     std::optional<std::size_t> offset = warm_.find(length, alignment);
     if (!offset) offset = free_.find(length, alignment);
     if (!offset) {
-        return fail(Code::resource_exhausted,
-                    "arena full: " + std::to_string(bytes) + " bytes asked, " +
-                        std::to_string(allocated_) + " of " + std::to_string(bytes_) +
-                        " allocated");
+        return fail(Code::resource_exhausted, "arena full: " + std::to_string(bytes) +
+                                                  " bytes asked, " + std::to_string(allocated_) +
+                                                  " of " + std::to_string(bytes_) + " allocated");
     }
     free_.remove(*offset, length);
     warm_.remove(*offset, length);
     allocated_ += length;
     auto self = std::static_pointer_cast<MemoryArena>(shared_from_this());
-    std::shared_ptr<void> owner(base_ + *offset,
-                                [self = std::move(self), at = *offset, length](void*) {
-                                    self->give_back(at, length);
-                                });
+    std::shared_ptr<void> owner(base_ + *offset, [self = std::move(self), at = *offset,
+                                                  length](void*) { self->give_back(at, length); });
     return Buffer(std::move(owner), Bytes(base_ + *offset, bytes));
 }
 

@@ -159,7 +159,8 @@ class Endpoint {
     virtual Caps caps() const = 0;
     virtual const Limits& limits() const = 0;
 
-    // Starts connecting. peer_up or peer_down follows, also for refusals found at once.
+    // Starts connecting. peer_up or peer_down follows, also for refusals found at once: its code is
+    // RESOURCE_EXHAUSTED when the listener is at its peers_max, UNAVAILABLE when nobody listens.
     // Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED (peers_max).
     virtual Result<PeerId> connect(const Address& to, TimePoint now) = 0;
     // nullptr for a stale id or a peer that is not up.

@@ -24,7 +24,7 @@ TimePoint ChannelImpl::deadline_of(const CallOptions& options) const {
 }
 
 OperationId ChannelImpl::call(const MethodId& method, const BodyWriter& body,
-                              const CallOptions& options, Completion done) {
+                              const CallOptions& options, Completion&& done) {
     if (body.bytes > request_bytes_max) [[unlikely]] {
         refuse(body.bytes, std::move(done));
         return {};
@@ -77,12 +77,12 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
 namespace weft {
 
 OperationId Channel::call_with(const MethodId& method, const BodyWriter& body,
-                               const CallOptions& options, Completion done) const {
+                               const CallOptions& options, Completion&& done) const {
     return impl_->call(method, body, options, std::move(done));
 }
 
 OperationId Channel::call(const MethodId& method, ByteView body, const CallOptions& options,
-                          Completion done) const {
+                          Completion&& done) const {
     const BodyWriter writer{body.size(), &body, [](void* object, std::byte* to) {
                                 const ByteView from = *static_cast<ByteView*>(object);
                                 if (!from.empty()) std::memcpy(to, from.data(), from.size());

@@ -25,7 +25,7 @@ class ChannelImpl {
     ~ChannelImpl();
 
     OperationId call(const MethodId& method, const BodyWriter& body, const CallOptions& options,
-                     Completion done);
+                     Completion&& done);
     OperationId transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                          Buffer local, const CallOptions& options, TransferCompletion done);
     void cancel_call(OperationId id) { client_.cancel({id.slot, id.generation}); }

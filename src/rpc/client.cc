@@ -16,7 +16,7 @@ static Effect effect_at(Stage stage) {
 }
 
 CallId Client::submit(core::PeerRef peer_ref, const MethodId& method, BodyWriter body,
-                      TimePoint deadline, Completion done) {
+                      TimePoint deadline, Completion&& done) {
     if (closed_) [[unlikely]] {
         // No turn will come: the one place where a completion runs inside the call.
         done(fail(Code::cancelled, "the runtime is shutting down"), {});

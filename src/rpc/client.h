@@ -25,7 +25,7 @@ class Client final : public core::FrameSink {
 
     // Thread: the context's. `done` runs once, in a later turn or at shutdown(), never in here.
     CallId submit(core::PeerRef peer, const MethodId& method, BodyWriter body, TimePoint deadline,
-                  Completion done);
+                  Completion&& done);
     // Completes the call with CANCELLED in the next turn and tells the peer. Stale ids are ignored.
     void cancel(CallId id);
     // As cancel(), but the completion never runs: its owner is going away.

@@ -55,6 +55,34 @@ void Server::on_request(core::Peer& peer, const core::FrameHead&, ByteView frame
     call.request = frame.subspan(sizeof header);
     call.cancelled = false;
     context_.add_interest(peer);
+    run_handler(call);
+}
+
+void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadline,
+                            LocalCompletion done) {
+    Method* method = methods_.find(hash);
+    if (!method) return done(fail(Code::unimplemented, "no such method here"), {});
+    Entry* entry = draining_ ? nullptr : calls_.take();
+    if (!entry) {
+        return done(draining_ ? fail(Code::unavailable, "the server is shutting down")
+                              : fail(Code::resource_exhausted, "too many calls in handlers"),
+                    {});
+    }
+    ServerCall& call = entry->value;
+    call.server = this;
+    call.peer = nullptr;
+    call.peer_ref = {};
+    call.wire = {};
+    call.deadline = deadline;
+    call.method = method;
+    call.request = body;
+    call.cancelled = false;
+    call.local = std::move(done);
+    run_handler(call);
+}
+
+void Server::run_handler(ServerCall& call) {
+    Method* method = call.method;
     ++method->calls;
     // What a handler throws ends here, as does the Call it did not answer.
     try {
@@ -104,7 +132,12 @@ void Server::on_peer_down(core::Peer& peer, const Status&) {
 void Server::answer(ServerCall& call, std::size_t bytes, void* object,
                     void (*write)(void*, std::byte*)) {
     core::Peer* peer = call.peer;
-    if (!peer) [[unlikely]] return give_back(call);
+    if (!peer) [[unlikely]] {
+        if (!call.local) return give_back(call);
+        std::vector<std::byte> reply(bytes);
+        write(object, reply.data());
+        return answer_local(call, Status().with_effect(Effect::applied), reply);
+    }
     if (bytes > peer->eager_bytes_max) [[unlikely]] {
         return answer(call, fail(Code::resource_exhausted,
                                  "a reply of " + std::to_string(bytes) +
@@ -116,10 +149,8 @@ void Server::answer(ServerCall& call, std::size_t bytes, void* object,
     const core::Context::Claim claim = context_.claim(*peer, frame_bytes);
     if (!claim.data) [[unlikely]] {
         // It does not read its replies: memory must not grow for it.
-        const WireCallId wire = call.wire;
         give_back(call);
         context_.log().warning("dropping " + peer->uri + ": it does not read its replies");
-        (void)wire;
         context_.remove_peer(*peer, fail(Code::unavailable, "the peer does not read its replies"));
         return;
     }
@@ -142,12 +173,19 @@ static Effect effect_to_tell(const Status& status) {
 }
 
 void Server::answer(ServerCall& call, const Status& status) {
+    const Status told =
+        Status(status).with_effect(effect_to_tell(status)).with_stage(Stage::executing);
+    if (call.local) return answer_local(call, told, {});
     core::Peer* peer = call.peer;
     const WireCallId wire = call.wire;
     give_back(call);
-    if (!peer) return;
-    const Effect effect = effect_to_tell(status);
-    refuse(*peer, wire, Status(status).with_effect(effect).with_stage(Stage::executing));
+    if (peer) refuse(*peer, wire, told);
+}
+
+void Server::answer_local(ServerCall& call, const Status& status, ByteView reply) {
+    LocalCompletion done = std::move(call.local);
+    give_back(call);
+    done(status, reply);
 }
 
 void Server::refuse(core::Peer& peer, WireCallId wire, const Status& status) {
@@ -231,6 +269,11 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
          call_->deadline},
         std::move(done));
     return {id.slot, id.generation};
+}
+
+std::size_t Call::reply_bytes_max() const {
+    if (!call_) return 0;
+    return call_->peer ? call_->peer->eager_bytes_max : std::size_t{64} << 10;
 }
 
 void Call::reply(ByteView body) {

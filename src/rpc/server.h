@@ -8,11 +8,13 @@
 
 namespace weft::rpc {
 
+using LocalCompletion = Function<void(const Status&, ByteView reply)>;
+
 // One call in its handler. A handler that outlives its client keeps its record; the answer then
 // goes nowhere.
 struct ServerCall {
     Server* server = nullptr;
-    core::Peer* peer = nullptr;  // nullptr: the client is gone.
+    core::Peer* peer = nullptr;  // nullptr: the client is gone, or it is a local call.
     core::PeerRef peer_ref;
     WireCallId wire;
     TimePoint deadline = never;
@@ -20,6 +22,7 @@ struct ServerCall {
     ByteView request;
     bool cancelled = false;
     Function<void()> on_cancel;
+    LocalCompletion local;  // Of a call from this very process.
 };
 
 class Server final : public core::FrameSink {
@@ -33,6 +36,11 @@ class Server final : public core::FrameSink {
     }
     void remove_method(std::string_view full_name) { methods_.remove(full_name); }
     Method* find_method(std::uint64_t hash) const { return methods_.find(hash); }
+
+    // Runs a method of this very process, as a collective does for its own rank. `done` may run
+    // inside. `body` must be valid until then or until the handler has returned.
+    void dispatch_local(std::uint64_t method, ByteView body, TimePoint deadline,
+                        LocalCompletion done);
 
     // From here on new requests are refused with UNAVAILABLE, effect none.
     void drain() { draining_ = true; }
@@ -56,6 +64,8 @@ class Server final : public core::FrameSink {
 
     void on_request(core::Peer& peer, const core::FrameHead& head, ByteView frame);
     void on_cancel(core::Peer& peer, ByteView frame);
+    void run_handler(ServerCall& call);
+    void answer_local(ServerCall& call, const Status& status, ByteView reply);
     void cancel(ServerCall& call);
     void answer(ServerCall& call, std::size_t bytes, void* object,
                 void (*write)(void*, std::byte*));

@@ -7,9 +7,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "na/arena.h"
 #include "na/sim/sim.h"
 #include "support/catch.h"
-#include "support/fake_arena.h"
 
 using namespace weft;
 using namespace weft::na;
@@ -19,7 +19,7 @@ namespace {
 struct Cluster {
     base::SeededRandom random;
     base::Log log{LogLevel::off};
-    std::shared_ptr<Arena> arena = test::make_arena();
+    std::shared_ptr<Arena> arena = Arena::make(64u << 20);
     std::shared_ptr<sim::World> world;
     std::unique_ptr<Provider> provider;
     base::ManualClock clock;

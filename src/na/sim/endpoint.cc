@@ -66,7 +66,7 @@ Caps SimEndpoint::caps() const {
     Caps caps;
     caps.rma = true;
     caps.rma_private = true;
-    caps.rma_checked = true;
+    caps.rma_checked = network_.options().rma_checked;
     caps.reports_peer_death = true;
     caps.fences_region = true;
     caps.virtual_time = true;
@@ -123,12 +123,9 @@ Parcel SimEndpoint::hello() const {
     return parcel;
 }
 
-bool SimEndpoint::take_hello(Link& link, const Parcel& parcel, std::string& why) {
+Status SimEndpoint::take_hello(Link& link, const Parcel& parcel) {
     Result<Hello> hello = decode_hello(parcel.view());
-    if (!hello) {
-        why = hello.status().text();
-        return false;
-    }
+    if (!hello) return hello.status();
     if (link.info.uri.empty()) link.info.uri = hello->uri;
     link.info.incarnation = hello->incarnation;
     link.info.message_bytes_max =
@@ -137,7 +134,7 @@ bool SimEndpoint::take_hello(Link& link, const Parcel& parcel, std::string& why)
         std::min<std::size_t>(limits_.eager_bytes_max, hello->eager_bytes_max);
     link.state = LinkState::up;
     link.established = true;
-    return true;
+    return {};
 }
 
 Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
@@ -294,13 +291,14 @@ void SimEndpoint::free_delivered() {
 
 // Arrivals.
 
-std::string SimEndpoint::on_connect(Cargo& cargo) {
+Status SimEndpoint::on_connect(Cargo& cargo) {
     if (links_.size() - links_free_.size() >= limits_.peers_max) {
-        return address() + " takes no more than " + std::to_string(limits_.peers_max) + " peers";
+        return fail(Code::resource_exhausted, address() + " takes no more than " +
+                                                  std::to_string(limits_.peers_max) + " peers");
     }
     auto link = std::make_unique<Link>();
-    std::string why;
-    if (!take_hello(*link, cargo.parcel, why)) return why;
+    Status taken = take_hello(*link, cargo.parcel);
+    if (!taken.ok()) return taken;
     link->node = cargo.from;
     link->remote = cargo.from_peer;
     const PeerId peer = add_link(std::move(link));
@@ -318,11 +316,12 @@ std::string SimEndpoint::on_connect(Cargo& cargo) {
 
 void SimEndpoint::on_accept(Cargo& cargo) {
     Link* link = find(cargo.to_peer);
-    std::string why = "the peer closed the connection";
-    if (!link || !take_hello(*link, cargo.parcel, why)) {
-        network_.refuse(cargo, why);
-        cargo.code = Code::data_loss;
-        cargo.text = std::move(why);
+    const Status taken = link ? take_hello(*link, cargo.parcel)
+                              : fail(Code::unavailable, "the peer closed the connection");
+    if (!taken.ok()) {
+        network_.refuse(cargo, taken);
+        cargo.code = taken.code();
+        cargo.text = taken.text();
         return on_down(cargo);
     }
     link->node = cargo.from;

@@ -45,8 +45,8 @@ class SimEndpoint final : public Endpoint {
     // The world drives arrivals; what is here already wants a poll at once.
     TimePoint next_deadline() const override { return inbox_.empty() ? never : network_.now(); }
 
-    // Network use: what arrives. on_connect answers why not, or nothing.
-    std::string on_connect(Cargo& cargo);
+    // Network use: what arrives. on_connect answers why not.
+    Status on_connect(Cargo& cargo);
     void on_accept(Cargo& cargo);
     void on_message(Cargo& cargo);
     void on_down(Cargo& cargo);
@@ -105,7 +105,7 @@ class SimEndpoint final : public Endpoint {
     void remove_link(PeerId peer);
     Cargo cargo_for(Kind kind, PeerId peer, const Link& link) const;
     Parcel hello() const;
-    bool take_hello(Link& link, const Parcel& parcel, std::string& why);
+    Status take_hello(Link& link, const Parcel& parcel);
     void send_ordered(Link& link, Cargo cargo);
     void send_down(PeerId peer, Link& link, std::string_view why);
     void send_pending(PeerId peer, Link& link);

@@ -72,7 +72,7 @@ void Network::deliver(Cargo& cargo) {
     SimEndpoint* to = find(cargo.to);
     if (!to) {
         // Who connected is gone; who accepted has to learn it.
-        if (cargo.kind == Kind::accept) refuse(cargo, "the peer is gone");
+        if (cargo.kind == Kind::accept) refuse(cargo, fail(Code::unavailable, "the peer is gone"));
         return;
     }
     switch (cargo.kind) {
@@ -104,18 +104,19 @@ void Network::deliver(Cargo& cargo) {
 
 void Network::deliver_connect(Cargo& cargo) {
     SimEndpoint* listener = find_listening(cargo.text);
-    std::string refusal =
-        listener ? listener->on_connect(cargo) : "nobody listens at sim://" + cargo.text;
-    if (!refusal.empty()) refuse(cargo, std::move(refusal));
+    const Status taken = listener
+                             ? listener->on_connect(cargo)
+                             : fail(Code::unavailable, "nobody listens at sim://" + cargo.text);
+    if (!taken.ok()) refuse(cargo, taken);
 }
 
-void Network::refuse(const Cargo& cargo, std::string why) {
+void Network::refuse(const Cargo& cargo, const Status& why) {
     Cargo answer;
     answer.kind = Kind::down;
-    answer.code = Code::unavailable;
+    answer.code = why.code();
     answer.to = cargo.from;
     answer.to_peer = cargo.from_peer;
-    answer.text = std::move(why);
+    answer.text = why.text();
     send(arrival(), std::move(answer));
 }
 

@@ -62,6 +62,8 @@ class Network {
     const WorldOptions& options() const { return options_; }
     std::uint64_t trace_hash() const { return trace_hash_; }
     std::uint64_t events() const { return events_; }
+    std::uint64_t late_accesses() const { return late_accesses_; }
+    void count_late_access() { ++late_accesses_; }
 
     // One way from now, with jitter.
     TimePoint arrival();
@@ -69,7 +71,7 @@ class Network {
     bool flip() { return (coins_.next() & 1) != 0; }
     void send(TimePoint at, Cargo cargo);
     // Tells the sender of a connect or an accept that there is no connection.
-    void refuse(const Cargo& cargo, std::string why);
+    void refuse(const Cargo& cargo, const Status& why);
 
     // Errors: ALREADY_EXISTS when a live endpoint has the name. Empty: not listening.
     Result<NodeId> join(SimEndpoint& endpoint, const std::string& name);
@@ -102,6 +104,7 @@ class Network {
     std::uint64_t sequence_ = 0;
     std::uint64_t events_ = 0;
     std::uint64_t trace_hash_ = 0;
+    std::uint64_t late_accesses_ = 0;
     base::SlotTable<SimEndpoint*> nodes_;
     std::map<std::string, NodeId, std::less<>> names_;
 };

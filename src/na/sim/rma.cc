@@ -15,6 +15,10 @@ std::size_t SimEndpoint::post(std::span<const RmaItem> items) noexcept {
         if (!entry) break;
         ++accepted;
         entry->value = Transfer{item, 0, {}, 0};
+        if (!network_.options().rma_checked) {
+            entry->value.item.region = static_cast<std::uint32_t>(item.fabric.address);
+            entry->value.item.key = item.fabric.key;
+        }
         const Link* link = find(item.peer);
         if (!link || link->state != LinkState::up) {
             finish(*entry, Code::unavailable, "the peer is not connected");
@@ -39,12 +43,13 @@ Result<FabricKey> SimEndpoint::expose(const Exposure& exposure) {
     region.exposure = exposure;
     region.serial = ++exposures_;
     regions_.emplace(exposure.region, region);
-    return FabricKey{};
+    return FabricKey{exposure.region, exposure.key};
 }
 
 void SimEndpoint::fence(std::uint32_t region) {
     const auto found = regions_.find(region);
-    if (found != regions_.end() && found->second.transfers != 0 && network_.flip()) {
+    const bool waits = network_.options().rma_checked && network_.flip();
+    if (found != regions_.end() && found->second.transfers != 0 && waits) {
         // What was admitted may still land, as on a fabric whose reads and writes nothing stops.
         found->second.fencing = true;
         return;
@@ -61,7 +66,8 @@ std::string_view SimEndpoint::why_refused(const RmaItem& item) const {
     const auto found = regions_.find(item.region);
     if (found == regions_.end()) return "no such region";
     const Exposure& exposure = found->second.exposure;
-    if (exposure.generation != item.generation) return "a region of that name is gone";
+    const bool checked = network_.options().rma_checked;
+    if (checked && exposure.generation != item.generation) return "a region of that name is gone";
     if (exposure.key != item.key) return "wrong key";
     if (found->second.fencing) return "the region is revoked";
     const Access wanted = item.kind == RmaKind::get ? Access::read : Access::write;
@@ -110,6 +116,7 @@ void SimEndpoint::on_rma_piece(Cargo& cargo) {
     const RmaItem& item = transfer.item;
     const auto found = regions_.find(item.region);
     if (found == regions_.end() || found->second.serial != transfer.serial) {
+        if (!network_.options().rma_checked) network_.count_late_access();
         return answer(cargo, Code::permission_denied, "the region was revoked under way");
     }
     const std::size_t done = transfer.bytes_done;

@@ -28,6 +28,8 @@ struct WorldOptions {
     std::size_t link_bytes_max = 256 * 1024;  // Under way from one endpoint to another.
     std::uint32_t link_messages_max = 256;
     bool joins_commits = true;
+    // False: like a fabric that enforces only key and bounds, so that owners must grant ranges.
+    bool rma_checked = true;
 };
 
 // Shared by every endpoint of one simulation. Thread: one.
@@ -56,6 +58,8 @@ class World {
     // Hash of everything that arrived so far: equal seeds and calls give equal hashes.
     std::uint64_t trace_hash() const;
     std::uint64_t events() const;  // That many things arrived so far.
+    // Pieces that reached for memory after its fence: always 0, or a layer above is wrong.
+    std::uint64_t late_accesses() const;
 
     Network& network() { return *network_; }
 

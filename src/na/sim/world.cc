@@ -17,6 +17,10 @@ TimePoint World::next_event() const {
 void World::advance(TimePoint now) {
     network_->advance(now);
 }
+std::uint64_t World::late_accesses() const {
+    return network_->late_accesses();
+}
+
 std::uint64_t World::trace_hash() const {
     return network_->trace_hash();
 }

@@ -1,0 +1,265 @@
+#include "na/ofi/endpoint.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/random.h"
+
+namespace weft::na::ofi {
+
+static std::uint32_t table_slots(std::size_t peers_max) {
+    return static_cast<std::uint32_t>((peers_max + 63) / 64 * 64);
+}
+
+OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
+    : row_(row),
+      parts_(std::move(parts)),
+      now_(now),
+      wait_fd_(::epoll_create1(EPOLL_CLOEXEC)),
+      sends_(send_slots, message_bytes_wanted),
+      receives_(receive_buffers, message_bytes_wanted),
+      peers_(table_slots(parts_.peers_max)) {
+    limits_.message_bytes_max = message_bytes_wanted;
+    limits_.eager_bytes_max = message_bytes_wanted - header_room;
+    limits_.rma_bytes_max = 1 << 20;
+    limits_.rma_depth = transfer_depth;
+    limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
+    handed_out_.reserve(receive_buffers);
+    pending_.reserve(64);
+    for (Transfer& transfer : transfers_) transfers_free_.push_back(&transfer);
+}
+
+OfiEndpoint::~OfiEndpoint() {
+    peers_.for_each([this](PeerEntry& entry) {
+        say_bye(entry.value);
+        retire(entry, Code::cancelled);
+    });
+    if (fabric_) fabric_->close_endpoint();  // libfabric lets go of all memory here,
+    regions_.clear();                        // and memory is registered with the domain.
+}
+
+Status OfiEndpoint::listen(const Address& at) {
+    const std::string host = at.host.empty() || at.host == "localhost" ? "127.0.0.1" : at.host;
+    auto source = SocketName::from_numeric(host, at.port);
+    if (!source) {
+        const auto resolution = Resolution::start(host, at.port);
+        while (!resolution->done()) {
+            // Opening may wait, unlike connect(): it happens before the context turns.
+            timespec pause{0, 1'000'000};
+            ::nanosleep(&pause, nullptr);
+        }
+        auto answer = resolution->answer();
+        if (!answer) return std::move(answer).status();
+        source = *answer;
+    }
+    Status status = open_fabric(*source);
+    listening_ = status.ok();
+    return status;
+}
+
+Status OfiEndpoint::open_fabric(const SocketName& source) {
+    auto opened = Fabric::open(row_, source, parts_.peers_max);
+    if (!opened) return std::move(opened).status();
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (!wait_fd_ ||
+        ::epoll_ctl(wait_fd_.get(), EPOLL_CTL_ADD, (*opened)->wait_fd(), &event) != 0) {
+        return fail(Code::resource_exhausted, "no file descriptor for " + std::string(row_.scheme));
+    }
+    fabric_ = std::move(*opened);
+
+    if (started_before_us(*fabric_)) {
+        fences_ = false;
+        parts_.log.error(std::string(row_.scheme) +
+                         ": libfabric started before weft in this process, without its settings: "
+                         "regions can't be fenced, and peers with them refuse this one; set "
+                         "FI_AV_REMOVE_CLEANUP=1 and FI_OFI_RXM_BUFFER_SIZE=18432 yourself");
+    }
+    const std::size_t eager = fabric_->eager_bytes_max() - sizeof(Prefix);
+    if (eager < limits_.message_bytes_max) {
+        limits_.message_bytes_max = eager / 8 * 8;
+        limits_.eager_bytes_max = limits_.message_bytes_max - header_room;
+    }
+    for (Region& region : regions_) {
+        if (!region.taken || region.memory) continue;
+        if (Status status = register_region(region); !status.ok()) return status;
+    }
+    post_receives();
+    return {};
+}
+
+std::string OfiEndpoint::address() const {
+    if (!listening_) return "";
+    return std::string(row_.scheme) + "://" + fabric_->name().text();
+}
+
+Caps OfiEndpoint::caps() const {
+    Caps caps;
+    caps.rma = true;
+    caps.rma_private = true;
+    caps.wait_fd = true;
+    caps.fences_region = fences_;
+    return caps;
+}
+
+Result<PeerId> OfiEndpoint::connect(const Address& to, TimePoint now) {
+    now_ = now;
+    if (to.scheme != row_.scheme || to.port == 0) {
+        return fail(Code::invalid_argument, "can't connect to " + to.uri() + ": expected " +
+                                                std::string(row_.scheme) +
+                                                "://host:port with a port");
+    }
+    PeerEntry* entry = take_peer(now);
+    if (!entry) {
+        return fail(Code::resource_exhausted, "can't connect to " + to.uri() + ": all " +
+                                                  std::to_string(limits_.peers_max) +
+                                                  " peers of this endpoint are in use");
+    }
+    Peer& peer = entry->value;
+    const PeerId id = id_of(*entry);
+    peer.info.uri = to.uri();
+    const std::string host = to.host.empty() || to.host == "localhost" ? "127.0.0.1" : to.host;
+    if (const auto name = SocketName::from_numeric(host, to.port)) {
+        peer.name = *name;
+        start_connecting(*entry);
+    } else {
+        peer.state = PeerState::resolving;
+        peer.resolution = Resolution::start(host, to.port);
+        attend(*entry, now);
+    }
+    return id;
+}
+
+PeerEntry* OfiEndpoint::find(PeerId peer) const {
+    return peers_.find({peer.index, peer.generation});
+}
+
+PeerEntry* OfiEndpoint::find_up(PeerId peer) const {
+    PeerEntry* entry = find(peer);
+    return entry && entry->value.state == PeerState::up ? entry : nullptr;
+}
+
+const PeerInfo* OfiEndpoint::info(PeerId peer) const {
+    PeerEntry* entry = find_up(peer);
+    return entry ? &entry->value.info : nullptr;
+}
+
+void OfiEndpoint::close(PeerId peer) {
+    if (PeerEntry* entry = find(peer); entry && drain(*entry)) {
+        say_bye(entry->value);
+        retire(*entry, Code::cancelled);
+    }
+    forget_events(peer);
+}
+
+PeerEntry* OfiEndpoint::take_peer(TimePoint now) {
+    if (peers_.taken() >= limits_.peers_max) return nullptr;
+    PeerEntry* entry = peers_.take();
+    if (!entry) return nullptr;
+    Peer& peer = entry->value;
+    peer.state = PeerState::connecting;
+    peer.incoming = false;
+    peer.info = {};
+    peer.link = nullptr;
+    peer.ours = {entry->slot, static_cast<std::uint32_t>(parts_.random.next())};
+    peer.theirs = {};
+    peer.sequence_in = peer.sequence_out = 0;
+    peer.turn = 0;
+    peer.slots = peer.transfers_posted = 0;
+    peer.retry = {};
+    peer.started = now;
+    peer.probe = {};
+    if (by_index_.size() <= entry->slot) by_index_.resize(entry->slot + 1);
+    by_index_[entry->slot] = entry;
+    return entry;
+}
+
+void OfiEndpoint::bring_down(PeerEntry& entry, Code code, std::string why) {
+    Event event;
+    event.kind = EventKind::peer_down;
+    event.code = code;
+    event.peer = id_of(entry);
+    // One that never came up is nobody's yet.
+    if (entry.value.state != PeerState::accepting) emit(event, why);
+    retire(entry, Code::unavailable);
+}
+
+// Everything of the peer goes but what libfabric still holds: slots come back by completions, which
+// find the peer gone, and so do transfers, which remember how to end.
+void OfiEndpoint::retire(PeerEntry& entry, Code transfers_end) {
+    Peer& peer = entry.value;
+    const bool busy = peer.transfers_posted != 0;
+    end_transfers(entry, transfers_end);
+    while (SendSlot* slot = peer.backlog.pop_front()) sends_.give_back(*slot);
+    if (peer.AttentionNode::is_linked()) peer.AttentionNode::unlink();
+    if (peer.FlushNode::is_linked()) peer.FlushNode::unlink();
+    if (peer.WritableNode::is_linked()) peer.WritableNode::unlink();
+    if (peer.state == PeerState::accepting) --accepting_;
+    peer.resolution.reset();
+    peer.probe = {};
+    by_index_[entry.slot] = nullptr;
+    Link* link = std::exchange(peer.link, nullptr);
+    const bool never_up = peer.state != PeerState::up;
+    peers_.give_back(entry);
+    if (link) leave_link(*link, busy || (never_up && link->peers == 1));
+}
+
+Link* OfiEndpoint::link_to(const SocketName& name) {
+    std::string key(as_text(name.bytes()));
+    const auto known = links_.find(key);
+    if (known != links_.end()) return &known->second;
+    Link link;
+    link.name = name;
+    if (fi_av_insert(fabric_->av(), name.get(), 1, &link.address, 0, nullptr) != 1) return nullptr;
+    return &links_.emplace(std::move(key), link).first->second;
+}
+
+void OfiEndpoint::leave_link(Link& link, bool at_once) {
+    --link.peers;
+    link.dirty = true;
+    if (at_once) {
+        cut(link, "the connection was closed together with another peer's transfers");
+    } else if (link.peers == 0) {
+        let_linger(link);
+    }
+}
+
+void OfiEndpoint::let_linger(Link& link) {
+    link.cut_at = now_ + linger;
+    linger_at_ = std::min(linger_at_, link.cut_at);
+    attention_at_ = std::min(attention_at_, link.cut_at);
+}
+
+void OfiEndpoint::cut_unused_links() {
+    linger_at_ = never;
+    for (auto at = links_.begin(); at != links_.end();) {
+        Link& link = at->second;
+        ++at;
+        if (link.peers != 0) continue;
+        if (link.cut_at <= now_) {
+            cut(link, {});
+        } else {
+            linger_at_ = std::min(linger_at_, link.cut_at);
+        }
+    }
+}
+
+// The fence: when this returns, libfabric has closed the connection, no write of a peer on it can
+// reach our memory and none of ours is read any more (FI_AV_REMOVE_CLEANUP).
+void OfiEndpoint::cut(Link& link, const std::string& why) {
+    if (link.peers != 0) {
+        peers_.for_each([&](PeerEntry& entry) {
+            if (entry.value.link != &link) return;
+            entry.value.link = nullptr;
+            bring_down(entry, Code::unavailable, why);
+        });
+    }
+    if (int error = fi_av_remove(fabric_->av(), &link.address, 1, 0)) {
+        parts_.log.error("libfabric's fi_av_remove failed: " + describe(error));
+    }
+    links_.erase(std::string(as_text(link.name.bytes())));
+}
+
+}  // namespace weft::na::ofi

@@ -1,0 +1,183 @@
+// An endpoint over libfabric's reliable datagrams. How the pieces hang together:
+//
+//   connect()/hello -> Peer -> Link (address in libfabric's table) -> Fabric
+//   reserve()/commit() -> SendSlot in the peer's backlog -> libfabric -> completion -> free slot
+//   poll(): completions -> events; what does not fit or has a reason waits in pending_
+//
+// libfabric never tells that a connection broke, so this is inferred: error completions, "try
+// again" that lasts, a gap in the sequence, a bye, and a plain TCP probe that is refused.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "na/ofi/fabric.h"
+#include "na/ofi/peer.h"
+
+namespace weft::na::ofi {
+
+inline constexpr std::size_t message_bytes_wanted = (16 + 1) * 1024;
+inline constexpr std::size_t header_room = 1024;
+inline constexpr std::uint32_t send_slots = 256;
+inline constexpr std::uint32_t control_slots = 8;    // Kept back for handshakes.
+inline constexpr std::uint32_t slots_per_peer = 64;  // So that one slow peer can't take them all.
+inline constexpr std::uint32_t receive_buffers = 256;
+inline constexpr std::uint32_t transfer_depth = 16;
+inline constexpr std::uint32_t accepting_max = 64;
+inline constexpr Duration connect_timeout = 2s;
+inline constexpr Duration probe_after = 30ms;   // An answered hello takes less.
+inline constexpr Duration hello_again = 200ms;  // The peer may have cut an old connection under it.
+inline constexpr Duration lost_after = 50ms;
+inline constexpr Duration linger = 100ms;
+
+class OfiEndpoint final : public Endpoint {
+  public:
+    OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now);
+    ~OfiEndpoint() override;
+
+    // Errors: as Provider::open().
+    Status listen(const Address& at);
+
+    std::string_view scheme() const override { return row_.scheme; }
+    std::string address() const override;
+    Caps caps() const override;
+    const Limits& limits() const override { return limits_; }
+
+    Result<PeerId> connect(const Address& to, TimePoint now) override;
+    const PeerInfo* info(PeerId peer) const override;
+    void close(PeerId peer) override;
+    std::string error() const override { return error_; }
+
+    std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
+    void commit(std::size_t bytes) noexcept override;
+    void flush() noexcept override;
+    std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
+
+    Result<FabricKey> expose(const Exposure& exposure) override;
+    void fence(std::uint32_t region) override;
+    std::size_t post(std::span<const RmaItem> items) noexcept override;
+
+    int wait_fd() const override { return wait_fd_.get(); }
+    bool arm() override;
+    TimePoint next_deadline() const override { return attention_at_; }
+
+  private:
+    struct PendingEvent {
+        Event event;
+        std::string reason;
+        bool forgotten = false;
+    };
+    struct Region {
+        Exposure exposure;
+        FabricKey fabric;
+        FidPtr<fid_mr> memory;
+        bool taken = false;
+    };
+    struct Claim {
+        SendSlot* slot = nullptr;
+        base::SlotId peer;
+        std::uint32_t offset = 0;
+        bool fresh = false;  // Not in a backlog yet.
+    };
+    enum class Sent : std::uint8_t { ok, again, failed };
+
+    // endpoint.cc: life and peers.
+    Status open_fabric(const SocketName& source);
+    PeerEntry* find(PeerId peer) const;
+    PeerEntry* find_up(PeerId peer) const;
+    PeerEntry* take_peer(TimePoint now);
+    void bring_down(PeerEntry& entry, Code code, std::string why);
+    void retire(PeerEntry& entry, Code transfers_end);
+    Link* link_to(const SocketName& name);
+    void leave_link(Link& link, bool at_once);
+    void let_linger(Link& link);
+    void cut_unused_links();
+    void cut(Link& link, const std::string& why);
+
+    // poll.cc: completions, events, time.
+    void emit(const Event& event);
+    void emit(const Event& event, std::string reason);
+    bool hand_out_pending();
+    void forget_events(PeerId peer);
+    void post_receives();
+    void read_completions();
+    void on_completion(Operation& operation, std::size_t bytes);
+    void on_error();
+    void on_message(ReceiveBuffer& buffer, std::size_t bytes);
+    void on_peer_message(PeerEntry& entry, const Prefix& prefix, ByteView body);
+    void wake_writers();
+    void attend(PeerEntry& entry, TimePoint at);
+    void serve_attention();
+    void serve(PeerEntry& entry);
+    void serve_up(PeerEntry& entry);
+    bool blocked(PeerEntry& entry);
+
+    // handshake.cc.
+    void start_connecting(PeerEntry& entry);
+    void serve_resolving(PeerEntry& entry);
+    void serve_connecting(PeerEntry& entry);
+    void serve_accepting(PeerEntry& entry);
+    void on_hello(ByteView body);
+    void on_welcome(PeerEntry& entry, ByteView body);
+    void on_refusal(PeerEntry& entry, ByteView body);
+    void refuse(const HelloBody& hello, const Status& why);
+    void take_limits(Peer& peer, const Hello& hello) const;
+    Sent send_control(const Link& link, ByteView message);
+    Hello own_hello() const;
+    SocketName own_name_for(const SocketName& peer) const;
+
+    // send.cc.
+    Sent send_slot(Peer& peer, SendSlot& slot);
+    bool drain(PeerEntry& entry);
+    void say_bye(Peer& peer);
+    bool has_room(const Peer& peer) const;
+
+    // memory.cc.
+    Status register_region(Region& region);
+    Sent post_transfer(Peer& peer, Transfer& transfer);
+    bool start_waiting_transfers(PeerEntry& entry);
+    void finish(Transfer& transfer, Code code, std::string why);
+    void end_transfers(PeerEntry& entry, Code code);
+
+    const Row& row_;
+    EndpointParts parts_;
+    Limits limits_;
+    bool listening_ = false;
+    bool fences_ = removal_is_fence();
+    TimePoint now_;
+    std::uint64_t turn_ = 1;
+
+    base::UniqueFd wait_fd_;  // An epoll over the fabric's, which may be opened later.
+    SendSlots sends_;
+    ReceiveBuffers receives_;
+    std::vector<ReceiveBuffer*> handed_out_;  // Messages of the last poll.
+    std::array<Transfer, transfer_depth> transfers_;
+    std::vector<Transfer*> transfers_free_;
+    std::vector<Region> regions_;
+
+    mutable PeerTable peers_;
+    std::vector<PeerEntry*> by_index_;
+    std::map<std::string, Link> links_;  // By the bytes of the name.
+    std::uint32_t accepting_ = 0;
+    std::uint64_t dropped_ = 0;  // Messages that no peer of ours can have sent.
+    base::IntrusiveList<Peer, AttentionNode> attention_;
+    TimePoint attention_at_ = never;
+    TimePoint linger_at_ = never;
+    base::IntrusiveList<Peer, FlushNode> unflushed_;
+    base::IntrusiveList<Peer, WritableNode> want_writable_;
+    Claim claim_;
+
+    std::vector<PendingEvent> pending_;
+    std::size_t pending_at_ = 0;
+    std::span<Event> out_;
+    std::size_t out_count_ = 0;
+    std::string error_;
+
+    // After all memory that libfabric may touch, so that it is closed before.
+    std::unique_ptr<Fabric> fabric_;
+};
+
+}  // namespace weft::na::ofi

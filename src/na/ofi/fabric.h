@@ -1,0 +1,96 @@
+// The libfabric objects of one endpoint and the order in which they live and die.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "na/ofi/socket_name.h"
+#include "na/provider.h"
+
+namespace weft::na::ofi {
+
+// One transport of ours and what libfabric calls it.
+struct Row {
+    std::string_view scheme;
+    // The exact prov_name for a libfabric of this version.
+    std::string_view (*provider)(std::uint32_t version);
+    std::string_view package_hint;  // How to mend its absence.
+};
+extern const Row tcp_row;
+
+std::string version_text();       // Of the libfabric at run time: "1.17".
+std::string describe(int error);  // "Connection refused (111)"; takes either sign.
+
+struct InfoDeleter {
+    void operator()(fi_info* info) const { fi_freeinfo(info); }
+};
+using InfoPtr = std::unique_ptr<fi_info, InfoDeleter>;
+
+// What `row` offers; with `source`, for an endpoint that listens there.
+// Errors: UNAVAILABLE (not offered here).
+Result<InfoPtr> find_info(const Row& row, const SocketName* source);
+
+template <class T>
+struct FidCloser {
+    void operator()(T* object) const { fi_close(&object->fid); }
+};
+template <class T>
+using FidPtr = std::unique_ptr<T, FidCloser<T>>;
+
+// Thread: its endpoint's owner. Members are declared in the order they are opened; destruction
+// closes them the other way round, the endpoint first, which flushes what is under way.
+class Fabric {
+  public:
+    // Opens everything and listens at `source` (libfabric's connectionless endpoints always do).
+    // Errors: ALREADY_EXISTS (port taken), UNAVAILABLE, RESOURCE_EXHAUSTED.
+    static Result<std::unique_ptr<Fabric>> open(const Row& row, const SocketName& source,
+                                                std::size_t peers_max);
+
+    fid_ep* ep() const { return ep_.get(); }
+    fid_cq* cq() const { return cq_.get(); }
+    fid_av* av() const { return av_.get(); }
+    fid_domain* domain() const { return domain_.get(); }
+    const fi_info& info() const { return *info_; }
+    const SocketName& name() const { return name_; }
+
+    // Largest message that goes without a rendezvous: one under way to a peer that dies never
+    // completes (libfabric 1.17 and 2.6).
+    std::size_t eager_bytes_max() const { return eager_bytes_max_; }
+    // Ends all connections and flushes what is under way; the rest is closed by the destructor.
+    void close_endpoint() { ep_.reset(); }
+    int wait_fd() const { return wait_fd_; }
+    // True: nothing to read; the thread may sleep on wait_fd().
+    bool may_sleep();
+
+  private:
+    Fabric() = default;
+    Status open_objects(const Row& row, const SocketName& source, std::size_t peers_max);
+    Status open_endpoint(const Row& row, const SocketName& source);
+
+    InfoPtr info_;
+    FidPtr<fid_fabric> fabric_;
+    FidPtr<fid_domain> domain_;
+    FidPtr<fid_cq> cq_;
+    FidPtr<fid_av> av_;
+    FidPtr<fid_ep> ep_;
+    SocketName name_;
+    std::size_t eager_bytes_max_ = 0;
+    int wait_fd_ = -1;  // libfabric's, closed with the queue.
+};
+
+// Before libfabric starts: settings that it takes from the environment only.
+void prepare_environment();
+// Whether removing an address ends its connection, which fencing needs, going by the environment.
+bool removal_is_fence();
+// Whether the environment was read before we changed it: then the above is not to be trusted.
+bool started_before_us(const Fabric& fabric);
+
+}  // namespace weft::na::ofi

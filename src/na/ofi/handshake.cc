@@ -1,0 +1,231 @@
+// How two endpoints become peers. The connector says hello until it hears a welcome or a refusal;
+// the acceptor's peer is up once its welcome has left.
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "na/ofi/endpoint.h"
+
+namespace weft::na::ofi {
+
+static constexpr Duration poll_resolver_every = 1ms;
+static constexpr Duration connect_spacing = 500us;  // rxm moves its handshake in these attempts.
+
+Hello OfiEndpoint::own_hello() const {
+    Hello hello;
+    hello.incarnation = parts_.incarnation;
+    hello.message_bytes_max = static_cast<std::uint32_t>(limits_.message_bytes_max);
+    hello.eager_bytes_max = static_cast<std::uint32_t>(limits_.eager_bytes_max);
+    hello.uri = parts_.public_uri.empty() ? address() : parts_.public_uri;
+    return hello;
+}
+
+// An endpoint on all interfaces has no address of its own: the peer must be told the one that
+// libfabric's connection comes from.
+SocketName OfiEndpoint::own_name_for(const SocketName& peer) const {
+    const SocketName& name = fabric_->name();
+    if (!name.is_any()) return name;
+    const auto route = SocketName::route_to(peer);
+    return route ? route->with_port(name.port()) : name;
+}
+
+void OfiEndpoint::serve_resolving(PeerEntry& entry) {
+    Peer& peer = entry.value;
+    if (!peer.resolution->done()) {
+        if (now_ - peer.started >= connect_timeout) {
+            bring_down(entry, Code::unavailable, peer.info.uri + ": no answer from the resolver");
+        } else {
+            attend(entry, now_ + poll_resolver_every);
+        }
+        return;
+    }
+    const auto answer = peer.resolution->answer();
+    peer.resolution.reset();
+    if (!answer) return bring_down(entry, Code::unavailable, std::string(answer.status().text()));
+    peer.name = *answer;
+    start_connecting(entry);
+}
+
+void OfiEndpoint::start_connecting(PeerEntry& entry) {
+    Peer& peer = entry.value;
+    peer.state = PeerState::connecting;
+    if (!fabric_) {
+        // Listen, as libfabric must, only where this destination needs it: a client of a loopback
+        // server is not to be reached from outside.
+        const auto source = SocketName::route_to(peer.name);
+        const Status status = source ? open_fabric(*source)
+                                     : fail(Code::unavailable, "no route to " + peer.name.text() +
+                                                                   ": " + describe(errno));
+        if (!status.ok()) return bring_down(entry, status.code(), std::string(status.text()));
+    }
+    const SocketName& own = fabric_->name();
+    if (own.family() != peer.name.family() || (own.is_loopback() && !peer.name.is_loopback())) {
+        return bring_down(entry, Code::unavailable,
+                          "can't reach " + peer.name.text() + " from " + own.text() +
+                              ", where this endpoint is bound; listen on an address that can");
+    }
+    peer.link = link_to(peer.name);
+    if (!peer.link) {
+        return bring_down(entry, Code::resource_exhausted,
+                          "libfabric takes no further address for " + peer.name.text());
+    }
+    ++peer.link->peers;
+    serve_connecting(entry);
+}
+
+void OfiEndpoint::serve_connecting(PeerEntry& entry) {
+    Peer& peer = entry.value;
+    const Duration waited = now_ - peer.started;
+    if (waited >= connect_timeout) {
+        return bring_down(entry, Code::unavailable,
+                          "no answer from " + peer.name.text() + " within 2 s");
+    }
+    if (const int refused = peer.probe.why_refused()) {
+        return bring_down(entry, Code::unavailable, peer.name.text() + ": " + describe(refused));
+    }
+    std::byte message[control_bytes_max];
+    const std::size_t bytes =
+        encode_hello(peer.ours, own_name_for(peer.name), own_hello(), message);
+    switch (send_control(*peer.link, {message, bytes})) {
+        case Sent::ok:
+            return attend(entry, now_ + hello_again);
+        case Sent::again:
+            if (!peer.probe.started() && waited >= probe_after) peer.probe.start(peer.name);
+            return attend(entry, now_ + connect_spacing);
+        case Sent::failed:
+            return bring_down(entry, Code::unavailable, "can't send to " + peer.name.text());
+    }
+}
+
+void OfiEndpoint::serve_accepting(PeerEntry& entry) {
+    Peer& peer = entry.value;
+    if (now_ - peer.started >= connect_timeout) {
+        return bring_down(entry, Code::unavailable, "the welcome did not leave");
+    }
+    std::byte message[control_bytes_max];
+    const std::size_t bytes = encode_welcome(peer.theirs, peer.ours, own_hello(), message);
+    switch (send_control(*peer.link, {message, bytes})) {
+        case Sent::ok: {
+            --accepting_;
+            peer.state = PeerState::up;
+            peer.retry = {};
+            Event event;
+            event.kind = EventKind::peer_up;
+            event.incoming = true;
+            event.peer = id_of(entry);
+            return emit(event);
+        }
+        case Sent::again:
+            return attend(entry, now_ + connect_spacing);
+        case Sent::failed:
+            return bring_down(entry, Code::unavailable, "the welcome did not leave");
+    }
+}
+
+void OfiEndpoint::on_hello(ByteView body) {
+    const auto hello = decode_hello_body(body);
+    if (!hello || hello->name.family() != fabric_->name().family()) {
+        ++dropped_;
+        return;
+    }
+    const auto judged = decode_hello(hello->hello);
+    if (!judged) return refuse(*hello, judged.status());
+    if (!listening_) {
+        return refuse(*hello, fail(Code::unavailable, "this endpoint takes no connections"));
+    }
+
+    const auto link_at = links_.find(std::string(as_text(hello->name.bytes())));
+    PeerEntry* known = nullptr;
+    if (link_at != links_.end()) {
+        peers_.for_each([&](PeerEntry& entry) {
+            const Peer& peer = entry.value;
+            if (peer.link == &link_at->second && peer.incoming && peer.theirs == hello->reply_to) {
+                known = &entry;
+            }
+        });
+    }
+    if (known) {  // Said again because our welcome was slow or got lost.
+        if (known->value.state != PeerState::up) return;
+        std::byte message[control_bytes_max];
+        const std::size_t bytes =
+            encode_welcome(known->value.theirs, known->value.ours, own_hello(), message);
+        send_control(link_at->second, {message, bytes});
+        return;
+    }
+    PeerEntry* entry = accepting_ < accepting_max ? take_peer(now_) : nullptr;
+    Link* link = entry ? link_to(hello->name) : nullptr;
+    if (!link) {
+        if (entry) retire(*entry, Code::cancelled);
+        return refuse(*hello, fail(Code::resource_exhausted, "too many peers"));
+    }
+    Peer& peer = entry->value;
+    peer.state = PeerState::accepting;
+    ++accepting_;
+    peer.incoming = true;
+    peer.name = hello->name;
+    peer.theirs = hello->reply_to;
+    peer.link = link;
+    ++link->peers;
+    peer.info.uri = judged->uri;
+    take_limits(peer, *judged);
+    serve_accepting(*entry);
+}
+
+void OfiEndpoint::take_limits(Peer& peer, const Hello& hello) const {
+    peer.info.incarnation = hello.incarnation;
+    peer.info.message_bytes_max =
+        std::min<std::size_t>(limits_.message_bytes_max, hello.message_bytes_max);
+    peer.info.eager_bytes_max =
+        std::min<std::size_t>(limits_.eager_bytes_max, hello.eager_bytes_max);
+}
+
+// Best effort: a connector that does not get it gives up by itself. Bounded, as each answer takes
+// an address and may make libfabric connect to where the hello claims to come from.
+void OfiEndpoint::refuse(const HelloBody& hello, const Status& why) {
+    if (links_.size() >= limits_.peers_max + accepting_max) return;
+    Link* link = link_to(hello.name);
+    if (!link) return;
+    std::byte message[control_bytes_max];
+    send_control(*link, {message, encode_refusal(hello.reply_to, why, message)});
+    if (link->peers == 0) let_linger(*link);
+}
+
+void OfiEndpoint::on_welcome(PeerEntry& entry, ByteView body) {
+    Peer& peer = entry.value;
+    const auto welcome = decode_welcome_body(body);
+    if (!welcome) return bring_down(entry, Code::data_loss, "truncated welcome");
+    const auto hello = decode_hello(welcome->hello);
+    if (!hello) return bring_down(entry, hello.status().code(), std::string(hello.status().text()));
+    peer.theirs = welcome->label;
+    take_limits(peer, *hello);
+    peer.state = PeerState::up;
+    peer.retry = {};
+    peer.probe = {};
+    if (peer.AttentionNode::is_linked()) peer.AttentionNode::unlink();
+    Event event;
+    event.kind = EventKind::peer_up;
+    event.peer = id_of(entry);
+    emit(event);
+}
+
+void OfiEndpoint::on_refusal(PeerEntry& entry, ByteView body) {
+    const auto refusal = decode_refusal_body(body);
+    if (!refusal) return bring_down(entry, Code::data_loss, "truncated refusal");
+    bring_down(entry, refusal->code,
+               entry.value.name.text() + " refused: " + std::string(refusal->text));
+}
+
+OfiEndpoint::Sent OfiEndpoint::send_control(const Link& link, ByteView message) {
+    SendSlot* slot = sends_.take(0);
+    if (!slot) return Sent::again;
+    slot->peer = {};
+    std::copy(message.begin(), message.end(), slot->message);
+    const ssize_t error = fi_send(fabric_->ep(), slot->message, message.size(), nullptr,
+                                  link.address, static_cast<Operation*>(slot));
+    if (error == 0) return Sent::ok;
+    sends_.give_back(*slot);
+    return error == -FI_EAGAIN ? Sent::again : Sent::failed;
+}
+
+}  // namespace weft::na::ofi

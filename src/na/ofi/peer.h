@@ -1,0 +1,80 @@
+// What an endpoint knows of its peers, of the connections beneath, and of transfers under way.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <memory>
+
+#include "na/ofi/reach.h"
+#include "na/ofi/slots.h"
+#include "na/provider.h"
+
+namespace weft::na::ofi {
+
+// An address in libfabric's table; all peers there share libfabric's one connection to it.
+struct Link {
+    SocketName name;
+    fi_addr_t address = FI_ADDR_UNSPEC;
+    std::uint32_t peers = 0;
+    bool dirty = false;        // A peer on it is gone, yet the connection may still carry its
+                               // writes: a fence must cut it.
+    TimePoint cut_at = never;  // When nobody uses it: gives the bye time to leave.
+};
+
+enum class PeerState : std::uint8_t {
+    resolving,   // The name of the host.
+    connecting,  // Saying hello until a welcome, a refusal or the deadline.
+    accepting,   // Has said hello; our welcome has not left yet.
+    up,
+};
+
+// Spacing of attempts that libfabric answered with "try again".
+struct Retry {
+    std::uint32_t attempts = 0;
+    TimePoint since{};
+    TimePoint next = never;
+};
+
+struct AttentionNode : base::ListNode {};
+struct FlushNode : base::ListNode {};
+struct WritableNode : base::ListNode {};
+
+// One RmaItem that was accepted.
+struct Transfer : Operation, base::ListNode {
+    Transfer() : Operation(Kind::transfer) {}
+    RmaItem item;
+    bool posted = false;       // libfabric has it, and the memory of `item.local`.
+    Code cut_code = Code::ok;  // Set when the peer went while it was posted.
+};
+using TransferQueue = base::IntrusiveList<Transfer>;
+
+// Linked: AttentionNode while something is due by time, FlushNode while frames wait for the end of
+// the turn, WritableNode while reserve() owes a `writable`.
+struct Peer : AttentionNode, FlushNode, WritableNode {
+    PeerState state = PeerState::connecting;
+    bool incoming = false;
+    PeerInfo info;
+    SocketName name;
+    Link* link = nullptr;
+    Label ours;    // How the peer addresses us,
+    Label theirs;  // and we the peer.
+    std::uint32_t sequence_in = 0;
+    std::uint32_t sequence_out = 0;
+    std::uint64_t turn = 0;   // Of the last commit that left at once.
+    std::uint32_t slots = 0;  // In the backlog and with libfabric.
+    std::uint32_t transfers_posted = 0;
+    SendQueue backlog;      // Not yet with libfabric; frames are joined to the last.
+    TransferQueue waiting;  // Accepted, not yet with libfabric.
+    Retry retry;
+    TimePoint started{};
+    ListenerProbe probe;
+    std::unique_ptr<Resolution> resolution;
+};
+using PeerTable = base::SlotTable<Peer>;
+using PeerEntry = PeerTable::Entry;
+
+inline PeerId id_of(const PeerEntry& entry) {
+    return {entry.slot, entry.generation};
+}
+
+}  // namespace weft::na::ofi

@@ -1,0 +1,287 @@
+// One turn of an endpoint: completions become events, and what time has brought is done.
+#include <algorithm>
+
+#include "base/log.h"
+#include "na/ofi/endpoint.h"
+
+namespace weft::na::ofi {
+
+static constexpr Duration retry_spacing_min = 50us;
+static constexpr Duration retry_spacing_max = 10ms;
+static constexpr std::uint32_t retries_free = 10;
+
+std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
+    now_ = now;
+    for (ReceiveBuffer* buffer : handed_out_) receives_.give_back(*buffer);
+    handed_out_.clear();
+    if (receives_.has_idle()) post_receives();
+
+    out_ = events;
+    out_count_ = 0;
+    if (hand_out_pending()) {
+        if (now >= attention_at_) serve_attention();
+        if (fabric_) read_completions();
+        if (!want_writable_.empty()) wake_writers();
+        hand_out_pending();
+    }
+    out_ = {};
+    return out_count_;
+}
+
+void OfiEndpoint::emit(const Event& event) {
+    if (pending_at_ == pending_.size() && out_count_ < out_.size()) {
+        out_[out_count_++] = event;
+        if (event.kind == EventKind::message) {
+            handed_out_.push_back(&receives_.of(event.bytes.data()));
+        }
+    } else {
+        pending_.push_back({event, {}, false});
+    }
+}
+
+void OfiEndpoint::emit(const Event& event, std::string reason) {
+    pending_.push_back({event, std::move(reason), false});
+}
+
+// False: the batch is over, because it is full or because error() is about its last event.
+bool OfiEndpoint::hand_out_pending() {
+    while (pending_at_ < pending_.size()) {
+        if (out_count_ == out_.size()) return false;
+        PendingEvent& pending = pending_[pending_at_++];
+        const Event& event = pending.event;
+        if (event.kind == EventKind::message) {
+            handed_out_.push_back(&receives_.of(event.bytes.data()));
+        }
+        if (pending.forgotten) continue;
+        out_[out_count_++] = event;
+        if (!pending.reason.empty()) {
+            error_ = std::move(pending.reason);
+            return false;
+        }
+    }
+    pending_.clear();
+    pending_at_ = 0;
+    return true;
+}
+
+// The caller has closed the peer and wants no more of it, but for the ends of its transfers.
+void OfiEndpoint::forget_events(PeerId peer) {
+    for (std::size_t i = pending_at_; i < pending_.size(); ++i) {
+        const Event& event = pending_[i].event;
+        if (event.peer == peer && event.kind != EventKind::rma_done) pending_[i].forgotten = true;
+    }
+}
+
+void OfiEndpoint::post_receives() {
+    while (fabric_) {
+        ReceiveBuffer* buffer = receives_.take_idle();
+        if (!buffer) return;
+        if (fi_recv(fabric_->ep(), buffer->message, receives_.bytes(), nullptr, FI_ADDR_UNSPEC,
+                    static_cast<Operation*>(buffer)) != 0) {
+            receives_.give_back(*buffer);  // The next poll tries again.
+            return;
+        }
+    }
+}
+
+void OfiEndpoint::read_completions() {
+    constexpr std::size_t batch = 16;
+    fi_cq_msg_entry entries[batch];
+    while (pending_at_ == pending_.size() && out_count_ < out_.size()) {
+        const std::size_t wanted = std::min(batch, out_.size() - out_count_);
+        const ssize_t count = fi_cq_read(fabric_->cq(), entries, wanted);
+        if (count == -FI_EAVAIL) {
+            on_error();
+            continue;
+        }
+        if (count <= 0) return;
+        for (ssize_t i = 0; i < count; ++i) {
+            // Completions without a context are libfabric's own.
+            if (!entries[i].op_context) continue;
+            on_completion(*static_cast<Operation*>(entries[i].op_context), entries[i].len);
+        }
+        // Another read of an empty queue would be another system call.
+        if (static_cast<std::size_t>(count) < wanted) return;
+    }
+}
+
+void OfiEndpoint::on_completion(Operation& operation, std::size_t bytes) {
+    switch (operation.kind) {
+        case Operation::Kind::receive:
+            on_message(static_cast<ReceiveBuffer&>(operation), bytes);
+            return;
+        case Operation::Kind::send: {
+            auto& slot = static_cast<SendSlot&>(operation);
+            if (PeerEntry* entry = peers_.find(slot.peer)) --entry->value.slots;
+            sends_.give_back(slot);
+            return;
+        }
+        case Operation::Kind::transfer:
+            finish(static_cast<Transfer&>(operation), Code::ok, {});
+            return;
+    }
+}
+
+void OfiEndpoint::on_error() {
+    fi_cq_err_entry entry{};
+    std::byte data[64];  // Ours, so that nothing points into libfabric.
+    entry.err_data = data;
+    entry.err_data_size = sizeof data;
+    if (fi_cq_readerr(fabric_->cq(), &entry, 0) < 0 || !entry.op_context) return;
+    const std::string why = "the connection broke: " + describe(entry.err);
+    auto& operation = *static_cast<Operation*>(entry.op_context);
+    base::SlotId gone;
+    switch (operation.kind) {
+        case Operation::Kind::receive:
+            // A message cut short by the end of its connection; who it was from is not known.
+            receives_.give_back(static_cast<ReceiveBuffer&>(operation));
+            return;
+        case Operation::Kind::send: {
+            auto& slot = static_cast<SendSlot&>(operation);
+            gone = slot.peer;
+            if (PeerEntry* entry_of = peers_.find(gone)) --entry_of->value.slots;
+            sends_.give_back(slot);
+            break;
+        }
+        case Operation::Kind::transfer: {
+            auto& transfer = static_cast<Transfer&>(operation);
+            gone = {transfer.item.peer.index, transfer.item.peer.generation};
+            finish(transfer, Code::unavailable, why);
+            break;
+        }
+    }
+    // Whatever else shares the connection has lost it too.
+    if (PeerEntry* entry_of = peers_.find(gone)) cut(*entry_of->value.link, why);
+}
+
+void OfiEndpoint::on_message(ReceiveBuffer& buffer, std::size_t bytes) {
+    const ByteView message(buffer.message, std::min(bytes, receives_.bytes()));
+    if (const auto prefix = decode_prefix(message)) {
+        const ByteView body = message.subspan(sizeof(Prefix));
+        PeerEntry* entry = prefix->index < by_index_.size() ? by_index_[prefix->index] : nullptr;
+        if (prefix->index == no_index && prefix->tag == wire_magic && prefix->kind == Kind::hello) {
+            on_hello(body);
+        } else if (entry && entry->value.ours.tag == prefix->tag) {
+            if (prefix->kind == Kind::data && entry->value.state == PeerState::up &&
+                prefix->sequence == entry->value.sequence_in + 1 && !body.empty()) [[likely]] {
+                entry->value.sequence_in = prefix->sequence;
+                Event event;
+                event.peer = id_of(*entry);
+                event.bytes = body;
+                emit(event);
+                return;  // The buffer comes back when the event was handed out.
+            }
+            on_peer_message(*entry, *prefix, body);
+        } else {
+            ++dropped_;
+        }
+    } else {
+        ++dropped_;
+    }
+    receives_.give_back(buffer);
+}
+
+// All but the common case of on_message().
+void OfiEndpoint::on_peer_message(PeerEntry& entry, const Prefix& prefix, ByteView body) {
+    Peer& peer = entry.value;
+    switch (prefix.kind) {
+        case Kind::welcome:
+            if (peer.state == PeerState::connecting) on_welcome(entry, body);
+            return;
+        case Kind::refusal:
+            if (peer.state == PeerState::connecting) on_refusal(entry, body);
+            return;
+        case Kind::bye:
+        case Kind::data:
+            break;
+        case Kind::hello:
+            ++dropped_;
+            return;
+    }
+    if (peer.state != PeerState::up) {
+        ++dropped_;
+    } else if (prefix.sequence != peer.sequence_in + 1) {
+        bring_down(entry, Code::data_loss, "messages of the peer were lost on the way");
+    } else if (prefix.kind == Kind::bye) {
+        bring_down(entry, Code::unavailable, "the peer closed the connection");
+    } else {
+        bring_down(entry, Code::data_loss, "the peer sent an empty message");
+    }
+}
+
+void OfiEndpoint::wake_writers() {
+    want_writable_.for_each([this](Peer& peer) {
+        if (!has_room(peer)) return;
+        peer.WritableNode::unlink();
+        Event event;
+        event.kind = EventKind::writable;
+        event.peer = id_of(*by_index_[peer.ours.index]);
+        emit(event);
+    });
+}
+
+bool OfiEndpoint::arm() {
+    if (pending_at_ < pending_.size()) return false;
+    if (receives_.has_idle()) post_receives();
+    return !fabric_ || fabric_->may_sleep();
+}
+
+void OfiEndpoint::attend(PeerEntry& entry, TimePoint at) {
+    Peer& peer = entry.value;
+    peer.retry.next = at;
+    if (!peer.AttentionNode::is_linked()) attention_.push_back(peer);
+    attention_at_ = std::min(attention_at_, at);
+}
+
+void OfiEndpoint::serve_attention() {
+    attention_at_ = never;
+    // Serving one may end others, so nobody holds a place in the list meanwhile.
+    base::IntrusiveList<Peer, AttentionNode> round;
+    round.splice_back(attention_);
+    while (Peer* peer = round.pop_front()) {
+        PeerEntry& entry = *by_index_[peer->ours.index];
+        if (peer->retry.next > now_) {
+            attend(entry, peer->retry.next);
+        } else {
+            serve(entry);
+        }
+    }
+    if (linger_at_ <= now_) cut_unused_links();
+    attention_at_ = std::min(attention_at_, linger_at_);
+}
+
+void OfiEndpoint::serve(PeerEntry& entry) {
+    switch (entry.value.state) {
+        case PeerState::resolving:
+            return serve_resolving(entry);
+        case PeerState::connecting:
+            return serve_connecting(entry);
+        case PeerState::accepting:
+            return serve_accepting(entry);
+        case PeerState::up:
+            return serve_up(entry);
+    }
+}
+
+void OfiEndpoint::serve_up(PeerEntry& entry) {
+    if (drain(entry) && entry.value.backlog.empty()) start_waiting_transfers(entry);
+}
+
+// Notes one more "try again" from libfabric. False: that was one too many, the peer is gone.
+bool OfiEndpoint::blocked(PeerEntry& entry) {
+    Retry& retry = entry.value.retry;
+    if (retry.attempts++ == 0) retry.since = now_;
+    // Our own depth limits are below libfabric's, so an established connection always takes more:
+    // this one is being made anew, and what was on the old one may be lost.
+    if (retry.attempts > retries_free && now_ - retry.since > lost_after) {
+        const std::string why = "the connection was lost";
+        cut(*entry.value.link, why);
+        return false;
+    }
+    const std::uint32_t doublings =
+        std::min(8u, retry.attempts > retries_free ? retry.attempts - retries_free : 0u);
+    attend(entry, now_ + std::min(retry_spacing_max, retry_spacing_min * (1 << doublings)));
+    return true;
+}
+
+}  // namespace weft::na::ofi

@@ -1,0 +1,128 @@
+// Messages on their way out: frames are written into slots, joined in the backlog of their peer,
+// and leave in order.
+#include <algorithm>
+#include <cstring>
+
+#include "na/ofi/endpoint.h"
+
+namespace weft::na::ofi {
+
+static constexpr std::uint32_t frame_alignment = 8;
+
+static std::uint32_t aligned(std::uint32_t bytes) {
+    return (bytes + frame_alignment - 1) / frame_alignment * frame_alignment;
+}
+
+bool OfiEndpoint::has_room(const Peer& peer) const {
+    return peer.slots < slots_per_peer && sends_.left() > control_slots;
+}
+
+std::byte* OfiEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
+    WEFT_DCHECK(!claim_.slot);
+    PeerEntry* entry = find_up(id);
+    if (!entry || bytes > entry->value.info.message_bytes_max) return nullptr;
+    Peer& peer = entry->value;
+    claim_.peer = entry->id();
+    if (SendSlot* last = peer.backlog.back()) {
+        const std::uint32_t offset = aligned(last->used);
+        if (offset + bytes <= peer.info.message_bytes_max) {
+            claim_.slot = last;
+            claim_.offset = offset;
+            claim_.fresh = false;
+            return last->message + sizeof(Prefix) + offset;
+        }
+    }
+    SendSlot* slot = has_room(peer) ? sends_.take(control_slots) : nullptr;
+    if (!slot) {
+        if (!peer.WritableNode::is_linked()) want_writable_.push_back(peer);
+        return nullptr;
+    }
+    slot->peer = claim_.peer;
+    claim_.slot = slot;
+    claim_.offset = 0;
+    claim_.fresh = true;
+    return slot->message + sizeof(Prefix);
+}
+
+void OfiEndpoint::commit(std::size_t bytes) noexcept {
+    if (!claim_.slot) return;
+    SendSlot& slot = *std::exchange(claim_.slot, nullptr);
+    PeerEntry* entry = peers_.find(claim_.peer);
+    if (!entry || bytes == 0) {
+        if (claim_.fresh) sends_.give_back(slot);
+        return;
+    }
+    Peer& peer = entry->value;
+    WEFT_DCHECK(claim_.offset + bytes <= peer.info.message_bytes_max);
+    std::memset(slot.message + sizeof(Prefix) + slot.used, 0, claim_.offset - slot.used);
+    slot.used = claim_.offset + static_cast<std::uint32_t>(bytes);
+    if (claim_.fresh) {
+        const bool leaves_now = peer.turn != turn_ && peer.backlog.empty();
+        ++peer.slots;
+        peer.backlog.push_back(slot);
+        if (leaves_now) {
+            peer.turn = turn_;
+            drain(*entry);
+            return;
+        }
+    }
+    if (!peer.FlushNode::is_linked()) unflushed_.push_back(peer);
+}
+
+void OfiEndpoint::flush() noexcept {
+    while (Peer* peer = unflushed_.pop_front()) drain(*by_index_[peer->ours.index]);
+    ++turn_;
+}
+
+// Hands the backlog to libfabric, in order, as far as it goes. False: the peer is gone. While
+// libfabric says "try again" the peer is attended to by time.
+bool OfiEndpoint::drain(PeerEntry& entry) {
+    Peer& peer = entry.value;
+    if (peer.state != PeerState::up) return true;
+    while (SendSlot* slot = peer.backlog.front()) {
+        if (peer.retry.attempts != 0 && peer.retry.next > now_) return true;
+        slot->unlink();
+        switch (send_slot(peer, *slot)) {
+            case Sent::ok:
+                peer.retry.attempts = 0;
+                break;
+            case Sent::again:
+                peer.backlog.push_front(*slot);
+                return blocked(entry);
+            case Sent::failed:
+                --peer.slots;
+                sends_.give_back(*slot);
+                cut(*peer.link, "libfabric refused a message");
+                return false;
+        }
+    }
+    return true;
+}
+
+OfiEndpoint::Sent OfiEndpoint::send_slot(Peer& peer, SendSlot& slot) {
+    const Prefix prefix{peer.theirs.index, peer.theirs.tag, peer.sequence_out + 1,
+                        static_cast<std::uint16_t>(slot.used), Kind::data};
+    base::store(slot.message, prefix);
+    const std::size_t bytes = sizeof(Prefix) + slot.used;
+    const bool inject = bytes <= fabric_->info().tx_attr->inject_size;
+    const ssize_t error = inject ? fi_inject(fabric_->ep(), slot.message, bytes, peer.link->address)
+                                 : fi_send(fabric_->ep(), slot.message, bytes, nullptr,
+                                           peer.link->address, static_cast<Operation*>(&slot));
+    if (error == -FI_EAGAIN) return Sent::again;
+    if (error != 0) return Sent::failed;
+    ++peer.sequence_out;
+    if (inject) {
+        --peer.slots;
+        sends_.give_back(slot);
+    }
+    return Sent::ok;
+}
+
+// Best effort: what the peer does not hear it finds out by silence.
+void OfiEndpoint::say_bye(Peer& peer) {
+    if (peer.state != PeerState::up || !peer.link || !peer.backlog.empty()) return;
+    const Prefix prefix{peer.theirs.index, peer.theirs.tag, peer.sequence_out + 1, 0, Kind::bye};
+    (void)fi_inject(fabric_->ep(), &prefix, sizeof prefix, peer.link->address);
+}
+
+}  // namespace weft::na::ofi

@@ -1,0 +1,51 @@
+// An IPv4 or IPv6 address with its port, as libfabric and the kernel exchange them.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <weft/bytes.h>
+
+namespace weft::na::ofi {
+
+class SocketName {
+  public:
+    SocketName() = default;  // Empty.
+
+    // Nothing when `host` is no numeric address.
+    static std::optional<SocketName> from_numeric(const std::string& host, std::uint16_t port);
+    // Judges bytes of a peer: nothing unless they are exactly one usable destination (a port, a
+    // host that is neither "any" nor a multicast group).
+    static std::optional<SocketName> from_wire(ByteView bytes);
+    static std::optional<SocketName> from_kernel(const sockaddr* name, std::size_t bytes);
+    // The address this host would use to reach `to`, with port 0.
+    static std::optional<SocketName> route_to(const SocketName& to);
+
+    bool empty() const { return bytes_ == 0; }
+    int family() const { return any_.sa.sa_family; }
+    bool is_any() const;
+    bool is_loopback() const;
+    std::uint16_t port() const;
+    std::string host() const;  // Numeric, no brackets.
+    std::string text() const;  // host:port, [host]:port for IPv6.
+
+    SocketName with_port(std::uint16_t port) const;
+
+    const sockaddr* get() const { return &any_.sa; }
+    std::size_t size() const { return bytes_; }
+    ByteView bytes() const { return {reinterpret_cast<const std::byte*>(&any_), bytes_}; }
+
+  private:
+    union {
+        sockaddr sa;
+        sockaddr_in v4;
+        sockaddr_in6 v6;
+    } any_{};
+    std::size_t bytes_ = 0;
+};
+
+}  // namespace weft::na::ofi

@@ -1,0 +1,76 @@
+// What travels in front of core's frames on a libfabric message, and the handshake messages.
+//
+// A libfabric message does not say who sent it, and a process that took over the address of a dead
+// one gets what was meant for its predecessor. So each side gives the other an index and a random
+// tag at the handshake, and every message repeats them. The sequence finds messages that libfabric
+// lost when it silently made a new connection.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/codec.h"
+#include "na/hello.h"
+#include "na/ofi/socket_name.h"
+
+namespace weft::na::ofi {
+
+enum class Kind : std::uint16_t {
+    data = 0,
+    bye = 1,      // The sender has closed the peer.
+    hello = 2,    // Opens; index and tag are `no_index` and `wire_magic`.
+    welcome = 3,  // Answers a hello.
+    refusal = 4,  // Answers a hello.
+};
+
+struct Prefix {
+    std::uint32_t index = 0;     // The receiver's name of the sender.
+    std::uint32_t tag = 0;       // Goes with it.
+    std::uint32_t sequence = 0;  // From 1, data and bye.
+    std::uint16_t bytes = 0;     // After the prefix.
+    Kind kind = Kind::data;
+};
+static_assert(sizeof(Prefix) == 16);  // Keeps the frames behind it 8-byte aligned.
+
+inline constexpr std::uint32_t no_index = ~0u;
+
+// How a peer is to address its messages to us.
+struct Label {
+    std::uint32_t index = no_index;
+    std::uint32_t tag = 0;
+    friend bool operator==(const Label&, const Label&) = default;
+};
+
+struct HelloBody {
+    Label reply_to;
+    SocketName name;  // Where the sender's endpoint listens.
+    ByteView hello;   // Still to be judged by decode_hello().
+};
+struct WelcomeBody {
+    Label label;
+    ByteView hello;
+};
+struct RefusalBody {
+    Code code = Code::unavailable;
+    std::string_view text;
+};
+
+inline constexpr std::size_t control_bytes_max = 512;
+inline constexpr std::size_t refusal_text_max = 200;
+static_assert(sizeof(Prefix) + 2 * sizeof(Label) + sizeof(sockaddr_in6) + hello_bytes_max <=
+              control_bytes_max);
+
+// Write a whole message; return its bytes. Require to.size() >= control_bytes_max.
+std::size_t encode_hello(const Label& reply_to, const SocketName& name, const Hello& hello,
+                         Bytes to);
+std::size_t encode_welcome(const Label& to_peer, const Label& label, const Hello& hello, Bytes to);
+std::size_t encode_refusal(const Label& to_peer, const Status& why, Bytes to);
+
+// The prefix of a message whose length agrees with it; nothing otherwise.
+std::optional<Prefix> decode_prefix(ByteView message);
+std::optional<HelloBody> decode_hello_body(ByteView body);
+std::optional<WelcomeBody> decode_welcome_body(ByteView body);
+std::optional<RefusalBody> decode_refusal_body(ByteView body);
+
+}  // namespace weft::na::ofi

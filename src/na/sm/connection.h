@@ -1,0 +1,83 @@
+// What an endpoint keeps of one peer. Plain state: the endpoint moves it through its phases.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "na/sm/arena_view.h"
+#include "na/sm/handshake.h"
+#include "na/sm/region_table.h"
+#include "na/sm/segment.h"
+
+namespace weft::na::sm {
+
+// calling:  no socket accepted us yet, the server's backlog is full.
+// greeting: our packet is sent (connector), or awaited (acceptor).
+// up:       both packets exchanged.
+// ending:   the peer is gone, what it published before is still handed out.
+// down:     peer_down is queued.
+// retired:  we dropped the peer; it may still be copying, so its `accessing` word is watched.
+enum class Phase : std::uint8_t { calling, greeting, up, ending, down, retired };
+
+constexpr bool can_move(Phase from, Phase to) {
+    switch (from) {
+        case Phase::calling:
+            return to == Phase::greeting || to == Phase::down;
+        case Phase::greeting:
+            return to == Phase::up || to == Phase::down || to == Phase::retired;
+        case Phase::up:
+            return to == Phase::ending || to == Phase::down || to == Phase::retired;
+        case Phase::ending:
+            return to == Phase::down || to == Phase::retired;
+        case Phase::down:
+            return to == Phase::retired;
+        case Phase::retired:
+            return false;
+    }
+    return false;
+}
+
+struct Connection {
+    // Every poll.
+    RingReader reader;
+    PeerId id;
+    Phase phase = Phase::calling;
+    bool wants_writable = false;
+    std::uint32_t idle_polls = 0;
+    std::uint32_t place = 0;  // In the endpoint's list of watched connections.
+
+    // Every message.
+    RingWriter writer;
+    std::uint32_t commits = 0;  // Since the last flush.
+    bool unpublished = false;
+    std::uint32_t doze_woken = 0;  // The doze of the peer that we ended.
+    std::uint32_t message_bytes_max = 0;
+    RegionView regions;
+    base::UniqueFd socket;
+    std::shared_ptr<ArenaView> arena;
+
+    // Now and then.
+    PeerInfo info;
+    Segment segment;
+    Side side = Side::connector;
+    bool peer_gone = false;
+    std::atomic<std::uint64_t> final_tail{0};
+    std::string last_words;    // How the socket ended.
+    std::uint64_t serial = 0;  // Names it to epoll; never reused.
+    std::string name;          // That we connect to.
+    TimePoint deadline = never;
+    TimePoint retry_at = never;
+
+    void move_to(Phase next) {
+        WEFT_ASSERT(can_move(phase, next));
+        phase = next;
+    }
+    // Whether the peer may be inside that region of ours right now.
+    bool accesses(std::uint32_t region) const {
+        return segment && !peer_gone &&
+               reader.words().accessing.load(std::memory_order_seq_cst) == region + 1;
+    }
+};
+
+}  // namespace weft::na::sm

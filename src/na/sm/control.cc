@@ -1,0 +1,483 @@
+// Connecting, accepting and ending: the part of the endpoint that makes system calls.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+#include "na/arena.h"
+#include "na/sm/endpoint.h"
+
+namespace weft::na::sm {
+namespace {
+
+constexpr Duration handshake_max = 1s;
+constexpr Duration call_again_after = 1ms;
+// Strangers that have not said who they are; the oldest gives way to the next.
+constexpr std::size_t incoming_max = 32;
+constexpr int accepts_per_look = 16;
+constexpr std::size_t events_per_look = 64;
+constexpr std::uint64_t listener_serial = 0;
+
+}  // namespace
+
+SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
+    : parts_(std::move(parts)),
+      owner_(::getpid()),
+      received_(new std::byte[256 * 1024]),
+      last_control_(now),
+      now_(now) {
+    limits_.message_bytes_max = sm::message_bytes_max;
+    limits_.eager_bytes_max = sm::eager_bytes_max;
+    limits_.rma_bytes_max = sm::rma_bytes_max;
+    limits_.rma_depth = sm::rma_depth;
+    limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
+}
+
+Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, EndpointParts parts,
+                                                   TimePoint now) {
+    std::unique_ptr<SmEndpoint> endpoint(new SmEndpoint(std::move(parts), now));
+    endpoint->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+    if (!endpoint->epoll_) return fail(Code::unavailable, errno_text("sm: epoll_create1"));
+    Result<RegionTable> table = RegionTable::make();
+    if (!table) return std::move(table).status().in("sm");
+    endpoint->table_ = std::move(*table);
+    if (listen) {
+        if (listen->scheme != "sm" || listen->name.empty()) {
+            return fail(Code::invalid_argument,
+                        "sm can't listen at " + listen->uri() + "; use sm://name");
+        }
+        Result<Listening> listening = Listening::open(listen->name);
+        if (!listening) return std::move(listening).status();
+        endpoint->listening_ = std::move(*listening);
+        epoll_event wanted{};
+        wanted.events = EPOLLIN;
+        wanted.data.u64 = listener_serial;
+        if (::epoll_ctl(endpoint->epoll_.get(), EPOLL_CTL_ADD, endpoint->listening_.socket(),
+                        &wanted) != 0) {
+            return fail(Code::unavailable, errno_text("sm: epoll_ctl"));
+        }
+    }
+    return std::unique_ptr<Endpoint>(std::move(endpoint));
+}
+
+SmEndpoint::~SmEndpoint() {
+    if (::getpid() != owner_) {  // A forked child: everything belongs to the parent.
+        listening_.abandon();
+        return;
+    }
+    for (std::uint32_t region = 0; region < regions_used_; ++region) table_.revoke(region);
+    for (const Slot& slot : slots_) {
+        if (slot.connection && slot.connection->phase == Phase::up) {
+            send_bye(slot.connection->socket.get());
+        }
+    }
+}
+
+std::string SmEndpoint::address() const {
+    return listening_ ? "sm://" + listening_.name() : std::string();
+}
+
+Hello SmEndpoint::hello() const {
+    Hello hello;
+    hello.incarnation = parts_.incarnation;
+    hello.message_bytes_max = sm::message_bytes_max;
+    hello.eager_bytes_max = sm::eager_bytes_max;
+    hello.uri = parts_.public_uri.empty() ? address() : parts_.public_uri;
+    return hello;
+}
+
+FilesToSend SmEndpoint::own_files() const {
+    FilesToSend files;
+    files.regions = table_.file();
+    // Without an arena there is nothing to expose either, so peers lose nothing.
+    if (Result<int> arena = parts_.arena.fd(); arena) files.arena = *arena;
+    return files;
+}
+
+Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
+    if (to.scheme != "sm" || to.name.empty()) {
+        return fail(Code::invalid_argument, "sm can't connect to " + to.uri() + "; use sm://name");
+    }
+    Slot* slot = take_slot();
+    if (!slot) {
+        return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all of the " +
+                                                  std::to_string(parts_.peers_max) +
+                                                  " peers_max are in use");
+    }
+    Connection& connection = *slot->connection;
+    connection.name = to.name;
+    connection.info.uri = to.uri();
+    connection.deadline = now + handshake_max;
+    ++handshakes_;
+    call(connection, now);
+    return connection.id;
+}
+
+const PeerInfo* SmEndpoint::info(PeerId peer) const {
+    const Connection* connection = find(peer);
+    if (!connection) return nullptr;
+    const bool known = connection->phase == Phase::up || connection->phase == Phase::ending;
+    return known ? &connection->info : nullptr;
+}
+
+void SmEndpoint::close(PeerId peer) {
+    Connection* connection = find(peer);
+    if (!connection) return;
+    transfers_.drop(*connection, Code::cancelled, "the connection was closed");
+    if (connection->phase == Phase::up) send_bye(connection->socket.get());
+    if (connection->phase != Phase::down) end(*connection);
+    retire(release(peer));
+}
+
+// One try; a full backlog is tried again until the deadline.
+void SmEndpoint::call(Connection& connection, TimePoint now) {
+    const std::string& uri = connection.info.uri;
+    Result<std::string> directory = names_directory();
+    if (!directory) {
+        return take_down(connection, directory.status().code(),
+                         uri + ": " + std::string(directory.status().text()));
+    }
+    Result<sockaddr_un> address = socket_address(*directory, connection.name + ".sock");
+    if (!address) {
+        return take_down(connection, address.status().code(), std::string(address.status().text()));
+    }
+    connection.socket.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!connection.socket) {
+        return take_down(connection, Code::resource_exhausted, errno_text(uri + ": socket"));
+    }
+    if (::connect(connection.socket.get(), reinterpret_cast<const sockaddr*>(&*address),
+                  sizeof *address) == 0) {
+        return greet(connection);
+    }
+    if (errno == EAGAIN || errno == EINTR) {
+        connection.retry_at = now + call_again_after;
+        return;
+    }
+    const bool nobody = errno == ENOENT || errno == ECONNREFUSED;
+    take_down(connection, Code::unavailable,
+              nobody ? "nobody serves " + uri + " (no listener at " + address->sun_path + ")"
+                     : errno_text("connecting to " + uri));
+}
+
+void SmEndpoint::greet(Connection& connection) {
+    const std::string& uri = connection.info.uri;
+    connection.retry_at = never;
+    if (Status status = judge_credentials(connection.socket.get()); !status.ok()) {
+        return take_down(connection, status.code(), uri + ": " + std::string(status.text()));
+    }
+    base::UniqueFd rings;
+    Result<Segment> segment = Segment::make(&rings);
+    if (!segment) {
+        return take_down(connection, segment.status().code(),
+                         uri + ": " + std::string(segment.status().text()));
+    }
+    connection.segment = std::move(*segment);
+    connection.side = Side::connector;
+    connection.reader = connection.segment.reader(connection.side);
+    connection.writer = connection.segment.writer(connection.side);
+    FilesToSend files = own_files();
+    files.rings = rings.get();
+    if (Status status = send_greeting(connection.socket.get(), hello(), files); !status.ok()) {
+        return take_down(connection, status.code(), uri + ": " + std::string(status.text()));
+    }
+    connection.move_to(Phase::greeting);
+    listen_to(connection);
+}
+
+void SmEndpoint::listen_to(Connection& connection) {
+    connection.serial = ++serials_;
+    by_serial_[connection.serial] = &connection;
+    epoll_event wanted{};
+    wanted.events = EPOLLIN;
+    wanted.data.u64 = connection.serial;
+    // Failure (no memory) shows as a handshake that times out.
+    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket.get(), &wanted);
+}
+
+void SmEndpoint::stop_listening_to(Connection& connection) {
+    if (connection.serial == 0) return;
+    by_serial_.erase(connection.serial);
+    connection.serial = 0;
+    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
+}
+
+void SmEndpoint::control(TimePoint now) {
+    last_control_ = now;
+    if (armed_) {
+        armed_ = false;
+        table_.wake();
+    }
+    epoll_event ready[events_per_look];
+    const int count = ::epoll_wait(epoll_.get(), ready, static_cast<int>(events_per_look), 0);
+    for (int i = 0; i < count; ++i) {
+        if (ready[i].data.u64 == listener_serial) {
+            accept_some(now);
+            continue;
+        }
+        // Gone when an event before this one ended it.
+        const auto at = by_serial_.find(ready[i].data.u64);
+        if (at != by_serial_.end()) handle_socket(*at->second);
+    }
+    if (handshakes_ != 0) expire_handshakes(now);
+}
+
+void SmEndpoint::accept_some(TimePoint now) {
+    for (int i = 0; i < accepts_per_look; ++i) {
+        base::UniqueFd socket(
+            ::accept4(listening_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!socket) return;
+        if (Status status = judge_credentials(socket.get()); !status.ok()) {
+            send_refusal(socket.get(), status);
+            continue;
+        }
+        if (incoming_.size() >= incoming_max) {
+            refuse_incoming(*incoming_.front(),
+                            fail(Code::resource_exhausted, "too many unfinished handshakes"));
+        }
+        incoming_.push_back(std::make_unique<Connection>());
+        Connection& connection = *incoming_.back();
+        connection.side = Side::acceptor;
+        connection.info.uri = "an unnamed peer";
+        connection.socket = std::move(socket);
+        connection.deadline = now + handshake_max;
+        connection.phase = Phase::greeting;
+        ++handshakes_;
+        listen_to(connection);
+        handle_greeting(connection);  // Mostly it is there already.
+    }
+}
+
+void SmEndpoint::handle_socket(Connection& connection) {
+    if (connection.phase == Phase::greeting) return handle_greeting(connection);
+    Status status = receive_wakes(connection.socket.get());
+    if (status.ok()) {
+        if (connection.phase == Phase::up) make_active(connection);
+        return;
+    }
+    connection.peer_gone = true;
+    stop_listening_to(connection);
+    if (connection.phase == Phase::up) {
+        connection.move_to(Phase::ending);
+        ++ending_;
+        connection.reader.freeze(connection.final_tail);
+        transfers_.drop(connection, Code::unavailable, "the peer is gone");
+        connection.last_words = status.text();
+    } else if (connection.phase == Phase::retired) {
+        std::erase_if(retired_, [&](const auto& retired) { return retired.get() == &connection; });
+    }
+}
+
+void SmEndpoint::handle_greeting(Connection& connection) {
+    Result<std::optional<Greeting>> greeting = receive_greeting(connection.socket.get());
+    if (greeting && !*greeting) return;
+    Status status =
+        greeting ? take_greeting(connection, std::move(**greeting)) : std::move(greeting).status();
+    if (connection.side == Side::connector) {
+        if (!status.ok()) {
+            take_down(connection, status.code(),
+                      connection.info.uri + ": " + std::string(status.text()));
+        } else {
+            go_up(connection);
+        }
+        return;
+    }
+    if (status.ok()) status = welcome(connection);
+    if (!status.ok()) refuse_incoming(connection, status);
+}
+
+// Judges and maps what the peer sent; changes nothing but the connection.
+Status SmEndpoint::take_greeting(Connection& connection, Greeting greeting) {
+    Files& files = greeting.files;
+    const bool acceptor = connection.side == Side::acceptor;
+    if (!files.regions || bool(files.rings) != acceptor) {
+        return fail(Code::data_loss, "garbage in the handshake: not the expected descriptors");
+    }
+    Result<RegionView> regions = RegionView::attach(files.regions.get());
+    if (!regions) return std::move(regions).status();
+    connection.regions = std::move(*regions);
+    if (files.arena) {
+        Result<std::shared_ptr<ArenaView>> arena = arenas_.open(std::move(files.arena));
+        if (!arena) return std::move(arena).status();
+        connection.arena = std::move(*arena);
+    }
+    if (acceptor) {
+        Result<Segment> segment = Segment::attach(files.rings.get());
+        if (!segment) return std::move(segment).status();
+        connection.segment = std::move(*segment);
+        connection.reader = connection.segment.reader(connection.side);
+        connection.writer = connection.segment.writer(connection.side);
+        if (!greeting.hello.uri.empty()) connection.info.uri = greeting.hello.uri;
+    }
+    PeerInfo& info = connection.info;
+    info.incarnation = greeting.hello.incarnation;
+    info.message_bytes_max =
+        std::min<std::size_t>(sm::message_bytes_max, greeting.hello.message_bytes_max);
+    info.eager_bytes_max =
+        std::min(std::min<std::size_t>(sm::eager_bytes_max, greeting.hello.eager_bytes_max),
+                 info.message_bytes_max);
+    connection.message_bytes_max = static_cast<std::uint32_t>(info.message_bytes_max);
+    return {};
+}
+
+// Gives an incoming peer a slot and answers it. It may use everything as soon as it has the answer.
+Status SmEndpoint::welcome(Connection& connection) {
+    Slot* slot = take_slot();
+    if (!slot) {
+        return fail(Code::resource_exhausted,
+                    "all of the " + std::to_string(parts_.peers_max) + " peers_max are in use");
+    }
+    const PeerId id = slot->connection->id;
+    Status status = send_greeting(connection.socket.get(), hello(), own_files());
+    if (!status.ok()) {
+        release(id);
+        return status;
+    }
+    slot->connection = take_incoming(connection);
+    connection.id = id;
+    go_up(connection);
+    return {};
+}
+
+void SmEndpoint::go_up(Connection& connection) {
+    --handshakes_;
+    connection.move_to(Phase::up);
+    connection.deadline = never;
+    watch(connection);
+    Notice notice;
+    notice.event.kind = EventKind::peer_up;
+    notice.event.peer = connection.id;
+    notice.event.incoming = connection.side == Side::acceptor;
+    notices_.push_back(std::move(notice));
+}
+
+void SmEndpoint::refuse_incoming(Connection& connection, const Status& why) {
+    parts_.log.info("sm: refused a connection to " + address() + ": " + why.to_string());
+    send_refusal(connection.socket.get(), why);
+    --handshakes_;
+    stop_listening_to(connection);
+    take_incoming(connection);  // Nothing of ours was given to it.
+}
+
+std::unique_ptr<Connection> SmEndpoint::take_incoming(Connection& connection) {
+    const auto at = std::find_if(incoming_.begin(), incoming_.end(),
+                                 [&](const auto& one) { return one.get() == &connection; });
+    WEFT_ASSERT(at != incoming_.end());
+    std::unique_ptr<Connection> taken = std::move(*at);
+    incoming_.erase(at);
+    return taken;
+}
+
+void SmEndpoint::expire_handshakes(TimePoint now) {
+    while (!incoming_.empty() && incoming_.front()->deadline <= now) {
+        refuse_incoming(*incoming_.front(),
+                        fail(Code::deadline_exceeded, "the handshake took too long"));
+    }
+    for (Slot& slot : slots_) {
+        Connection* connection = slot.connection.get();
+        if (!connection) continue;
+        const bool calling = connection->phase == Phase::calling;
+        if (!calling && connection->phase != Phase::greeting) continue;
+        if (connection->deadline <= now) {
+            take_down(*connection, Code::unavailable,
+                      connection->info.uri + " did not answer within a second");
+        } else if (calling && connection->retry_at <= now) {
+            call(*connection, now);
+        }
+    }
+}
+
+// Peers that are gone and whose last messages have been handed out.
+void SmEndpoint::finish_ending() {
+    for (std::size_t i = 0; i < watched_.size() && ending_ != 0;) {
+        Connection& connection = *watched_[i];
+        if (connection.phase == Phase::ending && !connection.reader.has_records()) {
+            take_down(connection, Code::unavailable,
+                      "lost " + connection.info.uri + ": " + connection.last_words);
+        } else {
+            ++i;
+        }
+    }
+}
+
+// Takes the connection out of every list but its slot.
+void SmEndpoint::end(Connection& connection) {
+    switch (connection.phase) {
+        case Phase::calling:
+        case Phase::greeting:
+            --handshakes_;
+            break;
+        case Phase::ending:
+            --ending_;
+            [[fallthrough]];
+        case Phase::up:
+            unwatch(connection);
+            break;
+        case Phase::down:
+        case Phase::retired:
+            break;
+    }
+}
+
+void SmEndpoint::take_down(Connection& connection, Code code, std::string text) {
+    transfers_.drop(connection, code, "the connection was lost");
+    end(connection);
+    connection.move_to(Phase::down);
+    Notice notice;
+    notice.event.kind = EventKind::peer_down;
+    notice.event.code = code;
+    notice.event.peer = connection.id;
+    notice.text = std::move(text);
+    notices_.push_back(std::move(notice));
+}
+
+// A peer that is not known to be gone may still be in our memory: the socket stays half open until
+// it hangs up, and fences look at its word until then.
+void SmEndpoint::retire(std::unique_ptr<Connection> connection) {
+    const bool shared = connection->segment && !connection->peer_gone;
+    if (!shared) return stop_listening_to(*connection);
+    ::shutdown(connection->socket.get(), SHUT_WR);
+    connection->regions = RegionView();
+    connection->arena.reset();
+    if (connection->phase != Phase::retired) connection->move_to(Phase::retired);
+    retired_.push_back(std::move(connection));
+}
+
+// Retired ones count: a peer can't make us keep more than peers_max.
+SmEndpoint::Slot* SmEndpoint::take_slot() {
+    const std::size_t used = slots_.size() - free_slots_.size();
+    if (used + retired_.size() >= parts_.peers_max) return nullptr;
+    if (free_slots_.empty()) {
+        free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
+        slots_.emplace_back();
+        free_slots_.reserve(slots_.size());
+    }
+    const std::uint32_t index = free_slots_.back();
+    free_slots_.pop_back();
+    Slot& slot = slots_[index];
+    slot.connection = std::make_unique<Connection>();
+    slot.connection->id = {index, slot.generation};
+    return &slot;
+}
+
+std::unique_ptr<Connection> SmEndpoint::release(PeerId peer) {
+    Slot& slot = slots_[peer.index];
+    if (++slot.generation == 0) slot.generation = 1;
+    free_slots_.push_back(peer.index);
+    return std::move(slot.connection);
+}
+
+TimePoint SmEndpoint::next_deadline() const {
+    if (!fencing_.empty()) return now_ + 1ms;
+    if (handshakes_ == 0) return never;
+    TimePoint next = never;
+    for (const auto& connection : incoming_) next = std::min(next, connection->deadline);
+    for (const Slot& slot : slots_) {
+        if (!slot.connection || slot.connection->phase > Phase::greeting) continue;
+        next = std::min({next, slot.connection->deadline, slot.connection->retry_at});
+    }
+    return next;
+}
+
+}  // namespace weft::na::sm

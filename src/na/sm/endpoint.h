@@ -1,0 +1,150 @@
+// An endpoint of the sm transport.
+//
+// endpoint.cc: messages, the hot path. control.cc: connecting, accepting, ending; all the system
+// calls. access.cc: exposed regions, fences and transfers.
+#pragma once
+
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#include "na/sm/connection.h"
+#include "na/sm/names.h"
+#include "na/sm/transfers.h"
+
+namespace weft::na::sm {
+
+class SmEndpoint final : public Endpoint {
+  public:
+    // Errors: as Provider::open().
+    static Result<std::unique_ptr<Endpoint>> open(const Address* listen, EndpointParts parts,
+                                                  TimePoint now);
+    ~SmEndpoint() override;
+
+    std::string_view scheme() const override { return "sm"; }
+    std::string address() const override;
+    Caps caps() const override;
+    const Limits& limits() const override { return limits_; }
+
+    Result<PeerId> connect(const Address& to, TimePoint now) override;
+    const PeerInfo* info(PeerId peer) const override;
+    void close(PeerId peer) override;
+    std::string error() const override { return error_; }
+
+    std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
+    void commit(std::size_t bytes) noexcept override;
+    void flush() noexcept override;
+    std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
+
+    Result<FabricKey> expose(const Exposure& exposure) override;
+    void fence(std::uint32_t region) override;
+    std::size_t post(std::span<const RmaItem> items) noexcept override;
+
+    int wait_fd() const override { return epoll_.get(); }
+    bool arm() override;
+    TimePoint next_deadline() const override;
+
+  private:
+    struct Slot {
+        std::unique_ptr<Connection> connection;
+        std::uint32_t generation = 1;
+    };
+    // An event that waits for the next poll, and its words.
+    struct Notice {
+        Event event;
+        std::string text;
+    };
+
+    SmEndpoint(EndpointParts parts, TimePoint now);
+
+    // Messages (endpoint.cc).
+    Connection* find(PeerId peer) const;
+    Connection* find_up(PeerId peer) const;
+    void publish(Connection& connection) noexcept;
+    void wake_if_dozing(Connection& connection) noexcept;
+    std::size_t take_messages(std::span<Event> events) noexcept;
+    bool take_from(Connection& connection, std::span<Event> events, std::size_t& count) noexcept;
+    void look_at_idle_ones() noexcept;
+    std::size_t give_notices(std::span<Event> events, bool& full) noexcept;
+    std::size_t give_writable(std::span<Event> events) noexcept;
+    bool control_is_due(TimePoint now) const noexcept;
+
+    // The list of connections that poll() looks at: [0, active_) with every poll, the others in
+    // turn, so that a poll costs what is active.
+    void watch(Connection& connection);
+    void unwatch(Connection& connection);
+    void place(Connection& connection, std::size_t at);
+    void make_active(Connection& connection) noexcept;
+    void make_idle(Connection& connection) noexcept;
+
+    // Connecting and ending (control.cc).
+    void control(TimePoint now);
+    void call(Connection& connection, TimePoint now);
+    void greet(Connection& connection);
+    void accept_some(TimePoint now);
+    void handle_socket(Connection& connection);
+    void handle_greeting(Connection& connection);
+    Status take_greeting(Connection& connection, Greeting greeting);
+    Status welcome(Connection& connection);
+    void go_up(Connection& connection);
+    void expire_handshakes(TimePoint now);
+    void refuse_incoming(Connection& connection, const Status& why);
+    void finish_ending();
+    void end(Connection& connection);
+    void take_down(Connection& connection, Code code, std::string text);
+    void retire(std::unique_ptr<Connection> connection);
+    void stop_listening_to(Connection& connection);
+    void listen_to(Connection& connection);
+    Slot* take_slot();
+    std::unique_ptr<Connection> release(PeerId peer);
+    std::unique_ptr<Connection> take_incoming(Connection& connection);
+    Hello hello() const;
+    FilesToSend own_files() const;
+
+    // Regions and transfers (access.cc).
+    std::size_t give_fenced(std::span<Event> events) noexcept;
+    bool is_accessed(std::uint32_t region) const noexcept;
+    std::size_t give_transfers(std::span<Event> events, bool& full) noexcept;
+
+    EndpointParts parts_;
+    Limits limits_;
+    Listening listening_;
+    base::UniqueFd epoll_;
+    RegionTable table_;
+    ArenaViews arenas_;
+    pid_t owner_ = 0;
+
+    std::vector<Slot> slots_;
+    std::vector<std::uint32_t> free_slots_;
+    std::vector<std::unique_ptr<Connection>> incoming_;  // Not greeted yet.
+    std::vector<std::unique_ptr<Connection>> retired_;
+    std::unordered_map<std::uint64_t, Connection*> by_serial_;
+    std::uint64_t serials_ = 0;
+    std::uint32_t handshakes_ = 0;  // Under way, both directions.
+    std::uint32_t ending_ = 0;
+
+    std::vector<Connection*> watched_;
+    std::size_t active_ = 0;
+    std::size_t turn_ = 0;       // Where the last poll stopped in the active ones.
+    std::size_t idle_turn_ = 0;  // And in the idle ones.
+
+    Connection* claimed_ = nullptr;
+    std::vector<Connection*> committed_;  // Since the last flush.
+    std::uint32_t refused_ = 0;           // Connections that want a `writable`.
+    std::unique_ptr<std::byte[]> received_;
+    std::size_t received_bytes_ = 0;
+
+    std::deque<Notice> notices_;
+    std::vector<std::uint32_t> fencing_;
+    Transfers transfers_;
+    std::size_t copy_budget_ = 0;
+    std::uint32_t regions_used_ = 0;  // Highest exposed index + 1.
+    std::string error_;
+
+    bool armed_ = false;
+    std::uint32_t empty_polls_ = 0;
+    TimePoint last_control_;
+    TimePoint now_;  // Of the last poll.
+};
+
+}  // namespace weft::na::sm

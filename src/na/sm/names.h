@@ -1,0 +1,49 @@
+// Where sm names live: one socket and one lock per name in a directory that only we can enter.
+//
+// The lock, held for life, decides who owns a name: the kernel drops it however its owner dies, so
+// that a killed server's name is free at once and a live one's never is.
+#pragma once
+
+#include <sys/un.h>
+
+#include <string>
+#include <string_view>
+
+#include <weft/result.h>
+
+#include "base/unique_fd.h"
+
+namespace weft::na::sm {
+
+// $XDG_RUNTIME_DIR/weft when that is a directory of ours, else /tmp/weft-<uid>; made when missing,
+// mode 0700. Errors: PERMISSION_DENIED (somebody else's, or open to others), UNAVAILABLE.
+Result<std::string> names_directory();
+
+// Errors: INVALID_ARGUMENT (path too long for a socket).
+Result<sockaddr_un> socket_address(const std::string& directory, std::string_view name);
+
+// A name that is ours while this lives.
+class Listening {
+  public:
+    // Errors: ALREADY_EXISTS (a live server has it), as above, UNAVAILABLE.
+    static Result<Listening> open(std::string_view name);
+
+    Listening() = default;
+    Listening(Listening&&) = default;
+    Listening& operator=(Listening&&) = default;
+    ~Listening();
+
+    int socket() const { return socket_.get(); }
+    const std::string& name() const { return name_; }
+    explicit operator bool() const { return bool(socket_); }
+    // Forgets the name without removing it: for a forked child, whose parent still serves it.
+    void abandon() { path_.clear(); }
+
+  private:
+    base::UniqueFd lock_;
+    base::UniqueFd socket_;
+    std::string name_;
+    std::string path_;
+};
+
+}  // namespace weft::na::sm

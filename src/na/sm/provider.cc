@@ -1,0 +1,32 @@
+#include "na/sm/endpoint.h"
+#include "na/sm/sm.h"
+
+namespace weft::na {
+namespace {
+
+class SmProvider final : public Provider {
+  public:
+    std::string_view scheme() const override { return "sm"; }
+
+    Diagnosis probe() override {
+        Result<std::string> directory = sm::names_directory();
+        if (!directory) return {false, std::string(directory.status().text())};
+        base::UniqueFd rings;
+        Result<sm::Segment> segment = sm::Segment::make(&rings);
+        if (!segment) return {false, std::string(segment.status().text())};
+        return {true, "names in " + *directory};
+    }
+
+    Result<std::unique_ptr<Endpoint>> open(const Address* listen, EndpointParts parts,
+                                           TimePoint now) override {
+        return sm::SmEndpoint::open(listen, std::move(parts), now);
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Provider> make_sm_provider() {
+    return std::make_unique<SmProvider>();
+}
+
+}  // namespace weft::na

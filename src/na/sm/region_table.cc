@@ -1,0 +1,87 @@
+#include "na/sm/region_table.h"
+
+#include "base/assert.h"
+
+namespace weft::na::sm {
+
+static constexpr std::uint64_t live_state(std::uint32_t generation) {
+    return std::uint64_t{generation} << 1 | 1;
+}
+
+Result<RegionTable> RegionTable::make() {
+    RegionTable table;
+    Result<base::UniqueFd> file = make_memory_file("weft-sm-regions", sizeof(RegionPage));
+    if (!file) return std::move(file).status();
+    Result<Mapping> mapping = map_file(file->get(), sizeof(RegionPage), Writable::yes);
+    if (!mapping) return std::move(mapping).status();
+    // After our own writable mapping: it is the last one there will be.
+    if (Status status = seal(file->get(), FutureWrite::forbidden); !status.ok()) return status;
+    table.file_ = std::move(*file);
+    table.mapping_ = std::move(*mapping);
+    return table;
+}
+
+Status RegionTable::expose(const Exposure& exposure, std::uint64_t arena_offset) {
+    if (exposure.region >= regions_max) {
+        return fail(Code::resource_exhausted, "sm: region " + std::to_string(exposure.region) +
+                                                  " is beyond the table of " +
+                                                  std::to_string(regions_max));
+    }
+    RegionEntry& entry = page().entries[exposure.region];
+    WEFT_ASSERT((entry.state.load(std::memory_order_relaxed) & 1) == 0);
+    entry.key.store(exposure.key, std::memory_order_relaxed);
+    entry.offset.store(arena_offset, std::memory_order_relaxed);
+    entry.bytes.store(exposure.memory.size(), std::memory_order_relaxed);
+    entry.access.store(static_cast<std::uint32_t>(exposure.access), std::memory_order_relaxed);
+    entry.state.store(live_state(exposure.generation), std::memory_order_release);
+    return {};
+}
+
+void RegionTable::revoke(std::uint32_t region) {
+    if (region >= regions_max) return;
+    std::atomic<std::uint64_t>& state = page().entries[region].state;
+    state.exchange(state.load(std::memory_order_relaxed) & ~std::uint64_t{1},
+                   std::memory_order_seq_cst);
+}
+
+Result<RegionView> RegionView::attach(int file) {
+    Result<std::size_t> bytes =
+        judge_memory_file(file, "region table", sizeof(RegionPage), sizeof(RegionPage));
+    if (!bytes) return std::move(bytes).status();
+    Result<Mapping> mapping = map_file(file, sizeof(RegionPage), Writable::no);
+    if (!mapping) return std::move(mapping).status();
+    RegionView view;
+    view.mapping_ = std::move(*mapping);
+    return view;
+}
+
+std::optional<std::uint64_t> RegionView::judge(const AccessWish& wish, std::uint64_t arena_bytes,
+                                               const char** why) const noexcept {
+    const auto refuse = [why](const char* text) {
+        *why = text;
+        return std::nullopt;
+    };
+    if (wish.region >= regions_max) return refuse("there is no such region");
+    const RegionEntry& entry = page().entries[wish.region];
+    const std::uint64_t state = entry.state.load(std::memory_order_seq_cst);
+    if (state >> 1 != wish.generation) return refuse("the reference is stale");
+    if ((state & 1) == 0) return refuse("the region was revoked");
+    // Our word is set and the mark is not: the owner does not reuse the entry until we are done.
+    if (entry.key.load(std::memory_order_relaxed) != wish.key) return refuse("wrong key");
+    const auto access = static_cast<Access>(entry.access.load(std::memory_order_relaxed) & 3);
+    if (!allows(access, wish.access)) {
+        return refuse(wish.access == Access::write ? "the region may not be written"
+                                                   : "the region may not be read");
+    }
+    const std::uint64_t bytes = entry.bytes.load(std::memory_order_relaxed);
+    if (wish.offset > bytes || wish.bytes > bytes - wish.offset) {
+        return refuse("the range ends beyond the region");
+    }
+    const std::uint64_t offset = entry.offset.load(std::memory_order_relaxed);
+    if (offset > arena_bytes || bytes > arena_bytes - offset) {
+        return refuse("the region lies outside the peer's arena");
+    }
+    return offset + wish.offset;
+}
+
+}  // namespace weft::na::sm

@@ -1,0 +1,16 @@
+// Shared memory between processes of one user on one machine.
+//
+// Trust: a peer is a process of the same uid (SO_PEERCRED; others are refused). It holds a mapping
+// of our arena and could write to it at will; its garbage costs its own connection and no more.
+// Processes forked from one that has an endpoint must not use it, only drop it.
+#pragma once
+
+#include <memory>
+
+#include "na/provider.h"
+
+namespace weft::na {
+
+std::unique_ptr<Provider> make_sm_provider();
+
+}  // namespace weft::na

@@ -1,0 +1,100 @@
+#include "na/sm/transfers.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::na::sm {
+namespace {
+
+// Names the region to its owner for as long as this lives (region_table.h says how it fences).
+class Accessing {
+  public:
+    Accessing(std::atomic<std::uint32_t>& word, std::uint32_t region) : word_(word) {
+        word_.exchange(region + 1, std::memory_order_seq_cst);
+    }
+    ~Accessing() { word_.store(no_region, std::memory_order_release); }
+
+  private:
+    std::atomic<std::uint32_t>& word_;
+};
+
+void refuse(Transfers::Transfer& transfer, Code code, const char* why) {
+    transfer.code = code;
+    transfer.why = why;
+}
+
+// Judges and copies the next `bytes` of the transfer.
+void copy_slice(Transfers::Transfer& transfer, std::size_t bytes) noexcept {
+    const RmaItem& item = transfer.item;
+    Connection& peer = *transfer.connection;
+    if (!peer.arena) return refuse(transfer, Code::permission_denied, "the peer has no arena");
+    std::byte* arena = peer.arena->data();
+    if (!arena) {
+        return refuse(transfer, Code::resource_exhausted,
+                      "no address space to map the peer's arena");
+    }
+    AccessWish wish;
+    wish.region = item.region;
+    wish.generation = item.generation;
+    wish.key = item.key;
+    wish.offset = item.offset;
+    wish.bytes = item.local.size();  // All of it: nothing is copied of a transfer that can't end.
+    wish.access = item.kind == RmaKind::get ? Access::read : Access::write;
+    Accessing word(peer.writer.words().accessing, item.region);
+    const auto at = peer.regions.judge(wish, peer.arena->size(), &transfer.why);
+    if (!at) {
+        transfer.code = Code::permission_denied;
+        return;
+    }
+    std::byte* local = item.local.data() + transfer.done;
+    std::byte* remote = arena + *at + transfer.done;
+    if (item.kind == RmaKind::get) {
+        std::memcpy(local, remote, bytes);
+    } else {
+        std::memcpy(remote, local, bytes);
+    }
+    transfer.done += bytes;
+}
+
+}  // namespace
+
+void Transfers::post(const RmaItem& item, Connection* connection, Code code,
+                     const char* why) noexcept {
+    WEFT_DCHECK(has_room());
+    at(posted_++) = Transfer{item, connection, 0, code, why};
+}
+
+std::size_t Transfers::advance(std::size_t budget) noexcept {
+    while (copied_ != posted_) {
+        Transfer& transfer = at(copied_);
+        if (transfer.code == Code::ok) {
+            if (budget == 0) break;
+            const std::size_t left = transfer.item.local.size() - transfer.done;
+            const std::size_t bytes = std::min({left, budget, slice_bytes_max});
+            copy_slice(transfer, bytes);
+            budget -= bytes;
+            if (transfer.code == Code::ok && bytes < left) continue;
+        }
+        ++copied_;
+    }
+    return budget;
+}
+
+const Transfers::Transfer* Transfers::take() noexcept {
+    return taken_ == copied_ ? nullptr : &at(taken_++);
+}
+
+void Transfers::drop(const Connection& connection, Code code, const char* why) noexcept {
+    for (std::uint64_t i = copied_; i != posted_; ++i) {
+        Transfer& transfer = at(i);
+        if (transfer.connection != &connection) continue;
+        transfer.connection = nullptr;
+        if (transfer.code == Code::ok) refuse(transfer, code, why);
+    }
+    // Completed ones keep their outcome and lose the peer.
+    for (std::uint64_t i = taken_; i != copied_; ++i) {
+        if (at(i).connection == &connection) at(i).connection = nullptr;
+    }
+}
+
+}  // namespace weft::na::sm

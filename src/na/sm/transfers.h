@@ -1,0 +1,49 @@
+// The transfers an endpoint has under way: copies between peers' arenas and local memory, made by
+// us, in slices, in the order they were posted.
+//
+// Each slice is judged anew against the owner's table (region_table.h), so that a fence waits for
+// one slice at most.
+#pragma once
+
+#include <array>
+
+#include "na/sm/connection.h"
+
+namespace weft::na::sm {
+
+inline constexpr std::size_t slice_bytes_max = 256 * 1024;
+inline constexpr std::size_t rma_bytes_max = 1 << 20;
+inline constexpr std::uint32_t rma_depth = 16;
+
+class Transfers {
+  public:
+    struct Transfer {
+        RmaItem item;
+        Connection* connection = nullptr;  // nullptr: the peer is gone, `code` says how.
+        std::size_t done = 0;
+        Code code = Code::ok;
+        const char* why = nullptr;
+    };
+
+    bool has_room() const { return posted_ - taken_ < rma_depth; }
+    bool is_idle() const { return posted_ == taken_; }
+
+    // Requires: has_room(). Code other than ok: completes with that.
+    void post(const RmaItem& item, Connection* connection, Code code, const char* why) noexcept;
+    // Copies at most about `budget` bytes; returns what is left of it.
+    std::size_t advance(std::size_t budget) noexcept;
+    // Next completed transfer, or nullptr; valid until the next post().
+    const Transfer* take() noexcept;
+    // Ends all transfers with that peer.
+    void drop(const Connection& connection, Code code, const char* why) noexcept;
+
+  private:
+    Transfer& at(std::uint64_t number) { return ring_[number % rma_depth]; }
+
+    std::array<Transfer, rma_depth> ring_;
+    std::uint64_t posted_ = 0;
+    std::uint64_t copied_ = 0;
+    std::uint64_t taken_ = 0;
+};
+
+}  // namespace weft::na::sm

@@ -1,0 +1,354 @@
+// Connections: how they come, what is known of them, and the one way in which each ends.
+#include "na/address.h"
+#include "support/na_rig.h"
+
+using namespace weft;
+using namespace weft::na;
+using namespace weft::test;
+using namespace weft::test::wires;
+
+// True when all peers of `server` went down, or when the transport cannot promise it (noted).
+static bool is_empty(NaRig& rig, Node& server) {
+    const bool reported = server->caps().reports_peer_death;
+    const bool empty =
+        rig.pump_until([&] { return server.count(PeerState::up) == 0; }, reported ? 10s : 500ms);
+    if (empty || reported) return empty;
+    note_capability(rig.wire.scheme, "a peer that ends while connecting may stay up in silence");
+    return true;
+}
+
+CONFORMANCE("what a provider can do is stated") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& node = rig.open();
+    const Limits& limits = node->limits();
+    CHECK(node->scheme() == rig.wire.scheme);
+    CHECK(node->scheme() == rig.wire.provider->scheme());
+    CHECK(limits.message_bytes_max > limits.eager_bytes_max);
+    CHECK(limits.eager_bytes_max >= 4096);
+    CHECK(limits.peers_max >= 1);
+    if (rig.caps.rma) {
+        CHECK(limits.rma_bytes_max >= 64 * 1024);
+        CHECK(limits.rma_depth >= 1);
+    }
+    CHECK((node->wait_fd() >= 0) == rig.caps.wait_fd);
+    const std::pair<const char*, bool> abilities[] = {
+        {"put and get", rig.caps.rma},
+        {"exposing private memory", rig.caps.rma_private},
+        {"judging each access itself", rig.caps.rma_checked},
+        {"sleeping on a descriptor", rig.caps.wait_fd},
+        {"reporting the death of a peer by itself", rig.caps.reports_peer_death},
+        {"fencing a region while peers live", rig.caps.fences_region},
+    };
+    for (const auto& [what, can] : abilities) {
+        if (!can) note_capability(rig.wire.scheme, std::string("no ") + what);
+    }
+}
+
+CONFORMANCE("both sides of a connection learn who is there") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Pair pair(rig);
+    CHECK_FALSE(pair.a.at(pair.ab).incoming);
+    CHECK(pair.b.at(pair.ba).incoming);
+    const PeerInfo* of_b = pair.a->info(pair.ab);
+    const PeerInfo* of_a = pair.b->info(pair.ba);
+    REQUIRE(of_b);
+    REQUIRE(of_a);
+    CHECK(of_b->uri == pair.b->address());
+    CHECK(of_b->incarnation == pair.b.incarnation);
+    CHECK(of_a->incarnation == pair.a.incarnation);
+    CHECK(of_a->uri == pair.a->address());
+    const std::size_t message_max =
+        std::min(pair.a->limits().message_bytes_max, pair.b->limits().message_bytes_max);
+    CHECK(of_b->message_bytes_max == message_max);
+    CHECK(of_a->message_bytes_max == message_max);
+    CHECK(of_b->eager_bytes_max <= pair.b->limits().eager_bytes_max);
+    CHECK(of_b->eager_bytes_max >= 4096);
+}
+
+CONFORMANCE("an endpoint that does not listen connects and has no address") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& server = rig.open();
+    Node& client = rig.open({.listens = false});
+    CHECK(client->address().empty());
+    CHECK_FALSE(server->address().empty());
+    rig.connect(client, server);
+    CHECK(server.peer_of(client.incarnation));
+}
+
+CONFORMANCE("an endpoint connects to itself") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& node = rig.open();
+    const PeerId out = rig.start_connect(node, node->address());
+    REQUIRE(rig.pump_until([&] { return node.count(PeerState::up) == 2; }));
+    REQUIRE(node.send(out, 64));
+    CHECK(rig.pump_until([&] {
+        PeerId in;
+        for (std::uint32_t index = 0; index < 4; ++index) {
+            for (std::uint32_t generation = 1; generation < 4; ++generation) {
+                const PeerId peer{index, generation};
+                if (peer != out && node->info(peer)) in = peer;
+            }
+        }
+        return in && node.at(in).received == 1;
+    }));
+}
+
+CONFORMANCE("a refused connection is reported once, as UNAVAILABLE and in words") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& gone = rig.open();
+    const std::string uri = gone->address();
+    rig.destroy(gone);
+    Node& node = rig.open();
+    const PeerId peer = rig.start_connect(node, uri);
+    CHECK(node->info(peer) == nullptr);
+    CHECK(node->reserve(peer, 8) == nullptr);
+    REQUIRE(rig.pump_until([&] { return !node.downs.empty(); }, 3s));
+    rig.settle();
+    REQUIRE(node.downs.size() == 1);
+    CHECK(node.downs[0].peer == peer);
+    CHECK(node.downs[0].code == Code::unavailable);
+    CHECK_FALSE(node.downs[0].error.empty());
+    CHECK(node->info(peer) == nullptr);
+}
+
+CONFORMANCE("an address of another transport is refused at once") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& node = rig.open();
+    const Address other =
+        rig.wire.scheme == "sm" ? Address{"sim", "x", "", 0} : Address{"sm", "x", "", 0};
+    const Result<PeerId> peer = node->connect(other, rig.now());
+    REQUIRE_FALSE(peer.ok());
+    CHECK(peer.status().code() == Code::invalid_argument);
+    CHECK_FALSE(peer.status().text().empty());
+}
+
+CONFORMANCE("the name of a live endpoint is refused, that of a closed one is free") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& first = rig.open();
+    const std::string uri = first->address();
+    auto second = rig.try_open({.uri = uri}, {1, 2});
+    REQUIRE_FALSE(second.ok());
+    CHECK(second.status().code() == Code::already_exists);
+    CHECK(second.status().text().find(uri.substr(uri.find("://") + 3)) != std::string::npos);
+    // The refusal harmed nobody.
+    rig.connect(rig.open({.listens = false}), first);
+    rig.destroy(first);
+    CHECK(rig.try_open({.uri = uri}, {1, 2}).ok());
+}
+
+CONFORMANCE("close gives the other side exactly one peer_down and us none") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Pair pair(rig);
+    pair.a.close(pair.ab);
+    CHECK(pair.a->info(pair.ab) == nullptr);
+    REQUIRE(rig.pump_until([&] { return !pair.b.downs.empty(); }));
+    rig.settle();
+    CHECK(pair.a.downs.empty());
+    REQUIRE(pair.b.downs.size() == 1);
+    CHECK(pair.b.downs[0].peer == pair.ba);
+    CHECK_FALSE(pair.b.downs[0].error.empty());
+    CHECK(pair.b->info(pair.ba) == nullptr);
+}
+
+CONFORMANCE("after close the other side gets a prefix of what was sent, then peer_down") {
+    for (int turns = 0; turns < 4; ++turns) {
+        auto rig = NaRig::on<TestType>();
+        if (!rig.usable()) return;
+        Pair pair(rig);
+        for (int i = 0; i < 5; ++i) REQUIRE(pair.a.send(pair.ab, 100));
+        pair.a->flush();
+        for (int i = 0; i < turns; ++i) rig.pump();
+        pair.a.close(pair.ab);
+        REQUIRE(rig.pump_until([&] { return !pair.b.downs.empty(); }));
+        rig.settle();
+        CHECK(pair.b.at(pair.ba).received <= 5);
+        CHECK(pair.b.downs.size() == 1);
+    }
+}
+
+CONFORMANCE("nothing of a closed peer is handed out, though it had arrived") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Pair pair(rig);
+    for (int i = 0; i < 8; ++i) {
+        REQUIRE(pair.a.send(pair.ab, 100));
+        pair.a->flush();
+    }
+    const TimePoint end = rig.now() + 3s;
+    while (pair.b.at(pair.ba).received < 3 && rig.now() < end) {
+        pair.a.poll();
+        rig.step_time();
+        pair.b.poll(1);
+    }
+    const std::uint64_t before = pair.b.at(pair.ba).received;
+    REQUIRE(before >= 3);
+    pair.b.close(pair.ba);
+    // judge() refuses whatever still comes.
+    rig.settle();
+    CHECK(pair.b.at(pair.ba).received == before);
+    CHECK(pair.b.downs.empty());
+}
+
+CONFORMANCE("both sides may close at once, and no side hears of it") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Pair pair(rig);
+    pair.a.close(pair.ab);
+    pair.b.close(pair.ba);
+    rig.settle();
+    CHECK(pair.a.downs.empty());
+    CHECK(pair.b.downs.empty());
+}
+
+CONFORMANCE("closing before the connection is up leaves nothing behind") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& server = rig.open();
+    Node& client = rig.open({.listens = false});
+    for (int i = 0; i < 5; ++i) {
+        const PeerId peer = rig.start_connect(client, server->address());
+        client.close(peer);
+        CHECK(client->info(peer) == nullptr);
+        rig.settle();
+    }
+    CHECK(client.downs.empty());
+    // Whoever the server saw come up also went down.
+    REQUIRE(is_empty(rig, server));
+    rig.connect(client, server);
+}
+
+CONFORMANCE("an endpoint that ends while connecting leaves nothing at the server") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& server = rig.open();
+    for (int turns = 0; turns < 6; ++turns) {
+        Node& client = rig.open({.listens = false});
+        rig.start_connect(client, server->address());
+        for (int i = 0; i < turns; ++i) rig.pump();
+        rig.destroy(client);
+        rig.settle();
+    }
+    CHECK(is_empty(rig, server));
+}
+
+CONFORMANCE("a stale peer id is refused everywhere, and harms no newer peer") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Pair pair(rig);
+    pair.a.close(pair.ab);
+    const PeerId again = rig.connect(pair.a, pair.b);
+    CHECK(again != pair.ab);
+    const PeerId forged[] = {pair.ab,
+                             {},
+                             {again.index, again.generation + 1},
+                             {again.index + 1000, again.generation},
+                             {0xffffffff, 0xffffffff}};
+    for (const PeerId& stale : forged) {
+        CHECK(pair.a->info(stale) == nullptr);
+        CHECK(pair.a->reserve(stale, 64) == nullptr);
+        pair.a->close(stale);
+    }
+    if (rig.caps.rma) {
+        Buffer local = rig.allocate(64);
+        RmaItem item;
+        item.peer = pair.ab;
+        item.local = local.bytes();
+        const std::uint64_t cookie = pair.a.post(item);
+        REQUIRE(cookie != 0);
+        REQUIRE(rig.pump_until([&] { return pair.a.rma_done.contains(cookie); }));
+        CHECK(pair.a.rma_done[cookie] == Code::unavailable);
+    }
+    rig.settle();
+    REQUIRE(pair.a.send(again, 64));
+    pair.a->flush();
+    const PeerId seen = pair.b.peer_of(pair.a.incarnation);
+    CHECK(rig.pump_until([&] { return pair.b.at(seen).received == 1; }));
+}
+
+CONFORMANCE("the end of an endpoint is one peer_down at each of its peers") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& server = rig.open();
+    Node& one = rig.open();
+    Node& two = rig.open({.listens = false});
+    const PeerId from_one = rig.connect(one, server);
+    rig.connect(two, server);
+    const PeerId to_one = rig.connect(server, one);
+    rig.destroy(server);
+    REQUIRE(rig.pump_until([&] { return one.downs.size() >= 2 && !two.downs.empty(); }));
+    rig.settle();
+    CHECK(one.downs.size() == 2);
+    CHECK(two.downs.size() == 1);
+    CHECK(one->info(from_one) == nullptr);
+    CHECK(to_one);
+}
+
+CONFORMANCE("a successor at the same address is another incarnation") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& server = rig.open();
+    Node& client = rig.open({.listens = false});
+    const std::string uri = server->address();
+    const PeerId before = rig.connect(client, server);
+    rig.destroy(server);
+    REQUIRE(rig.pump_until([&] { return !client.downs.empty(); }));
+    Node& successor = rig.open({.uri = uri});
+    CHECK(successor->address() == uri);
+    const PeerId after = rig.connect(client, successor);
+    CHECK(after != before);
+    CHECK(client->info(after)->incarnation == successor.incarnation);
+    CHECK(client->info(before) == nullptr);
+}
+
+CONFORMANCE("an endpoint takes peers_max peers, no more, and room comes back") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& server = rig.open({.peers_max = 2});
+    CHECK(server->limits().peers_max == 2);
+    Node& one = rig.open({.listens = false});
+    Node& two = rig.open({.listens = false});
+    Node& late = rig.open();
+    const PeerId from_one = rig.connect(one, server);
+    rig.connect(two, server);
+    // One more comes in.
+    rig.start_connect(late, server->address());
+    REQUIRE(rig.pump_until([&] { return !late.downs.empty(); }));
+    CHECK(late.downs[0].code == Code::resource_exhausted);
+    CHECK_FALSE(late.downs[0].error.empty());
+    CHECK(server.count(PeerState::up) == 2);
+    // And one more goes out.
+    Result<Address> address = parse_address(late->address());
+    const Result<PeerId> refused = server->connect(*address, rig.now());
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.status().code() == Code::resource_exhausted);
+    one.close(from_one);
+    REQUIRE(rig.pump_until([&] { return server.downs.size() == 1; }));
+    rig.connect(late, server);
+    CHECK(server.count(PeerState::up) == 2);
+}
+
+CONFORMANCE("peers come and go two hundred times") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& server = rig.open();
+    Node& client = rig.open({.listens = false});
+    const int rounds = rig.caps.virtual_time ? 200 : 50;
+    for (int round = 0; round < rounds; ++round) {
+        const PeerId peer = rig.connect(client, server);
+        REQUIRE(client.send(peer, 100));
+        client->flush();
+        const PeerId seen = server.peer_of(client.incarnation);
+        REQUIRE(rig.pump_until([&] { return server.at(seen).received == 1; }));
+        client.close(peer);
+        REQUIRE(rig.pump_until(
+            [&] { return server.downs.size() == static_cast<std::size_t>(round + 1); }));
+    }
+}

@@ -1,0 +1,207 @@
+// Fences: after region_fenced no byte of a peer lands any more.
+#include <atomic>
+#include <thread>
+
+#include "support/na_rma.h"
+
+using namespace weft;
+using namespace weft::na;
+using namespace weft::test;
+using namespace weft::test::wires;
+
+// False: noted, nothing to test.
+static bool can_fence(NaRig& rig, Pair& pair) {
+    const Caps caps = pair.b->caps();
+    if (!caps.fences_region)
+        note_capability(rig.wire.scheme, "a fence needs the peers' word or end");
+    return caps.fences_region;
+}
+
+CONFORMANCE("a revoked region is refused, and its successor serves only its own references") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    Pair pair(rig);
+    ExposedMemory region(rig, pair.b, 8192, Access::read_write);
+    Buffer local = rig.allocate(4096);
+    const RmaItem old = region.put(pair.ab, 0, local.bytes());
+    REQUIRE(run(rig, pair.a, region.get(pair.ab, 0, local.bytes())) == Code::ok);
+    region.close();
+    if (!pair.b->caps().rma_checked) return;
+    CHECK(run(rig, pair.a, old) == Code::permission_denied);
+    region.expose();
+    CHECK(run(rig, pair.a, old) == Code::permission_denied);
+    CHECK(region.is_untouched());
+    CHECK(run(rig, pair.a, region.put(pair.ab, 0, local.bytes())) == Code::ok);
+    CHECK(pair.a.downs.empty());
+}
+
+CONFORMANCE("a fence ends, and no write lands after it, whenever it is called") {
+    const std::uint64_t seed = GENERATE(range(1, 13));
+    auto rig = NaRig::on<TestType>(seed);
+    if (!rig.usable() || !has_rma(rig)) return;
+    INFO("seed " << seed);
+    Pair pair(rig);
+    if (!can_fence(rig, pair)) return;
+    constexpr std::size_t size = 512 * 1024;
+    ExposedMemory region(rig, pair.b, size, Access::read_write);
+    const std::size_t bytes = std::min(size, pair.a->limits().rma_bytes_max);
+    Buffer local = rig.allocate(bytes);
+    fill_random(local.bytes(), rig.random);
+    for (int round = 0; round < 6; ++round) {
+        for (int i = 0; i < 6; ++i) pair.a.post(region.put(pair.ab, 0, local.bytes()));
+        const std::uint64_t turns = rig.random.next() % 150;
+        for (std::uint64_t i = 0; i < turns && !pair.a.rma_under_way.empty(); ++i) rig.pump();
+        pair.b.fence(region.index());
+        // Posts after the fence must not get in either.
+        pair.a.post(region.put(pair.ab, 0, local.bytes()));
+        REQUIRE(rig.pump_until([&] { return pair.b.fenced.contains(region.index()); }, 3s));
+        // The memory is the owner's again, even when it exposes it to others at once.
+        const bool at_once = (rig.random.next() & 1) != 0;
+        if (at_once) region.expose();
+        fill_random(region.bytes().first(4096), rig.random);
+        const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
+        REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }, 3s));
+        rig.settle();
+        REQUIRE(std::ranges::equal(region.bytes(), shadow));
+        if (!rig.caps.rma_checked) {
+            // The fabric enforced the fence in its own way.
+            note_capability(rig.wire.scheme, "a late transfer may cost its connection");
+            if (!pair.a.downs.empty() || !pair.b.downs.empty()) return;
+        }
+        for (const auto& [cookie, code] : pair.a.rma_done) {
+            if (!rig.caps.rma_checked) break;
+            CHECK((code == Code::ok || code == Code::permission_denied));
+        }
+        pair.a.rma_done.clear();
+        if (!at_once) region.expose();
+    }
+    CHECK(pair.a.downs.empty());
+}
+
+CONFORMANCE("a fence ends although a peer goes on posting to the region") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    Pair pair(rig);
+    if (!can_fence(rig, pair)) return;
+    constexpr std::size_t size = 64 * 1024;
+    ExposedMemory region(rig, pair.b, size, Access::read_write);
+    Buffer local = rig.allocate(size);
+    for (int round = 0; round < 8; ++round) {
+        // One per turn, so that at each moment some are under way at the owner.
+        const auto keep_posting = [&] {
+            if (pair.a.rma_under_way.size() >= 64) return;
+            pair.a.post(region.put(pair.ab, 0, local.bytes()));
+        };
+        for (int i = 0; i < round * 20; ++i) {
+            keep_posting();
+            rig.pump();
+        }
+        pair.b.fence(region.index());
+        REQUIRE(rig.pump_until(
+            [&] {
+                keep_posting();
+                return pair.b.fenced.contains(region.index());
+            },
+            3s));
+        REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
+        region.expose();
+    }
+}
+
+CONFORMANCE("a fence ends although the peer that was writing went away") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    for (int turns = 0; turns < 20; turns += 4) {
+        Pair pair(rig);
+        if (!can_fence(rig, pair)) return;
+        ExposedMemory region(rig, pair.b, 256 * 1024, Access::read_write);
+        const std::size_t bytes = std::min<std::size_t>(256 << 10, pair.a->limits().rma_bytes_max);
+        Buffer local = rig.allocate(bytes);
+        for (int i = 0; i < 4; ++i) pair.a.post(region.put(pair.ab, 0, local.bytes()));
+        for (int i = 0; i < turns; ++i) rig.pump();
+        pair.b.fence(region.index());
+        rig.destroy(pair.a);
+        REQUIRE(rig.pump_until([&] { return pair.b.fenced.contains(region.index()); }, 3s));
+        const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
+        rig.settle();
+        CHECK(std::ranges::equal(region.bytes(), shadow));
+    }
+}
+
+CONFORMANCE("a region may be fenced at once, and again under a new generation") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    Node& node = rig.open();
+    ExposedMemory region(rig, node, 4096, Access::read);
+    for (int round = 0; round < 50; ++round) {
+        region.close();
+        region.expose();
+    }
+}
+
+CONFORMANCE("a writer in another thread never gets past a fence") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    if (rig.wire.world) {
+        note_capability("sim", "one thread only: races of threads are tested elsewhere");
+        return;
+    }
+    if (!rig.open()->caps().rma_checked) {
+        note_capability(rig.wire.scheme, "references end by message before a fence");
+        return;
+    }
+    Pair pair(rig);
+    if (!can_fence(rig, pair)) return;
+    constexpr std::size_t size = 128 * 1024;
+    ExposedMemory region(rig, pair.b, size, Access::read_write);
+    Buffer local = rig.allocate(size);
+    fill_random(local.bytes(), rig.random);
+    std::atomic<bool> stop{false};
+    std::atomic<std::uint64_t> finished{0};
+    // References are handed over as a bulk layer would: guesses at the next generation included.
+    std::atomic<std::uint64_t> key{region.put(pair.ab, 0, {}).key};
+    std::atomic<std::uint32_t> generation{region.put(pair.ab, 0, {}).generation};
+    RmaItem item =
+        region.put(pair.ab, 0, local.bytes().first(std::min(size, pair.a->limits().rma_bytes_max)));
+    std::thread writer([&, endpoint = pair.a.endpoint.get()] {
+        base::SteadyClock clock;
+        Event events[16];
+        std::uint64_t under_way = 0;
+        while (!stop || under_way != 0) {
+            item.key = key;
+            item.generation = generation;
+            if (!stop && under_way < 4) under_way += endpoint->post({&item, 1});
+            const std::size_t count = endpoint->poll(events, clock.now());
+            for (std::size_t i = 0; i < count; ++i) {
+                if (events[i].kind != EventKind::rma_done) continue;
+                --under_way;
+                ++finished;
+            }
+            endpoint->flush();
+        }
+    });
+    const TimePoint end = rig.now() + 500ms;
+    int fences = 0;
+    bool intact = true;
+    while (rig.now() < end && intact) {
+        const std::uint64_t before = finished;
+        while (finished < before + 2 && rig.now() < end) pair.b.poll();
+        pair.b.fence(region.index());
+        while (!pair.b.fenced.contains(region.index()) && rig.now() < end + 3s) pair.b.poll();
+        fill_random(region.bytes().first(64), rig.random);
+        const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
+        for (int i = 0; i < 20; ++i) pair.b.poll();
+        intact = std::ranges::equal(region.bytes(), shadow);
+        region.expose();
+        const RmaItem fresh = region.put(pair.ab, 0, {});
+        key = fresh.key;
+        generation = fresh.generation;
+        ++fences;
+    }
+    stop = true;
+    while (rig.now() < end + 2s && pair.b.poll() != 0) {
+    }
+    writer.join();
+    CHECK(intact);
+    CHECK(fences > 3);
+}

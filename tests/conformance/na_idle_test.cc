@@ -1,0 +1,126 @@
+// Sleeping: what an idle endpoint needs, and what wakes it.
+#include <poll.h>
+
+#include <algorithm>
+
+#include "support/na_rig.h"
+
+using namespace weft;
+using namespace weft::na;
+using namespace weft::test;
+using namespace weft::test::wires;
+
+static bool is_readable(int fd, int timeout_ms) {
+    pollfd watch{fd, POLLIN, 0};
+    return ::poll(&watch, 1, timeout_ms) == 1;
+}
+
+// Polls until arm() lets the thread sleep.
+static bool arm(NaRig& rig, Node& node) {
+    return rig.pump_until([&] { return node.poll() == 0 && node->arm(); }, 3s);
+}
+
+CONFORMANCE("an idle endpoint asks for no more than a few polls a second") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Pair pair(rig);
+    rig.settle();
+    if (rig.caps.virtual_time) {
+        // Nothing is under way, so nothing has to be polled for.
+        REQUIRE(rig.wire.world->next_event() == never);
+        CHECK(pair.a->next_deadline() == never);
+        return;
+    }
+    if (!rig.caps.wait_fd) {
+        note_capability(rig.wire.scheme, "an idle endpoint has to be polled");
+        return;
+    }
+    int wakes = 0;
+    const TimePoint end = rig.now() + 500ms;
+    while (rig.now() < end) {
+        REQUIRE(arm(rig, pair.a));
+        const TimePoint until = std::min(end, pair.a->next_deadline());
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - rig.now());
+        is_readable(pair.a->wait_fd(),
+                    static_cast<int>(std::max<std::int64_t>(left.count(), 0)) + 1);
+        ++wakes;
+    }
+    INFO(wakes << " wakes in 500 ms");
+    CHECK(wakes <= 60);
+}
+
+CONFORMANCE("a message makes the descriptor of an armed endpoint readable") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Pair pair(rig);
+    if (!rig.caps.wait_fd) {
+        CHECK(pair.b->wait_fd() == -1);
+        note_capability(rig.wire.scheme, "no sleeping on a descriptor");
+        return;
+    }
+    for (std::uint64_t round = 1; round <= 200; ++round) {
+        REQUIRE(arm(rig, pair.b));
+        REQUIRE(rig.pump_until([&] { return pair.a.send(pair.ab, 100); }));
+        pair.a->flush();
+        bool woken = false;
+        for (int tries = 0; tries < 200 && !woken; ++tries) {
+            woken = is_readable(pair.b->wait_fd(), 10);
+            if (!woken) pair.a.poll();
+        }
+        REQUIRE(woken);
+        REQUIRE(rig.pump_until([&] { return pair.b.at(pair.ba).received == round; }));
+    }
+}
+
+CONFORMANCE("a message that came before arm() is not slept through") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !rig.open({.listens = false})->caps().wait_fd) return;
+    Pair pair(rig);
+    for (std::uint64_t round = 1; round <= 100; ++round) {
+        pair.b.poll();
+        REQUIRE(rig.pump_until([&] { return pair.a.send(pair.ab, 100); }));
+        pair.a->flush();
+        // Either arm() says no, or the descriptor is readable, now or soon.
+        bool served = false;
+        for (int tries = 0; tries < 200 && !served; ++tries) {
+            served = !pair.b->arm() || is_readable(pair.b->wait_fd(), 10);
+            if (!served) pair.a.poll();
+        }
+        REQUIRE(served);
+        REQUIRE(rig.pump_until([&] { return pair.b.at(pair.ba).received == round; }));
+    }
+}
+
+CONFORMANCE("a new connection and the end of one wake a sleeper") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !rig.open({.listens = false})->caps().wait_fd) return;
+    Node& server = rig.open();
+    Node& client = rig.open({.listens = false});
+    REQUIRE(arm(rig, server));
+    const PeerId peer = rig.start_connect(client, server->address());
+    const auto sleep_until = [&](auto done) {
+        const TimePoint end = rig.now() + 3s;
+        while (!done() && rig.now() < end) {
+            if (server->arm()) {
+                const TimePoint until = std::min(end, server->next_deadline());
+                const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - rig.now());
+                // Short, as the client shares this thread and has to be polled as well.
+                is_readable(server->wait_fd(),
+                            static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 5)));
+            }
+            server.poll();
+            client.poll();
+        }
+        return done();
+    };
+    REQUIRE(sleep_until([&] { return server.count(PeerState::up) == 1; }));
+    REQUIRE(rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
+    rig.destroy(client);
+    const TimePoint end = rig.now() + 3s;
+    while (server.downs.empty() && rig.now() < end) {
+        if (server->arm()) is_readable(server->wait_fd(), 1000);
+        server.poll();
+    }
+    CHECK(server.downs.size() == 1);
+    CHECK(rig.now() < end - 1s);
+}

@@ -1,0 +1,189 @@
+// Processes that die without a word.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/unique_fd.h"
+#include "na/address.h"
+#include "support/na_rig.h"
+
+using namespace weft;
+using namespace weft::na;
+using namespace weft::test;
+using namespace weft::test::wires;
+
+namespace {
+
+// A line of at most 400 bytes; empty at the end of the pipe.
+std::string read_line(int fd) {
+    std::string line;
+    char letter = 0;
+    while (line.size() < 400 && ::read(fd, &letter, 1) == 1 && letter != '\n') line += letter;
+    return line;
+}
+
+void write_line(int fd, std::string line) {
+    line += '\n';
+    if (::write(fd, line.data(), line.size()) < 0) _exit(3);
+}
+
+// The child's life: an endpoint that listens, connects when told an address, and polls for ever.
+[[noreturn]] void live(const std::function<Wire(base::Random&)>& make, const std::string& uri,
+                       int in, int out) {
+    base::KernelRandom random;
+    base::SteadyClock clock;
+    base::Log log{LogLevel::off};
+    auto arena = Arena::make(64u << 20);
+    Wire wire = make(random);
+    Result<Address> address = parse_address(uri);
+    EndpointParts parts{random, log, *arena, {random.next(), random.next()}, "", 16};
+    auto endpoint = wire.provider->open(&*address, parts, clock.now());
+    if (!endpoint) _exit(4);
+    write_line(out, (*endpoint)->address());
+    const std::string server = read_line(in);
+    if (!server.empty()) {
+        Result<Address> to = parse_address(server);
+        if (!to || !(*endpoint)->connect(*to, clock.now())) _exit(5);
+    }
+    Event events[16];
+    for (;;) {
+        (*endpoint)->poll(events, clock.now());
+        (*endpoint)->flush();
+        usleep(50);
+    }
+}
+
+struct Child {
+    pid_t pid = -1;
+    std::string uri;  // Where it listens.
+    base::UniqueFd to;
+
+    Child() = default;
+    Child(Child&&) = delete;
+    ~Child() { kill(); }
+
+    // Forks before the parent opens anything of the provider's.
+    void start(const std::function<Wire(base::Random&)>& make, const std::string& wanted) {
+        int down[2], up[2];
+        REQUIRE(::pipe2(down, O_CLOEXEC) == 0);
+        REQUIRE(::pipe2(up, O_CLOEXEC) == 0);
+        pid = ::fork();
+        REQUIRE(pid >= 0);
+        if (pid == 0) {
+            ::close(down[1]);
+            ::close(up[0]);
+            live(make, wanted, down[0], up[1]);
+        }
+        ::close(down[0]);
+        ::close(up[1]);
+        to.reset(down[1]);
+        const base::UniqueFd from(up[0]);
+        uri = read_line(from.get());
+        REQUIRE_FALSE(uri.empty());
+    }
+    void tell(const std::string& line) { write_line(to.get(), line); }
+    void kill() {
+        if (pid <= 0) return;
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, nullptr, 0);
+        pid = -1;
+    }
+};
+
+// True when peer_down came, or is not promised (noted).
+bool is_noticed(NaRig& rig, Node& node, const Caps& caps) {
+    const TimePoint killed = rig.now();
+    const bool down =
+        rig.pump_until([&] { return !node.downs.empty(); }, caps.reports_peer_death ? 3s : 300ms);
+    if (!caps.reports_peer_death) {
+        note_capability(rig.wire.scheme, down
+                                             ? "SIGKILL of a peer was reported, though not promised"
+                                             : "SIGKILL of a peer is silence");
+        return true;
+    }
+    const Duration took = rig.now() - killed;
+    INFO("peer_down after " << took.count() / 1000 << " us");
+    CHECK(took <= 100ms);
+    return down;
+}
+
+}  // namespace
+
+CONFORMANCE("the death of a client is reported within 100 ms") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    if (rig.wire.world) {
+        Pair pair(rig);
+        REQUIRE(rig.wire.world->kill(pair.a->address().substr(6)));
+        CHECK(is_noticed(rig, pair.b, pair.b->caps()));
+        return;
+    }
+    Child child;
+    child.start(&TestType::make, rig.fresh_uri());
+    Node& server = rig.open();
+    child.tell(server->address());
+    REQUIRE(rig.pump_until([&] { return server.count(PeerState::up) == 1; }));
+    rig.settle();
+    child.kill();
+    CHECK(is_noticed(rig, server, server->caps()));
+    if (!server.downs.empty()) {
+        CHECK(server.downs.size() == 1);
+        CHECK(server.downs[0].code == Code::unavailable);
+        CHECK_FALSE(server.downs[0].error.empty());
+    }
+}
+
+CONFORMANCE("the death of a server is reported, with messages under way, and its name is free") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    if (rig.wire.world) {
+        Pair pair(rig);
+        const std::string uri = pair.b->address();
+        for (int i = 0; i < 20; ++i) REQUIRE(pair.a.send(pair.ab, 1000));
+        REQUIRE(rig.wire.world->kill(uri.substr(6)));
+        CHECK(is_noticed(rig, pair.a, pair.a->caps()));
+        rig.connect(pair.a, rig.open({.uri = uri}));
+        return;
+    }
+    Child child;
+    child.start(&TestType::make, rig.fresh_uri());
+    Node& client = rig.open({.listens = false});
+    child.tell("");
+    const PeerId peer = rig.start_connect(client, child.uri);
+    REQUIRE(rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
+    for (int i = 0; i < 20; ++i) {
+        client.send(peer, 1000);
+        client->flush();
+    }
+    ::kill(child.pid, SIGSTOP);
+    // Whatever is still taken goes nowhere.
+    for (int i = 0; i < 1000 && client.send(peer, 1000); ++i) client->flush();
+    child.kill();
+    CHECK(is_noticed(rig, client, client->caps()));
+    Node& successor = rig.open({.uri = child.uri});
+    rig.connect(client, successor);
+}
+
+CONFORMANCE("a stopped peer holds up nobody, and its death then is still noticed") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    if (rig.wire.world) return;  // A simulated peer that is not polled is a stopped one.
+    Child child;
+    child.start(&TestType::make, rig.fresh_uri());
+    child.tell("");
+    Pair pair(rig);
+    const PeerId stopped = rig.start_connect(pair.a, child.uri);
+    REQUIRE(rig.pump_until([&] { return pair.a.at(stopped).state == PeerState::up; }));
+    ::kill(child.pid, SIGSTOP);
+    while (pair.a.at(stopped).sent < 100'000 && pair.a.send(stopped, 4096)) pair.a->flush();
+    for (std::uint64_t round = 1; round <= 100; ++round) {
+        REQUIRE(rig.pump_until([&] { return pair.a.send(pair.ab, 100); }, 2s));
+        REQUIRE(rig.pump_until([&] { return pair.b.at(pair.ba).received == round; }, 2s));
+    }
+    child.kill();
+    CHECK(is_noticed(rig, pair.a, pair.a->caps()));
+    CHECK(pair.a->info(pair.ab) != nullptr);
+}

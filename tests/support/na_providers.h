@@ -1,0 +1,84 @@
+// The providers that the conformance suite runs against: each that is in the tree joins by itself.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "na/provider.h"
+#include "na/sim/sim.h"
+#include "support/catch.h"
+
+#if __has_include("na/sm/sm.h")
+#include "na/sm/sm.h"
+#define WEFT_TEST_SM , Sm
+#else
+#define WEFT_TEST_SM
+#endif
+#if __has_include("na/ofi/ofi.h") && WEFT_WITH_OFI
+#include "na/ofi/ofi.h"
+#define WEFT_TEST_OFI , OfiTcp
+#else
+#define WEFT_TEST_OFI
+#endif
+
+// A provider's factory may live in weft::na or in a namespace of its own.
+namespace weft::na::sm {}
+namespace weft::na::ofi {}
+
+namespace weft::test {
+
+// One network to test on. `world` is set for a simulated one.
+struct Wire {
+    std::string scheme;
+    std::unique_ptr<na::Provider> provider;
+    std::shared_ptr<na::sim::World> world;
+};
+
+namespace factories {
+using namespace weft::na;
+using namespace weft::na::sm;
+using namespace weft::na::ofi;
+
+inline Wire sim_wire(base::Random& random) {
+    na::sim::WorldOptions options;
+    options.jitter = 3us;
+    auto world = std::make_shared<na::sim::World>(random, options);
+    return {"sim", na::sim::make_sim_provider(world), world};
+}
+#if __has_include("na/sm/sm.h")
+inline Wire sm_wire() {
+    return {"sm", make_sm_provider(), nullptr};
+}
+#endif
+#if __has_include("na/ofi/ofi.h") && WEFT_WITH_OFI
+inline Wire ofi_tcp_wire() {
+    return {"ofi+tcp", make_ofi_tcp_provider(), nullptr};
+}
+#endif
+}  // namespace factories
+
+// The names end up in the titles of the tests: "a title - Sim".
+namespace wires {
+struct Sim {
+    static Wire make(base::Random& random) { return factories::sim_wire(random); }
+};
+#if __has_include("na/sm/sm.h")
+struct Sm {
+    static Wire make(base::Random&) { return factories::sm_wire(); }
+};
+#endif
+#if __has_include("na/ofi/ofi.h") && WEFT_WITH_OFI
+struct OfiTcp {
+    static Wire make(base::Random&) { return factories::ofi_tcp_wire(); }
+};
+#endif
+}  // namespace wires
+
+}  // namespace weft::test
+
+#define WEFT_TEST_PROVIDERS Sim WEFT_TEST_SM WEFT_TEST_OFI
+
+// A body run once per provider; `TestType` is the provider. Requires `using namespace
+// weft::test::wires`.
+#define CONFORMANCE(title) TEMPLATE_TEST_CASE(title, "", WEFT_TEST_PROVIDERS)

@@ -1,0 +1,156 @@
+// Endpoints of one provider in one thread, polled in turn, with everything they say recorded and
+// held to the rules at the head of na/provider.h.
+//
+// A simulated provider runs on a manual clock that jumps to the next arrival, so that no test
+// sleeps; the others run on the real one.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "na/arena.h"
+#include "support/na_providers.h"
+
+namespace weft::test {
+
+// Prints "capability: SCHEME: TEXT" once per process, and appends it to $WEFT_CAPABILITY_FILE, so
+// that what a provider cannot do is seen and counted.
+void note_capability(const std::string& scheme, const std::string& text);
+
+struct Down {
+    na::PeerId peer;
+    Code code = Code::ok;
+    std::string error;
+};
+
+// What one side of a connection looks like from the other.
+enum class PeerState { connecting, up, down, closed };
+
+struct PeerRecord {
+    PeerState state = PeerState::connecting;
+    bool incoming = false;
+    std::uint64_t sent = 0;  // Frames.
+    std::uint64_t received = 0;
+    bool writable = false;  // Since the last refusal.
+};
+
+class NaRig;
+
+class Node {
+  public:
+    na::Endpoint& operator*() { return *endpoint; }
+    na::Endpoint* operator->() { return endpoint.get(); }
+
+    PeerRecord& at(na::PeerId peer);
+    // The peer that is up and has this incarnation; none: a zero id.
+    na::PeerId peer_of(const na::Incarnation& incarnation);
+    std::size_t count(PeerState state) const;
+
+    // One frame of `bytes` (at least 8): its content tells its place in the stream to this peer.
+    // False: refused for now.
+    bool send(na::PeerId peer, std::size_t bytes);
+    // A transfer that must end exactly once. Returns its cookie, 0: not accepted.
+    std::uint64_t post(na::RmaItem item);
+    void close(na::PeerId peer);
+    void fence(std::uint32_t region);
+    // Polls once for at most `batch` events and judges them.
+    std::size_t poll(std::size_t batch = 16);
+    void judge(const na::Event& event);
+
+    std::unique_ptr<na::Endpoint> endpoint;
+    na::Incarnation incarnation;
+    std::vector<Down> downs;
+    std::map<std::uint64_t, Code> rma_done;  // By cookie.
+    std::set<std::uint64_t> rma_under_way;
+    std::set<std::uint32_t> fencing;
+    std::set<std::uint32_t> fenced;
+
+  private:
+    friend class NaRig;
+    void take_message(na::PeerId peer, ByteView bytes);
+
+    NaRig* rig_ = nullptr;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, PeerRecord> peers_;
+};
+
+struct OpenOptions {
+    bool listens = true;
+    std::string uri = {};  // Empty: a fresh one.
+    std::size_t peers_max = 64;
+};
+
+class NaRig {
+  public:
+    NaRig(std::function<Wire(base::Random&)> make, std::uint64_t seed = 1);
+    template <class WireType>
+    static NaRig on(std::uint64_t seed = 1) {
+        return NaRig(&WireType::make, seed);
+    }
+    ~NaRig();
+    NaRig(const NaRig&) = delete;
+    NaRig& operator=(const NaRig&) = delete;
+
+    // False: this machine lacks the transport; noted, nothing to test.
+    bool usable();
+    Node& open(OpenOptions options = {});
+    Result<std::unique_ptr<na::Endpoint>> try_open(const OpenOptions& options,
+                                                   na::Incarnation incarnation);
+    void destroy(Node& node);
+    // A connection that is up on both sides: what `from` calls `to`.
+    na::PeerId connect(Node& from, Node& to);
+    na::PeerId start_connect(Node& from, const std::string& uri);
+
+    // One turn of every node; moves the virtual clock on when nothing happened.
+    void pump();
+    bool pump_until(const std::function<bool()>& done, Duration limit = 10s);
+    // Long enough for anything under way to show up.
+    void settle();
+    TimePoint now() const;
+    // To the next arrival when simulated; a short sleep otherwise.
+    void step_time();
+
+    std::string fresh_uri();
+    Buffer allocate(std::size_t bytes);  // From the arena.
+
+    base::SeededRandom random;
+    Wire wire;
+    na::Caps caps;  // Of the first endpoint.
+
+  private:
+    base::ManualClock manual_;
+    base::SteadyClock steady_;
+    base::Log log_{LogLevel::off};
+    std::shared_ptr<na::Arena> arena_;
+    std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+// A pair of connected nodes: what most tests begin with.
+struct Pair {
+    Node& a;
+    Node& b;
+    na::PeerId ab;  // What a calls b.
+    na::PeerId ba;
+
+    explicit Pair(NaRig& rig) : a(rig.open()), b(rig.open()) {
+        ab = rig.connect(a, b);
+        ba = b.peer_of(a.incarnation);
+        REQUIRE(ba);
+    }
+};
+
+// Frame-shaped bytes: {u8 kind, u8 flags, u16 tag, u32 bytes} and a body, all a function of the
+// place in the stream.
+void fill_frame(Bytes to, std::uint64_t sequence);
+bool is_frame(ByteView bytes, std::uint64_t sequence);
+
+void fill_random(Bytes to, base::Random& random);
+
+}  // namespace weft::test

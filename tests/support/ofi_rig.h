@@ -1,0 +1,143 @@
+// Endpoints of ofi+tcp for tests: each with its own parts, turned by hand.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "na/arena.h"
+#include "na/ofi/ofi.h"
+#include "support/catch.h"
+
+namespace weft::test {
+
+// ofi+tcp touches no arena: any memory can be exposed.
+class NoArena final : public na::Arena {
+  public:
+    Result<Buffer> allocate(std::size_t) override { return fail(Code::unimplemented, "no arena"); }
+    Result<int> fd() override { return fail(Code::unimplemented, "no arena"); }
+    std::size_t size() const override { return 0; }
+    std::optional<std::uint64_t> offset_of(ByteView) const override { return std::nullopt; }
+    std::size_t allocated_bytes() const override { return 0; }
+};
+
+inline na::Provider& ofi_tcp() {
+    static const std::unique_ptr<na::Provider> provider = na::make_ofi_tcp_provider();
+    return *provider;
+}
+
+inline TimePoint real_now() {
+    return std::chrono::steady_clock::now();
+}
+
+// What happened, with copies of what the endpoint only lends.
+struct Seen {
+    na::Event event;
+    std::string bytes;
+    std::string error;
+};
+
+class Node {
+  public:
+    Node() { open(nullptr); }  // Connects only.
+    explicit Node(const std::string& uri, std::size_t peers_max = 64) {
+        const na::Address at = *na::parse_address(uri);
+        open(&at, peers_max);
+    }
+
+    na::Endpoint& operator*() { return *endpoint_; }
+    na::Endpoint* operator->() { return endpoint_.get(); }
+    void destroy() { endpoint_.reset(); }
+
+    na::PeerId connect(const std::string& uri) {
+        return endpoint_->connect(*na::parse_address(uri), real_now()).value();
+    }
+
+    void turn() {
+        if (!endpoint_) return;
+        std::array<na::Event, 32> events;
+        const std::size_t count = endpoint_->poll(events, real_now());
+        for (std::size_t i = 0; i < count; ++i) {
+            Seen entry{events[i], std::string(as_text(events[i].bytes)), {}};
+            if (events[i].code != Code::ok) entry.error = endpoint_->error();
+            seen.push_back(std::move(entry));
+        }
+    }
+
+    // Sends one frame; false: no room.
+    bool send(na::PeerId peer, std::string_view frame) {
+        std::byte* to = endpoint_->reserve(peer, frame.size());
+        if (!to) return false;
+        std::memcpy(to, frame.data(), frame.size());
+        endpoint_->commit(frame.size());
+        return true;
+    }
+
+    // The first event of this kind that was not taken yet.
+    Seen* find(na::EventKind kind) {
+        for (Seen& entry : seen) {
+            if (entry.event.kind == kind) return &entry;
+        }
+        return nullptr;
+    }
+    std::size_t count(na::EventKind kind) const {
+        std::size_t n = 0;
+        for (const Seen& entry : seen) n += entry.event.kind == kind;
+        return n;
+    }
+
+    std::vector<Seen> seen;
+
+  private:
+    void open(const na::Address* listen, std::size_t peers_max = 64) {
+        const na::Incarnation incarnation{random_.next(), random_.next()};
+        auto opened = ofi_tcp().open(
+            listen, {random_, log_, arena_, incarnation, std::string(), peers_max}, real_now());
+        endpoint_ = std::move(opened).value();
+    }
+
+    base::KernelRandom random_;
+    base::Log log_;
+    NoArena arena_;
+    std::unique_ptr<na::Endpoint> endpoint_;
+};
+
+// Turns the nodes until `done`; false after `limit`.
+inline bool turn_until(std::initializer_list<Node*> nodes, const std::function<bool()>& done,
+                       Duration limit = 5s) {
+    const TimePoint end = real_now() + limit;
+    while (!done()) {
+        if (real_now() > end) return false;
+        for (Node* node : nodes) node->turn();
+    }
+    return true;
+}
+
+// Turns them for a while, whatever happens.
+inline void turn_for(std::initializer_list<Node*> nodes, Duration span) {
+    turn_until(
+        nodes, [] { return false; }, span);
+}
+
+// Both up: the client's peer is returned, the server's put into `incoming`.
+inline na::PeerId join(Node& client, Node& server, na::PeerId* incoming = nullptr) {
+    const na::PeerId peer = client.connect(server->address());
+    REQUIRE(turn_until({&client, &server}, [&] {
+        return client.find(na::EventKind::peer_up) && server.find(na::EventKind::peer_up);
+    }));
+    REQUIRE(client.find(na::EventKind::peer_up)->event.peer == peer);
+    if (incoming) *incoming = server.find(na::EventKind::peer_up)->event.peer;
+    client.seen.clear();
+    server.seen.clear();
+    return peer;
+}
+
+}  // namespace weft::test

@@ -1,0 +1,211 @@
+#include <set>
+
+#include "support/catch.h"
+#include "support/sim_rig.h"
+
+using namespace weft;
+using test::SimRig;
+
+namespace {
+
+constexpr MethodId set_config("test.Config/Set");
+
+// Remembers what it was told, per rank.
+struct Config final : Service {
+    std::vector<std::string> values;
+    bool hold = false;
+    std::vector<Call> held;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(set_config, [this](Call call) {
+            values.emplace_back(as_text(call.request()));
+            if (hold) return held.push_back(std::move(call));
+            call.reply(as_bytes("was told " + values.back()));
+        });
+    }
+};
+
+GroupView view_of(std::uint32_t n, std::uint64_t epoch = 1) {
+    std::vector<Member> members;
+    for (std::uint32_t rank = 0; rank < n; ++rank) {
+        members.push_back({rank, {"sim://s" + std::to_string(rank)}});
+    }
+    return GroupView::make("store", epoch, std::move(members)).value();
+}
+
+struct Cluster {
+    explicit Cluster(std::uint32_t n) : services(n) {
+        for (std::uint32_t rank = 0; rank < n; ++rank) {
+            Runtime& runtime = rig.add("s" + std::to_string(rank));
+            REQUIRE(runtime.add(services[rank]).ok());
+            REQUIRE(runtime.join(view_of(n), rank).ok());
+        }
+        client = &rig.add("");
+    }
+    ~Cluster() {
+        for (Config& service : services) service.held.clear();
+    }
+
+    std::vector<RankOutcome> broadcast(const Group& group, std::string_view text,
+                                       CallOptions options = {}) {
+        int completions = 0;
+        std::vector<RankOutcome> result;
+        const BodyWriter body{text.size(), &text, [](void* object, std::byte* to) {
+                                  const auto& from = *static_cast<std::string_view*>(object);
+                                  std::copy_n(as_bytes(from).data(), from.size(), to);
+                              }};
+        group.collective(set_config, body, options, [&](std::vector<RankOutcome> all) {
+            ++completions;
+            result = std::move(all);
+        });
+        REQUIRE(completions == 0);
+        REQUIRE(rig.run_until([&] { return completions > 0; }));
+        rig.run_for(10ms);
+        REQUIRE(completions == 1);
+        return result;
+    }
+
+    std::vector<Config> services;
+    SimRig rig;
+    Runtime* client = nullptr;
+};
+
+void check_every_rank_once(const std::vector<RankOutcome>& outcomes, std::uint32_t n) {
+    REQUIRE(outcomes.size() == n);
+    for (std::uint32_t rank = 0; rank < n; ++rank) REQUIRE(outcomes[rank].rank == rank);
+}
+
+}  // namespace
+
+TEST_CASE("a client's broadcast reaches every rank of any group once") {
+    for (std::uint32_t n = 1; n <= 24; ++n) {
+        Cluster cluster(n);
+        const Group group = cluster.client->group(view_of(n)).value();
+        const auto outcomes = cluster.broadcast(group, "x");
+        check_every_rank_once(outcomes, n);
+        for (std::uint32_t rank = 0; rank < n; ++rank) {
+            REQUIRE(outcomes[rank].status.ok());
+            REQUIRE(outcomes[rank].status.effect() == Effect::applied);
+            REQUIRE(as_text(outcomes[rank].reply) == "was told x");
+            REQUIRE(cluster.services[rank].values.size() == 1);
+        }
+    }
+}
+
+TEST_CASE("any member's broadcast reaches every rank once, itself included") {
+    const std::uint32_t n = 11;
+    Cluster cluster(n);
+    for (std::uint32_t root = 0; root < n; ++root) {
+        const Group group = cluster.rig.runtimes[root]->group(view_of(n)).value();
+        const auto outcomes = cluster.broadcast(group, std::to_string(root));
+        check_every_rank_once(outcomes, n);
+        for (const auto& outcome : outcomes) REQUIRE(outcome.status.ok());
+        for (const Config& service : cluster.services) {
+            REQUIRE(service.values.size() == root + 1);
+            REQUIRE(service.values.back() == std::to_string(root));
+        }
+    }
+}
+
+TEST_CASE("a dead rank is named, and the ranks below it name it") {
+    const std::uint32_t n = 24;
+    for (std::uint32_t dead = 0; dead < n; ++dead) {
+        Cluster cluster(n);
+        cluster.rig.kill("s" + std::to_string(dead));
+        const Group group = cluster.client->group(view_of(n)).value();
+        const auto outcomes = cluster.broadcast(group, "x");
+        check_every_rank_once(outcomes, n);
+        REQUIRE(outcomes[dead].status.code() == Code::unavailable);
+        REQUIRE(outcomes[dead].status.effect() == Effect::none);
+        for (std::uint32_t rank = 0; rank < n; ++rank) {
+            if (outcomes[rank].status.ok()) {
+                REQUIRE(cluster.services[rank].values.size() == 1);
+                continue;
+            }
+            REQUIRE(cluster.services[rank].values.empty());
+            REQUIRE(outcomes[rank].status.code() == Code::unavailable);
+            REQUIRE(outcomes[rank].status.effect() == Effect::none);
+            if (rank == dead) continue;
+            const std::string text(outcomes[rank].status.text());
+            REQUIRE(text.find("rank " + std::to_string(dead) + " ") != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("a rank that dies while it handles leaves its subtree unknown") {
+    const std::uint32_t n = 24;
+    Cluster cluster(n);
+    for (Config& service : cluster.services) service.hold = true;
+    const Group group = cluster.client->group(view_of(n)).value();
+    std::vector<RankOutcome> outcomes;
+    group.collective(set_config, {0, nullptr, [](void*, std::byte*) {}}, {.timeout = 5s},
+               [&](std::vector<RankOutcome> all) { outcomes = std::move(all); });
+    REQUIRE(cluster.rig.run_until([&] {
+        for (const Config& service : cluster.services) {
+            if (service.held.empty()) return false;
+        }
+        return true;
+    }));
+    const std::uint32_t inner = 15;  // Stands over 16 to 23.
+    cluster.rig.kill("s" + std::to_string(inner));
+    for (Config& service : cluster.services) {
+        for (Call& call : service.held) call.reply({});
+        service.held.clear();
+    }
+    REQUIRE(cluster.rig.run_until([&] { return !outcomes.empty(); }));
+    check_every_rank_once(outcomes, n);
+    for (std::uint32_t rank = 0; rank < n; ++rank) {
+        REQUIRE(outcomes[rank].status.ok() == (rank < inner));
+        if (rank < inner) continue;
+        REQUIRE(outcomes[rank].status.code() == Code::unavailable);
+        REQUIRE(outcomes[rank].status.effect() == Effect::unknown);
+    }
+}
+
+TEST_CASE("a handler that never answers is named at the deadline, and nobody else") {
+    const std::uint32_t n = 24;
+    for (std::uint32_t slow : {0u, 4u, 7u, 23u}) {
+        Cluster cluster(n);
+        cluster.services[slow].hold = true;
+        const Group group = cluster.client->group(view_of(n)).value();
+        const auto outcomes = cluster.broadcast(group, "x", {.timeout = 1s});
+        check_every_rank_once(outcomes, n);
+        for (std::uint32_t rank = 0; rank < n; ++rank) {
+            if (rank == slow) {
+                REQUIRE(outcomes[rank].status.code() == Code::deadline_exceeded);
+                REQUIRE(outcomes[rank].status.effect() == Effect::unknown);
+            } else {
+                REQUIRE(outcomes[rank].status.ok());
+            }
+        }
+    }
+}
+
+TEST_CASE("another epoch is refused with FAILED_PRECONDITION and no effect") {
+    const std::uint32_t n = 5;
+    Cluster cluster(n);
+    const Group group = cluster.client->group(view_of(n, 2)).value();
+    const auto outcomes = cluster.broadcast(group, "x");
+    check_every_rank_once(outcomes, n);
+    for (const auto& outcome : outcomes) {
+        REQUIRE(outcome.status.code() == Code::failed_precondition);
+        REQUIRE(outcome.status.effect() == Effect::none);
+    }
+    CHECK(std::string(outcomes[0].status.text()).find("epoch 2") != std::string::npos);
+}
+
+TEST_CASE("replies that do not fit together are refused one by one, not the collective") {
+    const std::uint32_t n = 6;
+    Cluster cluster(n);
+    const Group group = cluster.client->group(view_of(n)).value();
+    const auto outcomes = cluster.broadcast(group, std::string(40'000, 'y'));
+    check_every_rank_once(outcomes, n);
+    int exhausted = 0;
+    for (const auto& outcome : outcomes) {
+        if (outcome.status.ok()) continue;
+        REQUIRE(outcome.status.code() == Code::resource_exhausted);
+        REQUIRE(outcome.status.effect() == Effect::applied);
+        ++exhausted;
+    }
+    CHECK(exhausted > 0);
+    CHECK(exhausted < 6);
+}

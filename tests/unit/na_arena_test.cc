@@ -1,0 +1,179 @@
+#include "na/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "base/random.h"
+#include "support/catch.h"
+
+using namespace weft;
+using na::Arena;
+
+namespace {
+
+constexpr std::size_t mib = std::size_t{1} << 20;
+
+std::size_t bytes_in_memory(Arena& arena) {
+    struct stat is {};
+    REQUIRE(::fstat(*arena.fd(), &is) == 0);
+    return static_cast<std::size_t>(is.st_blocks) * 512;
+}
+
+bool is_aligned(const Buffer& buffer, std::size_t to) {
+    return reinterpret_cast<std::uintptr_t>(buffer.data()) % to == 0;
+}
+
+Buffer take(Arena& arena, std::size_t bytes) {
+    Result<Buffer> buffer = arena.allocate(bytes);
+    INFO(buffer.status().to_string());
+    REQUIRE(buffer.ok());
+    return *buffer;
+}
+
+}  // namespace
+
+TEST_CASE("arena: buffers are page aligned, and 2 MiB aligned from 2 MiB on") {
+    auto arena = Arena::make(64 * mib);
+    std::vector<Buffer> kept;
+    for (std::size_t bytes : {std::size_t{1}, std::size_t{4097}, mib, 2 * mib, 3 * mib}) {
+        kept.push_back(take(*arena, bytes));
+        CHECK(kept.back().size() == bytes);
+        CHECK(is_aligned(kept.back(), bytes >= 2 * mib ? 2 * mib : 4096));
+        std::memset(kept.back().data(), 0x5a, bytes);
+        const auto offset = arena->offset_of(kept.back().bytes());
+        REQUIRE(offset);
+        CHECK(*offset % (bytes >= 2 * mib ? 2 * mib : 4096) == 0);
+    }
+}
+
+TEST_CASE("arena: exhaustion is an answer that names the numbers, freeing makes room again") {
+    auto arena = Arena::make(8 * mib);
+    CHECK(arena->allocate(0).status().code() == Code::invalid_argument);
+    CHECK(arena->allocate(9 * mib).status().code() == Code::resource_exhausted);
+    std::vector<Buffer> all;
+    for (int i = 0; i < 8; ++i) all.push_back(take(*arena, mib));
+    const Status full = arena->allocate(1).status();
+    CHECK(full.code() == Code::resource_exhausted);
+    CHECK(full.text().find("8388608") != std::string::npos);
+    // The holes coalesce whatever the order of freeing.
+    for (int i : {1, 3, 5, 7, 0, 2, 4, 6}) all[static_cast<std::size_t>(i)] = Buffer();
+    CHECK(arena->allocated_bytes() == 0);
+    CHECK(take(*arena, 8 * mib).size() == 8 * mib);
+}
+
+TEST_CASE("arena: a slice keeps its block, and a buffer keeps its arena") {
+    auto arena = Arena::make(8 * mib);
+    Buffer slice = take(*arena, mib).slice(100, 10);
+    Arena* raw = arena.get();
+    CHECK(raw->allocated_bytes() == mib);
+    arena.reset();
+    std::memset(slice.data(), 1, slice.size());
+    CHECK(raw->allocated_bytes() == mib);
+}
+
+TEST_CASE("arena: offset_of knows what lies inside, wholly inside") {
+    auto arena = Arena::make(8 * mib);
+    Buffer all = take(*arena, 8 * mib);
+    CHECK(arena->offset_of(all.bytes()) == 0);
+    CHECK(arena->offset_of({all.data() + 8 * mib, 0}) == 8 * mib);
+    CHECK(!arena->offset_of({all.data() + 1, 8 * mib}));
+    CHECK(!arena->offset_of({all.data() - 1, 2}));
+    std::byte own{};
+    CHECK(!arena->offset_of({&own, 1}));
+}
+
+TEST_CASE("arena: the file is sparse, its size is sealed") {
+    auto arena = Arena::make();
+    REQUIRE(arena->fd().ok());
+    CHECK(bytes_in_memory(*arena) == 0);
+    CHECK(::ftruncate(*arena->fd(), 4096) != 0);
+    CHECK((::fcntl(*arena->fd(), F_GET_SEALS) & F_SEAL_SEAL) != 0);
+    CHECK((::fcntl(*arena->fd(), F_GETFD) & FD_CLOEXEC) != 0);
+}
+
+TEST_CASE("arena: freed memory stays warm within a budget and goes back beyond it") {
+    auto arena = Arena::make(1024 * mib);
+    {
+        Buffer buffer = take(*arena, 320 * mib);
+        for (std::size_t at = 0; at < buffer.size(); at += 4096) buffer.data()[at] = std::byte{1};
+        CHECK(bytes_in_memory(*arena) == 320 * mib);
+    }
+    CHECK(bytes_in_memory(*arena) == 256 * mib);
+    Buffer again = take(*arena, 200 * mib);
+    for (std::size_t at = 0; at < again.size(); at += 4096) again.data()[at] = std::byte{2};
+    CHECK(bytes_in_memory(*arena) == 256 * mib);
+}
+
+TEST_CASE("arena: random allocating and freeing never overlaps and ends where it began") {
+    const std::uint64_t seed = GENERATE(1, 2, 3);
+    INFO("seed " << seed);
+    base::SeededRandom random(seed);
+    auto arena = Arena::make(64 * mib);
+    std::vector<Buffer> kept;
+    for (int step = 0; step < 3000; ++step) {
+        if (!kept.empty() && random.next() % 2 == 0) {
+            std::swap(kept[random.next() % kept.size()], kept.back());
+            const Buffer& last = kept.back();
+            const auto mark = static_cast<std::byte>(last.size());
+            REQUIRE(last.data()[0] == mark);
+            REQUIRE(last.data()[last.size() - 1] == mark);
+            kept.pop_back();
+            continue;
+        }
+        const std::size_t bytes = 1 + random.next() % (1ull << (random.next() % 23));
+        Result<Buffer> buffer = arena->allocate(bytes);
+        if (!buffer) continue;
+        buffer->data()[0] = buffer->data()[bytes - 1] = static_cast<std::byte>(bytes);
+        kept.push_back(std::move(*buffer));
+    }
+    kept.clear();
+    CHECK(arena->allocated_bytes() == 0);
+    CHECK(take(*arena, 64 * mib).size() == 64 * mib);
+}
+
+TEST_CASE("arena: threads may allocate and free at once") {
+    auto arena = Arena::make(64 * mib);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&arena, t] {
+            for (int i = 0; i < 500; ++i) {
+                Result<Buffer> buffer = arena->allocate(std::size_t(1 + (i * 7919 + t) % 100'000));
+                if (buffer) buffer->data()[0] = std::byte{1};
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(arena->allocated_bytes() == 0);
+}
+
+// Limits on address space break the sanitizers, which reserve terabytes.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("arena: with little address space it becomes smaller instead of failing") {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        // A gigabyte more than this process has already.
+        std::size_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        const rlim_t space = pages * 4096 + (std::size_t{1} << 30);
+        const rlimit little{space, space};
+        if (::setrlimit(RLIMIT_AS, &little) != 0) ::_exit(2);
+        auto arena = Arena::make(std::size_t{16} << 30);
+        const bool good = arena->allocate(mib).ok() && arena->size() >= 64 * mib &&
+                          arena->size() <= (std::size_t{1} << 30);
+        ::_exit(good ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+#endif

@@ -1,0 +1,306 @@
+// What ofi+tcp says when things go wrong.
+#include <sys/epoll.h>
+
+#include "na/ofi/reach.h"
+#include "support/ofi_process.h"
+
+using namespace weft;
+using namespace weft::test;
+using na::EventKind;
+
+static const std::string any_port = "ofi+tcp://127.0.0.1:0";
+
+// A plain TCP socket of the loopback interface; the kernel answers for it once it listens.
+class PlainListener {
+  public:
+    explicit PlainListener(bool listens) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        const auto any = *na::ofi::SocketName::from_numeric("127.0.0.1", 0);
+        REQUIRE(::bind(fd_.get(), any.get(), any.size()) == 0);
+        if (listens) REQUIRE(::listen(fd_.get(), 16) == 0);
+        sockaddr_storage name{};
+        socklen_t bytes = sizeof name;
+        REQUIRE(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&name), &bytes) == 0);
+        port_ = na::ofi::SocketName::from_kernel(reinterpret_cast<sockaddr*>(&name), bytes)->port();
+    }
+    std::string uri() const { return "ofi+tcp://127.0.0.1:" + std::to_string(port_); }
+
+  private:
+    base::UniqueFd fd_;
+    std::uint16_t port_ = 0;
+};
+
+static na::ofi::SocketName socket_name(const std::string& uri) {
+    const na::Address address = *na::parse_address(uri);
+    return *na::ofi::SocketName::from_numeric(address.host, address.port);
+}
+
+// Turns until `node` saw the end of its peer; returns how long that took.
+static Duration time_to_down(Node& node, std::initializer_list<Node*> nodes) {
+    const TimePoint start = real_now();
+    REQUIRE(turn_until(
+        nodes, [&] { return node.find(EventKind::peer_down); }, 4s));
+    return real_now() - start;
+}
+
+TEST_CASE("ofi: a refused connection is reported at once") {
+    PlainListener closed(false);
+    Node client;
+    const na::PeerId peer = client.connect(closed.uri());
+    CHECK(time_to_down(client, {&client}) < 500ms);
+    const Seen& down = *client.find(EventKind::peer_down);
+    CHECK(down.event.peer == peer);
+    CHECK(down.event.code == Code::unavailable);
+    INFO(down.error);
+    CHECK(down.error.find("refused") != std::string::npos);
+    CHECK(client->info(peer) == nullptr);
+    turn_for({&client}, 100ms);
+    CHECK(client.seen.size() == 1);
+}
+
+TEST_CASE("ofi: somebody else's listener that never answers is given up after two seconds") {
+    PlainListener silent(true);
+    Node client;
+    client.connect(silent.uri());
+    const Duration waited = time_to_down(client, {&client});
+    CHECK(waited >= 1800ms);
+    CHECK(waited < 2500ms);
+    CHECK(client.seen[0].error.find("no answer from 127.0.0.1") != std::string::npos);
+}
+
+TEST_CASE("ofi: a host without an address is reported, and localhost is known") {
+    Node server(any_port), client;
+    client.connect("ofi+tcp://no-such-host.invalid:7");
+    time_to_down(client, {&client});
+    CHECK(client.seen[0].error.find("no-such-host.invalid") != std::string::npos);
+    client.seen.clear();
+    client.connect("ofi+tcp://localhost:" + std::to_string(socket_name(server->address()).port()));
+    CHECK(turn_until({&client, &server}, [&] { return client.find(EventKind::peer_up); }));
+}
+
+TEST_CASE("ofi: a taken port is refused by name") {
+    Node server(any_port);
+    base::SeededRandom random(1);
+    base::Log log;
+    NoArena arena;
+    const na::Address at = *na::parse_address(server->address());
+    const auto second =
+        ofi_tcp().open(&at, {random, log, arena, {1, 2}, std::string(), 16}, real_now());
+    REQUIRE_FALSE(second);
+    INFO(second.status().to_string());
+    CHECK(second.status().code() == Code::already_exists);
+    CHECK(second.status().text().find(std::to_string(at.port)) != std::string::npos);
+}
+
+TEST_CASE("ofi: closing a peer tells the other side, and its id is stale") {
+    Node server(any_port), client;
+    na::PeerId incoming;
+    const na::PeerId peer = join(client, server, &incoming);
+    REQUIRE(client.send(peer, "last words"));
+    client->flush();
+    client->close(peer);
+    CHECK(client->info(peer) == nullptr);
+    CHECK(client->reserve(peer, 8) == nullptr);
+    REQUIRE(turn_until(
+        {&client, &server}, [&] { return server.find(EventKind::peer_down); }, 1s));
+    REQUIRE(server.seen.size() == 2);
+    CHECK(server.seen[0].bytes == "last words");
+    CHECK(server.seen[1].event.peer == incoming);
+    CHECK(server.seen[1].event.code == Code::unavailable);
+    CHECK(client.seen.empty());
+}
+
+TEST_CASE("ofi: a closed peer can be connected again at once, many times") {
+    Node server(any_port), client;
+    for (int round = 0; round < 20; ++round) {
+        const na::PeerId peer = join(client, server);
+        REQUIRE(client.send(peer, "hello"));
+        client->flush();
+        REQUIRE(turn_until({&client, &server}, [&] { return server.find(EventKind::message); }));
+        client->close(peer);
+        client.seen.clear();
+        // Half of the rounds meet the old connection before the server heard of its end.
+        if (round % 2) {
+            REQUIRE(
+                turn_until({&client, &server}, [&] { return server.find(EventKind::peer_down); }));
+        }
+        server.seen.clear();
+    }
+}
+
+TEST_CASE("ofi: an endpoint that goes away says so to its peers") {
+    Node server(any_port), client;
+    join(client, server);
+    server.destroy();
+    CHECK(time_to_down(client, {&client}) < 1s);
+}
+
+TEST_CASE("ofi: two peers at one address live and end apart") {
+    Node server(any_port), client;
+    const na::PeerId first = join(client, server);
+    const na::PeerId second = join(client, server);
+    REQUIRE_FALSE(first == second);
+    client->close(first);
+    REQUIRE(turn_until({&client, &server}, [&] { return server.find(EventKind::peer_down); }));
+    turn_for({&client, &server}, 300ms);
+    CHECK(client.count(EventKind::peer_down) == 0);
+    REQUIRE(client.send(second, "still here"));
+    client->flush();
+    CHECK(turn_until({&client, &server}, [&] { return server.find(EventKind::message); }));
+}
+
+TEST_CASE("ofi: two servers connect to each other at the same time") {
+    for (int round = 0; round < 5; ++round) {
+        Node a(any_port), b(any_port);
+        const na::PeerId to_b = a.connect(b->address());
+        const na::PeerId to_a = b.connect(a->address());
+        REQUIRE(turn_until({&a, &b}, [&] {
+            return a.count(EventKind::peer_up) == 2 && b.count(EventKind::peer_up) == 2;
+        }));
+        REQUIRE(a.send(to_b, "from a"));
+        REQUIRE(b.send(to_a, "from b"));
+        a->flush();
+        b->flush();
+        CHECK(turn_until({&a, &b},
+                         [&] { return a.find(EventKind::message) && b.find(EventKind::message); }));
+        CHECK(a.count(EventKind::peer_down) + b.count(EventKind::peer_down) == 0);
+    }
+}
+
+TEST_CASE("ofi: an endpoint may connect to itself") {
+    Node self(any_port);
+    const na::PeerId out = self.connect(self->address());
+    REQUIRE(turn_until({&self}, [&] { return self.count(EventKind::peer_up) == 2; }));
+    REQUIRE(self.send(out, "echo"));
+    self->flush();
+    REQUIRE(turn_until({&self}, [&] { return self.find(EventKind::message); }));
+    CHECK_FALSE(self.find(EventKind::message)->event.peer == out);
+    self->close(out);
+    CHECK(turn_until({&self}, [&] { return self.find(EventKind::peer_down); }));
+}
+
+TEST_CASE("ofi: IPv6 works, and a peer of the other family is refused with the reason") {
+    Node server("ofi+tcp://[::1]:0"), client;
+    CHECK(server->address().starts_with("ofi+tcp://[::1]:"));
+    join(client, server);
+    client.connect("ofi+tcp://127.0.0.1:9");
+    time_to_down(client, {&client, &server});
+    CHECK(client.seen[0].error.find("can't reach 127.0.0.1:9") != std::string::npos);
+}
+
+TEST_CASE("ofi: more peers than the endpoint takes are refused with the reason") {
+    Node server(any_port, 2), a, b, c;
+    join(a, server);
+    join(b, server);
+    c.connect(server->address());
+    time_to_down(c, {&c, &server});
+    CHECK(c.seen[0].event.code == Code::resource_exhausted);
+    CHECK(c.seen[0].error.find("too many peers") != std::string::npos);
+    CHECK(server.count(EventKind::peer_up) == 0);
+}
+
+TEST_CASE("ofi: a killed server is noticed by whoever sends to it") {
+    Process owner([](Process::Self& self) {
+        Node server(any_port);
+        self.tell(server->address());
+        for (;;) server.turn();
+    });
+    Node client;
+    const na::PeerId peer = client.connect(owner.hear());
+    REQUIRE(turn_until({&client}, [&] { return client.find(EventKind::peer_up); }));
+    owner.kill();
+    const TimePoint start = real_now();
+    REQUIRE(turn_until({&client}, [&] {
+        if (client.send(peer, "are you there")) client->flush();
+        return client.find(EventKind::peer_down);
+    }));
+    CHECK(real_now() - start < 1s);
+    CHECK(client.find(EventKind::peer_down)->event.code == Code::unavailable);
+}
+
+TEST_CASE("ofi: a restarted server gets nothing of what was meant for its predecessor") {
+    std::string address;
+    Node client;
+    na::PeerId peer;
+    {
+        Process old([](Process::Self& self) {
+            Node server(any_port);
+            self.tell(server->address());
+            for (;;) server.turn();
+        });
+        address = old.hear();
+        peer = client.connect(address);
+        REQUIRE(turn_until({&client}, [&] { return client.find(EventKind::peer_up); }));
+    }
+    client.seen.clear();
+    Node reborn(address);
+    // Sent while libfabric makes a new connection beneath: at best to the new process.
+    turn_until(
+        {&client, &reborn},
+        [&] {
+            if (client.send(peer, "for the dead")) client->flush();
+            return client.find(EventKind::peer_down);
+        },
+        500ms);
+    CHECK(reborn.seen.empty());
+    client->close(peer);
+    const na::PeerId again = client.connect(address);
+    REQUIRE(turn_until({&client, &reborn}, [&] { return client.find(EventKind::peer_up); }));
+    REQUIRE(client.send(again, "for the living"));
+    client->flush();
+    REQUIRE(turn_until({&client, &reborn}, [&] { return reborn.find(EventKind::message); }));
+    CHECK(reborn.find(EventKind::message)->bytes == "for the living");
+}
+
+TEST_CASE("ofi: plain connections to the listener that come and go disturb nobody") {
+    Node server(any_port), client;
+    const na::PeerId peer = join(client, server);
+    const auto name = socket_name(server->address());
+    std::vector<na::ofi::ListenerProbe> probes(20);
+    for (na::ofi::ListenerProbe& probe : probes) {
+        probe.start(name);
+        turn_for({&client, &server}, 5ms);
+        CHECK(probe.why_refused() == 0);
+        REQUIRE(client.send(peer, "still"));
+        client->flush();
+    }
+    REQUIRE(turn_until({&client, &server},
+                       [&] { return server.count(EventKind::message) == probes.size(); }));
+    turn_for({&client, &server}, 50ms);
+    CHECK(client.seen.empty());
+    Node late;
+    join(late, server);
+}
+
+TEST_CASE("ofi: a thread may sleep on the descriptor until something comes") {
+    Process other([](Process::Self& self) {
+        Node server(any_port);
+        self.tell(server->address());
+        while (!server.find(EventKind::message)) server.turn();
+        ::usleep(100'000);
+        REQUIRE(server.send(server.find(EventKind::message)->event.peer, "wake"));
+        server->flush();
+        for (;;) server.turn();
+    });
+    Node client;
+    const na::PeerId peer = client.connect(other.hear());
+    REQUIRE(turn_until({&client}, [&] { return client.find(EventKind::peer_up); }));
+    REQUIRE(client.send(peer, "go"));
+    client->flush();
+    base::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{};
+    event.events = EPOLLIN;
+    REQUIRE(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, client->wait_fd(), &event) == 0);
+    int sleeps = 0, turns = 0;
+    const TimePoint end = real_now() + 3s;
+    while (!client.find(EventKind::message) && real_now() < end) {
+        client.turn();
+        ++turns;
+        if (client.find(EventKind::message) || !client->arm()) continue;
+        ++sleeps;
+        ::epoll_wait(epoll.get(), &event, 1, 1000);
+    }
+    INFO("turns " << turns << ", sleeps " << sleeps);
+    CHECK(client.find(EventKind::message));
+    CHECK(sleeps >= 1);
+    CHECK(turns < 200);
+}

@@ -1,0 +1,218 @@
+// Bytes that no honest endpoint sends, through libfabric itself.
+#include <deque>
+
+#include "base/codec.h"
+#include "na/ofi/fabric.h"
+#include "na/ofi/wire.h"
+#include "support/ofi_rig.h"
+
+using namespace weft;
+using namespace weft::test;
+using na::EventKind;
+using na::Hello;
+using na::wire_magic;
+using namespace weft::na::ofi;
+
+static const std::string any_port = "ofi+tcp://127.0.0.1:0";
+
+static Hello some_hello() {
+    Hello hello;
+    hello.incarnation = {1, 2};
+    hello.message_bytes_max = 16384;
+    hello.eager_bytes_max = 8192;
+    hello.uri = "ofi+tcp://stranger:1";
+    return hello;
+}
+
+// A process that speaks libfabric but not weft, or weft with a lie.
+class Stranger {
+  public:
+    explicit Stranger(const std::string& victim)
+        : fabric_(Fabric::open(tcp_row, *SocketName::from_numeric("127.0.0.1", 0), 64).value()) {
+        const na::Address at = *na::parse_address(victim);
+        const auto name = *SocketName::from_numeric(at.host, at.port);
+        REQUIRE(fi_av_insert(fabric_->av(), name.get(), 1, &victim_, 0, nullptr) == 1);
+        for (auto& buffer : received_) {
+            buffer.resize(20'000);
+            REQUIRE(fi_recv(fabric_->ep(), buffer.data(), buffer.size(), nullptr, FI_ADDR_UNSPEC,
+                            &buffer) == 0);
+        }
+    }
+
+    void send(Node& victim, std::string bytes) {
+        sent_.push_back(std::move(bytes));  // Lives until the end, as libfabric wants.
+        const TimePoint end = real_now() + 2s;
+        ssize_t error = -FI_EAGAIN;
+        while (error == -FI_EAGAIN && real_now() < end) {
+            error = fi_send(fabric_->ep(), sent_.back().data(), sent_.back().size(), nullptr,
+                            victim_, nullptr);
+            poll();
+            victim.turn();
+        }
+        REQUIRE(error == 0);
+    }
+    void send_hello(Node& victim, Label reply_to, const SocketName& from,
+                    const Hello& hello = some_hello()) {
+        std::byte message[control_bytes_max];
+        const std::size_t bytes = encode_hello(reply_to, from, hello, message);
+        send(victim, std::string(as_text({message, bytes})));
+    }
+
+    // The next message that came in; empty when none does within a while.
+    std::string receive(Node& victim) {
+        const TimePoint end = real_now() + 300ms;
+        while (inbox_.empty() && real_now() < end) {
+            poll();
+            victim.turn();
+        }
+        if (inbox_.empty()) return "";
+        std::string first = std::move(inbox_.front());
+        inbox_.pop_front();
+        return first;
+    }
+    const SocketName& name() const { return fabric_->name(); }
+
+  private:
+    void poll() {
+        fi_cq_msg_entry entry;
+        while (fi_cq_read(fabric_->cq(), &entry, 1) == 1) {
+            if (!(entry.flags & FI_RECV)) continue;
+            inbox_.emplace_back(static_cast<std::string*>(entry.op_context)->data(), entry.len);
+        }
+    }
+
+    std::deque<std::string> sent_;
+    std::string received_[16];
+    std::deque<std::string> inbox_;
+    std::unique_ptr<Fabric> fabric_;
+    fi_addr_t victim_ = FI_ADDR_UNSPEC;
+};
+
+static std::string message(Prefix prefix, std::string_view body) {
+    prefix.bytes = static_cast<std::uint16_t>(body.size());
+    std::string bytes(sizeof prefix, 0);
+    std::memcpy(bytes.data(), &prefix, sizeof prefix);
+    return bytes.append(body);
+}
+
+TEST_CASE("ofi: garbage is dropped and honest peers go on") {
+    Node server(any_port), client;
+    const na::PeerId peer = join(client, server);
+    Stranger stranger(server->address());
+    stranger.send(server, "x");
+    stranger.send(server, std::string(16, '\xff'));
+    stranger.send(server, std::string(17000, '\xff'));
+    stranger.send(server, message({0, 12345, 1, 0, Kind::data}, "who am I"));  // Wrong tag.
+    stranger.send(server, message({99999, 1, 1, 0, Kind::data}, "who am I"));  // No such peer.
+    stranger.send(server, message({no_index, wire_magic, 0, 0, Kind::hello}, "hi"));
+    stranger.send(server, message({no_index, 1, 0, 0, Kind::hello}, "hi"));
+    stranger.send(server, message({0, 0, 0, 0, Kind::welcome}, ""));
+    std::string lie = message({no_index, wire_magic, 0, 0, Kind::data}, "longer than it says");
+    lie[12] = 1;
+    stranger.send(server, lie);
+    // Where nobody can be: port 0, any address, multicast.
+    stranger.send_hello(server, {1, 1}, stranger.name().with_port(0));
+    stranger.send_hello(server, {1, 1}, *SocketName::from_numeric("0.0.0.0", 9));
+    stranger.send_hello(server, {1, 1}, *SocketName::from_numeric("224.0.0.1", 9));
+    base::SeededRandom random(3);
+    for (int i = 0; i < 300; ++i) {
+        std::string noise(random.next() % 600, 0);
+        for (char& c : noise) c = static_cast<char>(random.next());
+        if (noise.size() >= 16 && i % 2) {
+            noise.replace(0, 16, message({no_index, wire_magic, 0, 0, Kind::hello}, ""), 0, 16);
+            const auto bytes = static_cast<std::uint16_t>(noise.size() - 16);
+            std::memcpy(noise.data() + 12, &bytes, 2);
+        }
+        stranger.send(server, noise);
+    }
+    turn_for({&server}, 50ms);
+    CHECK(server.seen.empty());
+    REQUIRE(client.send(peer, "untouched"));
+    client->flush();
+    CHECK(turn_until({&client, &server}, [&] { return server.find(EventKind::message); }));
+}
+
+TEST_CASE("ofi: another wire version is refused with the reason") {
+    Node server(any_port);
+    Stranger stranger(server->address());
+    std::byte bytes[control_bytes_max];
+    const std::size_t count = encode_hello({7, 8}, stranger.name(), some_hello(), bytes);
+    std::string hello(as_text({bytes, count}));
+    const std::uint32_t magic = na::wire_magic;
+    const std::size_t at = hello.find(std::string_view(reinterpret_cast<const char*>(&magic), 4),
+                                      sizeof(Prefix));  // Behind the prefix's own.
+    REQUIRE(at != std::string::npos);
+    hello[at + 4] = 42;
+    stranger.send(server, hello);
+    const std::string answer = stranger.receive(server);
+    const auto prefix = decode_prefix(as_bytes(answer));
+    REQUIRE(prefix);
+    CHECK(prefix->kind == Kind::refusal);
+    CHECK(prefix->index == 7);
+    CHECK(prefix->tag == 8);
+    const auto refusal = decode_refusal_body(as_bytes(answer).subspan(sizeof(Prefix)));
+    REQUIRE(refusal);
+    CHECK(refusal->code == Code::failed_precondition);
+    CHECK(refusal->text.find("42") != std::string_view::npos);
+    CHECK(server.seen.empty());
+}
+
+// Says hello and returns how the server wants to be addressed.
+static Label be_welcomed(Stranger& stranger, Node& server) {
+    stranger.send_hello(server, {5, 6}, stranger.name());
+    const std::string answer = stranger.receive(server);
+    const auto prefix = decode_prefix(as_bytes(answer));
+    REQUIRE(prefix);
+    REQUIRE(prefix->kind == Kind::welcome);
+    REQUIRE(server.find(EventKind::peer_up));
+    server.seen.clear();
+    return decode_welcome_body(as_bytes(answer).subspan(sizeof(Prefix)))->label;
+}
+
+TEST_CASE("ofi: a gap in a peer's sequence ends it with DATA_LOSS") {
+    Node server(any_port);
+    Stranger stranger(server->address());
+    const Label label = be_welcomed(stranger, server);
+    stranger.send(server, message({label.index, label.tag, 1, 0, Kind::data}, "one"));
+    stranger.send(server, message({label.index, label.tag, 3, 0, Kind::data}, "three"));
+    stranger.send(server, message({label.index, label.tag, 4, 0, Kind::data}, "four"));
+    REQUIRE(turn_until({&server}, [&] { return server.find(EventKind::peer_down); }));
+    turn_for({&server}, 50ms);
+    REQUIRE(server.seen.size() == 2);
+    CHECK(server.seen[0].bytes == "one");
+    CHECK(server.seen[1].event.code == Code::data_loss);
+}
+
+TEST_CASE("ofi: the same hello again makes no second peer") {
+    Node server(any_port);
+    Stranger stranger(server->address());
+    const Label label = be_welcomed(stranger, server);
+    const Label again = [&] {
+        stranger.send_hello(server, {5, 6}, stranger.name());
+        return decode_welcome_body(as_bytes(stranger.receive(server)).subspan(sizeof(Prefix)))
+            ->label;
+    }();
+    CHECK(again == label);
+    CHECK(server.seen.empty());
+}
+
+TEST_CASE("ofi: a flood of hellos takes no more than the endpoint's peers and ends") {
+    Node server(any_port, 32);
+    Stranger stranger(server->address());
+    for (std::uint32_t i = 0; i < 500; ++i) {
+        // From itself, then from where nobody listens.
+        stranger.send_hello(server, {i, i},
+                            i < 250 ? stranger.name()
+                                    : stranger.name().with_port(static_cast<std::uint16_t>(1 + i)));
+    }
+    turn_for({&server}, 100ms);
+    CHECK(server.count(EventKind::peer_up) <= 32);
+    for (const Seen& entry : server.seen) {
+        if (entry.event.kind == EventKind::peer_up) server->close(entry.event.peer);
+    }
+    server.seen.clear();
+    // What was never answered is forgotten after the time of a handshake.
+    turn_for({&server}, 2500ms);
+    Node client;
+    join(client, server);
+}

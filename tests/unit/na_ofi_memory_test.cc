@@ -1,0 +1,214 @@
+// Transfers and fences of ofi+tcp.
+#include <sys/mman.h>
+
+#include <memory>
+
+#include "support/ofi_process.h"
+
+using namespace weft;
+using namespace weft::test;
+using na::EventKind;
+
+static const std::string any_port = "ofi+tcp://127.0.0.1:0";
+
+static na::Exposure expose_all(std::vector<std::byte>& memory, std::uint32_t region = 3) {
+    return {region, 1, 77, memory, na::Access::read_write};
+}
+
+static na::RmaItem item(na::RmaKind kind, na::PeerId peer, na::FabricKey key, std::uint64_t offset,
+                        Bytes local, std::uint64_t cookie) {
+    na::RmaItem made;
+    made.kind = kind;
+    made.peer = peer;
+    made.region = 3;
+    made.generation = 1;
+    made.fabric = key;
+    made.offset = offset;
+    made.local = local;
+    made.cookie = cookie;
+    return made;
+}
+
+TEST_CASE("ofi: a put is visible at the owner when it is done, and a get reads it back") {
+    Node server(any_port), client;
+    const na::PeerId peer = join(client, server);
+    std::vector<std::byte> owned(1 << 20), local(1 << 20), back(1 << 20);
+    for (std::size_t i = 0; i < local.size(); ++i) local[i] = std::byte(i * 7);
+    const na::FabricKey key = server->expose(expose_all(owned)).value();
+
+    const auto put = item(na::RmaKind::put, peer, key, 0, local, 11);
+    REQUIRE(client->post({&put, 1}) == 1);
+    REQUIRE(turn_until({&client, &server}, [&] { return client.find(EventKind::rma_done); }));
+    CHECK(client.seen[0].event.cookie == 11);
+    CHECK(client.seen[0].event.code == Code::ok);
+    CHECK(owned == local);
+
+    client.seen.clear();
+    const auto get = item(na::RmaKind::get, peer, key, 4096, Bytes(back).first(8192), 12);
+    REQUIRE(client->post({&get, 1}) == 1);
+    REQUIRE(turn_until({&client, &server}, [&] { return client.find(EventKind::rma_done); }));
+    CHECK(client.seen[0].event.code == Code::ok);
+    CHECK(std::equal(back.begin(), back.begin() + 8192, local.begin() + 4096));
+}
+
+TEST_CASE("ofi: no more transfers than the depth are accepted, and all that were end") {
+    Node server(any_port), client;
+    const na::PeerId peer = join(client, server);
+    std::vector<std::byte> owned(1 << 20), local(1 << 20);
+    const na::FabricKey key = server->expose(expose_all(owned)).value();
+    std::vector<na::RmaItem> items;
+    for (std::uint64_t i = 0; i < 40; ++i) {
+        items.push_back(
+            item(na::RmaKind::put, peer, key, i * 4096, Bytes(local).subspan(i * 4096, 4096), i));
+    }
+    std::size_t posted = client->post(items);
+    CHECK(posted == client->limits().rma_depth);
+    REQUIRE(turn_until({&client, &server}, [&] {
+        posted += client->post(std::span(items).subspan(posted));
+        return client.count(EventKind::rma_done) == items.size();
+    }));
+    std::vector<bool> done(items.size());
+    for (const Seen& entry : client.seen) {
+        CHECK(entry.event.code == Code::ok);
+        CHECK(!done[entry.event.cookie]);
+        done[entry.event.cookie] = true;
+    }
+}
+
+TEST_CASE("ofi: memory exposed before the first connection can be reached afterwards") {
+    Node server(any_port), client;
+    std::vector<std::byte> owned(4096, std::byte{5}), local(4096);
+    const na::FabricKey key = client->expose(expose_all(owned)).value();
+    na::PeerId incoming;
+    join(client, server, &incoming);
+    const auto get = item(na::RmaKind::get, incoming, key, 0, local, 1);
+    REQUIRE(server->post({&get, 1}) == 1);
+    REQUIRE(turn_until({&client, &server}, [&] { return server.find(EventKind::rma_done); }));
+    CHECK(server.seen[0].event.code == Code::ok);
+    CHECK(local == owned);
+}
+
+TEST_CASE("ofi: a wrong key, a wrong range and a fenced region cost the connection") {
+    const int fault = GENERATE(0, 1, 2);
+    Node server(any_port), client;
+    const na::PeerId peer = join(client, server);
+    std::vector<std::byte> owned(8192, std::byte{9}), local(4096);
+    na::FabricKey key = server->expose(expose_all(owned)).value();
+    std::uint64_t offset = 0;
+    if (fault == 0) key.key ^= 1;
+    if (fault == 1) offset = 4097;
+    if (fault == 2) {
+        server->fence(3);
+        REQUIRE(turn_until({&server}, [&] { return server.find(EventKind::region_fenced); }));
+    }
+    const auto put = item(na::RmaKind::put, peer, key, offset, local, 1);
+    REQUIRE(client->post({&put, 1}) == 1);
+    REQUIRE(turn_until({&client, &server}, [&] { return client.find(EventKind::peer_down); }));
+    CHECK(client.count(EventKind::rma_done) == 1);
+    CHECK(client.find(EventKind::rma_done)->event.code == Code::unavailable);
+    CHECK(owned == std::vector<std::byte>(8192, std::byte{9}));
+}
+
+TEST_CASE("ofi: transfers under way end once each when their peer is closed") {
+    Node server(any_port), client;
+    const na::PeerId peer = join(client, server);
+    std::vector<std::byte> owned(16 << 20), local(16 << 20);
+    const na::FabricKey key = server->expose(expose_all(owned)).value();
+    std::vector<na::RmaItem> items;
+    for (std::uint64_t i = 0; i < 16; ++i) {
+        items.push_back(item(i % 2 ? na::RmaKind::get : na::RmaKind::put, peer, key, i << 20,
+                             Bytes(local).subspan(i << 20, 1 << 20), i));
+    }
+    REQUIRE(client->post(items) == 16);  // The server stands still: none of them can end.
+    turn_for({&client}, 20ms);
+    client->close(peer);
+    REQUIRE(turn_until(
+        {&client}, [&] { return client.count(EventKind::rma_done) == 16; }, 1s));
+    std::vector<std::byte> before = local;
+    turn_for({&client, &server}, 200ms);
+    CHECK(client.count(EventKind::rma_done) == 16);
+    CHECK(client.count(EventKind::peer_down) == 0);
+    for (const Seen& entry : client.seen) CHECK(entry.event.code == Code::cancelled);
+    CHECK(before == local);  // No get lands after its end.
+    CHECK(client->post(items) == 0);
+}
+
+TEST_CASE("ofi: transfers under way end once each when their peer is killed") {
+    std::vector<std::byte> local(16 << 20);
+    auto shared = SharedBytes(sizeof(na::FabricKey));
+    Process owner([&](Process::Self& self) {
+        Node server(any_port);
+        std::vector<std::byte> owned(16 << 20);
+        *shared.as<na::FabricKey>() = server->expose(expose_all(owned)).value();
+        self.tell(server->address());
+        while (!server.find(EventKind::peer_up)) server.turn();
+        turn_for({&server}, 50ms);
+        ::raise(SIGSTOP);  // In the middle of everything.
+    });
+    const std::string address = owner.hear();
+    Node client;
+    const na::PeerId peer = client.connect(address);
+    REQUIRE(turn_until({&client}, [&] { return client.find(EventKind::peer_up); }));
+    owner.wait_stopped();
+    std::vector<na::RmaItem> items;
+    for (std::uint64_t i = 0; i < 16; ++i) {
+        items.push_back(item(i % 2 ? na::RmaKind::get : na::RmaKind::put, peer,
+                             *shared.as<na::FabricKey>(), i << 20,
+                             Bytes(local).subspan(i << 20, 1 << 20), i));
+    }
+    REQUIRE(client->post(items) == 16);
+    turn_for({&client}, 50ms);
+    CHECK(client.count(EventKind::rma_done) == 0);
+    owner.kill();
+    REQUIRE(turn_until(
+        {&client}, [&] { return client.count(EventKind::rma_done) == 16; }, 3s));
+    turn_for({&client}, 100ms);
+    CHECK(client.count(EventKind::rma_done) == 16);
+    CHECK(client.count(EventKind::peer_down) == 1);
+}
+
+// The promise beneath every bulk transfer: once the fence came back, a peer's write that was under
+// way can't reach the memory any more. libfabric alone does not give that (closing the registration
+// lets the rest of a write land).
+TEST_CASE("ofi: a closed peer's writes never land after the fence") {
+    constexpr std::size_t bytes = 64 << 20;
+    std::vector<std::byte> owned(bytes);
+    const std::string key_text(sizeof(na::FabricKey), 0);
+    Process writer([&](Process::Self& self) {
+        Node client;
+        std::string address = self.hear();
+        na::FabricKey key;
+        const std::string sent = self.hear();
+        std::memcpy(&key, sent.data(), sizeof key);
+        const na::PeerId peer = client.connect(address);
+        while (!client.find(EventKind::peer_up)) client.turn();
+        std::vector<std::byte> local(1 << 20);
+        for (std::uint64_t round = 1;; ++round) {  // Until killed, also when the peer is down.
+            std::fill(local.begin(), local.end(), std::byte(round));
+            std::vector<na::RmaItem> items;
+            for (std::uint64_t i = 0; i < 16; ++i) {
+                items.push_back(item(na::RmaKind::put, peer, key,
+                                     (round * 16 + i) % (bytes >> 20) << 20, local, i));
+            }
+            client->post(items);
+            client.turn();
+        }
+    });
+    for (int round = 0; round < 1; ++round) {
+        Node server(any_port);
+        const na::FabricKey key = server->expose(expose_all(owned)).value();
+        writer.say(server->address());
+        writer.say({reinterpret_cast<const char*>(&key), sizeof key});
+        REQUIRE(turn_until({&server}, [&] { return server.find(EventKind::peer_up); }));
+        const na::PeerId peer = server.seen[0].event.peer;
+        REQUIRE(turn_until({&server}, [&] { return owned[bytes / 2] != std::byte{0}; }));
+        turn_for({&server}, 30ms);
+        server->close(peer);
+        server->fence(3);
+        REQUIRE(turn_until({&server}, [&] { return server.find(EventKind::region_fenced); }));
+        const std::vector<std::byte> then = owned;
+        turn_for({&server}, 300ms);
+        CHECK(std::memcmp(then.data(), owned.data(), bytes) == 0);
+    }
+    writer.kill();
+}

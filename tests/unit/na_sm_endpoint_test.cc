@@ -1,0 +1,112 @@
+#include "support/sm_node.h"
+
+using namespace weft;
+using namespace weft::test;
+using na::EventKind;
+
+TEST_CASE("sm: two endpoints meet, and each knows the other's name and incarnation") {
+    SmPair pair;
+    const na::PeerInfo* server = pair.client.endpoint->info(pair.at_client);
+    REQUIRE(server);
+    CHECK(server->uri == "sm://" + pair.name);
+    CHECK(server->message_bytes_max == pair.client.endpoint->limits().message_bytes_max);
+    CHECK(server->eager_bytes_max == 64 * 1024);
+    REQUIRE(pair.server.endpoint->info(pair.at_server));
+    CHECK(pair.server.endpoint->address() == "sm://" + pair.name);
+}
+
+TEST_CASE("sm: messages arrive whole and in order in both directions") {
+    SmPair pair;
+    for (int i = 0; i < 1000; ++i) {
+        REQUIRE(pair.client.send(pair.at_client, "ping " + std::to_string(i)));
+        REQUIRE(pair.server.send(pair.at_server, "pong " + std::to_string(i)));
+        if (i % 7 == 0) {
+            pair.client.endpoint->flush();
+            pair.server.endpoint->flush();
+        }
+    }
+    pair.client.endpoint->flush();
+    pair.server.endpoint->flush();
+    turn_until({&pair.client, &pair.server},
+               [&] { return pair.client.seen.size() == 1000 && pair.server.seen.size() == 1000; });
+    for (int i = 0; i < 1000; ++i) {
+        REQUIRE(pair.server.seen[i].bytes == "ping " + std::to_string(i));
+        REQUIRE(pair.client.seen[i].bytes == "pong " + std::to_string(i));
+        REQUIRE(pair.client.seen[i].event.peer == pair.at_client);
+    }
+}
+
+TEST_CASE("sm: the first commit of a turn leaves without a flush") {
+    SmPair pair;
+    REQUIRE(pair.client.send(pair.at_client, "now"));
+    CHECK(await({&pair.server}, pair.server, EventKind::message).bytes == "now");
+}
+
+TEST_CASE("sm: an abandoned claim sends nothing") {
+    SmPair pair;
+    REQUIRE(pair.client.endpoint->reserve(pair.at_client, 100));
+    pair.client.endpoint->commit(0);
+    REQUIRE(pair.client.send(pair.at_client, "real"));
+    pair.client.endpoint->flush();
+    CHECK(await({&pair.server}, pair.server, EventKind::message).bytes == "real");
+}
+
+TEST_CASE("sm: the largest message fits, a larger one is refused") {
+    SmPair pair;
+    const std::size_t largest = pair.client.endpoint->limits().message_bytes_max;
+    CHECK(pair.client.endpoint->reserve(pair.at_client, largest + 1) == nullptr);
+    const std::string text(largest, 'x');
+    REQUIRE(pair.client.send(pair.at_client, text));
+    CHECK(await({&pair.server}, pair.server, EventKind::message).bytes == text);
+}
+
+TEST_CASE("sm: a full ring refuses, writable follows, nothing is lost") {
+    SmPair pair;
+    const std::string text(60'000, 'y');
+    std::size_t sent = 0;
+    while (pair.client.send(pair.at_client, text)) ++sent;
+    CHECK(sent == 4);
+    pair.client.endpoint->flush();
+    CHECK(pair.client.turn() == 0);
+    turn_until({&pair.server}, [&] { return pair.server.seen.size() == sent; });
+    await({&pair.client}, pair.client, EventKind::writable);
+    CHECK(pair.client.send(pair.at_client, text));
+}
+
+TEST_CASE("sm: a sleeping writer is woken when space comes") {
+    SmPair pair;
+    const std::string text(60'000, 'y');
+    while (pair.client.send(pair.at_client, text)) {
+    }
+    pair.client.endpoint->flush();
+    REQUIRE(pair.client.endpoint->arm());
+    turn_until({&pair.server}, [&] { return pair.server.seen.size() == 4; });
+    await({&pair.client}, pair.client, EventKind::writable);
+}
+
+TEST_CASE("sm: nobody there is UNAVAILABLE and names the address") {
+    SmNode client;
+    const std::string name = unique_name("nobody");
+    const na::PeerId peer = client.connect(name);
+    const Seen down = await({&client}, client, EventKind::peer_down);
+    CHECK(down.event.peer == peer);
+    CHECK(down.event.code == Code::unavailable);
+    CHECK(down.error.find("sm://" + name) != std::string::npos);
+    CHECK(client.endpoint->info(peer) == nullptr);
+    CHECK(client.endpoint->reserve(peer, 1) == nullptr);
+}
+
+TEST_CASE("sm: an orderly close tells the other side once, after the last message") {
+    SmPair pair;
+    REQUIRE(pair.client.send(pair.at_client, "last"));
+    pair.client.endpoint->flush();
+    pair.client.endpoint->close(pair.at_client);
+    turn_until({&pair.server, &pair.client},
+               [&] { return pair.server.find(EventKind::peer_down) != nullptr; });
+    REQUIRE(pair.server.seen.size() == 2);
+    CHECK(pair.server.seen[0].bytes == "last");
+    CHECK(pair.server.seen[1].event.code == Code::unavailable);
+    for (int i = 0; i < 1000; ++i) pair.client.turn();
+    CHECK(pair.client.seen.empty());
+    CHECK(pair.client.endpoint->reserve(pair.at_client, 1) == nullptr);
+}

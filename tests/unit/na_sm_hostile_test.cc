@@ -1,0 +1,282 @@
+// What a broken or hostile process of our own user can do to an sm server. Another user's process
+// is refused by SO_PEERCRED; that can't be shown without a second user.
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "support/sm_raw_peer.h"
+
+using namespace weft;
+using namespace weft::test;
+using na::EventKind;
+
+namespace {
+
+struct Rig {
+    std::string name = unique_name("hostile");
+    SmNode server{name};
+
+    // The server still serves others.
+    void check_alive() {
+        SmNode client;
+        const na::PeerId peer = client.connect(name);
+        await({&client, &server}, client, EventKind::peer_up);
+        REQUIRE(client.send(peer, "alive"));
+        turn_until({&client, &server},
+                   [&] { return !server.seen.empty() && server.seen.back().bytes == "alive"; });
+    }
+};
+
+base::UniqueFd memory_file(std::size_t bytes, bool sealed) {
+    Result<base::UniqueFd> file = na::make_memory_file("test", bytes);
+    REQUIRE(file.ok());
+    if (sealed) REQUIRE(na::seal(file->get(), na::FutureWrite::allowed).ok());
+    return std::move(*file);
+}
+
+constexpr std::size_t segment_bytes = 4096 + 2 * na::sm::ring_bytes;
+
+}  // namespace
+
+TEST_CASE("sm: garbage for a greeting is refused with a reason") {
+    Rig rig;
+    SmRawPeer peer(rig.name);
+    SECTION("noise") {
+        peer.say("garbage garbage garbage", 23);
+    }
+    SECTION("one byte") {
+        peer.say("g", 1);
+    }
+    SECTION("more than a greeting can be") {
+        const std::string noise(4000, 'n');
+        peer.say(noise.data(), noise.size());
+    }
+    CHECK(peer.refusal(rig.server).code() == Code::data_loss);
+    CHECK(rig.server.seen.empty());
+    rig.check_alive();
+}
+
+TEST_CASE("sm: every truncation of a good greeting is refused") {
+    Rig rig;
+    std::byte good[512];
+    std::size_t length = 0;
+    {
+        int sockets[2];
+        REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) == 0);
+        base::UniqueFd from(sockets[0]), to(sockets[1]);
+        SmRawPeer peer(rig.name);
+        REQUIRE(na::sm::send_greeting(from.get(), peer.hello, peer.files()).ok());
+        length = static_cast<std::size_t>(::recv(to.get(), good, sizeof good, 0));
+    }
+    for (std::size_t bytes = 1; bytes <= length; ++bytes) {
+        SmRawPeer peer(rig.name);
+        peer.say(good, bytes);  // The last one is whole and lacks its descriptors.
+        REQUIRE(peer.refusal(rig.server).code() == Code::data_loss);
+    }
+    rig.check_alive();
+}
+
+TEST_CASE("sm: another wire version is refused as such") {
+    Rig rig;
+    SmRawPeer peer(rig.name);
+    std::byte bytes[512] = {};
+    const std::uint32_t greeting_magic = 0x6d736677;
+    std::memcpy(bytes, &greeting_magic, 4);
+    SECTION("of the hello") {
+        bytes[6] = std::byte{1};
+        std::byte* hello = bytes + 8;
+        na::encode(peer.hello, Bytes(hello, 400));
+        hello[4] = std::byte{9};
+    }
+    SECTION("of the shared memory") {
+        bytes[4] = std::byte{9};
+        bytes[6] = std::byte{1};
+    }
+    peer.say(bytes, 200);
+    const Status why = peer.refusal(rig.server);
+    CHECK(why.code() == Code::failed_precondition);
+    CHECK(why.text().find("9") != std::string::npos);
+}
+
+TEST_CASE("sm: descriptors that could harm are refused before they are mapped") {
+    Rig rig;
+    SmRawPeer peer(rig.name);
+    na::sm::FilesToSend files = peer.files();
+    base::UniqueFd bad;
+    SECTION("rings that can be truncated") {
+        bad = memory_file(segment_bytes, false);
+    }
+    SECTION("rings of another size") {
+        bad = memory_file(4096, true);
+    }
+    SECTION("rings in a pipe") {
+        int pipes[2];
+        REQUIRE(::pipe2(pipes, O_CLOEXEC) == 0);
+        bad.reset(pipes[0]);
+        ::close(pipes[1]);
+    }
+    SECTION("rings in a file on disk") {
+        bad.reset(::open("/proc/self/exe", O_RDONLY));
+    }
+    SECTION("rings in huge pages") {
+        bad.reset(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+        if (!bad) return;  // No huge pages here.
+        if (::ftruncate(bad.get(), 2 << 20) != 0) return;
+        (void)na::seal(bad.get(), na::FutureWrite::allowed);
+    }
+    files.rings = bad.get();
+    SECTION("a region table that can be truncated") {
+        bad = memory_file(sizeof(na::sm::RegionPage), false);
+        files = peer.files();
+        files.regions = bad.get();
+    }
+    SECTION("an arena that can be truncated") {
+        bad = memory_file(1 << 20, false);
+        files = peer.files();
+        files.arena = bad.get();
+    }
+    SECTION("no rings at all") {
+        files.rings = -1;
+    }
+    peer.greet(files);
+    const Status why = peer.refusal(rig.server);
+    INFO(why.to_string());
+    CHECK(why.code() == Code::data_loss);
+    rig.check_alive();
+}
+
+TEST_CASE("sm: an owner's table can't be mapped writable by anyone else") {
+    SmNode node;
+    Result<na::sm::RegionTable> table = na::sm::RegionTable::make();
+    REQUIRE(table.ok());
+    CHECK(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, table->file(), 0) ==
+          MAP_FAILED);
+}
+
+TEST_CASE("sm: a peer that corrupts the shared words is dropped with DATA_LOSS, others stay") {
+    Rig rig;
+    SmRawPeer peer(rig.name);
+    const na::PeerId id = peer.join(rig.server);
+    SECTION("its tail") {
+        peer.writer_words().tail.store(12345678);
+    }
+    SECTION("a record") {
+        na::sm::RingWriter writer = peer.writer();
+        std::byte* room = writer.claim(100);
+        writer.commit(100);
+        room[-1] = std::byte{0};
+        writer.publish();
+    }
+    SECTION("its head, when we need room") {
+        peer.reader_words().head.store(1 << 20);
+        while (rig.server.send(id, std::string(60'000, 'x'))) {
+        }
+    }
+    const Seen down = await({&rig.server}, rig.server, EventKind::peer_down);
+    CHECK(down.event.peer == id);
+    CHECK(down.event.code == Code::data_loss);
+    CHECK(!down.error.empty());
+    CHECK(!rig.server.send(id, "more"));
+    for (int i = 0; i < 1000; ++i) REQUIRE(rig.server.turn() == 0);
+    rig.check_alive();
+}
+
+TEST_CASE("sm: silent strangers are bounded in number and do not keep others out") {
+    Rig rig;
+    std::vector<std::unique_ptr<SmRawPeer>> strangers;
+    for (int i = 0; i < 60; ++i) {
+        strangers.push_back(std::make_unique<SmRawPeer>(rig.name));
+        for (int turns = 0; turns < 20; ++turns) rig.server.turn();
+    }
+    rig.check_alive();
+    // The first ones had to make room.
+    CHECK(strangers[0]->refusal(rig.server).code() == Code::resource_exhausted);
+}
+
+TEST_CASE("sm: a handshake that never ends is ended") {
+    Rig rig;
+    SmRawPeer peer(rig.name);
+    na::Event events[8];
+    TimePoint now = real_now();
+    for (int i = 0; i < 3000; ++i) {
+        rig.server.endpoint->poll(events, now += 1ms);
+    }
+    CHECK(peer.refusal(rig.server).code() == Code::deadline_exceeded);
+}
+
+TEST_CASE("sm: a server that never answers is UNAVAILABLE after a second") {
+    const std::string name = unique_name("mute");
+    Result<na::sm::Listening> mute = na::sm::Listening::open(name);
+    REQUIRE(mute.ok());
+    SmNode client;
+    const na::PeerId peer = client.connect(name);
+    na::Event events[8];
+    TimePoint now = real_now();
+    std::size_t count = 0;
+    int polls = 0;
+    while ((count = client.endpoint->poll(events, now += 1ms)) == 0) REQUIRE(++polls < 1100);
+    CHECK(polls > 900);
+    REQUIRE(count == 1);
+    CHECK(events[0].kind == EventKind::peer_down);
+    CHECK(events[0].peer == peer);
+    CHECK(events[0].code == Code::unavailable);
+    CHECK(client.endpoint->error().find(name) != std::string::npos);
+}
+
+TEST_CASE("sm: a peer that closed but keeps publishing does not keep its connection alive") {
+    Rig rig;
+    SmRawPeer peer(rig.name);
+    peer.join(rig.server);
+    na::sm::RingWriter writer = peer.writer();
+    const auto write = [&] {
+        if (!writer.claim(8)) return;
+        writer.commit(8);
+        writer.publish();
+    };
+    write();
+    peer.socket.reset();
+    turn_until({&rig.server}, [&] {
+        write();
+        return rig.server.find(EventKind::peer_down) != nullptr;
+    });
+}
+
+TEST_CASE("sm: peers_max bounds both sides, and what was dropped but not gone counts") {
+    const std::string name = unique_name("few");
+    SmNode server(name, 2);
+    SmRawPeer first(name), second(name), third(name);
+    const na::PeerId id = first.join(server);
+    second.join(server);
+    third.greet();
+    CHECK(third.refusal(server).code() == Code::resource_exhausted);
+    server.endpoint->close(id);
+    SmRawPeer fourth(name);
+    fourth.greet();
+    CHECK(fourth.refusal(server).code() == Code::resource_exhausted);
+    first.socket.reset();
+    for (int i = 0; i < 3000; ++i) server.turn();
+    SmRawPeer fifth(name);
+    fifth.join(server);
+    CHECK(server.endpoint->connect({"sm", name, "", 0}, real_now()).status().code() ==
+          Code::resource_exhausted);
+}
+
+TEST_CASE("sm: descriptors do not leak, however connections end") {
+    Rig rig;
+    const auto open_files = [] {
+        int count = 0;
+        for (int fd = 0; fd < 1024; ++fd) count += ::fcntl(fd, F_GETFD) >= 0;
+        return count;
+    };
+    rig.check_alive();
+    for (int i = 0; i < 1000; ++i) rig.server.turn();
+    const int before = open_files();
+    for (int i = 0; i < 50; ++i) {
+        rig.check_alive();
+        SmRawPeer peer(rig.name);
+        if (i % 2 == 0) peer.say("garbage", 7);
+        if (i % 2 == 1) peer.join(rig.server);
+    }
+    const TimePoint end = real_now() + 5s;
+    while (open_files() > before && real_now() < end) rig.server.turn();
+    CHECK(open_files() == before);
+}

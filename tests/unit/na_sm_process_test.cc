@@ -1,0 +1,380 @@
+// sm between processes: death, names, sleeping, and many connections.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "na/sm/names.h"
+#include "support/sm_node.h"
+
+using namespace weft;
+using namespace weft::test;
+using na::EventKind;
+
+namespace {
+
+// A child process that runs `body` until it is killed. What it must tell, it tells by sm or
+// `ready`.
+class Child {
+  public:
+    template <class Body>
+    explicit Child(Body&& body) {
+        int pipes[2];
+        REQUIRE(::pipe2(pipes, O_CLOEXEC) == 0);
+        base::UniqueFd read(pipes[0]), write(pipes[1]);
+        pid_ = ::fork();
+        REQUIRE(pid_ >= 0);
+        if (pid_ == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            read.reset();
+            body([&write] { (void)!::write(write.get(), "r", 1); });
+            ::_exit(0);
+        }
+        write.reset();
+        char byte = 0;
+        ready_ = ::read(read.get(), &byte, 1) == 1;
+    }
+    ~Child() { kill(); }
+
+    // Whether it came so far as to say ready().
+    bool is_ready() const { return ready_; }
+    void kill() {
+        if (pid_ <= 0) return;
+        ::kill(pid_, SIGKILL);
+        ::waitpid(std::exchange(pid_, 0), nullptr, 0);
+    }
+    pid_t pid() const { return pid_; }
+
+  private:
+    pid_t pid_ = 0;
+    bool ready_ = false;
+};
+
+// Serves that name, echoing every message, until killed.
+template <class Ready>
+void serve_echo(const std::string& name, Ready&& ready) {
+    SmNode node(name);
+    ready();
+    while (true) {
+        node.turn();
+        for (const Seen& one : node.seen) {
+            if (one.event.kind == EventKind::message) node.send(one.event.peer, one.bytes);
+        }
+        node.seen.clear();
+        node.endpoint->flush();
+    }
+}
+
+bool is_readable(int fd, Duration wait) {
+    pollfd one{fd, POLLIN, 0};
+    return ::poll(&one, 1, static_cast<int>(wait / 1ms)) == 1;
+}
+
+}  // namespace
+
+TEST_CASE("sm: a killed peer is reported within 100 ms, after its last messages") {
+    const std::string name = unique_name("killed");
+    Child child([&](auto ready) { serve_echo(name, ready); });
+    REQUIRE(child.is_ready());
+    SmNode client;
+    const na::PeerId peer = client.connect(name);
+    await({&client}, client, EventKind::peer_up);
+    REQUIRE(client.send(peer, "echo"));
+    // The answer is in the ring before the peer dies, and is read after.
+    while (true) {
+        na::Event none[1];
+        client.endpoint->poll(std::span(none, 0), real_now());
+        if (!client.endpoint->arm()) break;
+    }
+    child.kill();
+    const TimePoint killed = real_now();
+    await({&client}, client, EventKind::peer_down);
+    CHECK(real_now() - killed < 100ms);
+    REQUIRE(client.seen.size() == 1);
+    CHECK(client.seen[0].bytes == "echo");
+}
+
+TEST_CASE("sm: a sleeping endpoint is woken by the death of a peer") {
+    const std::string name = unique_name("killed");
+    Child child([&](auto ready) { serve_echo(name, ready); });
+    REQUIRE(child.is_ready());
+    SmNode client;
+    client.connect(name);
+    await({&client}, client, EventKind::peer_up);
+    while (!client.endpoint->arm()) client.turn();
+    child.kill();
+    REQUIRE(is_readable(client.endpoint->wait_fd(), 100ms));
+    // Waking may have other causes too; the end must be among them.
+    await({&client}, client, EventKind::peer_down);
+}
+
+TEST_CASE("sm: a fence completes when the peer is killed in the midst of copying") {
+    const std::string name = unique_name("copying");
+    SmNode server(name);
+    Buffer buffer = *server.arena->allocate(1 << 20);
+    REQUIRE(server.endpoint->expose({3, 1, 1, buffer.bytes(), Access::read_write}).ok());
+    for (int round = 0; round < 20; ++round) {
+        Child child([&](auto ready) {
+            SmNode client;
+            const na::PeerId peer = client.connect(name);
+            Buffer local = *client.arena->allocate(1 << 20);
+            ready();
+            while (!client.find(EventKind::peer_up)) client.turn();
+            const na::RmaItem item{na::RmaKind::put, peer, 3, 1, 1, {}, 0, local.bytes(), 0};
+            while (true) {
+                client.endpoint->post({&item, 1});
+                client.seen.clear();
+                client.turn();
+            }
+        });
+        REQUIRE(child.is_ready());
+        await({&server}, server, EventKind::peer_up);
+        child.kill();
+        await({&server}, server, EventKind::peer_down, 1s);
+    }
+    server.endpoint->fence(3);
+    await({&server}, server, EventKind::region_fenced, 100ms);
+}
+
+TEST_CASE("sm: nothing lands after a fence while peers keep writing") {
+    const std::string name = unique_name("race");
+    SmNode server(name);
+    constexpr std::size_t bytes = 512 * 1024;
+    Buffer buffer = *server.arena->allocate(bytes);
+    Child child([&](auto ready) {
+        SmNode client;
+        const na::PeerId peer = client.connect(name);
+        Buffer local = *client.arena->allocate(bytes);
+        std::memset(local.data(), 0xff, bytes);
+        ready();
+        while (!client.find(EventKind::peer_up)) client.turn();
+        for (std::uint32_t generation = 1;;) {
+            const na::RmaItem item{na::RmaKind::put, peer, 0, generation, 1, {}, 0,
+                                   local.bytes(),    0};
+            client.endpoint->post({&item, 1});
+            client.seen.clear();
+            while (!client.find(EventKind::rma_done)) client.turn();
+            const Seen done = client.take(EventKind::rma_done);
+            // Refused: try the generation that comes next.
+            if (done.event.code != Code::ok) ++generation;
+            if (generation > 100'000) generation = 1;
+            // The owner says which one is live.
+            if (const Seen* word = client.find(EventKind::message)) {
+                generation = static_cast<std::uint32_t>(std::atoi(word->bytes.c_str()));
+            }
+        }
+    });
+    REQUIRE(child.is_ready());
+    const na::PeerId peer = await({&server}, server, EventKind::peer_up).event.peer;
+    int touched = 0;
+    for (std::uint32_t generation = 1; generation <= 300; ++generation) {
+        const na::Exposure exposure{0, generation, 1, buffer.bytes(), Access::write};
+        REQUIRE(server.endpoint->expose(exposure).ok());
+        server.send(peer, std::to_string(generation));
+        server.endpoint->flush();
+        const TimePoint end = real_now() + 100ms;
+        volatile std::byte* first = buffer.data();
+        volatile std::byte* last = buffer.data() + bytes - 1;
+        // Fenced in mid-copy: the first byte has come, mostly the last one has not.
+        while (*first == std::byte{0} && real_now() < end) {
+        }
+        touched += *first != std::byte{0} && *last == std::byte{0};
+        server.endpoint->fence(0);
+        await({&server}, server, EventKind::region_fenced);
+        std::memset(buffer.data(), 0, bytes);
+        for (int i = 0; i < 20; ++i) server.turn();
+        for (std::size_t at = 0; at < bytes; at += 64) REQUIRE(buffer.data()[at] == std::byte{0});
+    }
+    CHECK(touched > 0);
+}
+
+TEST_CASE("sm: the name of a killed server is taken over, that of a live one refused") {
+    const std::string name = unique_name("name");
+    Child child([&](auto ready) { serve_echo(name, ready); });
+    REQUIRE(child.is_ready());
+    SmNode other;
+    const Status taken = other.open(name, 10).status();
+    CHECK(taken.code() == Code::already_exists);
+    CHECK(taken.text().find("sm://" + name) != std::string::npos);
+    child.kill();
+    SmNode successor(name);
+    const na::PeerId peer = other.connect(name);
+    await({&other, &successor}, other, EventKind::peer_up);
+    CHECK(other.endpoint->info(peer) != nullptr);
+}
+
+TEST_CASE("sm: one process can't serve a name twice, and a closed name is free at once") {
+    const std::string name = unique_name("name");
+    auto first = std::make_unique<SmNode>(name);
+    SmNode other;
+    CHECK(other.open(name, 10).status().code() == Code::already_exists);
+    first.reset();
+    SmNode second(name);
+    CHECK(second.endpoint->address() == "sm://" + name);
+}
+
+TEST_CASE("sm: a forked child that drops the endpoint takes nothing away from its parent") {
+    const std::string name = unique_name("forked");
+    auto server = std::make_unique<SmNode>(name);
+    SmNode client;
+    client.connect(name);
+    await({&client, server.get()}, client, EventKind::peer_up);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        server.reset();
+        ::_exit(0);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    for (int i = 0; i < 1000; ++i) client.turn();
+    CHECK(client.find(EventKind::peer_down) == nullptr);
+    SmNode another;
+    another.connect(name);
+    await({&another, server.get()}, another, EventKind::peer_up);
+}
+
+TEST_CASE("sm: the directory of names must be ours alone") {
+    const std::string root = "/tmp/" + unique_name("dir");
+    REQUIRE(::mkdir(root.c_str(), 0700) == 0);
+    const char* before = std::getenv("XDG_RUNTIME_DIR");
+    const std::string saved = before ? before : "";
+    ::setenv("XDG_RUNTIME_DIR", root.c_str(), 1);
+    const Result<std::string> good = na::sm::names_directory();
+    REQUIRE(good.ok());
+    CHECK(*good == root + "/weft");
+    REQUIRE(::chmod(good->c_str(), 0755) == 0);
+    const Result<std::string> open_to_others = na::sm::names_directory();
+    CHECK(open_to_others.status().code() == Code::permission_denied);
+    std::filesystem::remove(root + "/weft");
+    REQUIRE(::symlink("/tmp", (root + "/weft").c_str()) == 0);
+    CHECK(na::sm::names_directory().status().code() == Code::permission_denied);
+    if (before) {
+        ::setenv("XDG_RUNTIME_DIR", saved.c_str(), 1);
+    } else {
+        ::unsetenv("XDG_RUNTIME_DIR");
+    }
+    std::filesystem::remove_all(root);
+}
+
+TEST_CASE("sm: sleepers are woken by messages, and none is missed") {
+    const std::string name = unique_name("sleep");
+    Child child([&](auto ready) {
+        SmNode node(name);
+        ready();
+        while (true) {
+            node.turn();
+            for (const Seen& one : node.seen) {
+                if (one.event.kind == EventKind::message) node.send(one.event.peer, one.bytes);
+            }
+            node.seen.clear();
+            node.endpoint->flush();
+            if (node.endpoint->arm()) is_readable(node.endpoint->wait_fd(), 10s);
+        }
+    });
+    REQUIRE(child.is_ready());
+    SmNode client;
+    const na::PeerId peer = client.connect(name);
+    await({&client}, client, EventKind::peer_up);
+    for (int i = 0; i < 2000; ++i) {
+        REQUIRE(client.send(peer, std::to_string(i)));
+        client.endpoint->flush();
+        while (!client.find(EventKind::message)) {
+            if (client.endpoint->arm()) REQUIRE(is_readable(client.endpoint->wait_fd(), 5s));
+            client.turn();
+        }
+        REQUIRE(client.take(EventKind::message).bytes == std::to_string(i));
+    }
+}
+
+TEST_CASE("sm: an endpoint with many peers hears each of them") {
+    const std::string name = unique_name("many");
+    SmNode server(name);
+    SmNode clients;  // One endpoint, many connections.
+    constexpr std::size_t count = 100;
+    std::vector<na::PeerId> peers;
+    for (std::size_t i = 0; i < count; ++i) peers.push_back(clients.connect(name));
+    turn_until({&server, &clients},
+               [&] { return server.seen.size() + clients.seen.size() == 200; });
+    for (int i = 0; i < 3000; ++i) server.turn();  // All of them fall idle.
+    clients.seen.clear();
+    base::SeededRandom random(7);
+    for (int i = 0; i < 2000; ++i) {
+        server.seen.clear();
+        REQUIRE(clients.send(peers[random.next() % count], "hello"));
+        clients.endpoint->flush();
+        turn_until({&server}, [&] { return !server.seen.empty(); });
+        REQUIRE(server.seen[0].bytes == "hello");
+        REQUIRE(server.send(server.seen[0].event.peer, "answer"));
+        server.endpoint->flush();
+    }
+    turn_until({&clients}, [&] { return clients.seen.size() == 2000; });
+    for (const na::PeerId& peer : peers) clients.endpoint->close(peer);
+    turn_until({&server, &clients}, [&] { return server.seen.size() >= count; });
+}
+
+TEST_CASE("sm: a flooding peer does not starve the others") {
+    const std::string name = unique_name("flood");
+    SmNode server(name);
+    SmNode flooder, quiet;
+    const na::PeerId flood = flooder.connect(name);
+    const na::PeerId calm = quiet.connect(name);
+    turn_until({&server, &flooder, &quiet}, [&] { return server.seen.size() == 2; });
+    turn_until({&quiet, &flooder}, [&] { return !quiet.seen.empty() && !flooder.seen.empty(); });
+    const auto fill = [&] {
+        while (flooder.send(flood, "noise")) {
+        }
+        flooder.endpoint->flush();
+    };
+    fill();
+    REQUIRE(quiet.send(calm, "word"));
+    quiet.endpoint->flush();
+    server.seen.clear();
+    for (int polls = 0; polls < 2; ++polls) {
+        server.turn();
+        fill();
+    }
+    CHECK(std::any_of(server.seen.begin(), server.seen.end(),
+                      [](const Seen& one) { return one.bytes == "word"; }));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("sm: messages in both directions make no system call") {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        SmPair pair;
+        Buffer remote = *pair.server.arena->allocate(4096);
+        Buffer local = *pair.client.arena->allocate(4096);
+        if (!pair.server.endpoint->expose({0, 1, 1, remote.bytes(), Access::read}).ok()) ::_exit(9);
+        na::RmaItem item{na::RmaKind::get, pair.at_client, 0, 1, 1, {}, 0, local.bytes(), 0};
+        const TimePoint now = real_now();
+        na::Event events[8];
+        const auto round = [&] {
+            if (!pair.client.send(pair.at_client, "ping")) return false;
+            pair.client.endpoint->flush();
+            if (pair.server.endpoint->poll(events, now) != 1) return false;
+            if (!pair.server.send(pair.at_server, "pong")) return false;
+            pair.server.endpoint->flush();
+            if (pair.client.endpoint->poll(events, now) != 1) return false;
+            if (pair.client.endpoint->post({&item, 1}) != 1) return false;
+            return pair.client.endpoint->poll(events, now) == 1;
+        };
+        if (!round()) ::_exit(8);  // Maps the peer's arena.
+        // From here on only read, write and exit are let through; any other call is SIGKILL.
+        if (::prctl(PR_SET_SECCOMP, 1) != 0) ::_exit(7);
+        for (int i = 0; i < 20'000; ++i) {
+            if (!round()) ::syscall(60, 1);
+        }
+        ::syscall(60, 0);  // exit(); exit_group() is not allowed.
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+#endif

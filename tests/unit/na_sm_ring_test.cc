@@ -1,0 +1,253 @@
+#include "na/sm/ring.h"
+
+#include <deque>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/random.h"
+#include "na/sm/segment.h"
+#include "support/catch.h"
+
+using namespace weft;
+using namespace weft::na::sm;
+
+namespace {
+
+struct Ring {
+    base::UniqueFd file;
+    Segment segment;
+    RingWriter writer;
+    RingReader reader;
+    std::vector<std::byte> into = std::vector<std::byte>(message_bytes_max);
+
+    Ring() {
+        Result<Segment> made = Segment::make(&file);
+        REQUIRE(made.ok());
+        segment = std::move(*made);
+        writer = segment.writer(Side::connector);
+        reader = segment.reader(Side::acceptor);
+    }
+
+    bool write(std::string_view text) {
+        std::byte* room = writer.claim(text.size());
+        if (!room) return false;
+        std::memcpy(room, text.data(), text.size());
+        writer.commit(text.size());
+        writer.publish();
+        return true;
+    }
+    RingReader::Take read(std::string* text) {
+        std::size_t bytes = 0;
+        const RingReader::Take took = reader.take(into, &bytes);
+        if (took == RingReader::Take::message) {
+            *text = std::string(as_text(ByteView(into).first(bytes)));
+        }
+        reader.free();
+        return took;
+    }
+    RingReader::Take read() {
+        std::string ignored;
+        return read(&ignored);
+    }
+    // The bytes of the ring as its reader sees them.
+    std::byte* data() { return writer.claim(0) - header_bytes; }
+};
+
+using Take = RingReader::Take;
+
+}  // namespace
+
+TEST_CASE("sm ring: a message wraps whole at every alignment") {
+    Ring ring;
+    // Each start position of a record once: 16 bytes further per lap.
+    std::string text;
+    for (std::size_t lap = 0; lap < ring_bytes / record_unit; ++lap) {
+        const std::string message(100 + lap % 16, static_cast<char>('a' + lap % 26));
+        REQUIRE(ring.write(message));
+        REQUIRE(ring.read(&text) == Take::message);
+        REQUIRE(text == message);
+        const std::string big(61'000 + lap % 4'000, static_cast<char>('A' + lap % 26));
+        REQUIRE(ring.write(big));
+        REQUIRE(ring.read(&text) == Take::message);
+        REQUIRE(text == big);
+    }
+}
+
+TEST_CASE("sm ring: an empty ring takes the largest message wherever it stands") {
+    Ring ring;
+    const std::string largest(message_bytes_max, 'x');
+    base::SeededRandom random(5);
+    for (int i = 0; i < 2000; ++i) {
+        REQUIRE(ring.write(std::string(random.next() % 60'000, 'y')));
+        REQUIRE(ring.read() == Take::message);
+        REQUIRE(ring.write(largest));
+        REQUIRE(ring.read() == Take::message);
+    }
+}
+
+TEST_CASE("sm ring: what is not published is not seen") {
+    Ring ring;
+    std::memset(ring.writer.claim(10), 'a', 10);
+    ring.writer.commit(10);
+    CHECK(!ring.reader.has_records());
+    CHECK(ring.read() == Take::empty);
+    ring.writer.publish();
+    CHECK(ring.reader.has_records());
+    CHECK(ring.read() == Take::message);
+}
+
+TEST_CASE("sm ring: a full ring refuses and asks to be woken when a quarter is free") {
+    Ring ring;
+    const std::string text(16'000, 'z');
+    int written = 0;
+    while (ring.write(text)) ++written;
+    CHECK(written == 16);
+    CHECK(ring.segment.writer(Side::connector).words().want_space.load() == 1);
+    int read = 0;
+    std::size_t bytes = 0;
+    while (true) {
+        REQUIRE(ring.reader.take(ring.into, &bytes) == Take::message);
+        ++read;
+        if (ring.reader.free()) break;
+    }
+    CHECK(read == 5);  // Five of them exceed a quarter.
+    CHECK(ring.write(text));
+}
+
+TEST_CASE("sm ring: records come out as they went in, for any mix of sizes") {
+    const std::uint64_t seed = GENERATE(11, 12, 13);
+    INFO("seed " << seed);
+    base::SeededRandom random(seed);
+    Ring ring;
+    std::deque<std::string> model;
+    std::string text;
+    for (int step = 0; step < 20'000; ++step) {
+        if (random.next() % 2 == 0) {
+            std::string message(random.next() % (1ull << (random.next() % 17)), '\0');
+            if (message.size() > message_bytes_max) message.resize(message_bytes_max);
+            for (char& c : message) c = static_cast<char>(random.next());
+            if (ring.write(message)) model.push_back(std::move(message));
+        } else if (model.empty()) {
+            REQUIRE(ring.read(&text) == Take::empty);
+        } else {
+            REQUIRE(ring.read(&text) == Take::message);
+            REQUIRE(text == model.front());
+            model.pop_front();
+        }
+    }
+}
+
+TEST_CASE("sm ring: a record that does not fit the room is left for later") {
+    Ring ring;
+    REQUIRE(ring.write("0123456789"));
+    std::byte small[9];
+    std::size_t bytes = 0;
+    CHECK(ring.reader.take(small, &bytes) == Take::no_room);
+    CHECK(ring.read() == Take::message);
+}
+
+TEST_CASE("sm ring: a reader judges whatever the writer scribbles") {
+    Ring ring;
+    REQUIRE(ring.write("good"));
+    auto& words = ring.writer.words();
+    SECTION("a tail further ahead than the ring is long") {
+        words.tail.store(ring_bytes + record_unit);
+    }
+    SECTION("a tail that went back") {
+        std::string text;
+        REQUIRE(ring.read(&text) == Take::message);
+        words.tail.store(0);
+    }
+    SECTION("a tail between records") {
+        words.tail.store(record_unit + 1);
+    }
+    SECTION("a length beyond the published bytes") {
+        const std::uint64_t header = 1000 | std::uint64_t{message_kind} << 32;
+        std::memcpy(ring.data() - record_unit, &header, sizeof header);
+    }
+    SECTION("a length beyond any message") {
+        words.tail.store(ring_bytes);
+        const std::uint64_t header = 0xffff'fff0 | std::uint64_t{message_kind} << 32;
+        std::memcpy(ring.data() - record_unit, &header, sizeof header);
+    }
+    SECTION("a header that is none") {
+        const std::uint64_t header = 4;
+        std::memcpy(ring.data() - record_unit, &header, sizeof header);
+    }
+    CHECK(ring.read() == Take::broken);
+}
+
+TEST_CASE("sm ring: a writer judges whatever the reader scribbles") {
+    Ring ring;
+    auto& words = ring.writer.words();
+    while (ring.write(std::string(60'000, 'x'))) {
+    }
+    SECTION("a head beyond the tail") {
+        words.head.store(ring_bytes * 2);
+    }
+    SECTION("a head between records") {
+        words.head.store(7);
+    }
+    SECTION("a head that goes back") {
+        words.head.store(record_bytes(60'000));
+        REQUIRE(ring.write("more"));
+        while (ring.write(std::string(60'000, 'x'))) {
+        }
+        words.head.store(0);
+    }
+    CHECK(!ring.write(std::string(60'000, 'x')));
+    CHECK(ring.writer.is_broken());
+}
+
+TEST_CASE("sm ring: random scribbling over everything shared never reads outside") {
+    const std::uint64_t seed = GENERATE(21, 22, 23, 24);
+    INFO("seed " << seed);
+    base::SeededRandom random(seed);
+    for (int round = 0; round < 200; ++round) {
+        Ring ring;
+        for (int i = 0; i < 20; ++i) ring.write(std::string(random.next() % 3000, 'x'));
+        std::byte* data = ring.data();
+        for (int i = 0; i < 50; ++i) {
+            const std::uint64_t noise = random.next();
+            std::memcpy(data - noise % 3000 / 8 * 8, &noise, sizeof noise);
+        }
+        ring.writer.words().tail.store(random.next() % (2 * ring_bytes) / 16 * 16);
+        for (int i = 0; i < 100 && ring.read() == Take::message; ++i) {
+        }
+    }
+}
+
+TEST_CASE("sm ring: two threads stream through it without loss") {
+    Ring ring;
+    constexpr std::uint64_t count = 200'000;
+    std::thread writer([&] {
+        for (std::uint64_t i = 0; i < count;) {
+            std::byte* room = ring.writer.claim(8 + i % 100);
+            if (!room) {
+                std::this_thread::yield();
+                continue;
+            }
+            std::memcpy(room, &i, sizeof i);
+            ring.writer.commit(8 + i % 100);
+            if (i % 5 == 0 || i + 1 == count) ring.writer.publish();
+            ++i;
+        }
+    });
+    bool good = true;
+    for (std::uint64_t i = 0; i < count && good;) {
+        std::size_t bytes = 0;
+        const Take took = ring.reader.take(ring.into, &bytes);
+        if (took == Take::empty) {
+            std::this_thread::yield();
+            continue;
+        }
+        std::uint64_t got = 0;
+        std::memcpy(&got, ring.into.data(), sizeof got);
+        good = took == Take::message && bytes == 8 + i % 100 && got == i;
+        ring.reader.free();
+        ++i;
+    }
+    writer.join();
+    CHECK(good);
+}
