@@ -1,0 +1,26 @@
+// Which cpus a measurement may use, and being bound to one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft::tool {
+
+// Cpus this process may run on, in order; empty when the kernel does not tell.
+std::vector<int> allowed_cpus();
+
+// Binds the calling thread (and what it starts). False: it stays where it was.
+bool bind_to_cpu(int cpu);
+
+// The pair of a measurement: the client on the first allowed cpu, the server on the second.
+struct CpuPair {
+    int client = 0;
+    int server = 0;
+    bool two() const { return client != server; }
+};
+CpuPair pick_cpus();
+
+// One sentence when a measurement on `cpus` means less than usual; empty otherwise.
+std::string why_cpus_hurt(const CpuPair& cpus);
+
+}  // namespace weft::tool

@@ -1,0 +1,31 @@
+#include "cli/invocation.h"
+
+#include <cstdio>
+#include <string>
+
+namespace weft::tool {
+
+Json to_json(const Status& status) {
+    Json json;
+    json["code"] = name_of(status.code());
+    json["number"] = static_cast<int>(status.code());
+    json["effect"] = name_of(status.effect());
+    json["stage"] = name_of(status.stage());
+    json["peer"] = status.peer();
+    json["text"] = status.text();
+    return json;
+}
+
+void print(const Json& object) {
+    // Bytes of a peer may be in there: what is no UTF-8 is replaced.
+    const std::string line = object.dump(-1, ' ', false, Json::error_handler_t::replace);
+    std::printf("%s\n", line.c_str());
+}
+
+void print_failure(const Invocation& invocation) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "weft: %s\n", invocation.status.to_string().c_str());
+    if (invocation.json && !invocation.printed) print({{"error", to_json(invocation.status)}});
+}
+
+}  // namespace weft::tool

@@ -1,0 +1,35 @@
+// Durations, sizes and tables as people read and type them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <weft/time.h>
+
+namespace weft::tool {
+
+// "312 ns", "12.4 us", "3.05 ms", "2.1 s": three digits that count.
+std::string format_ns(double nanoseconds);
+// "64 B", "4 KiB", "1.5 MiB".
+std::string format_bytes(double bytes);
+// "3.21 M", "450 k", "12".
+std::string format_count(double count);
+
+// "500ms", "1.5s", "2m", "20us", "3h"; a bare number means seconds.
+std::optional<Duration> parse_duration(std::string_view text);
+
+// Rows of equal length, each column as wide as its widest cell; numbers should come formatted.
+class Table {
+  public:
+    explicit Table(std::vector<std::string> heads) { add(std::move(heads)); }
+    void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+    // Lines that end in '\n'. The first column is flush left, the others flush right.
+    std::string text() const;
+
+  private:
+    std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace weft::tool

@@ -1,0 +1,17 @@
+// The subcommands of `weft`. A new one is a function here and a row in main.cc.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "cli/invocation.h"
+
+namespace weft::tool {
+
+// Describes itself on `command` and runs when it is parsed, leaving its outcome in `invocation`.
+using SetUp = void (*)(CLI::App& command, Invocation& invocation);
+
+void set_up_info(CLI::App& command, Invocation& invocation);
+void set_up_perf(CLI::App& command, Invocation& invocation);
+void set_up_ping(CLI::App& command, Invocation& invocation);
+
+}  // namespace weft::tool
