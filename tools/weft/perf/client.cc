@@ -1,0 +1,62 @@
+#include "api/node.h"
+#include "perf/metrics.h"
+
+namespace weft::tool {
+
+Result<std::unique_ptr<PerfClient>> PerfClient::connect(const PerfOptions& options,
+                                                        const std::string& uri) {
+    RuntimeOptions with;
+    with.manual = true;
+    with.wait = options.wait;
+    Result<Runtime> runtime = Runtime::create(with);
+    if (!runtime) return std::move(runtime).status();
+    Result<Channel> channel = runtime->connect(uri);
+    if (!channel) return std::move(channel).status();
+    return std::unique_ptr<PerfClient>(new PerfClient(*std::move(runtime), *std::move(channel)));
+}
+
+// Every call has its deadline: nothing here waits for ever.
+static bool always(Runtime& runtime, const bool& done) {
+    return runtime.turn_until([&done] { return done; }, Duration::max());
+}
+
+Result<std::string> PerfClient::call(const MethodId& method, ByteView body) {
+    bool done = false;
+    Status outcome;
+    std::string answer;
+    channel_.call(method, body, {}, [&](const Status& status, ByteView reply) {
+        outcome = status;
+        answer = as_text(reply);
+        done = true;
+    });
+    always(runtime_, done);
+    if (!outcome.ok()) return outcome;
+    return answer;
+}
+
+Status PerfClient::transfer(bool put, const RegionRef& remote, const Buffer& local) {
+    bool done = false;
+    Status outcome;
+    auto completion = [&](const Status& status) {
+        outcome = status;
+        done = true;
+    };
+    if (put) {
+        channel_.put(remote, 0, local, {}, completion);
+    } else {
+        channel_.get(remote, 0, local, {}, completion);
+    }
+    always(runtime_, done);
+    return outcome;
+}
+
+void PerfClient::turn_and_sleep(Duration longest) {
+    runtime_.node().driver.turn_and_wait(longest);
+}
+
+LoopOptions loop_options(const PerfOptions& options) {
+    const Duration window = options.window();
+    return {options.inflight, options.wait, std::min<Duration>(100ms, window), window};
+}
+
+}  // namespace weft::tool

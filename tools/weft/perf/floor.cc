@@ -1,0 +1,152 @@
+#include "perf/floor.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "perf/na.h"
+
+namespace weft::tool {
+
+namespace {
+
+double median_of(std::vector<double>& values) {
+    if (values.empty()) return 0;
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+double ns_since(TimePoint start) {
+    return static_cast<double>((std::chrono::steady_clock::now() - start).count());
+}
+
+// Runs `round` (which answers ns per operation) until the budget is over, at least three times.
+template <class Round>
+double median_round(Duration budget, Round&& round) {
+    std::vector<double> rounds;
+    const TimePoint end = std::chrono::steady_clock::now() + budget;
+    while (rounds.size() < 3 || std::chrono::steady_clock::now() < end) rounds.push_back(round());
+    return median_of(rounds);
+}
+
+struct alignas(4096) Line {
+    std::atomic<std::uint64_t> turn{0};
+};
+
+constexpr std::uint64_t line_stop = ~std::uint64_t{0};
+
+// Odd values are questions, the next even one is the answer.
+void answer_line(Line& line, int cpu) {
+    bind_to_cpu(cpu);
+    std::uint64_t expected = 1;
+    while (true) {
+        const std::uint64_t seen = line.turn.load(std::memory_order_acquire);
+        if (seen == line_stop) return;
+        if (seen != expected) continue;
+        line.turn.store(expected + 1, std::memory_order_release);
+        expected += 2;
+    }
+}
+
+// Fails never in practice; then ordinary memory does.
+class SharedPages {
+  public:
+    explicit SharedPages(std::size_t bytes) : bytes_(std::max<std::size_t>(bytes, 1)) {
+        memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (memory_ == MAP_FAILED) throw std::bad_alloc();
+    }
+    ~SharedPages() { munmap(memory_, bytes_); }
+    SharedPages(const SharedPages&) = delete;
+    SharedPages& operator=(const SharedPages&) = delete;
+    void* get() const { return memory_; }
+
+  private:
+    std::size_t bytes_;
+    void* memory_;
+};
+
+}  // namespace
+
+double line_round_trip_ns(const CpuPair& cpus, Duration budget) {
+    Line line;
+    std::thread other([&] { answer_line(line, cpus.server); });
+    std::uint64_t value = 0;
+    auto trip = [&] {
+        line.turn.store(value + 1, std::memory_order_release);
+        value += 2;
+        while (line.turn.load(std::memory_order_acquire) != value) {
+        }
+    };
+    trip();  // The other thread is there.
+    constexpr int trips = 500;
+    const double median = median_round(budget, [&] {
+        const TimePoint start = std::chrono::steady_clock::now();
+        for (int i = 0; i < trips; ++i) trip();
+        return ns_since(start) / trips;
+    });
+    line.turn.store(line_stop, std::memory_order_release);
+    other.join();
+    return median;
+}
+
+double copy_ns(std::size_t bytes, Duration budget) {
+    const SharedPages from(bytes), to(bytes);
+    std::memset(from.get(), 1, bytes);
+    std::memset(to.get(), 2, bytes);
+    // Rounds of about 20 us and more: the two clock readings vanish.
+    const std::size_t copies = std::max<std::size_t>(1, (std::size_t{1} << 20) / (bytes + 256));
+    return median_round(budget, [&] {
+        const TimePoint start = std::chrono::steady_clock::now();
+        for (std::size_t i = 0; i < copies; ++i) {
+            std::memcpy(to.get(), from.get(), bytes);
+            // The copy happens, and happens each time.
+            asm volatile("" : : "r"(to.get()), "r"(from.get()) : "memory");
+        }
+        return ns_since(start) / static_cast<double>(copies);
+    });
+}
+
+static Result<double> call_floor(const PerfOptions& options, const CpuPair& cpus, Duration budget) {
+    if (options.transport == "sm") return line_round_trip_ns(cpus, budget);
+    if (options.transport == "tcp") {
+        return socket_round_trip_ns(options.size, options.reply_bytes(), options.wait, cpus,
+                                    budget);
+    }
+    return bare_round_trip_ns(options, cpus, budget);
+}
+
+Result<Floor> measure_floor(const PerfOptions& options, const CpuPair& cpus, Duration budget) {
+    Floor floor;
+    const bool both = options.metric == "floor";
+    if (both || !options.is_bulk()) {
+        if (cpus.two()) {
+            Result<double> trip = call_floor(options, cpus, both ? budget / 2 : budget);
+            if (!trip) return std::move(trip).status();
+            floor.round_trip_ns = *trip;
+        }
+    }
+    if (both || options.is_bulk()) {
+        const Duration share = both ? budget / 2 : budget;
+        if (options.transport == "sm") {
+            floor.copy_ns = copy_ns(options.size, share);
+        } else {
+            Result<double> stream = socket_stream_ns(options.size, cpus, share);
+            if (!stream) return std::move(stream).status();
+            floor.copy_ns = *stream;
+        }
+    }
+    return floor;
+}
+
+double floor_drift(double before, double after) {
+    const double smaller = std::min(before, after);
+    return smaller > 0 ? std::max(before, after) / smaller - 1 : 0;
+}
+
+}  // namespace weft::tool

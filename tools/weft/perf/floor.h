@@ -1,0 +1,35 @@
+// What the machine does without weft, measured next to every figure: the virtual cpus here drift
+// between regimes, so only the ratio of two neighbours in time says something.
+//
+// Each returns the median of many short rounds within `budget`, in nanoseconds.
+#pragma once
+
+#include "perf/options.h"
+
+#include <weft/result.h>
+
+namespace weft::tool {
+
+// One cache line stored and loaded back and forth between two cpus, without pause instructions.
+// Requires: cpus.two(). Thread: the caller's is bound to cpus.client already.
+double line_round_trip_ns(const CpuPair& cpus, Duration budget);
+
+// One memcpy of `bytes` between one reused source and one reused destination, both shared memory
+// as weft's arena is.
+double copy_ns(std::size_t bytes, Duration budget);
+
+// `request` bytes there and `reply` bytes back over one loopback TCP connection, each end waiting
+// as `wait` says. Errors: UNAVAILABLE.
+Result<double> socket_round_trip_ns(std::size_t request, std::size_t reply, WaitMode wait,
+                                    const CpuPair& cpus, Duration budget);
+
+// The time that `bytes` bytes take in a stream over one loopback TCP connection.
+Result<double> socket_stream_ns(std::size_t bytes, const CpuPair& cpus, Duration budget);
+
+// The floor that stands beside the metric and transport of `options`.
+Result<Floor> measure_floor(const PerfOptions& options, const CpuPair& cpus, Duration budget);
+
+// |after - before| / the smaller of both.
+double floor_drift(double before, double after);
+
+}  // namespace weft::tool

@@ -1,0 +1,160 @@
+// The floors of TCP: one loopback connection between two threads, nothing but send and recv.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "perf/floor.h"
+
+namespace weft::tool {
+
+namespace {
+
+Status socket_error(const char* what) {
+    return fail(Code::unavailable, std::string("the TCP floor needs loopback sockets: ") + what +
+                                       ": " + std::strerror(errno));
+}
+
+struct SocketPair {
+    base::UniqueFd client;
+    base::UniqueFd server;
+};
+
+Result<SocketPair> connect_pair() {
+    const base::UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    if (!listener || bind(listener.get(), generic, sizeof address) != 0 ||
+        listen(listener.get(), 1) != 0 || getsockname(listener.get(), generic, &length) != 0) {
+        return socket_error("bind");
+    }
+    SocketPair pair;
+    pair.client.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!pair.client || connect(pair.client.get(), generic, sizeof address) != 0) {
+        return socket_error("connect");
+    }
+    pair.server.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!pair.server) return socket_error("accept");
+    const int one = 1;
+    for (const auto* end : {&pair.client, &pair.server}) {
+        setsockopt(end->get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    }
+    return pair;
+}
+
+bool send_all(int fd, const char* from, std::size_t bytes) {
+    while (bytes > 0) {
+        const ssize_t sent = send(fd, from, bytes, MSG_NOSIGNAL);
+        if (sent <= 0) return false;
+        from += sent;
+        bytes -= static_cast<std::size_t>(sent);
+    }
+    return true;
+}
+
+// One recv that waits as weft would: spinning, asleep, or asleep after 20 us of spinning.
+ssize_t receive_some(int fd, char* to, std::size_t bytes, WaitMode wait) {
+    if (wait == WaitMode::block) return recv(fd, to, bytes, 0);
+    TimePoint start{};
+    while (true) {
+        const ssize_t got = recv(fd, to, bytes, MSG_DONTWAIT);
+        if (got >= 0 || errno != EAGAIN) return got;
+        if (wait == WaitMode::spin) continue;
+        const TimePoint now = std::chrono::steady_clock::now();
+        if (start == TimePoint{}) start = now;
+        if (now - start > 20us) return recv(fd, to, bytes, 0);
+    }
+}
+
+bool receive_all(int fd, char* to, std::size_t bytes, WaitMode wait) {
+    while (bytes > 0) {
+        const ssize_t got = receive_some(fd, to, bytes, wait);
+        if (got <= 0) return false;
+        to += got;
+        bytes -= static_cast<std::size_t>(got);
+    }
+    return true;
+}
+
+double median_of(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+}  // namespace
+
+Result<double> socket_round_trip_ns(std::size_t request, std::size_t reply, WaitMode wait,
+                                    const CpuPair& cpus, Duration budget) {
+    Result<SocketPair> pair = connect_pair();
+    if (!pair) return std::move(pair).status();
+    // 0 bytes cannot be waited for.
+    request = std::max<std::size_t>(request, 1);
+    reply = std::max<std::size_t>(reply, 1);
+    std::thread echo([&, fd = pair->server.get()] {
+        bind_to_cpu(cpus.server);
+        std::vector<char> in(request), out(reply);
+        while (receive_all(fd, in.data(), request, wait) && send_all(fd, out.data(), reply)) {
+        }
+    });
+    std::vector<char> out(request), in(reply);
+    const int fd = pair->client.get();
+    std::vector<double> trips;
+    bool ok = true;
+    const TimePoint end = std::chrono::steady_clock::now() + budget;
+    TimePoint last = std::chrono::steady_clock::now();
+    while (ok && (last < end || trips.size() < 16)) {
+        ok = send_all(fd, out.data(), request) && receive_all(fd, in.data(), reply, wait);
+        const TimePoint now = std::chrono::steady_clock::now();
+        trips.push_back(static_cast<double>((now - last).count()));
+        last = now;
+    }
+    shutdown(fd, SHUT_RDWR);
+    echo.join();
+    if (!ok) return socket_error("echo");
+    return median_of(std::move(trips));
+}
+
+Result<double> socket_stream_ns(std::size_t bytes, const CpuPair& cpus, Duration budget) {
+    Result<SocketPair> pair = connect_pair();
+    if (!pair) return std::move(pair).status();
+    bytes = std::max<std::size_t>(bytes, 1);
+    std::thread source([&, fd = pair->server.get()] {
+        bind_to_cpu(cpus.server);
+        const std::vector<char> from(bytes, 1);
+        while (send_all(fd, from.data(), bytes)) {
+        }
+    });
+    std::vector<char> to(bytes);
+    const int fd = pair->client.get();
+    // Rounds of at least 1 MiB, so that what lies in the socket buffers evens out.
+    const std::size_t per_round = std::max<std::size_t>(1, (std::size_t{1} << 20) / bytes);
+    std::vector<double> rounds;
+    bool ok = receive_all(fd, to.data(), bytes, WaitMode::block);
+    const TimePoint end = std::chrono::steady_clock::now() + budget;
+    while (ok && (rounds.size() < 3 || std::chrono::steady_clock::now() < end)) {
+        const TimePoint start = std::chrono::steady_clock::now();
+        for (std::size_t i = 0; ok && i < per_round; ++i) {
+            ok = receive_all(fd, to.data(), bytes, WaitMode::block);
+        }
+        const Duration took = std::chrono::steady_clock::now() - start;
+        rounds.push_back(static_cast<double>(took.count()) / static_cast<double>(per_round));
+    }
+    // Its end too: with our window full it would wait for ever.
+    shutdown(pair->server.get(), SHUT_RDWR);
+    source.join();
+    if (!ok) return socket_error("stream");
+    return median_of(std::move(rounds));
+}
+
+}  // namespace weft::tool

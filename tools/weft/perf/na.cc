@@ -1,0 +1,261 @@
+#include "perf/na.h"
+
+#include <poll.h>
+
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "api/node.h"
+#include "core/frame.h"
+#include "perf/loop.h"
+#include "perf/server_process.h"
+
+namespace weft::tool {
+
+using core::FrameHead;
+
+namespace {
+
+TimePoint steady_now() {
+    return std::chrono::steady_clock::now();
+}
+
+// Copies `frame` into the transport. False: no room now.
+bool send_frame(na::Endpoint& endpoint, na::PeerId peer, ByteView frame) {
+    std::byte* to = endpoint.reserve(peer, frame.size());
+    if (!to) return false;
+    std::memcpy(to, frame.data(), frame.size());
+    endpoint.commit(frame.size());
+    return true;
+}
+
+class NaOperation final : public Operation {
+  public:
+    NaOperation(BareParty& party, na::PeerId peer, std::size_t bytes, Loop& loop,
+                std::uint32_t inflight)
+        : endpoint_(party.endpoint()),
+          peer_(peer),
+          loop_(loop),
+          under_way_(inflight),
+          frame_(std::max(bytes, sizeof(FrameHead))) {}
+
+    void issue(std::uint32_t slot) override {
+        under_way_[slot] = true;
+        if (!refused_.empty() || !send(slot)) refused_.push_back(slot);
+    }
+
+    std::uint32_t turn() override { return turn(steady_now()); }
+
+    void turn_and_sleep(Duration longest) override {
+        if (turn() == 0) sleep_on(endpoint_, longest);
+    }
+
+  private:
+    bool send(std::uint32_t slot) {
+        base::store(frame_.data(),
+                    FrameHead{core::FrameKind::request, 0, static_cast<std::uint16_t>(slot),
+                              static_cast<std::uint32_t>(frame_.size())});
+        return send_frame(endpoint_, peer_, frame_);
+    }
+
+    std::uint32_t turn(TimePoint now) {
+        std::array<na::Event, 64> events;
+        const std::size_t count = endpoint_.poll(events, now);
+        for (std::size_t i = 0; i < count; ++i) on_event(events[i]);
+        while (!refused_.empty() && send(refused_.front())) refused_.pop_front();
+        endpoint_.flush();
+        return static_cast<std::uint32_t>(count);
+    }
+
+    void on_event(const na::Event& event) {
+        if (event.kind == na::EventKind::message) {
+            core::for_each_frame(event.bytes, [&](const FrameHead& head, ByteView) {
+                if (head.aux < under_way_.size() && under_way_[head.aux]) {
+                    under_way_[head.aux] = false;
+                    loop_.succeeded(head.aux);
+                }
+                return true;
+            });
+        } else if (event.kind == na::EventKind::peer_down) {
+            const Status why = fail(Code::unavailable, endpoint_.error());
+            for (std::uint32_t slot = 0; slot < under_way_.size(); ++slot) {
+                if (!under_way_[slot]) continue;
+                under_way_[slot] = false;
+                loop_.failed(slot, why);
+            }
+        }
+    }
+
+    na::Endpoint& endpoint_;
+    const na::PeerId peer_;
+    Loop& loop_;
+    std::vector<char> under_way_;
+    std::vector<std::byte> frame_;
+    std::deque<std::uint32_t> refused_;
+};
+
+volatile std::sig_atomic_t told_to_stop = 0;
+
+// Answers each frame with itself; what the transport refuses waits its turn.
+class BareEcho {
+  public:
+    explicit BareEcho(na::Endpoint& endpoint) : endpoint_(endpoint) {}
+
+    std::uint32_t turn(TimePoint now) {
+        std::array<na::Event, 64> events;
+        const std::size_t count = endpoint_.poll(events, now);
+        for (std::size_t i = 0; i < count; ++i) {
+            const na::PeerId peer = events[i].peer;
+            if (events[i].kind == na::EventKind::message) {
+                core::for_each_frame(events[i].bytes, [&](const FrameHead&, ByteView frame) {
+                    echo(peer, frame);
+                    return true;
+                });
+            } else if (events[i].kind == na::EventKind::peer_down) {
+                std::erase_if(refused_, [&](const Refused& old) { return old.peer == peer; });
+            }
+        }
+        while (!refused_.empty() &&
+               send_frame(endpoint_, refused_.front().peer, refused_.front().frame)) {
+            refused_.pop_front();
+        }
+        endpoint_.flush();
+        return static_cast<std::uint32_t>(count);
+    }
+
+  private:
+    struct Refused {
+        na::PeerId peer;
+        std::vector<std::byte> frame;
+    };
+
+    void echo(na::PeerId peer, ByteView frame) {
+        if (refused_.empty() && send_frame(endpoint_, peer, frame)) return;
+        // A client has at most 65535 frames under way; more is not one of ours.
+        if (refused_.size() < 65536) refused_.push_back({peer, {frame.begin(), frame.end()}});
+    }
+
+    na::Endpoint& endpoint_;
+    std::deque<Refused> refused_;
+};
+
+}  // namespace
+
+BareParty::BareParty() : log_(LogLevel::warning), arena_(na::Arena::make()) {
+    providers_ = api::real_parts().providers;
+}
+
+Result<std::unique_ptr<BareParty>> BareParty::open(const std::string& transport,
+                                                   const std::string& listen_uri) {
+    std::unique_ptr<BareParty> party(new BareParty());
+    std::optional<na::Address> listen;
+    if (!listen_uri.empty()) {
+        Result<na::Address> address = na::parse_address(listen_uri);
+        if (!address) return std::move(address).status();
+        listen = *std::move(address);
+    }
+    Result<na::Provider*> provider = party->providers_->find(listen ? listen->scheme : transport);
+    if (!provider) return std::move(provider).status();
+    const na::Incarnation life{party->random_.next(), party->random_.next()};
+    Result<std::unique_ptr<na::Endpoint>> endpoint = (*provider)->open(
+        listen ? &*listen : nullptr, {party->random_, party->log_, *party->arena_, life, "", 64},
+        steady_now());
+    if (!endpoint) return std::move(endpoint).status();
+    party->endpoint_ = *std::move(endpoint);
+    return party;
+}
+
+Result<na::PeerId> BareParty::connect(const std::string& uri, Duration limit) {
+    Result<na::Address> address = na::parse_address(uri);
+    if (!address) return std::move(address).status();
+    const TimePoint end = saturating_add(steady_now(), limit);
+    Result<na::PeerId> peer = endpoint_->connect(*address, steady_now());
+    if (!peer) return peer;
+    std::array<na::Event, 8> events;
+    while (steady_now() < end) {
+        const std::size_t count = endpoint_->poll(events, steady_now());
+        for (std::size_t i = 0; i < count; ++i) {
+            if (events[i].peer != *peer) continue;
+            if (events[i].kind == na::EventKind::peer_up) return peer;
+            if (events[i].kind == na::EventKind::peer_down) {
+                return fail(Code::unavailable, endpoint_->error()).with_peer(uri);
+            }
+        }
+        if (count == 0) sleep_on(*endpoint_, 1ms);
+    }
+    return fail(Code::deadline_exceeded,
+                "no connection within " + std::to_string(limit / 1ms) + " ms")
+        .with_peer(uri);
+}
+
+void sleep_on(na::Endpoint& endpoint, Duration longest) {
+    const TimePoint now = steady_now();
+    const TimePoint next = endpoint.next_deadline();
+    if (next <= now || (endpoint.caps().wait_fd && !endpoint.arm())) return;
+    if (!endpoint.caps().wait_fd) longest = std::min<Duration>(longest, 1ms);
+    if (next != never) longest = std::min(longest, next - now);
+    timespec timeout{};
+    timeout.tv_sec = longest.count() / 1'000'000'000;
+    timeout.tv_nsec = longest.count() % 1'000'000'000;
+    pollfd watched{endpoint.caps().wait_fd ? endpoint.wait_fd() : -1, POLLIN, 0};
+    ppoll(&watched, 1, &timeout, nullptr);
+}
+
+Result<Measurement> measure_na(const PerfOptions& options, const std::string& uri,
+                               Duration window) {
+    if (options.inflight > 65535) {
+        return fail(Code::invalid_argument, "the na metric has at most 65535 messages in flight");
+    }
+    Result<std::unique_ptr<BareParty>> party = BareParty::open(options.transport, "");
+    if (!party) return std::move(party).status();
+    Result<na::PeerId> peer = (*party)->connect(uri, 3s);
+    if (!peer) return std::move(peer).status();
+    if (const na::PeerInfo* info = (*party)->endpoint().info(*peer);
+        info && options.size > info->message_bytes_max) {
+        return fail(Code::invalid_argument, "a message over " + options.transport +
+                                                " has at most " +
+                                                std::to_string(info->message_bytes_max) + " bytes");
+    }
+    Loop loop({options.inflight, options.wait, std::min<Duration>(60ms, window), window});
+    NaOperation operation(**party, *peer, options.size, loop, options.inflight);
+    return loop.run(operation);
+}
+
+Result<double> bare_round_trip_ns(const PerfOptions& options, const CpuPair& cpus,
+                                  Duration budget) {
+    Result<ServerProcess> server = ServerProcess::start(options, cpus, true);
+    if (!server) return std::move(server).status();
+    PerfOptions alone = options;
+    alone.inflight = 1;
+    Result<Measurement> measured = measure_na(alone, server->uri(), budget);
+    if (!measured) return std::move(measured).status();
+    if (measured->failed > 0) return measured->first_failure;
+    return measured->ns(0.5);
+}
+
+Status serve_bare(const PerfOptions& options, void (*listening)(const std::string& uri)) {
+    std::signal(SIGTERM, [](int) { told_to_stop = 1; });
+    std::signal(SIGINT, [](int) { told_to_stop = 1; });
+    Result<std::unique_ptr<BareParty>> party = BareParty::open("", options.listen);
+    if (!party) return std::move(party).status();
+    na::Endpoint& endpoint = (*party)->endpoint();
+    listening(endpoint.address());
+    BareEcho echo(endpoint);
+    TimePoint last_event = steady_now();
+    while (!told_to_stop) {
+        const TimePoint now = steady_now();
+        if (echo.turn(now) > 0) {
+            last_event = now;
+        } else if (options.wait == WaitMode::block ||
+                   (options.wait == WaitMode::adaptive && now - last_event > 20us)) {
+            sleep_on(endpoint, 100ms);
+            last_event = steady_now();
+        }
+    }
+    return {};
+}
+
+}  // namespace weft::tool

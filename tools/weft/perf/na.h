@@ -1,0 +1,55 @@
+// The bare provider: messages between two endpoints with nothing of weft above them. The metric
+// `na`, and the floor of transports whose own cost is not ours to answer for.
+#pragma once
+
+#include <memory>
+
+#include <weft/result.h>
+
+#include "na/arena.h"
+#include "na/registry.h"
+#include "perf/options.h"
+
+#include "base/log.h"
+#include "base/random.h"
+
+namespace weft::tool {
+
+// An endpoint and all that it stands on. Single-threaded; not movable.
+class BareParty {
+  public:
+    // Errors: as na::Provider::open, UNIMPLEMENTED, INVALID_ARGUMENT.
+    // `listen_uri` may be empty: then `transport` says which provider.
+    static Result<std::unique_ptr<BareParty>> open(const std::string& transport,
+                                                   const std::string& listen_uri);
+
+    na::Endpoint& endpoint() { return *endpoint_; }
+    na::Arena& arena() { return *arena_; }
+    base::Random& random() { return random_; }
+
+    // Connects and polls until the peer is up. Errors: UNAVAILABLE, DEADLINE_EXCEEDED.
+    Result<na::PeerId> connect(const std::string& uri, Duration limit);
+
+  private:
+    BareParty();
+
+    base::KernelRandom random_;
+    base::Log log_;
+    std::shared_ptr<na::Arena> arena_;
+    std::shared_ptr<na::Registry> providers_;
+    std::unique_ptr<na::Endpoint> endpoint_;
+};
+
+// Ping-pong with the echo at `uri` for `window`. size counts the 8 bytes of a frame's head.
+Result<Measurement> measure_na(const PerfOptions& options, const std::string& uri, Duration window);
+
+// The same with a server process of its own, as a floor: the median in nanoseconds.
+Result<double> bare_round_trip_ns(const PerfOptions& options, const CpuPair& cpus, Duration budget);
+
+// Echoes whatever comes in until SIGTERM. `listening` is told the address.
+Status serve_bare(const PerfOptions& options, void (*listening)(const std::string& uri));
+
+// Sleeps until the endpoint has work, at most `longest`; 1 ms at a time where it cannot say so.
+void sleep_on(na::Endpoint& endpoint, Duration longest);
+
+}  // namespace weft::tool

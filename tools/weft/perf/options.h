@@ -1,0 +1,60 @@
+// What `weft perf` was asked to measure, and what it found.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <weft/options.h>
+#include <weft/status.h>
+
+#include "cli/cpus.h"
+#include "perf/histogram.h"
+
+namespace weft::tool {
+
+struct PerfOptions {
+    std::string metric;
+    std::string transport = "sm";
+    std::uint64_t size = 64;
+    std::optional<std::uint64_t> reply_size;  // rpc, proto; else as `size`.
+    std::uint32_t inflight = 1;
+    double seconds = 2;
+    WaitMode wait = WaitMode::adaptive;
+    bool private_memory = false;
+    std::string server;  // Empty: a process of our own.
+    std::string listen;  // `serve` only.
+    bool bare = false;   // `serve` only: the echo of the `na` metric instead of a runtime.
+
+    std::uint64_t reply_bytes() const { return reply_size.value_or(size); }
+    bool is_bulk() const { return metric == "put" || metric == "get"; }
+    Duration window() const { return Duration(static_cast<Duration::rep>(seconds * 1e9)); }
+};
+
+struct Measurement {
+    Histogram latencies;  // In ticks.
+    double ns_per_tick = 1;
+    double elapsed_s = 0;
+    std::uint64_t started = 0;  // Warm-up included, as in `failed`.
+    std::uint64_t failed = 0;
+    Status first_failure;
+
+    double ns(double share) const { return latencies.percentile(share) * ns_per_tick; }
+    double mean_ns() const { return latencies.mean() * ns_per_tick; }
+    double rate() const {
+        return elapsed_s > 0 ? static_cast<double>(latencies.count()) / elapsed_s : 0;
+    }
+};
+
+// What the machine does without us.
+struct Floor {
+    std::optional<double> round_trip_ns;
+    std::optional<double> copy_ns;  // Of `size` bytes: one memcpy, or their share of a stream.
+};
+
+// Text and name as of --spin, --block.
+inline const char* name_of(WaitMode wait) {
+    return wait == WaitMode::spin ? "spin" : wait == WaitMode::block ? "block" : "adaptive";
+}
+
+}  // namespace weft::tool

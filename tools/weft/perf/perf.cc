@@ -1,0 +1,143 @@
+// `weft perf`: one metric, its floor before and after, in one process pair of its own.
+#include <cmath>
+#include <cstdio>
+
+#include "commands.h"
+#include "na/address.h"
+#include "perf/floor.h"
+#include "perf/metrics.h"
+#include "perf/na.h"
+#include "perf/report.h"
+#include "perf/server_process.h"
+
+namespace weft::tool {
+
+namespace {
+
+// Two of these, the start of the server and the warm-up stay under half a second.
+constexpr Duration floor_budget = 25ms;
+
+Result<Measurement> measure(const PerfOptions& options, const std::string& uri) {
+    if (options.metric == "rpc") return measure_rpc(options, uri);
+    if (options.metric == "na") return measure_na(options, uri, options.window());
+    if (options.is_bulk()) return measure_bulk(options, uri);
+    return fail(Code::unimplemented,
+                "the metric '" + options.metric + "' is not in this build of weft yet");
+}
+
+Result<Measurement> measure_with_server(const PerfOptions& options, const CpuPair& cpus) {
+    if (!options.server.empty()) return measure(options, options.server);
+    Result<ServerProcess> server = ServerProcess::start(options, cpus, options.metric == "na");
+    if (!server) return std::move(server).status();
+    return measure(options, server->uri());
+}
+
+Status judge(const Measurement& measured) {
+    if (measured.failed == 0) return {};
+    return Status(measured.first_failure)
+        .in(std::to_string(measured.failed) + " of " + std::to_string(measured.started) +
+            " operations failed; the first");
+}
+
+Result<PerfReport> run(PerfOptions options) {
+    if (!options.server.empty()) {
+        Result<na::Address> address = na::parse_address(options.server);
+        if (!address) return std::move(address).status();
+        options.transport = address->scheme;
+    }
+    PerfReport report;
+    report.options = options;
+    const CpuPair cpus = pick_cpus();
+    report.note = why_cpus_hurt(cpus);
+    if (!bind_to_cpu(cpus.client)) {
+        report.note = "binding to a cpu is refused here: the scheduler is in the figures";
+    }
+    const bool floor_only = options.metric == "floor";
+    const Duration budget = floor_only ? options.window() / 2 : floor_budget;
+    Result<Floor> before = measure_floor(options, cpus, budget);
+    if (!before) return std::move(before).status();
+    report.before = *before;
+    if (!floor_only) {
+        Result<Measurement> measured = measure_with_server(options, cpus);
+        if (!measured) return std::move(measured).status();
+        if (Status status = judge(*measured); !status.ok()) return status;
+        report.measured = *std::move(measured);
+    }
+    Result<Floor> after = measure_floor(options, cpus, budget);
+    if (!after) return std::move(after).status();
+    report.after = *after;
+    return report;
+}
+
+void run_and_print(const PerfOptions& options, Invocation& invocation) {
+    if (options.metric == "serve") {
+        invocation.status = serve_perf(options);
+        return;
+    }
+    Result<PerfReport> report = run(options);
+    if (!report) {
+        invocation.status = std::move(report).status();
+    } else if (invocation.json) {
+        print(to_json(*report));
+    } else {
+        std::fputs(to_text(*report).c_str(), stdout);
+    }
+}
+
+void add_options(CLI::App& command, PerfOptions& options) {
+    command.add_option("metric", options.metric, "What to measure")
+        ->required()
+        ->check(CLI::IsMember({"rpc", "proto", "put", "get", "na", "floor", "bcast", "serve"}));
+    command.add_option("--transport", options.transport, "sm, tcp, ofi+tcp, …")
+        ->capture_default_str();
+    command.add_option("--size", options.size, "Bytes per operation: 64, 4KiB, 1MiB")
+        ->transform(CLI::AsSizeValue(false))
+        ->capture_default_str();
+    command
+        .add_option("--reply-size", options.reply_size, "rpc, proto: bytes per reply, as --size")
+        ->transform(CLI::AsSizeValue(false));
+    command.add_option("--inflight", options.inflight, "Operations under way at any time")
+        ->check(CLI::Range(1, 65536))
+        ->capture_default_str();
+    command.add_option("--seconds", options.seconds, "How long to measure")
+        ->check(CLI::Range(0.001, 86400.0))
+        ->capture_default_str();
+    auto* spin = command.add_flag(
+        "--spin", [&options](std::int64_t) { options.wait = WaitMode::spin; },
+        "Both ends never sleep");
+    auto* block = command.add_flag(
+        "--block", [&options](std::int64_t) { options.wait = WaitMode::block; },
+        "Both ends sleep at once; default: spin 20 us, then sleep");
+    spin->excludes(block);
+    command
+        .add_option_function<std::string>(
+            "--memory",
+            [&options](const std::string& kind) { options.private_memory = kind == "private"; },
+            "put, get: the client's buffer, arena (default) or private (malloc)")
+        ->check(CLI::IsMember({"arena", "private"}));
+    auto* server = command.add_option("--server", options.server,
+                                      "Measure this server instead of one of our own");
+    command.add_option("--listen", options.listen, "serve: where")->excludes(server);
+    command.add_flag("--bare", options.bare, "serve: the echo of the na metric");
+}
+
+}  // namespace
+
+void set_up_perf(CLI::App& command, Invocation& invocation) {
+    auto options = std::make_shared<PerfOptions>();
+    command.description(
+        "Measure calls, transfers, or the machine itself, with the matching floor beside them");
+    command.footer(
+        "Metrics: rpc (bytes), proto (protobuf), put and get (one-sided bulk), na (bare provider), "
+        "floor (the machine without weft), bcast; serve is the other end for --server.\n"
+        "Example: weft perf rpc --transport sm --size 64 --inflight 1 --seconds 2 --spin");
+    add_options(command, *options);
+    command.callback([options, &invocation] {
+        if (options->metric == "serve" && options->listen.empty()) {
+            throw CLI::RequiredError("--listen");
+        }
+        run_and_print(*options, invocation);
+    });
+}
+
+}  // namespace weft::tool

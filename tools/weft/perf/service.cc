@@ -1,0 +1,96 @@
+#include "perf/service.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "base/codec.h"
+#include "perf/na.h"
+#include "perf/server_process.h"
+
+namespace weft::tool {
+
+// Whoever can call can make us hold memory: this much, in this many regions.
+static constexpr std::uint64_t exposed_bytes_max = std::uint64_t{4} << 30;
+static constexpr std::size_t regions_max = 64;
+static constexpr std::uint32_t reply_bytes_max = 64u << 20;
+
+void PerfService::register_methods(MethodRegistrar& registrar) {
+    registrar.add(perf_reply, [](Call call) {
+        if (call.request().size() < 4) {
+            return call.fail(fail(Code::invalid_argument, "the request has no reply size"));
+        }
+        std::uint32_t bytes = base::load<std::uint32_t>(call.request().data());
+        if (bytes > reply_bytes_max) {
+            return call.fail(fail(Code::invalid_argument, "the reply size is out of range"));
+        }
+        call.reply(bytes, &bytes, [](void* object, std::byte* to) {
+            std::memset(to, 0x5a, *static_cast<std::uint32_t*>(object));
+        });
+    });
+    registrar.add(perf_expose, [this](Call call) {
+        if (call.request().size() != 8) {
+            return call.fail(fail(Code::invalid_argument, "the request is no size"));
+        }
+        Result<RegionRef> ref = expose(base::load<std::uint64_t>(call.request().data()));
+        if (!ref) return call.fail(ref.status());
+        std::array<std::byte, RegionRef::wire_bytes> bytes;
+        ref->encode(bytes);
+        call.reply(bytes);
+    });
+}
+
+Result<RegionRef> PerfService::expose(std::uint64_t bytes) {
+    if (const auto known = exposed_.find(bytes); known != exposed_.end()) {
+        return known->second.region.ref();
+    }
+    std::uint64_t total = bytes;
+    for (const auto& [size, exposed] : exposed_) total += size;
+    if (bytes == 0 || bytes > exposed_bytes_max || total > exposed_bytes_max ||
+        exposed_.size() >= regions_max) {
+        return fail(Code::resource_exhausted,
+                    "the server exposes 1 byte to 4 GiB in at most 64 regions for measurements");
+    }
+    Result<Buffer> memory = runtime_.allocate(bytes);
+    if (!memory) return std::move(memory).status();
+    std::memset(memory->data(), 0x5a, bytes);
+    Result<Region> region = runtime_.expose(*memory, {.access = Access::read_write});
+    if (!region) return std::move(region).status();
+    const RegionRef ref = region->ref();
+    exposed_[bytes] = {*memory, *std::move(region)};
+    return ref;
+}
+
+static void say_listening(const std::string& uri) {
+    std::printf("listening %s\n", uri.c_str());
+    std::fflush(stdout);
+}
+
+static Status serve_runtime(const PerfOptions& options) {
+    RuntimeOptions with;
+    with.wait = options.wait;
+    std::optional<PerfService> service;  // Outlives the runtime.
+    Result<Runtime> runtime = Runtime::create(with);
+    if (!runtime) return std::move(runtime).status();
+    service.emplace(*runtime);
+    if (Status status = runtime->serve(*service, options.listen); !status.ok()) return status;
+    for (const std::string& uri : runtime->addresses()) say_listening(uri);
+    Status status = runtime->run();
+    alarm(2);  // Whatever hangs from here on does not stay behind.
+    return status;
+}
+
+Status serve_perf(const PerfOptions& options) {
+    Status status = options.bare ? serve_bare(options, say_listening) : serve_runtime(options);
+    if (!status.ok()) {
+        const std::string text(status.text());
+        std::printf("failed %d %s\n", static_cast<int>(status.code()), text.c_str());
+        std::fflush(stdout);
+    }
+    return status;
+}
+
+}  // namespace weft::tool

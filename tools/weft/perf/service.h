@@ -1,0 +1,31 @@
+// What a server offers to be measured, beside weft.Node/Ping that every server has.
+#pragma once
+
+#include <map>
+
+#include <weft/runtime.h>
+
+namespace weft::tool {
+
+// A request whose first 4 bytes (little endian) say how long the reply shall be.
+inline constexpr MethodId perf_reply("weft.Perf/Reply");
+// A request of 8 bytes: the size of the region to expose. The reply is its RegionRef.
+inline constexpr MethodId perf_expose("weft.Perf/Expose");
+
+class PerfService final : public Service {
+  public:
+    explicit PerfService(Runtime& runtime) : runtime_(runtime) {}
+    void register_methods(MethodRegistrar& registrar) override;
+
+  private:
+    struct Exposed {
+        Buffer memory;
+        Region region;
+    };
+    Result<RegionRef> expose(std::uint64_t bytes);
+
+    Runtime& runtime_;
+    std::map<std::uint64_t, Exposed> exposed_;  // By size: clients share them.
+};
+
+}  // namespace weft::tool
