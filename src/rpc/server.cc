@@ -173,15 +173,13 @@ static Effect effect_to_tell(const Status& status) {
 }
 
 void Server::answer(ServerCall& call, const Status& status) {
-    if (call.local) {
-        return answer_local(call, Status(status).with_stage(Stage::executing), {});
-    }
+    const Status told =
+        Status(status).with_effect(effect_to_tell(status)).with_stage(Stage::executing);
+    if (call.local) return answer_local(call, told, {});
     core::Peer* peer = call.peer;
     const WireCallId wire = call.wire;
     give_back(call);
-    if (!peer) return;
-    const Effect effect = effect_to_tell(status);
-    refuse(*peer, wire, Status(status).with_effect(effect).with_stage(Stage::executing));
+    if (peer) refuse(*peer, wire, told);
 }
 
 void Server::answer_local(ServerCall& call, const Status& status, ByteView reply) {
