@@ -19,6 +19,7 @@ constexpr Duration floor_budget = 25ms;
 
 Result<Measurement> measure(const PerfOptions& options, const std::string& uri) {
     if (options.metric == "rpc") return measure_rpc(options, uri);
+    if (options.metric == "proto") return measure_proto(options, uri);
     if (options.metric == "na") return measure_na(options, uri, options.window());
     if (options.is_bulk()) return measure_bulk(options, uri);
     return fail(Code::unimplemented,

@@ -121,11 +121,11 @@ std::string to_text(const PerfReport& report) {
     if (mib) column("MiB/s", format_count(*mib));
     char text[32];
     if (floor && *floor > 0 && options.metric != "floor") {
-        // One at a time the latency is what counts, many at a time the rate.
-        const bool one = options.inflight == 1;
+        // One call at a time the latency counts, otherwise the share of what the floor would do.
+        const bool latency = options.inflight == 1 && !options.is_bulk();
         std::snprintf(text, sizeof text, "%.2f",
-                      one ? measured.ns(0.5) / *floor : measured.rate() * *floor / 1e9);
-        column(one ? "p50/floor" : "rate x floor", text);
+                      latency ? measured.ns(0.5) / *floor : measured.rate() * *floor / 1e9);
+        column(latency ? "p50/floor" : "rate x floor", text);
     }
     heads[0] = row[0] = "";
     Table table(heads);
