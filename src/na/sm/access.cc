@@ -37,6 +37,7 @@ void SmEndpoint::fence(std::uint32_t region) {
     table_.revoke(region);
     if (std::find(fencing_.begin(), fencing_.end(), region) == fencing_.end()) {
         fencing_.push_back(region);
+        more_than_messages_ = true;
     }
 }
 
@@ -67,11 +68,13 @@ bool SmEndpoint::is_accessed(std::uint32_t region) const noexcept {
 
 std::size_t SmEndpoint::post(std::span<const RmaItem> items) noexcept {
     std::size_t accepted = 0;
+    if (transfers_.is_idle()) copy_budget_ = slice_bytes_max;
+    more_than_messages_ = true;
     for (const RmaItem& item : items) {
         if (!transfers_.has_room()) break;
         ++accepted;
-        Connection* connection = find_up(item.peer);
-        if (!connection) {
+        Connection* connection = find(item.peer);
+        if (!connection || connection->phase != Phase::up) {
             transfers_.post(item, nullptr, Code::unavailable, "the peer is not up");
         } else if (item.local.empty() || item.local.size() > rma_bytes_max) {
             transfers_.post(item, nullptr, Code::invalid_argument,
@@ -86,7 +89,7 @@ std::size_t SmEndpoint::post(std::span<const RmaItem> items) noexcept {
 
 // Copies for a while and hands out what is complete, up to and including the first that error()
 // explains.
-std::size_t SmEndpoint::give_transfers(std::span<Event> events, bool& full) noexcept {
+std::size_t SmEndpoint::give_transfers(std::span<Event> events) noexcept {
     copy_budget_ = transfers_.advance(copy_budget_);
     std::size_t count = 0;
     while (count < events.size()) {
@@ -104,7 +107,6 @@ std::size_t SmEndpoint::give_transfers(std::span<Event> events, bool& full) noex
         error_ += " region " + std::to_string(item.region);
         if (const Connection* peer = transfer->connection) error_ += " of " + peer->info.uri;
         error_ += std::string(": ") + transfer->why;
-        full = true;
         break;
     }
     return count;

@@ -45,12 +45,13 @@ struct Connection {
     Phase phase = Phase::calling;
     bool wants_writable = false;
     std::uint32_t idle_polls = 0;
-    std::uint32_t place = 0;  // In the endpoint's list of watched connections.
+    std::uint32_t place = 0;  // In the endpoint's Watchlist.
 
     // Every message.
     RingWriter writer;
     std::uint32_t commits = 0;  // Since the last flush.
     bool unpublished = false;
+    Connection* next_committed = nullptr;
     std::uint32_t doze_woken = 0;  // The doze of the peer that we ended.
     std::uint32_t message_bytes_max = 0;
     RegionView regions;

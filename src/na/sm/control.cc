@@ -12,6 +12,7 @@
 namespace weft::na::sm {
 namespace {
 
+constexpr Duration control_every = 5ms;
 constexpr Duration handshake_max = 1s;
 constexpr Duration call_again_after = 1ms;
 // Strangers that have not said who they are; the oldest gives way to the next.
@@ -25,8 +26,9 @@ constexpr std::uint64_t listener_serial = 0;
 SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
     : parts_(std::move(parts)),
       owner_(::getpid()),
-      received_(new std::byte[256 * 1024]),
+      received_(new std::byte[received_bytes_max]),
       last_control_(now),
+      control_at_(now),
       now_(now) {
     limits_.message_bytes_max = sm::message_bytes_max;
     limits_.eager_bytes_max = sm::eager_bytes_max;
@@ -205,6 +207,7 @@ void SmEndpoint::stop_listening_to(Connection& connection) {
 
 void SmEndpoint::control(TimePoint now) {
     last_control_ = now;
+    control_at_ = now + control_every;
     if (armed_) {
         armed_ = false;
         table_.wake();
@@ -253,7 +256,7 @@ void SmEndpoint::handle_socket(Connection& connection) {
     if (connection.phase == Phase::greeting) return handle_greeting(connection);
     Status status = receive_wakes(connection.socket.get());
     if (status.ok()) {
-        if (connection.phase == Phase::up) make_active(connection);
+        if (connection.phase == Phase::up) watched_.touch(connection);
         return;
     }
     connection.peer_gone = true;
@@ -261,6 +264,7 @@ void SmEndpoint::handle_socket(Connection& connection) {
     if (connection.phase == Phase::up) {
         connection.move_to(Phase::ending);
         ++ending_;
+        more_than_messages_ = true;
         connection.reader.freeze(connection.final_tail);
         transfers_.drop(connection, Code::unavailable, "the peer is gone");
         connection.last_words = status.text();
@@ -344,12 +348,12 @@ void SmEndpoint::go_up(Connection& connection) {
     --handshakes_;
     connection.move_to(Phase::up);
     connection.deadline = never;
-    watch(connection);
+    watched_.add(connection);
     Notice notice;
     notice.event.kind = EventKind::peer_up;
     notice.event.peer = connection.id;
     notice.event.incoming = connection.side == Side::acceptor;
-    notices_.push_back(std::move(notice));
+    notify(std::move(notice));
 }
 
 void SmEndpoint::refuse_incoming(Connection& connection, const Status& why) {
@@ -391,7 +395,7 @@ void SmEndpoint::expire_handshakes(TimePoint now) {
 // Peers that are gone and whose last messages have been handed out.
 void SmEndpoint::finish_ending() {
     for (std::size_t i = 0; i < watched_.size() && ending_ != 0;) {
-        Connection& connection = *watched_[i];
+        Connection& connection = watched_[i];
         if (connection.phase == Phase::ending && !connection.reader.has_records()) {
             take_down(connection, Code::unavailable,
                       "lost " + connection.info.uri + ": " + connection.last_words);
@@ -399,6 +403,11 @@ void SmEndpoint::finish_ending() {
             ++i;
         }
     }
+}
+
+void SmEndpoint::notify(Notice notice) {
+    notices_.push_back(std::move(notice));
+    more_than_messages_ = true;
 }
 
 // Takes the connection out of every list but its slot.
@@ -429,7 +438,7 @@ void SmEndpoint::take_down(Connection& connection, Code code, std::string text) 
     notice.event.code = code;
     notice.event.peer = connection.id;
     notice.text = std::move(text);
-    notices_.push_back(std::move(notice));
+    notify(std::move(notice));
 }
 
 // A peer that is not known to be gone may still be in our memory: the socket stays half open until

@@ -11,6 +11,7 @@
 #include "na/sm/connection.h"
 #include "na/sm/names.h"
 #include "na/sm/transfers.h"
+#include "na/sm/watchlist.h"
 
 namespace weft::na::sm {
 
@@ -58,24 +59,23 @@ class SmEndpoint final : public Endpoint {
     SmEndpoint(EndpointParts parts, TimePoint now);
 
     // Messages (endpoint.cc).
-    Connection* find(PeerId peer) const;
+    // nullptr for a stale id.
+    Connection* find(PeerId peer) const {
+        if (peer.index >= slots_.size()) return nullptr;
+        const Slot& slot = slots_[peer.index];
+        return slot.generation == peer.generation ? slot.connection.get() : nullptr;
+    }
     Connection* find_up(PeerId peer) const;
+    void want_writable(Connection& connection) noexcept;
     void publish(Connection& connection) noexcept;
     void wake_if_dozing(Connection& connection) noexcept;
+    void plan_control() noexcept;
+    std::size_t poll_everything(std::span<Event> events) noexcept;
     std::size_t take_messages(std::span<Event> events) noexcept;
     bool take_from(Connection& connection, std::span<Event> events, std::size_t& count) noexcept;
-    void look_at_idle_ones() noexcept;
     std::size_t give_notices(std::span<Event> events, bool& full) noexcept;
     std::size_t give_writable(std::span<Event> events) noexcept;
-    bool control_is_due(TimePoint now) const noexcept;
-
-    // The list of connections that poll() looks at: [0, active_) with every poll, the others in
-    // turn, so that a poll costs what is active.
-    void watch(Connection& connection);
     void unwatch(Connection& connection);
-    void place(Connection& connection, std::size_t at);
-    void make_active(Connection& connection) noexcept;
-    void make_idle(Connection& connection) noexcept;
 
     // Connecting and ending (control.cc).
     void control(TimePoint now);
@@ -91,6 +91,7 @@ class SmEndpoint final : public Endpoint {
     void refuse_incoming(Connection& connection, const Status& why);
     void finish_ending();
     void end(Connection& connection);
+    void notify(Notice notice);
     void take_down(Connection& connection, Code code, std::string text);
     void retire(std::unique_ptr<Connection> connection);
     void stop_listening_to(Connection& connection);
@@ -104,7 +105,7 @@ class SmEndpoint final : public Endpoint {
     // Regions and transfers (access.cc).
     std::size_t give_fenced(std::span<Event> events) noexcept;
     bool is_accessed(std::uint32_t region) const noexcept;
-    std::size_t give_transfers(std::span<Event> events, bool& full) noexcept;
+    std::size_t give_transfers(std::span<Event> events) noexcept;
 
     EndpointParts parts_;
     Limits limits_;
@@ -123,16 +124,16 @@ class SmEndpoint final : public Endpoint {
     std::uint32_t handshakes_ = 0;  // Under way, both directions.
     std::uint32_t ending_ = 0;
 
-    std::vector<Connection*> watched_;
-    std::size_t active_ = 0;
-    std::size_t turn_ = 0;       // Where the last poll stopped in the active ones.
-    std::size_t idle_turn_ = 0;  // And in the idle ones.
-
-    Connection* claimed_ = nullptr;
-    std::vector<Connection*> committed_;  // Since the last flush.
-    std::uint32_t refused_ = 0;           // Connections that want a `writable`.
+    Watchlist watched_;                // Up or ending.
+    Connection* claimed_ = nullptr;    // By reserve().
+    Connection* committed_ = nullptr;  // Since the last flush; a list through next_committed.
+    std::uint32_t refused_ = 0;        // Connections that want a `writable`.
+    // Copied out per poll: what keeps message bytes private until the next one.
+    static constexpr std::size_t received_bytes_max = 256 * 1024;
     std::unique_ptr<std::byte[]> received_;
     std::size_t received_bytes_ = 0;
+    // Any of notices_, ending_, refused_, fencing_, transfers_: polls do more than messages.
+    bool more_than_messages_ = false;
 
     std::deque<Notice> notices_;
     std::vector<std::uint32_t> fencing_;
@@ -144,7 +145,8 @@ class SmEndpoint final : public Endpoint {
     bool armed_ = false;
     std::uint32_t empty_polls_ = 0;
     TimePoint last_control_;
-    TimePoint now_;  // Of the last poll.
+    TimePoint control_at_;  // The next one, at the latest.
+    TimePoint now_;         // Of the last poll.
 };
 
 }  // namespace weft::na::sm

@@ -207,6 +207,9 @@ class RingReader {
         return Take::message;
     }
 
+    // Whether take() has more without looking at the shared words.
+    bool has_seen_more() const { return tail_seen_ != head_; }
+
     // Bytes taken so far, to be told by RingWriter::publish() of the other direction.
     std::uint64_t taken() const { return head_; }
     // What the writer said it had taken of the other direction, when it published what we took.
