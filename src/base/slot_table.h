@@ -59,12 +59,23 @@ class SlotTable {
     static Entry& entry_of(T& value) { return reinterpret_cast<Entry&>(value); }
 
     void give_back(Entry& entry) {
+        retire(entry);
+        recycle(entry);
+    }
+
+    // give_back() in two steps, for a value that is used a last time in between: from retire() on
+    // no id finds the entry, and only recycle() lets it be taken again.
+    void retire(Entry& entry) {
         WEFT_DCHECK(entry.taken);
         entry.taken = false;
-        if (++entry.generation == 0) entry.generation = 1;
+        if (++entry.generation == 0) [[unlikely]]
+            entry.generation = 1;
+        --taken_;
+    }
+    void recycle(Entry& entry) {
+        WEFT_DCHECK(!entry.taken);
         entry.next_free = free_;
         free_ = &entry;
-        --taken_;
     }
 
     std::uint32_t taken() const { return taken_; }

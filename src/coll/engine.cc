@@ -101,7 +101,7 @@ void Engine::start(std::shared_ptr<GroupImpl> group, std::uint64_t method,
 
 Status Engine::refusal(const ForwardHeader& header, const GroupImpl* group) const {
     auto stale = [](std::string text) {
-        return fail(Code::failed_precondition, std::move(text)).with_effect(Effect::none);
+        return rejected(Code::failed_precondition, std::move(text));
     };
     if (!group) {
         std::string here;
@@ -122,13 +122,14 @@ Status Engine::refusal(const ForwardHeader& header, const GroupImpl* group) cons
 
 void Engine::on_forward(Call call) {
     if (call.request().size() < sizeof(ForwardHeader)) {
-        return call.fail(fail(Code::invalid_argument, "a collective shorter than its header"));
+        return call.fail(rejected(Code::invalid_argument, "a collective shorter than its header"));
     }
     const auto header = base::load<ForwardHeader>(call.request().data());
     const std::shared_ptr<GroupImpl> group = joined(header.view);
     Status refused = refusal(header, group.get());
     if (refused.ok()) {
-        refused = decode_forward(call.request(), group->view.size()).status();
+        const Status malformed = decode_forward(call.request(), group->view.size()).status();
+        if (!malformed.ok()) refused = rejected(malformed.code(), std::string(malformed.text()));
     }
     if (!refused.ok()) return call.fail(refused);
 

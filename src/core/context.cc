@@ -66,6 +66,7 @@ EndpointSlot& Context::add_endpoint(std::unique_ptr<na::Endpoint> endpoint) {
     slot->endpoint = std::move(endpoint);
     slot->index = static_cast<std::uint32_t>(endpoints_.size());
     endpoints_.push_back(std::move(slot));
+    only_ = endpoints_.size() == 1 ? endpoints_.front().get() : nullptr;
     return *endpoints_.back();
 }
 
@@ -80,21 +81,81 @@ void Context::set_origin(FrameKind kind, FrameSink& origin) {
     origins_[static_cast<std::size_t>(kind)] = &origin;
 }
 
+// ---- from a message to its handler: one function after inlining ----------------------------
+
+inline void Context::dispatch(Peer& peer, const FrameHead& head, ByteView frame) {
+    ++counters_.frames_in;
+    const auto kind = static_cast<std::size_t>(head.kind);
+    if (kind < frame_kinds && sinks_[kind]) [[likely]] {
+        sinks_[kind]->on_frame(peer, head, frame);
+    } else if (head.kind == FrameKind::ping) {
+        send_small(peer, FrameKind::pong);
+    } else if (head.kind != FrameKind::pong) {
+        broken(peer, "a frame of unknown kind " + std::to_string(kind));
+    }
+}
+
+inline void Context::on_message(Peer& peer, ByteView message) {
+    peer.heard = true;
+    // Most messages are one frame.
+    if (message.size() < sizeof(FrameHead)) [[unlikely]]
+        return on_frames(peer, message);
+    const auto head = base::load<FrameHead>(message.data());
+    if (head.bytes != message.size()) return on_frames(peer, message);
+    dispatch(peer, head, message);
+    if (broken_) [[unlikely]]
+        close_broken();
+}
+
+inline std::uint32_t Context::poll_endpoint(EndpointSlot& slot) {
+    const std::size_t count = slot.endpoint->poll(events_, now_);
+    for (std::size_t i = 0; i < count; ++i) {
+        const na::Event& event = events_[i];
+        if (event.kind != na::EventKind::message) [[unlikely]] {
+            on_other_event(slot, event);
+        } else if (Peer* peer = peer_of(slot, event.peer)) [[likely]] {
+            on_message(*peer, event.bytes);
+        }
+    }
+    return static_cast<std::uint32_t>(count);
+}
+
 // ---- the turn --------------------------------------------------------------------------------
 
 Turn Context::turn(TimePoint now) {
-    CurrentScope scope(this);
-    now_ = now;
+    const CurrentScope scope(this);
     adopt_thread();
-    Turn turn;
+    now_ = now;
+    in_turn_ = true;
+    std::uint32_t events = 0;
     if (!submissions_.empty()) [[unlikely]]
-        turn.events += run_submissions();
+        events += run_submissions();
     if (!deferred_.empty()) [[unlikely]]
-        turn.events += run_deferred();
-    if (endpoints_.size() == 1) [[likely]] {
-        turn.events += poll_endpoint(*endpoints_.front());
+        events += run_deferred();
+    if (EndpointSlot* slot = only_) [[likely]] {
+        events += poll_endpoint(*slot);
+        timers_.advance(now);
+        if (slot->busy) {
+            slot->busy = false;
+            slot->endpoint->flush();
+        }
     } else {
-        turn.events += poll_endpoints();
+        events += turn_many(now);
+    }
+    in_turn_ = false;
+    return {events};
+}
+
+std::uint32_t Context::turn_many(TimePoint now) {
+    ++turns_;
+    std::uint32_t events = 0;
+    // By index: a completion may open another endpoint.
+    for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+        EndpointSlot& slot = *endpoints_[i];
+        if (slot.idle_polls > idle_polls_max && turns_ % idle_stride != 0) continue;
+        const std::uint32_t count = poll_endpoint(slot);
+        slot.idle_polls = count == 0 ? slot.idle_polls + 1 : 0;
+        events += count;
     }
     timers_.advance(now);
     for (const auto& slot : endpoints_) {
@@ -102,7 +163,7 @@ Turn Context::turn(TimePoint now) {
         slot->busy = false;
         slot->endpoint->flush();
     }
-    return turn;
+    return events;
 }
 
 std::uint32_t Context::run_deferred() {
@@ -116,18 +177,6 @@ std::uint32_t Context::run_deferred() {
     return ran;
 }
 
-std::uint32_t Context::poll_endpoints() {
-    ++turns_;
-    std::uint32_t events = 0;
-    // By index: a completion may open another endpoint.
-    for (std::size_t i = 0; i < endpoints_.size(); ++i) {
-        EndpointSlot& slot = *endpoints_[i];
-        if (slot.idle_polls > idle_polls_max && turns_ % idle_stride != 0) continue;
-        events += poll_endpoint(slot);
-    }
-    return events;
-}
-
 std::uint32_t Context::run_submissions() {
     std::uint32_t ran = 0;
     // Bounded, so that a thread that submits without end cannot starve the network.
@@ -139,23 +188,6 @@ std::uint32_t Context::run_submissions() {
         ++ran;
     }
     return ran;
-}
-
-std::uint32_t Context::poll_endpoint(EndpointSlot& slot) {
-    const std::size_t count = slot.endpoint->poll(events_, now_);
-    if (count == 0) {
-        ++slot.idle_polls;
-        return 0;
-    }
-    slot.idle_polls = 0;
-    for (std::size_t i = 0; i < count; ++i) on_event(slot, events_[i]);
-    return static_cast<std::uint32_t>(count);
-}
-
-void Context::on_event(EndpointSlot& slot, const na::Event& event) {
-    if (event.kind != na::EventKind::message) [[unlikely]]
-        return on_other_event(slot, event);
-    if (Peer* peer = peer_of(slot, event.peer)) [[likely]] on_message(*peer, event.bytes);
 }
 
 void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
@@ -184,18 +216,6 @@ void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
     }
 }
 
-inline void Context::on_message(Peer& peer, ByteView message) {
-    peer.heard = true;
-    // Most messages are one frame.
-    if (message.size() < sizeof(FrameHead)) [[unlikely]]
-        return on_frames(peer, message);
-    const auto head = base::load<FrameHead>(message.data());
-    if (head.bytes != message.size()) return on_frames(peer, message);
-    dispatch(peer, head, message);
-    if (broken_) [[unlikely]]
-        close_broken();
-}
-
 // Several frames, or something malformed.
 void Context::on_frames(Peer& peer, ByteView message) {
     const PeerRef ref = peer.ref;
@@ -208,18 +228,6 @@ void Context::on_frames(Peer& peer, ByteView message) {
         broken(peer, "a message with impossible frame lengths");
     }
     if (broken_) close_broken();
-}
-
-inline void Context::dispatch(Peer& peer, const FrameHead& head, ByteView frame) {
-    ++counters_.frames_in;
-    const auto kind = static_cast<std::size_t>(head.kind);
-    if (kind < frame_kinds && sinks_[kind]) [[likely]] {
-        sinks_[kind]->on_frame(peer, head, frame);
-    } else if (head.kind == FrameKind::ping) {
-        send_small(peer, FrameKind::pong);
-    } else if (head.kind != FrameKind::pong) {
-        broken(peer, "a frame of unknown kind " + std::to_string(kind));
-    }
 }
 
 void Context::close_broken() {

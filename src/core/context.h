@@ -98,6 +98,10 @@ class Context final : public Executor {
     Turn turn(TimePoint now);
     // The instant of the current or last turn.
     TimePoint now() const { return now_; }
+    // Inside a turn its instant is the time; outside it may be long ago. Thread: any.
+    TimePoint current_time() const {
+        return in_turn_ && on_thread() ? now_ : clock_.now();
+    }
     // Nothing to do before this instant unless something arrives.
     TimePoint next_deadline() const;
     // True: the thread may sleep on the endpoints' descriptors and wake_fd(). Any later post() or
@@ -148,7 +152,6 @@ class Context final : public Executor {
         if (peer.state == PeerState::up && peer.waiting_frames == 0 &&
             bytes <= peer.message_bytes_max) [[likely]] {
             if (std::byte* data = peer.endpoint->endpoint->reserve(peer.na_id, bytes)) [[likely]] {
-                claimed_ = peer.endpoint;
                 return {data, nullptr};
             }
         }
@@ -156,8 +159,8 @@ class Context final : public Executor {
     }
     void commit(Peer& peer, const Claim& claim, std::size_t bytes) {
         if (!claim.queued) [[likely]] {
-            claimed_->endpoint->commit(bytes);
-            claimed_->busy = true;
+            peer.endpoint->busy = true;
+            peer.endpoint->endpoint->commit(bytes);
         } else {
             commit_queued(peer, claim, bytes);
         }
@@ -204,9 +207,8 @@ class Context final : public Executor {
     void drain(Peer& peer);
     std::uint32_t run_submissions();
     std::uint32_t run_deferred();
-    std::uint32_t poll_endpoints();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
-    void on_event(EndpointSlot& slot, const na::Event& event);
+    std::uint32_t turn_many(TimePoint now);
     void on_message(Peer& peer, ByteView message);
     void on_frames(Peer& peer, ByteView message);
     void on_other_event(EndpointSlot& slot, const na::Event& event);
@@ -234,7 +236,7 @@ class Context final : public Executor {
     TimePoint now_;
     base::TimerWheel timers_;
     std::vector<std::unique_ptr<EndpointSlot>> endpoints_;
-    EndpointSlot* claimed_ = nullptr;
+    EndpointSlot* only_ = nullptr;  // When there is exactly one: the common case of a client.
     std::array<FrameSink*, frame_kinds> sinks_{};
     std::array<FrameSink*, frame_kinds> origins_{};
     std::vector<FrameSink*> all_sinks_;
@@ -248,6 +250,7 @@ class Context final : public Executor {
     PeerRef broken_;
     Counters counters_;
     bool closed_ = false;
+    bool in_turn_ = false;
 
     base::MpscQueue submissions_;
     std::atomic<bool> sleeping_{false};

@@ -159,6 +159,7 @@ void Context::shutdown(const Status& why) {
     });
     for (auto& slot : endpoints_) slot->endpoint->flush();
     endpoints_.clear();
+    only_ = nullptr;
 }
 
 void Context::remove_peer(Peer& peer, const Status& why) {

@@ -13,38 +13,39 @@ ChannelImpl::~ChannelImpl() {
     });
 }
 
-TimePoint ChannelImpl::deadline_of(const CallOptions& options) const {
+inline TimePoint ChannelImpl::deadline_of(const CallOptions& options) const {
     const Duration timeout = options.timeout == Duration::zero() ? default_timeout_
                                                                  : options.timeout;
     if (timeout == no_timeout) return never;
-    // Inside a turn its instant is the time; outside it may be long ago.
-    const TimePoint now =
-        Executor::current() == &context_ ? context_.now() : context_.clock().now();
-    return saturating_add(now, timeout);
+    return saturating_add(context_.current_time(), timeout);
 }
 
-OperationId ChannelImpl::call(const MethodId& method, const BodyWriter& body,
-                              const CallOptions& options, Completion&& done) {
-    if (body.bytes > request_bytes_max) [[unlikely]] {
-        refuse(body.bytes, std::move(done));
+inline OperationId ChannelImpl::call(const MethodId& method, const BodyWriter& body,
+                                     const CallOptions& options, Completion&& done) {
+    if (!context_.on_thread() || body.bytes > request_bytes_max) [[unlikely]] {
+        hand_over(method, body, options, std::move(done));
         return {};
     }
-    const TimePoint deadline = deadline_of(options);
-    if (context_.on_thread()) [[likely]] {
-        const CallId id = client_.submit(peer_, method, body, deadline, std::move(done));
-        return {id.slot, id.generation};
-    }
+    const CallId id = client_.submit(peer_, method, body, deadline_of(options), std::move(done));
+    return {id.slot, id.generation};
+}
+
+// From another thread: the request is copied. The channel may be gone when its turn comes.
+void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
+                            const CallOptions& options, Completion&& done) {
+    if (body.bytes > request_bytes_max) return refuse(body.bytes, std::move(done));
     std::vector<std::byte> copy(body.bytes);
     body.write(body.object, copy.data());
-    context_.post([this, owner = owner_, method, copy = std::move(copy), deadline,
+    context_.post([owner = owner_, &client = client_, peer = peer_, method,
+                   copy = std::move(copy), deadline = deadline_of(options),
                    done = std::move(done)]() mutable {
-        BodyWriter writer{copy.size(), &copy, [](void* object, std::byte* to) {
-                              const auto& from = *static_cast<std::vector<std::byte>*>(object);
-                              if (!from.empty()) std::memcpy(to, from.data(), from.size());
-                          }};
-        client_.submit(peer_, method, writer, deadline, std::move(done));
+        const BodyWriter writer{copy.size(), &copy, [](void* object, std::byte* to) {
+                                    const auto& from =
+                                        *static_cast<std::vector<std::byte>*>(object);
+                                    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+                                }};
+        client.submit(peer, method, writer, deadline, std::move(done));
     });
-    return {};
 }
 
 // Before anything is copied: no transport could carry it, nor protobuf write it.
@@ -66,8 +67,9 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
         const bulk::TransferId id = bulk_.transfers.start(peer_, std::move(spec), std::move(done));
         return {id.slot, id.generation};
     }
-    context_.post([this, owner = owner_, spec = std::move(spec), done = std::move(done)]() mutable {
-        bulk_.transfers.start(peer_, std::move(spec), std::move(done));
+    context_.post([owner = owner_, &bulk = bulk_, peer = peer_, spec = std::move(spec),
+                   done = std::move(done)]() mutable {
+        bulk.transfers.start(peer, std::move(spec), std::move(done));
     });
     return {};
 }

@@ -42,6 +42,8 @@ class ChannelImpl {
     static constexpr std::size_t request_bytes_max = INT32_MAX;
 
     void refuse(std::size_t bytes, Completion done);
+    void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,
+                   Completion&& done);
     TimePoint deadline_of(const CallOptions& options) const;
 
     std::shared_ptr<void> owner_;

@@ -15,50 +15,28 @@ static Effect effect_at(Stage stage) {
     return stage == Stage::sent || stage == Stage::executing ? Effect::unknown : Effect::none;
 }
 
-CallId Client::submit(core::PeerRef peer_ref, const MethodId& method, BodyWriter body,
+CallId Client::submit(core::PeerRef peer_ref, const MethodId& method, const BodyWriter& body,
                       TimePoint deadline, Completion&& done) {
-    if (closed_) [[unlikely]] {
-        // No turn will come: the one place where a completion runs inside the call.
-        done(fail(Code::cancelled, "the runtime is shutting down"), {});
-        return {};
-    }
+    core::Peer* peer = context_.find(peer_ref);
     Entry* entry = calls_.take();
-    WEFT_ASSERT(entry != nullptr);  // 4 Mi slots; the FIFO limits refuse long before.
+    if (closed_ || !peer || !entry) [[unlikely]]
+        return refuse(entry, std::move(done));
+    ++counters_.submitted;
     Call& call = entry->value;
     call.client = this;
-    call.id = entry->id();
+    call.peer = peer;
     call.done = std::move(done);
-    call.peer = context_.find(peer_ref);
-    ++counters_.submitted;
-    const CallId id = call.id;
-    if (!call.peer) [[unlikely]] {
-        call.stage = Stage::none;
-        finish_early(*entry, fail(Code::unavailable, "the channel is closed"));
-        return id;
-    }
-    core::Peer& peer = *call.peer;
-    context_.add_interest(peer);
     call.stage = Stage::queued;
-    if (peer.state == core::PeerState::up && body.bytes > peer.eager_bytes_max) [[unlikely]] {
-        finish_early(*entry, fail(Code::invalid_argument,
-                                  "a request of " + std::to_string(body.bytes) +
-                                      " bytes exceeds the limit of " +
-                                      std::to_string(peer.eager_bytes_max) + " bytes on " +
-                                      peer.uri + "; pass large data by weft.BulkRef"));
-        return id;
-    }
+    context_.add_interest(*peer);
+    if (body.bytes > peer->eager_bytes_max && peer->state == core::PeerState::up) [[unlikely]]
+        return refuse_size(*entry, body.bytes);
     const std::size_t bytes = sizeof(RequestHeader) + body.bytes;
-    const core::Context::Claim claim = context_.claim(peer, bytes);
-    if (!claim.data) [[unlikely]] {
-        finish_early(*entry, fail(Code::resource_exhausted,
-                                  "the queue to " + peer.uri + " is full (" +
-                                      std::to_string(peer.waiting_frames) + " frames, " +
-                                      std::to_string(peer.waiting_bytes) + " bytes)"));
-        return id;
-    }
+    const core::Context::Claim claim = context_.claim(*peer, bytes);
+    if (!claim.data) [[unlikely]]
+        return refuse_full(*entry);
     RequestHeader header;
     header.head.bytes = static_cast<std::uint32_t>(bytes);
-    header.call = {id.slot, id.generation};
+    header.call = {entry->slot, entry->generation};
     header.remaining_us = to_remaining_us(context_.now(), deadline);
     header.method = method.hash;
     base::store(claim.data, header);
@@ -69,18 +47,58 @@ CallId Client::submit(core::PeerRef peer_ref, const MethodId& method, BodyWriter
     };
     context_.timers().arm(call, deadline);
     if (!claim.queued) call.stage = Stage::sent;
-    context_.commit(peer, claim, bytes);
-    return id;
+    context_.commit(*peer, claim, bytes);
+    return entry->id();
+}
+
+CallId Client::refuse(Entry* entry, Completion&& done) {
+    if (closed_ || !entry) {
+        if (entry) calls_.give_back(*entry);
+        // No turn will come, or no record is left to wait for one: the only cases in which a
+        // completion runs inside the call.
+        done(closed_ ? fail(Code::cancelled, "the runtime is shutting down")
+                     : fail(Code::resource_exhausted, "too many calls in flight"),
+             {});
+        return {};
+    }
+    ++counters_.submitted;
+    entry->value.client = this;
+    entry->value.peer = nullptr;
+    entry->value.done = std::move(done);
+    entry->value.stage = Stage::none;
+    finish_early(*entry, fail(Code::unavailable, "the channel is closed"));
+    return entry->id();
+}
+
+CallId Client::refuse_size(Entry& entry, std::size_t bytes) {
+    const core::Peer& peer = *entry.value.peer;
+    finish_early(entry, fail(Code::invalid_argument,
+                             "a request of " + std::to_string(bytes) +
+                                 " bytes exceeds the limit of " +
+                                 std::to_string(peer.eager_bytes_max) + " bytes on " + peer.uri +
+                                 "; pass large data by weft.BulkRef"));
+    return entry.id();
+}
+
+CallId Client::refuse_full(Entry& entry) {
+    const core::Peer& peer = *entry.value.peer;
+    finish_early(entry, fail(Code::resource_exhausted,
+                             "the queue to " + peer.uri + " is full (" +
+                                 std::to_string(peer.waiting_frames) + " frames, " +
+                                 std::to_string(peer.waiting_bytes) + " bytes)"));
+    return entry.id();
 }
 
 void Client::finish(Entry& entry, const Status& status, ByteView reply) {
     Call& call = entry.value;
     context_.timers().cancel(call);
     if (call.peer) context_.drop_interest(*call.peer);
-    Completion done = std::move(call.done);
-    calls_.give_back(entry);
+    // From here on the id is stale; the completion runs where it lies.
+    calls_.retire(entry);
     ++counters_.completed;
-    done(status, reply);
+    call.done(status, reply);
+    call.done.reset();
+    calls_.recycle(entry);
 }
 
 // Completes in the next turn, with what is known now.
@@ -91,37 +109,48 @@ void Client::finish_early(Entry& entry, Status status) {
     if (call.peer) call.early = std::move(call.early).with_peer(call.peer->uri);
     call.run = [](core::Deferred& work) {
         auto& early = static_cast<Call&>(work);
-        Client& client = *early.client;
-        client.finish(*client.calls_.find(early.id), std::exchange(early.early, Status()), {});
+        const Status why = std::exchange(early.early, Status());
+        early.client->finish(base::SlotTable<Call>::entry_of(early), why, {});
     };
     context_.defer(call);
 }
 
 void Client::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) {
-    if (const auto why = why_no_reply(head)) [[unlikely]] {
-        return context_.broken(peer, std::string(*why));
+    const bool plain = is_plain_reply(head);
+    if (!plain) [[unlikely]] {
+        if (const auto why = why_no_reply(head)) {
+            return context_.broken(peer, std::string(*why));
+        }
     }
     const auto header = base::load<ReplyHeader>(frame.data());
     Entry* entry = calls_.find({header.call.slot, header.call.generation});
     // A reply counts only from the peer that was asked, and only once.
-    if (!entry || entry->value.peer != &peer || entry->value.core::Deferred::is_linked()) {
+    if (!entry || entry->value.peer != &peer || entry->value.core::Deferred::is_linked())
+        [[unlikely]] {
         ++counters_.late_replies;
         return;
     }
-    const ByteView body = frame.subspan(sizeof header);
-    const Outcome outcome = *unpack(head.aux);
-    if (outcome.code == Code::ok) [[likely]] {
-        static const Status ok;
-        finish(*entry, ok, body);
-        return;
+    if (plain) [[likely]] {
+        finish(*entry, ok_, frame.subspan(sizeof header));
+    } else {
+        finish_failed(*entry, peer, head, frame);
     }
-    const ByteView text = body.first(std::min(body.size(), error_text_bytes_max));
-    finish(*entry,
-           fail(outcome.code, std::string(as_text(text)))
-               .with_effect(outcome.effect)
-               .with_stage(outcome.stage)
-               .with_peer(peer.uri),
-           {});
+}
+
+void Client::finish_failed(Entry& entry, core::Peer& peer, const core::FrameHead& head,
+                           ByteView frame) {
+    const Outcome outcome = *unpack(head.aux);
+    ByteView text = frame.subspan(sizeof(ReplyHeader));
+    text = text.first(std::min(text.size(), error_text_bytes_max));
+    Status status = fail(outcome.code, std::string(as_text(text)))
+                        .with_effect(outcome.effect)
+                        .with_stage(outcome.stage)
+                        .with_peer(peer.uri);
+    if (outcome.code == Code::ok) {
+        // Impossible from weft: ok with another effect or stage.
+        status = fail(Code::data_loss, "a reply that contradicts itself").with_peer(peer.uri);
+    }
+    finish(entry, status, {});
 }
 
 void Client::expire(Call& call) {
@@ -133,7 +162,7 @@ void Client::expire(Call& call) {
     }
     forget_frame(call);
     if (call.stage == Stage::sent) send_cancel(call);
-    finish(*calls_.find(call.id),
+    finish(base::SlotTable<Call>::entry_of(call),
            std::move(status)
                .with_effect(effect_at(call.stage))
                .with_stage(call.stage)
@@ -171,7 +200,8 @@ void Client::send_cancel(Call& call) {
     const core::Context::Claim claim = context_.claim(*call.peer, sizeof(CancelHeader));
     if (!claim.data) return;  // Best effort; the server's deadline ends it too.
     CancelHeader header;
-    header.call = {call.id.slot, call.id.generation};
+    const CallId id = base::SlotTable<Call>::entry_of(call).id();
+    header.call = {id.slot, id.generation};
     base::store(claim.data, header);
     context_.commit(*call.peer, claim, sizeof header);
 }
@@ -218,7 +248,8 @@ void Client::shutdown(const Status& why) {
             if (call.peer) forget_frame(call);
             call.early = Status(why).with_effect(effect_at(call.stage)).with_stage(call.stage);
         }
-        finish(entry, std::exchange(call.early, Status()), {});
+        const Status status = std::exchange(call.early, Status());
+        finish(entry, status, {});
     });
 }
 

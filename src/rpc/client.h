@@ -24,8 +24,8 @@ class Client final : public core::FrameSink {
     ~Client();
 
     // Thread: the context's. `done` runs once, in a later turn or at shutdown(), never in here.
-    CallId submit(core::PeerRef peer, const MethodId& method, BodyWriter body, TimePoint deadline,
-                  Completion&& done);
+    CallId submit(core::PeerRef peer, const MethodId& method, const BodyWriter& body,
+                  TimePoint deadline, Completion&& done);
     // Completes the call with CANCELLED in the next turn and tells the peer. Stale ids are ignored.
     void cancel(CallId id);
     // As cancel(), but the completion never runs: its owner is going away.
@@ -50,14 +50,18 @@ class Client final : public core::FrameSink {
     struct Call : base::Timer, core::Deferred {
         Client* client = nullptr;
         core::Peer* peer = nullptr;  // Outgoing peers outlive their calls: remove_peer() ends them.
-        CallId id;
         Stage stage = Stage::none;
         Completion done;
         Status early;  // Why a deferred completion happens.
     };
     using Entry = base::SlotTable<Call>::Entry;
 
+    CallId refuse(Entry* entry, Completion&& done);
+    CallId refuse_size(Entry& entry, std::size_t bytes);
+    CallId refuse_full(Entry& entry);
     void finish(Entry& entry, const Status& status, ByteView reply);
+    void finish_failed(Entry& entry, core::Peer& peer, const core::FrameHead& head,
+                       ByteView frame);
     void finish_early(Entry& entry, Status status);
     void forget_frame(Call& call);
     void send_cancel(Call& call);
@@ -67,6 +71,7 @@ class Client final : public core::FrameSink {
     core::Context& context_;
     base::SlotTable<Call> calls_;
     Counters counters_;
+    const Status ok_ = Status().with_effect(Effect::applied).with_stage(Stage::executing);
     bool closed_ = false;
 };
 

@@ -15,18 +15,17 @@ Server::Server(core::Context& context, bulk::Bulk& bulk) : context_(context), bu
 Server::~Server() { WEFT_DCHECK(calls_.taken() == 0); }
 
 void Server::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) {
-    if (head.kind == core::FrameKind::request) [[likely]] {
-        if (const auto why = why_no_request(head)) [[unlikely]] {
-            return context_.broken(peer, std::string(*why));
-        }
-        on_request(peer, head, frame);
-    } else {
-        if (const auto why = why_no_cancel(head)) return context_.broken(peer, std::string(*why));
-        on_cancel(peer, frame);
+    if (head.kind == core::FrameKind::request && is_request(head)) [[likely]] {
+        return on_request(peer, frame);
     }
+    if (head.kind == core::FrameKind::request) {
+        return context_.broken(peer, std::string(*why_no_request(head)));
+    }
+    if (const auto why = why_no_cancel(head)) return context_.broken(peer, std::string(*why));
+    on_cancel(peer, frame);
 }
 
-void Server::on_request(core::Peer& peer, const core::FrameHead&, ByteView frame) {
+void Server::on_request(core::Peer& peer, ByteView frame) {
     const auto header = base::load<RequestHeader>(frame.data());
     ++counters_.requests;
     Method* method = methods_.find(header.method);
@@ -156,7 +155,7 @@ void Server::answer(ServerCall& call, std::size_t bytes, void* object,
     }
     ReplyHeader header;
     header.head.bytes = static_cast<std::uint32_t>(frame_bytes);
-    header.head.aux = pack(Code::ok, Effect::applied, Stage::executing);
+    header.head.aux = plain_ok;
     header.call = call.wire;
     base::store(claim.data, header);
     write(object, claim.data + sizeof header);
@@ -173,15 +172,13 @@ static Effect effect_to_tell(const Status& status) {
 }
 
 void Server::answer(ServerCall& call, const Status& status) {
-    if (call.local) {
-        return answer_local(call, Status(status).with_stage(Stage::executing), {});
-    }
+    const Status told =
+        Status(status).with_effect(effect_to_tell(status)).with_stage(Stage::executing);
+    if (call.local) return answer_local(call, told, {});
     core::Peer* peer = call.peer;
     const WireCallId wire = call.wire;
     give_back(call);
-    if (!peer) return;
-    const Effect effect = effect_to_tell(status);
-    refuse(*peer, wire, Status(status).with_effect(effect).with_stage(Stage::executing));
+    if (peer) refuse(*peer, wire, told);
 }
 
 void Server::answer_local(ServerCall& call, const Status& status, ByteView reply) {

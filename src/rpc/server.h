@@ -62,7 +62,7 @@ class Server final : public core::FrameSink {
     friend class weft::Call;
     using Entry = base::SlotTable<ServerCall>::Entry;
 
-    void on_request(core::Peer& peer, const core::FrameHead& head, ByteView frame);
+    void on_request(core::Peer& peer, ByteView frame);
     void on_cancel(core::Peer& peer, ByteView frame);
     void run_handler(ServerCall& call);
     void answer_local(ServerCall& call, const Status& status, ByteView reply);

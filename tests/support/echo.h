@@ -33,6 +33,37 @@ struct EchoServer final : echo::v1::EchoService {
         co_return Status();
     }
 
+    Task<Status> Held(Call& call, const Request&, Reply&) override {
+        ++waiting;
+        while (!call.cancelled()) {
+            Noticed noticed(call);
+            co_await noticed;
+        }
+        --waiting;
+        was_cancelled = true;
+        co_return fail(Code::cancelled, "as the client wished");
+    }
+
+    Task<Status> Pull(Call& call, const Request& in, Reply& out) override {
+        Result<RegionRef> source = from_proto(in.source());
+        if (!source) co_return source.status();
+        const Buffer into = memory.slice(0, source->length);
+        if (Status status = co_await get(call, *source, 0, into); !status.ok()) co_return status;
+        out.set_text(std::string(as_text(into.bytes())));
+        co_return Status();
+    }
+
+    // Resumes when the call is cancelled.
+    struct Noticed {
+        explicit Noticed(Call& noticing) : call(noticing) {}
+        bool await_ready() const { return call.cancelled(); }
+        void await_suspend(std::coroutine_handle<> awaiting) {
+            call.on_cancel([awaiting] { awaiting.resume(); });
+        }
+        void await_resume() const {}
+        Call& call;
+    };
+
     Status act(const Request& in, Reply& out) {
         ++handled;
         if (in.text() == "fail") return fail(Code::not_found, "nothing here");
@@ -49,7 +80,9 @@ struct EchoServer final : echo::v1::EchoService {
     }
 
     std::uint64_t handled = 0;
+    int waiting = 0;
     bool was_cancelled = false;
+    Buffer memory;
     Duration remaining{};
     base::ManualClock* asked_at = nullptr;
 };

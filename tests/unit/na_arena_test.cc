@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -160,7 +161,11 @@ TEST_CASE("arena: with little address space it becomes smaller instead of failin
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-        const rlimit little{std::size_t{1} << 30, std::size_t{1} << 30};
+        // A gigabyte more than this process has already.
+        std::size_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        const rlim_t space = pages * 4096 + (std::size_t{1} << 30);
+        const rlimit little{space, space};
         if (::setrlimit(RLIMIT_AS, &little) != 0) ::_exit(2);
         auto arena = Arena::make(std::size_t{16} << 30);
         const bool good = arena->allocate(mib).ok() && arena->size() >= 64 * mib &&

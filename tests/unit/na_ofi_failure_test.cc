@@ -60,10 +60,12 @@ TEST_CASE("ofi: a refused connection is reported at once") {
 TEST_CASE("ofi: somebody else's listener that never answers is given up after two seconds") {
     PlainListener silent(true);
     Node client;
+    const TimePoint start = real_now();
     client.connect(silent.uri());
-    const Duration waited = time_to_down(client, {&client});
+    time_to_down(client, {&client});
+    const Duration waited = real_now() - start;
     CHECK(waited >= 1900ms);
-    CHECK(waited < 2500ms);
+    CHECK(waited < 3s);
     CHECK(client.seen[0].error.find("no answer from 127.0.0.1") != std::string::npos);
 }
 

@@ -161,10 +161,16 @@ TEST_CASE("sm: a peer that corrupts the shared words is dropped with DATA_LOSS, 
     }
     SECTION("a record") {
         na::sm::RingWriter writer = peer.writer();
-        std::byte* room = writer.claim(100);
-        writer.commit(100);
+        std::byte* room = writer.claim(1000);
+        writer.commit(1000);
         room[-1] = std::byte{0};
-        writer.publish();
+        writer.publish(0);
+    }
+    SECTION("what it took") {
+        na::sm::RingWriter writer = peer.writer();
+        REQUIRE(writer.claim(8));
+        writer.commit(8);
+        writer.publish(1 << 20);
     }
     SECTION("its head, when we need room") {
         peer.reader_words().head.store(1 << 20);
@@ -230,7 +236,7 @@ TEST_CASE("sm: a peer that closed but keeps publishing does not keep its connect
     const auto write = [&] {
         if (!writer.claim(8)) return;
         writer.commit(8);
-        writer.publish();
+        writer.publish(0);
     };
     write();
     peer.socket.reset();

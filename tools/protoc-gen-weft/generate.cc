@@ -1,4 +1,4 @@
-#include "generate.h"
+#include "protoc-gen-weft/generate.h"
 
 #include <map>
 #include <string>
@@ -7,7 +7,7 @@
 
 #include <google/protobuf/compiler/cpp/names.h>
 
-#include "names.h"
+#include "protoc-gen-weft/names.h"
 
 namespace weft::plugin {
 

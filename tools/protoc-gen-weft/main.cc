@@ -11,9 +11,9 @@
 #include <google/protobuf/io/printer.h>
 #include <google/protobuf/io/zero_copy_stream.h>
 
-#include "generate.h"
-#include "names.h"
-#include "rules.h"
+#include "protoc-gen-weft/generate.h"
+#include "protoc-gen-weft/names.h"
+#include "protoc-gen-weft/rules.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "names.h"
+#include "protoc-gen-weft/names.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,9 +1,9 @@
-#include "rules.h"
+#include "protoc-gen-weft/rules.h"
 
 #include <map>
 #include <set>
 
-#include "names.h"
+#include "protoc-gen-weft/names.h"
 
 namespace weft::plugin {
 
@@ -62,6 +62,7 @@ void check_class_names(const ServiceDescriptor& service, std::vector<std::string
     const FileDescriptor& file = *service.file();
     for (const char* suffix : {"Service", "Client", "GroupClient", "Methods"}) {
         const std::string name = service.full_name() + suffix;
+        if (suffix == std::string_view("GroupClient") && !has_collective(service)) continue;
         if (!file.pool()->FindMessageTypeByName(name) && !file.pool()->FindEnumTypeByName(name) &&
             !file.pool()->FindServiceByName(name)) {
             continue;

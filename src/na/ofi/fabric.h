@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/assert.h"
 #include "na/ofi/socket_name.h"
 #include "na/provider.h"
 
@@ -40,7 +41,10 @@ Result<InfoPtr> find_info(const Row& row, const SocketName* source);
 
 template <class T>
 struct FidCloser {
-    void operator()(T* object) const { fi_close(&object->fid); }
+    void operator()(T* object) const {
+        [[maybe_unused]] const int error = fi_close(&object->fid);
+        WEFT_DCHECK(error != -FI_EBUSY);  // We left something open that lives in it.
+    }
 };
 template <class T>
 using FidPtr = std::unique_ptr<T, FidCloser<T>>;

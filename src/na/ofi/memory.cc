@@ -78,15 +78,23 @@ void OfiEndpoint::fence(std::uint32_t region) {
 std::size_t OfiEndpoint::post(std::span<const RmaItem> items) noexcept {
     std::size_t accepted = 0;
     for (const RmaItem& item : items) {
-        PeerEntry* entry = find_up(item.peer);
-        if (!entry || transfers_free_.empty()) break;
-        WEFT_DCHECK(!item.local.empty() && item.local.size() <= limits_.rma_bytes_max);
+        if (transfers_free_.empty()) break;
         Transfer& transfer = *transfers_free_.back();
         transfers_free_.pop_back();
         transfer.item = item;
         transfer.posted = false;
         transfer.cut_code = Code::ok;
         ++accepted;
+        PeerEntry* entry = find_up(item.peer);
+        if (!entry) {
+            finish(transfer, Code::unavailable, "the peer is gone");
+            continue;
+        }
+        if (item.local.empty() || item.local.size() > limits_.rma_bytes_max) {
+            finish(transfer, Code::invalid_argument,
+                   "a transfer has 1 to " + std::to_string(limits_.rma_bytes_max) + " bytes");
+            continue;
+        }
         Peer& peer = entry->value;
         peer.waiting.push_back(transfer);
         if (peer.retry.attempts == 0) start_waiting_transfers(*entry);

@@ -15,8 +15,9 @@ class ArenaView {
     std::size_t size() const { return bytes_; }
     // Maps it at the first use: a peer may never need it. nullptr: no address space left.
     std::byte* data() noexcept {
-        if (!mapping_) [[unlikely]]
+        if (!mapping_) [[unlikely]] {
             map();
+        }
         return mapping_.data();
     }
 

@@ -77,7 +77,7 @@ void SmEndpoint::flush() noexcept {
 
 void SmEndpoint::publish(Connection& connection) noexcept {
     connection.unpublished = false;
-    connection.writer.publish();
+    connection.writer.publish(connection.reader.taken());
     wake_if_dozing(connection);
 }
 
@@ -95,20 +95,27 @@ std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     received_bytes_ = 0;
     copy_budget_ = slice_bytes_max;
     std::size_t count = 0;
-    if (armed_ || control_is_due(now)) [[unlikely]]
+    if (armed_ || control_is_due(now)) [[unlikely]] {
         control(now);
+    }
     if (!notices_.empty()) [[unlikely]] {
         bool full = false;
         count = give_notices(events, full);
         if (full) return count;
     }
     count += take_messages(events.subspan(count));
-    if (ending_ != 0) [[unlikely]]
+    if (ending_ != 0) [[unlikely]] {
+        bool full = false;
         finish_ending();
-    if (refused_ != 0) [[unlikely]]
+        count += give_notices(events.subspan(count), full);
+        if (full) return count;
+    }
+    if (refused_ != 0) [[unlikely]] {
         count += give_writable(events.subspan(count));
-    if (!fencing_.empty()) [[unlikely]]
+    }
+    if (!fencing_.empty()) [[unlikely]] {
         count += give_fenced(events.subspan(count));
+    }
     if (!transfers_.is_idle()) {
         bool full = false;
         count += give_transfers(events.subspan(count), full);
@@ -145,32 +152,29 @@ std::size_t SmEndpoint::take_messages(std::span<Event> events) noexcept {
 // False: no more events or bytes fit into this poll.
 bool SmEndpoint::take_from(Connection& connection, std::span<Event> events,
                            std::size_t& count) noexcept {
+    RingReader::Take took = RingReader::Take::no_room;
     while (count < events.size()) {
         std::byte* to = received_.get() + received_bytes_;
         std::size_t bytes = 0;
-        switch (connection.reader.take(Bytes(to, received_bytes_max - received_bytes_), &bytes)) {
-            case RingReader::Take::message:
-                break;
-            case RingReader::Take::empty:
-                if (connection.reader.free()) wake_if_dozing(connection);
-                return true;
-            case RingReader::Take::no_room:
-                return false;
-            case RingReader::Take::broken:
-                take_down(connection, Code::data_loss,
-                          connection.info.uri + " broke the rules of the ring (bad record)");
-                return true;
-        }
+        took = connection.reader.take(Bytes(to, received_bytes_max - received_bytes_), &bytes);
+        if (took != RingReader::Take::message) break;
         Event& event = events[count++];
         event = Event{};
         event.peer = connection.id;
         event.bytes = ByteView(to, bytes);
         received_bytes_ += (bytes + message_alignment - 1) / message_alignment * message_alignment;
         if (received_bytes_ > received_bytes_max) received_bytes_ = received_bytes_max;
-        if (connection.reader.free()) [[unlikely]]
+        if (connection.reader.free()) [[unlikely]] {
             wake_if_dozing(connection);
+        }
     }
-    return false;
+    if (took == RingReader::Take::broken ||
+        !connection.writer.acknowledge(connection.reader.acknowledged())) [[unlikely]] {
+        take_down(connection, Code::data_loss,
+                  connection.info.uri + " broke the rules of the ring (bad record)");
+        return true;
+    }
+    return took == RingReader::Take::empty;
 }
 
 void SmEndpoint::look_at_idle_ones() noexcept {

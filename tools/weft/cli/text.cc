@@ -32,8 +32,9 @@ std::string largest_unit(double value, const Unit (&units)[n]) {
 
 // Columns, not bytes: counts each UTF-8 sequence once.
 std::size_t width_of(const std::string& text) {
-    return static_cast<std::size_t>(std::count_if(
-        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+    return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+        return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    }));
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ std::optional<Duration> parse_duration(std::string_view text) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || !(value >= 0)) return std::nullopt;
     const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-    static constexpr Unit units[] = {{1e9, ""},   {1e9, "s"},   {1e6, "ms"},    {1e3, "us"},
+    static constexpr Unit units[] = {{1e9, ""},   {1e9, "s"},  {1e6, "ms"},  {1e3, "us"},
                                      {1.0, "ns"}, {60e9, "m"}, {3600e9, "h"}};
     for (const Unit& known : units) {
         if (unit != known.name) continue;

@@ -19,7 +19,9 @@ Result<Buffer> private_memory(std::size_t bytes) {
     return Buffer::adopt({static_cast<std::byte*>(memory), bytes}, [memory] { std::free(memory); });
 }
 
-std::byte pattern_at(std::size_t i) { return static_cast<std::byte>(i * 7 + (i >> 8)); }
+std::byte pattern_at(std::size_t i) {
+    return static_cast<std::byte>(i * 7 + (i >> 8));
+}
 
 class BulkOperation final : public ClientOperation {
   public:
@@ -35,8 +37,9 @@ class BulkOperation final : public ClientOperation {
         if (!ref) return std::move(ref).status();
         remote_ = *ref;
         for (std::uint32_t slot = 0; slot < options.inflight; ++slot) {
-            Result<Buffer> local = options.private_memory ? private_memory(options.size)
-                                                          : client_.runtime().allocate(options.size);
+            Result<Buffer> local = options.private_memory
+                                       ? private_memory(options.size)
+                                       : client_.runtime().allocate(options.size);
             if (!local) return std::move(local).status();
             std::memset(local->data(), 0, local->size());
             local_.push_back(*std::move(local));
@@ -71,8 +74,8 @@ class BulkOperation final : public ClientOperation {
         }
         for (std::size_t i = 0; i < bytes.size(); ++i) {
             if (bytes[i] == pattern_at(i)) continue;
-            return fail(Code::data_loss, "what was put came back wrong at byte " +
-                                             std::to_string(i));
+            return fail(Code::data_loss,
+                        "what was put came back wrong at byte " + std::to_string(i));
         }
         return {};
     }

@@ -12,8 +12,7 @@ Result<std::unique_ptr<PerfClient>> PerfClient::connect(const PerfOptions& optio
     if (!runtime) return std::move(runtime).status();
     Result<Channel> channel = runtime->connect(uri);
     if (!channel) return std::move(channel).status();
-    return std::unique_ptr<PerfClient>(
-        new PerfClient(*std::move(runtime), *std::move(channel)));
+    return std::unique_ptr<PerfClient>(new PerfClient(*std::move(runtime), *std::move(channel)));
 }
 
 // Every call has its deadline: nothing here waits for ever.

@@ -19,9 +19,8 @@ namespace weft::tool {
 namespace {
 
 Status socket_error(const char* what) {
-    return fail(Code::unavailable,
-                std::string("the TCP floor needs loopback sockets: ") + what + ": " +
-                    std::strerror(errno));
+    return fail(Code::unavailable, std::string("the TCP floor needs loopback sockets: ") + what +
+                                       ": " + std::strerror(errno));
 }
 
 struct SocketPair {
@@ -151,7 +150,8 @@ Result<double> socket_stream_ns(std::size_t bytes, const CpuPair& cpus, Duration
         const Duration took = std::chrono::steady_clock::now() - start;
         rounds.push_back(static_cast<double>(took.count()) / static_cast<double>(per_round));
     }
-    shutdown(fd, SHUT_RDWR);
+    // Its end too: with our window full it would wait for ever.
+    shutdown(pair->server.get(), SHUT_RDWR);
     source.join();
     if (!ok) return socket_error("stream");
     return median_of(std::move(rounds));

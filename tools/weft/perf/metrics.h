@@ -53,6 +53,7 @@ LoopOptions loop_options(const PerfOptions& options);
 // Each checks first that what comes back is what it should be, then measures.
 // Errors: of that check; those of the measured operations are in the Measurement.
 Result<Measurement> measure_rpc(const PerfOptions& options, const std::string& uri);
+Result<Measurement> measure_proto(const PerfOptions& options, const std::string& uri);
 Result<Measurement> measure_bulk(const PerfOptions& options, const std::string& uri);
 
 }  // namespace weft::tool

@@ -19,7 +19,9 @@ using core::FrameHead;
 
 namespace {
 
-TimePoint steady_now() { return std::chrono::steady_clock::now(); }
+TimePoint steady_now() {
+    return std::chrono::steady_clock::now();
+}
 
 // Copies `frame` into the transport. False: no room now.
 bool send_frame(na::Endpoint& endpoint, na::PeerId peer, ByteView frame) {
@@ -53,9 +55,9 @@ class NaOperation final : public Operation {
 
   private:
     bool send(std::uint32_t slot) {
-        base::store(frame_.data(), FrameHead{core::FrameKind::request, 0,
-                                             static_cast<std::uint16_t>(slot),
-                                             static_cast<std::uint32_t>(frame_.size())});
+        base::store(frame_.data(),
+                    FrameHead{core::FrameKind::request, 0, static_cast<std::uint16_t>(slot),
+                              static_cast<std::uint32_t>(frame_.size())});
         return send_frame(endpoint_, peer_, frame_);
     }
 
@@ -155,13 +157,12 @@ Result<std::unique_ptr<BareParty>> BareParty::open(const std::string& transport,
         if (!address) return std::move(address).status();
         listen = *std::move(address);
     }
-    Result<na::Provider*> provider =
-        party->providers_->find(listen ? listen->scheme : transport);
+    Result<na::Provider*> provider = party->providers_->find(listen ? listen->scheme : transport);
     if (!provider) return std::move(provider).status();
     const na::Incarnation life{party->random_.next(), party->random_.next()};
-    Result<std::unique_ptr<na::Endpoint>> endpoint =
-        (*provider)->open(listen ? &*listen : nullptr,
-                          {party->random_, party->log_, *party->arena_, life, "", 64}, steady_now());
+    Result<std::unique_ptr<na::Endpoint>> endpoint = (*provider)->open(
+        listen ? &*listen : nullptr, {party->random_, party->log_, *party->arena_, life, "", 64},
+        steady_now());
     if (!endpoint) return std::move(endpoint).status();
     party->endpoint_ = *std::move(endpoint);
     return party;
@@ -185,8 +186,8 @@ Result<na::PeerId> BareParty::connect(const std::string& uri, Duration limit) {
         }
         if (count == 0) sleep_on(*endpoint_, 1ms);
     }
-    return fail(Code::deadline_exceeded, "no connection within " +
-                                             std::to_string(limit / 1ms) + " ms")
+    return fail(Code::deadline_exceeded,
+                "no connection within " + std::to_string(limit / 1ms) + " ms")
         .with_peer(uri);
 }
 

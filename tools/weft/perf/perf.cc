@@ -19,6 +19,7 @@ constexpr Duration floor_budget = 25ms;
 
 Result<Measurement> measure(const PerfOptions& options, const std::string& uri) {
     if (options.metric == "rpc") return measure_rpc(options, uri);
+    if (options.metric == "proto") return measure_proto(options, uri);
     if (options.metric == "na") return measure_na(options, uri, options.window());
     if (options.is_bulk()) return measure_bulk(options, uri);
     return fail(Code::unimplemented,
@@ -87,14 +88,14 @@ void run_and_print(const PerfOptions& options, Invocation& invocation) {
 void add_options(CLI::App& command, PerfOptions& options) {
     command.add_option("metric", options.metric, "What to measure")
         ->required()
-        ->check(CLI::IsMember(
-            {"rpc", "proto", "put", "get", "na", "floor", "bcast", "serve"}));
+        ->check(CLI::IsMember({"rpc", "proto", "put", "get", "na", "floor", "bcast", "serve"}));
     command.add_option("--transport", options.transport, "sm, tcp, ofi+tcp, …")
         ->capture_default_str();
     command.add_option("--size", options.size, "Bytes per operation: 64, 4KiB, 1MiB")
         ->transform(CLI::AsSizeValue(false))
         ->capture_default_str();
-    command.add_option("--reply-size", options.reply_size, "rpc, proto: bytes per reply, as --size")
+    command
+        .add_option("--reply-size", options.reply_size, "rpc, proto: bytes per reply, as --size")
         ->transform(CLI::AsSizeValue(false));
     command.add_option("--inflight", options.inflight, "Operations under way at any time")
         ->check(CLI::Range(1, 65536))
@@ -132,7 +133,7 @@ void set_up_perf(CLI::App& command, Invocation& invocation) {
         "floor (the machine without weft), bcast; serve is the other end for --server.\n"
         "Example: weft perf rpc --transport sm --size 64 --inflight 1 --seconds 2 --spin");
     add_options(command, *options);
-    command.callback([options, &invocation, &command] {
+    command.callback([options, &invocation] {
         if (options->metric == "serve" && options->listen.empty()) {
             throw CLI::RequiredError("--listen");
         }

@@ -29,7 +29,9 @@ std::optional<double> PerfReport::drift() const {
 }
 
 // A tenth of a nanosecond, as numbers people read.
-static Json rounded(double value) { return static_cast<double>(static_cast<std::int64_t>(value * 10 + 0.5)) / 10; }
+static Json rounded(double value) {
+    return static_cast<double>(static_cast<std::int64_t>(value * 10 + 0.5)) / 10;
+}
 
 static Json rounded(const std::optional<double>& value) {
     return value ? rounded(*value) : Json(nullptr);
@@ -63,10 +65,11 @@ Json to_json(const PerfReport& report) {
     json["rate_per_s"] = when_any(measured.rate());
     json["mib_per_s"] = rounded(mib_per_s(report));
     json["floor_ns"] = rounded(report.floor_ns());
-    json["floor_drift"] = report.drift() ? Json(static_cast<double>(static_cast<std::int64_t>(
-                                               *report.drift() * 1e4 + 0.5)) /
-                                                1e4)
-                                         : Json(nullptr);
+    json["floor_drift"] =
+        report.drift()
+            ? Json(static_cast<double>(static_cast<std::int64_t>(*report.drift() * 1e4 + 0.5)) /
+                   1e4)
+            : Json(nullptr);
     json["version"] = WEFT_VERSION;
     return json;
 }
@@ -76,7 +79,8 @@ static std::string remark(const PerfReport& report) {
     const std::optional<double> drift = report.drift();
     char text[160];
     if (drift && *drift > quiet_drift_max) {
-        std::snprintf(text, sizeof text, "does not count: the floors before and after differ by %.0f %%",
+        std::snprintf(text, sizeof text,
+                      "does not count: the floors before and after differ by %.0f %%",
                       *drift * 100);
         return text;
     }
@@ -117,11 +121,11 @@ std::string to_text(const PerfReport& report) {
     if (mib) column("MiB/s", format_count(*mib));
     char text[32];
     if (floor && *floor > 0 && options.metric != "floor") {
-        // One at a time the latency is what counts, many at a time the rate.
-        const bool one = options.inflight == 1;
+        // One call at a time the latency counts, otherwise the share of what the floor would do.
+        const bool latency = options.inflight == 1 && !options.is_bulk();
         std::snprintf(text, sizeof text, "%.2f",
-                      one ? measured.ns(0.5) / *floor : measured.rate() * *floor / 1e9);
-        column(one ? "p50/floor" : "rate x floor", text);
+                      latency ? measured.ns(0.5) / *floor : measured.rate() * *floor / 1e9);
+        column(latency ? "p50/floor" : "rate x floor", text);
     }
     heads[0] = row[0] = "";
     Table table(heads);

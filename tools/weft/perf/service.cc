@@ -9,6 +9,7 @@
 
 #include "base/codec.h"
 #include "perf/na.h"
+#include "perf/proto.h"
 #include "perf/server_process.h"
 
 namespace weft::tool {
@@ -72,10 +73,13 @@ static void say_listening(const std::string& uri) {
 static Status serve_runtime(const PerfOptions& options) {
     RuntimeOptions with;
     with.wait = options.wait;
-    std::optional<PerfService> service;  // Outlives the runtime.
+    // Both outlive the runtime.
+    std::optional<PerfService> service;
+    const std::unique_ptr<Service> bench = make_bench_service();
     Result<Runtime> runtime = Runtime::create(with);
     if (!runtime) return std::move(runtime).status();
     service.emplace(*runtime);
+    if (Status status = runtime->add(*bench); !status.ok()) return status;
     if (Status status = runtime->serve(*service, options.listen); !status.ok()) return status;
     for (const std::string& uri : runtime->addresses()) say_listening(uri);
     Status status = runtime->run();
@@ -84,8 +88,7 @@ static Status serve_runtime(const PerfOptions& options) {
 }
 
 Status serve_perf(const PerfOptions& options) {
-    Status status =
-        options.bare ? serve_bare(options, say_listening) : serve_runtime(options);
+    Status status = options.bare ? serve_bare(options, say_listening) : serve_runtime(options);
     if (!status.ok()) {
         const std::string text(status.text());
         std::printf("failed %d %s\n", static_cast<int>(status.code()), text.c_str());

@@ -1,0 +1,99 @@
+// "A steady state allocates nothing", counted. The simulated network allocates for each message it
+// carries, so what stubs cost is what they cost above the same calls in bytes.
+#include "alloc/counting_new.h"
+#include "support/echo.h"
+
+using namespace weft;
+using echo::v1::EchoMethods;
+using echo::v1::EchoReply;
+using echo::v1::EchoRequest;
+using test::allocations;
+using test::EchoPair;
+using test::request_of;
+
+namespace {
+
+struct RawEcho final : Service {
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(MethodId("raw.Raw/Echo"), [](Call call) { call.reply(call.request()); });
+    }
+};
+
+struct AllocPair : EchoPair {
+    RawEcho raw_echo;
+    int completed = 0;
+    EchoRequest request = request_of("a text that does not fit into a small string object");
+    std::string body = request.SerializeAsString();
+    AllocPair() { REQUIRE(server.add(raw_echo).ok()); }
+
+    // Allocations of 1000 calls, one after the other, when they are all alike and so were 100
+    // before.
+    template <class Start>
+    std::uint64_t count(Start start) {
+        const auto call = [&] {
+            const int before = completed;
+            start();
+            while (completed == before) {
+                if (!rig.run_until([&] { return completed > before; })) return;
+            }
+        };
+        for (int i = 0; i < 100; ++i) call();
+        const std::uint64_t before = allocations();
+        for (int i = 0; i < 1000; ++i) call();
+        REQUIRE(completed % 1100 == 0);
+        return allocations() - before;
+    }
+
+    std::uint64_t count_raw() {
+        return count([this] {
+            channel.call(MethodId("raw.Raw/Echo"), as_bytes(body), {},
+                         [this](const Status& status, ByteView) { completed += status.ok(); });
+        });
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a callback stub and an inline handler allocate nothing") {
+    AllocPair pair;
+    const std::uint64_t raw = pair.count_raw();
+    const std::uint64_t stub = pair.count([&] {
+        pair.stub().Now(pair.request, {}, [&pair](const Status& status, const EchoReply& reply) {
+            pair.completed += status.ok() && reply.text() == pair.request.text();
+        });
+    });
+    CHECK(stub == raw);
+}
+
+TEST_CASE("a coroutine handler allocates nothing but pooled frames") {
+    AllocPair pair;
+    const std::uint64_t raw = pair.count_raw();
+    const std::uint64_t stub = pair.count([&] {
+        pair.stub().Hasty(pair.request, {}, [&pair](const Status& status, const EchoReply&) {
+            pair.completed += status.ok();
+        });
+    });
+    // The empty reply is a shorter message; the network's part stays the same.
+    CHECK(stub == raw);
+}
+
+TEST_CASE("an awaited call allocates nothing but the reply's own fields") {
+    AllocPair pair;
+    const std::uint64_t raw = pair.count_raw();
+    struct Loop {
+        static Task<void> run(AllocPair& with, std::uint64_t& allocated) {
+            const echo::v1::EchoClient stub(with.channel);
+            for (int i = 0; i < 1100; ++i) {
+                if (i == 100) allocated = allocations();
+                Result<EchoReply> reply = co_await stub.Hasty(with.request);
+                with.completed += reply.ok();
+            }
+            allocated = allocations() - allocated;
+        }
+    };
+    std::uint64_t awaited = 0;
+    pair.completed = 0;
+    pair.client.spawn(Loop::run(pair, awaited));
+    REQUIRE(pair.rig.run_until([&] { return pair.completed == 1100; }));
+    CHECK(awaited == raw);
+}

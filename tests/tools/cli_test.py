@@ -1,0 +1,227 @@
+"""The command from outside: exit statuses, JSON, sentences.  cli_test.py WEFT [unittest options]"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+WEFT = sys.argv.pop(1)
+
+PERF_FIELDS = ["metric", "transport", "size", "inflight", "seconds", "count", "p50_ns", "p99_ns",
+               "p999_ns", "mean_ns", "rate_per_s", "mib_per_s", "floor_ns", "floor_drift",
+               "version"]
+
+
+def weft(*arguments, timeout=60):
+    return subprocess.run([WEFT, *arguments], capture_output=True, text=True, timeout=timeout)
+
+
+def name():
+    return f"sm://cli-test-{os.getpid()}-{time.monotonic_ns()}"
+
+
+class Server:
+    """`weft perf serve`, also a server for ping and info."""
+
+    def __init__(self, uri):
+        self.process = subprocess.Popen([WEFT, "perf", "serve", "--listen", uri],
+                                        stdout=subprocess.PIPE, text=True)
+        self.uri = self.process.stdout.readline().split()[1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait(10)
+        self.process.stdout.close()
+
+
+def usable_transports():
+    found = json.loads(weft("info", "--json").stdout)["transports"]
+    return [transport["scheme"] for transport in found if transport["usable"]]
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Usage(unittest.TestCase):
+    def test_wrong_usage_exits_64(self):
+        for arguments in ([], ["nothing"], ["perf"], ["perf", "nonsense"], ["ping"],
+                          ["perf", "rpc", "--size", "x"], ["perf", "rpc", "--spin", "--block"],
+                          ["perf", "serve"], ["ping", "sm://x", "--interval", "soon"]):
+            done = weft(*arguments)
+            self.assertEqual(done.returncode, 64, arguments)
+            self.assertTrue(done.stderr or done.stdout, arguments)
+
+    def test_help_and_version_exit_0(self):
+        self.assertEqual(weft("--help").returncode, 0)
+        for command in ("info", "ping", "perf"):
+            done = weft(command, "--help")
+            self.assertEqual(done.returncode, 0)
+            self.assertIn("Example", done.stdout)
+        self.assertRegex(weft("--version").stdout, r"^weft \d+\.\d+\.\d+\n$")
+
+    def test_a_bad_address_is_one_sentence(self):
+        for uri, status in (("nonsense", 3), ("ofi+shm://x", 3), ("verbs://h:1", 12)):
+            done = weft("ping", uri)
+            if uri.startswith("verbs") and "verbs" in usable_transports():
+                continue
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1)
+
+    def test_a_reader_that_goes_away_is_no_signal(self):
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run([WEFT, "info"], stdout=write, stderr=subprocess.DEVNULL, timeout=60)
+        os.close(write)
+        self.assertGreaterEqual(done.returncode, 0)
+
+
+class Perf(unittest.TestCase):
+    def check(self, *arguments):
+        done = weft("perf", *arguments, "--seconds", "0.1", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads(done.stdout)
+        self.assertEqual(list(result), PERF_FIELDS)
+        return result
+
+    def test_calls(self):
+        for metric in ("rpc", "proto", "na"):
+            result = self.check(metric, "--size", "64")
+            self.assertEqual((result["metric"], result["transport"], result["size"]),
+                             (metric, "sm", 64))
+            self.assertGreater(result["count"], 0)
+            self.assertLessEqual(result["p50_ns"], result["p99_ns"])
+            self.assertLessEqual(result["p99_ns"], result["p999_ns"])
+            self.assertAlmostEqual(result["rate_per_s"] * 0.1, result["count"],
+                                   delta=result["count"] * 0.02 + 1)
+            self.assertIsNone(result["mib_per_s"])
+
+    def test_sizes_inflight_and_wait_modes(self):
+        self.check("rpc", "--size", "0")
+        self.check("rpc", "--size", "4KiB", "--reply-size", "16", "--spin")
+        self.check("rpc", "--inflight", "64", "--block")
+        self.check("proto", "--size", "0", "--reply-size", "1000", "--inflight", "16")
+        self.check("na", "--inflight", "64", "--size", "1000")
+
+    def test_transfers(self):
+        for metric in ("put", "get"):
+            for arguments in (["--size", "1MiB"], ["--size", "3"],
+                              ["--size", "64KiB", "--memory", "private", "--inflight", "4"]):
+                result = self.check(metric, *arguments)
+                self.assertGreater(result["mib_per_s"], 0)
+                self.assertGreater(result["floor_ns"], 0)
+
+    def test_the_floor_alone(self):
+        result = self.check("floor", "--size", "1MiB")
+        self.assertGreater(result["mib_per_s"], 0)
+        self.assertIsNone(result["count"])
+
+    def test_every_usable_transport_carries_calls(self):
+        for transport in usable_transports():
+            result = self.check("rpc", "--transport", transport)
+            self.assertEqual(result["transport"], transport)
+
+    def test_a_metric_that_is_not_there_yet_says_so(self):
+        done = weft("perf", "bcast")
+        self.assertEqual(done.returncode, 12)
+        self.assertIn("bcast", done.stderr)
+
+    def test_a_server_that_vanishes_fails_the_run(self):
+        with Server(name()) as server:
+            client = subprocess.Popen([WEFT, "perf", "rpc", "--server", server.uri, "--json",
+                                       "--seconds", "30", "--inflight", "8"],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            time.sleep(1)
+            server.process.kill()
+            out, err = client.communicate(timeout=20)
+        self.assertEqual(client.returncode, 14, err)
+        self.assertIn("operations failed", err)
+        self.assertEqual(json.loads(out)["error"]["code"], "UNAVAILABLE")
+
+    def test_a_killed_client_takes_its_server_along(self):
+        client = subprocess.Popen([WEFT, "perf", "rpc", "--seconds", "30"],
+                                  stdout=subprocess.DEVNULL)
+        try:
+            children = []
+            end = time.monotonic() + 10
+            while not children and time.monotonic() < end:
+                children = children_of(client.pid)
+                time.sleep(0.02)
+            self.assertTrue(children)
+        finally:
+            client.send_signal(signal.SIGKILL)
+            client.wait()
+        end = time.monotonic() + 8
+        while any(is_alive(child) for child in children) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertFalse([child for child in children if is_alive(child)])
+
+
+class Ping(unittest.TestCase):
+    def test_nobody_exits_14_within_3_s(self):
+        for transport in usable_transports():
+            uri = name() if transport == "sm" else f"{transport}://127.0.0.1:1"
+            start = time.monotonic()
+            done = weft("ping", uri)
+            self.assertEqual(done.returncode, 14, uri + done.stderr)
+            # The library answers within 3 s; the rest is the start of a process on a busy machine.
+            self.assertLess(time.monotonic() - start, 4, uri)
+
+    def test_a_server_answers(self):
+        with Server(name()) as server:
+            done = weft("ping", server.uri, "--count", "3", "--interval", "10ms", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            result = json.loads(done.stdout)
+            self.assertEqual((result["sent"], result["lost"], result["error"]), (3, 0, None))
+            self.assertIn("3 sent, 0 lost", weft("ping", server.uri, "--count", "3", "--interval",
+                                                 "0s").stdout)
+
+
+class Info(unittest.TestCase):
+    def test_it_lists_and_tries_the_transports(self):
+        done = weft("info", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads(done.stdout)
+        by_scheme = {transport["scheme"]: transport for transport in result["transports"]}
+        self.assertIn("sm", by_scheme)
+        for transport in result["transports"]:
+            if transport["usable"]:
+                self.assertGreater(transport["self_test"]["round_trip_ns"], 0)
+                if transport["caps"]["rma"]:
+                    self.assertGreater(transport["self_test"]["get_4096_ns"], 0)
+        self.assertTrue(result["limits"])
+        text = weft("info").stdout
+        for scheme in by_scheme:
+            self.assertIn(scheme, text)
+
+    def test_one_address(self):
+        with Server(name()) as server:
+            result = json.loads(weft("info", server.uri, "--json").stdout)
+            self.assertTrue(result["reachable"])
+            self.assertGreater(result["round_trip_ns"], 0)
+        self.assertEqual(weft("info", name()).returncode, 14)
+
+    def test_a_bad_variable_is_named(self):
+        done = subprocess.run([WEFT, "info"], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "WEFT_WAIT": "sometimes"})
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("WEFT_WAIT", done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,50 @@
+#include "perf/floor.h"
+
+#include "cli/text.h"
+#include "support/catch.h"
+
+using namespace weft;
+using namespace weft::tool;
+
+// Loose on purpose: the machine may be busy. What they exclude is a measurement of nothing.
+TEST_CASE("a cache line takes between 10 ns and 100 us to go round") {
+    const CpuPair cpus = pick_cpus();
+    if (!cpus.two()) return;
+    const double trip = line_round_trip_ns(cpus, 20ms);
+    CHECK(trip > 10);
+    CHECK(trip < 100'000);
+}
+
+TEST_CASE("copying sixteen times as much takes longer, and neither is free") {
+    const double small = copy_ns(64 << 10, 20ms);
+    const double large = copy_ns(1 << 20, 20ms);
+    CHECK(small > 64e3 / 500);  // 500 GB/s
+    CHECK(large > 4 * small);
+}
+
+TEST_CASE("a raw socket goes round and streams") {
+    const CpuPair cpus = pick_cpus();
+    const Result<double> trip = socket_round_trip_ns(64, 64, WaitMode::block, cpus, 20ms);
+    REQUIRE(trip.ok());
+    CHECK(*trip > 500);
+    const Result<double> stream = socket_stream_ns(64 << 10, cpus, 20ms);
+    REQUIRE(stream.ok());
+    CHECK(*stream > 100);
+}
+
+TEST_CASE("drift is relative to the smaller floor") {
+    CHECK(floor_drift(100, 120) == Approx(0.2));
+    CHECK(floor_drift(120, 100) == Approx(0.2));
+    CHECK(floor_drift(100, 100) == 0);
+}
+
+TEST_CASE("durations are read as people type them") {
+    CHECK(parse_duration("500ms") == 500ms);
+    CHECK(parse_duration("1.5s") == 1500ms);
+    CHECK(parse_duration("2") == 2s);
+    CHECK(parse_duration("20us") == 20us);
+    CHECK(parse_duration("3m") == 180s);
+    for (const char* bad : {"", "s", "1 s", "-1s", "1x", "nan", "inf", "1e30s"}) {
+        CHECK_FALSE(parse_duration(bad).has_value());
+    }
+}

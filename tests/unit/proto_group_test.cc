@@ -1,0 +1,88 @@
+// Collective stubs over a stand-in of weft::Group: the shape they are generated against.
+#include <weft/protobuf_group.h>
+
+#include "support/echo.h"
+#include "support/owned_coroutine.h"
+
+using namespace weft;
+using echo::v1::EchoMethods;
+using echo::v1::EchoReply;
+using echo::v1::EchoRequest;
+using test::OwnedCoroutine;
+
+namespace {
+
+struct Outcome {
+    std::uint32_t rank;
+    Status status;
+    std::vector<std::byte> reply;
+};
+using Done = Function<void(std::vector<Outcome>), 64>;
+
+// Answers when told to.
+struct FakeGroup {
+    EchoRequest asked;
+    Duration timeout{};
+    Done done;
+    void collective(const MethodId& method, const BodyWriter& body, const CallOptions& options,
+                    Done completion) {
+        CHECK(method.name == "echo.v1.Echo/Hasty");
+        std::vector<std::byte> bytes(body.bytes);
+        body.write(body.object, bytes.data());
+        CHECK(asked.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
+        timeout = options.timeout;
+        done = std::move(completion);
+    }
+};
+
+std::vector<std::byte> bytes_of(std::string_view text) {
+    const ByteView view = as_bytes(text);
+    return {view.begin(), view.end()};
+}
+
+OwnedCoroutine ask(FakeGroup& group, std::optional<GroupResult<EchoReply>>& into) {
+    into = co_await GroupCall<EchoReply>(group, EchoMethods::Hasty, test::request_of("all"), {});
+}
+
+}  // namespace
+
+TEST_CASE("a collective call has one outcome per rank") {
+    FakeGroup group;
+    std::optional<GroupResult<EchoReply>> result;
+    OwnedCoroutine coroutine = ask(group, result);
+    CHECK_FALSE(result.has_value());
+    CHECK(group.asked.text() == "all");
+    CHECK(group.timeout == 20ms);
+    std::vector<Outcome> outcomes;
+    outcomes.push_back({0, Status(), bytes_of("\n\2me")});
+    outcomes.push_back({4, fail(Code::unavailable, "died"), {}});
+    outcomes.push_back({5, Status(), bytes_of("\n\x7f")});
+    group.done(std::move(outcomes));
+    REQUIRE(result.has_value());
+    CHECK(result->size() == 3);
+    CHECK(result->ok_count() == 1);
+    CHECK_FALSE(result->all_ok());
+    CHECK((*result)[0].reply.text() == "me");
+    CHECK(result->first_error().text() == "rank 4: died");
+    CHECK((*result)[2].status.code() == Code::internal);
+    CHECK((*result)[2].status.effect() == Effect::applied);
+}
+
+TEST_CASE("a collective call's outcome may come after its coroutine has gone") {
+    FakeGroup group;
+    std::optional<GroupResult<EchoReply>> result;
+    OwnedCoroutine coroutine = ask(group, result);
+    coroutine.destroy();
+    group.done({});
+    CHECK_FALSE(result.has_value());
+}
+
+TEST_CASE("a group without members has not done it") {
+    FakeGroup group;
+    std::optional<GroupResult<EchoReply>> result;
+    OwnedCoroutine coroutine = ask(group, result);
+    group.done({});
+    REQUIRE(result.has_value());
+    CHECK_FALSE(result->all_ok());
+    CHECK(result->first_error().ok());
+}

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""A table of `weft perf` metrics beside their floors: what `make bench` runs.
+
+The virtual cpus of a test machine drift, so the metrics run interleaved, in another order each
+round, each with the floors it took itself; the medians of the rounds are printed. A run whose
+floors lie outside the quiet range does not count and is repeated a few times.
+
+The last line is the verdict; exit status 1 when a run failed or the curve of sizes has a step.
+"""
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+
+METRICS = [  # name, arguments of weft perf
+    ("rpc 64 B", "rpc --transport sm --size 64 --spin"),
+    ("rpc 64 B x64", "rpc --transport sm --size 64 --inflight 64 --spin"),
+    ("rpc 4 KiB", "rpc --transport sm --size 4KiB --reply-size 64 --spin"),
+    ("rpc 32 KiB", "rpc --transport sm --size 32KiB --reply-size 64 --spin"),
+    ("proto 64 B", "proto --transport sm --size 64 --spin"),
+    ("na 64 B", "na --transport sm --size 64 --spin"),
+    ("get 64 KiB", "get --transport sm --size 64KiB --spin"),
+    ("get 1 MiB", "get --transport sm --size 1MiB --spin"),
+    ("put 1 MiB", "put --transport sm --size 1MiB --spin"),
+    ("rpc 64 B ofi+tcp", "rpc --transport ofi+tcp --size 64 --spin"),
+    ("get 1 MiB ofi+tcp", "get --transport ofi+tcp --size 1MiB --spin"),
+]
+SWEEP_SIZES = range(2048, 16384 + 1, 512)
+SWEEP_STEP_MAX = 1.4
+QUIET_FLOOR_NS = (60, 150)
+QUIET_DRIFT = 0.2
+
+
+class Failed(Exception):
+    pass
+
+
+def run(weft, arguments, seconds):
+    command = [weft, "perf", *arguments.split(), "--seconds", str(seconds), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def counts(result):
+    """A latency over sm needs a quiet cache line, everything a steady floor."""
+    floor, drift = result["floor_ns"], result["floor_drift"]
+    if floor is None or drift > QUIET_DRIFT:
+        return False
+    line = result["transport"] == "sm" and result["metric"] not in ("put", "get")
+    return not line or QUIET_FLOOR_NS[0] <= floor <= QUIET_FLOOR_NS[1]
+
+
+def run_quiet(weft, arguments, seconds, tries):
+    for _ in range(tries):
+        result = run(weft, arguments, seconds)
+        if counts(result):
+            return result, True
+    return result, False
+
+
+def transports(weft):
+    done = subprocess.run([weft, "info", "--json"], capture_output=True, text=True, timeout=60)
+    found = json.loads(done.stdout)["transports"]
+    return {transport["scheme"] for transport in found if transport["usable"]}
+
+
+def human_ns(value):
+    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if value >= limit:
+            return f"{value / limit:.2f} {unit}"
+    return f"{value:.0f} ns"
+
+
+def table(weft, rounds, seconds, tries):
+    usable = transports(weft)
+    metrics = [(name, arguments) for name, arguments in METRICS
+               if arguments.split()[2] in usable]
+    results = {name: [] for name, _ in metrics}
+    quiet = 0
+    for _ in range(rounds):
+        for name, arguments in random.sample(metrics, len(metrics)):
+            result, good = run_quiet(weft, arguments, seconds, tries)
+            results[name].append((result, good))
+            quiet += good
+    print(f"{'':18} {'p50':>10} {'p99':>10} {'floor':>10} {'p50/floor':>10} "
+          f"{'rate/s':>10} {'rate x floor':>12} {'counted':>8}")
+    for name, _ in metrics:
+        good = [result for result, ok in results[name] if ok]
+        chosen = good or [result for result, _ in results[name]]
+        if any(result["p50_ns"] is None or result["floor_ns"] is None for result in chosen):
+            print(f"{name:18} no figure: the window was too short or there is no floor here")
+            continue
+
+        def median(value, of=chosen):
+            return statistics.median(value(result) for result in of)
+        print(f"{name:18} {human_ns(median(lambda r: r['p50_ns'])):>10} "
+              f"{human_ns(median(lambda r: r['p99_ns'])):>10} "
+              f"{human_ns(median(lambda r: r['floor_ns'])):>10} "
+              f"{median(lambda r: r['p50_ns'] / r['floor_ns']):>10.2f} "
+              f"{median(lambda r: r['rate_per_s']):>10.0f} "
+              f"{median(lambda r: r['rate_per_s'] * r['floor_ns'] / 1e9):>12.2f} "
+              f"{len(good):>4}/{rounds}")
+    return quiet, rounds * len(metrics)
+
+
+def sweep(weft, rounds, seconds, sizes):
+    """The least p50 of each size: what the code costs when nothing disturbs it."""
+    least = {}
+    for _ in range(rounds):
+        for size in random.sample(sizes, len(sizes)):
+            result = run(weft, f"rpc --transport sm --size {size} --reply-size 64 --spin", seconds)
+            least[size] = min(least.get(size, float("inf")), result["p50_ns"])
+    print("\nrpc over sm by size: " +
+          ", ".join(f"{size} B {least[size]:.0f} ns" for size in sizes))
+    steps = [(least[b] / least[a], b) for a, b in zip(sizes, sizes[1:])]
+    return max(steps)
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--weft", default=os.path.join(here, "../build/release/bin/weft"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.3, help="of each run")
+    parser.add_argument("--smoke", action="store_true",
+                        help="every row once for 0.05 s: proves that they run, judges no figure")
+    options = parser.parse_args()
+    if not os.path.exists(options.weft):
+        print(f"bench: there is no {options.weft}; `make build` makes it")
+        return 1
+    rounds = 1 if options.smoke else options.rounds
+    seconds = 0.05 if options.smoke else options.seconds
+    sizes = [2048, 4096, 16384] if options.smoke else list(SWEEP_SIZES)
+    try:
+        quiet, total = table(options.weft, rounds, seconds, 1 if options.smoke else 3)
+        step, at = sweep(options.weft, rounds, 0.05, sizes)
+    except Failed as failure:
+        print(f"bench: FAILED: {failure}")
+        return 1
+    smooth = step <= SWEEP_STEP_MAX
+    if options.smoke:
+        print(f"bench: every metric runs ({total}); figures of a smoke run mean nothing")
+        return 0
+    print(f"bench: {quiet} of {total} runs on a quiet machine; the curve of sizes is "
+          f"{'smooth' if smooth else 'NOT smooth'}, largest step {step:.2f} at {at} B")
+    return 0 if smooth else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

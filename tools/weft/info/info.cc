@@ -1,0 +1,205 @@
+// `weft info`: a doctor. What this build and this machine can do, tried rather than believed.
+#include <cstdio>
+
+#include "api/environment.h"
+#include "api/node.h"
+#include "cli/text.h"
+#include "commands.h"
+#include "info/limits.h"
+#include "info/self_test.h"
+#include "ping.h"
+
+extern char** environ;
+
+namespace weft::tool {
+
+namespace {
+
+struct Transport {
+    std::string scheme;
+    na::Diagnosis diagnosis;
+    std::optional<SelfTest> test;  // Only of those that may be usable.
+
+    bool works() const { return diagnosis.usable && test && test->status.ok(); }
+};
+
+struct Ability {
+    const char* name;
+    bool na::Caps::*bit;
+    const char* yes;
+    const char* no;
+};
+
+constexpr Ability abilities[] = {
+    {"rma", &na::Caps::rma, "one-sided transfers", "transfers emulated by messages"},
+    {"rma_private", &na::Caps::rma_private, "exposes any memory", "exposes arena memory only"},
+    {"rma_checked", &na::Caps::rma_checked, "every access checked",
+     "access granted range by range"},
+    {"wait_fd", &na::Caps::wait_fd, "sleeps until woken", "polls while it waits"},
+    {"reports_peer_death", &na::Caps::reports_peer_death, "sees a peer die",
+     "finds dead peers by heartbeat"},
+    {"fences_region", &na::Caps::fences_region, "fences a region while peers live",
+     "fences by asking the peers"},
+};
+
+std::vector<Transport> examine_transports() {
+    std::vector<Transport> transports;
+    const api::NodeParts parts = api::real_parts();
+    for (const auto& provider : parts.providers->all()) {
+        Transport transport{std::string(provider->scheme()), provider->probe(), {}};
+        if (transport.diagnosis.usable) transport.test = test_transport(transport.scheme);
+        transports.push_back(std::move(transport));
+    }
+    return transports;
+}
+
+Json to_json(const Transport& transport) {
+    Json json;
+    json["scheme"] = transport.scheme;
+    json["usable"] = transport.works();
+    json["detail"] = transport.diagnosis.detail;
+    json["self_test"] = nullptr;
+    if (!transport.test) return json;
+    const SelfTest& test = *transport.test;
+    auto number = [](const std::optional<double>& value) {
+        return value ? Json(*value) : Json(nullptr);
+    };
+    json["self_test"] = {{"ok", test.status.ok()},
+                         {"address", test.address},
+                         {"round_trip_ns", number(test.round_trip_ns)},
+                         {"get_4096_ns", number(test.get_ns)},
+                         {"error", test.status.ok() ? Json(nullptr) : tool::to_json(test.status)}};
+    Json caps = Json::object();
+    for (const Ability& ability : abilities) caps[ability.name] = test.caps.*ability.bit;
+    json["caps"] = std::move(caps);
+    return json;
+}
+
+void print_transport(const Transport& transport) {
+    std::printf("  %-10s %s\n", transport.scheme.c_str(), transport.works() ? "works" : "unusable");
+    if (!transport.diagnosis.detail.empty()) {
+        std::printf("             %s\n", transport.diagnosis.detail.c_str());
+    }
+    if (!transport.test) return;
+    const SelfTest& test = *transport.test;
+    if (!test.status.ok()) {
+        std::printf("             self-test: %s\n", test.status.to_string().c_str());
+        return;
+    }
+    std::printf("             self-test: %s per message of 64 B",
+                format_ns(*test.round_trip_ns).c_str());
+    if (test.get_ns) std::printf(", %s per get of 4 KiB", format_ns(*test.get_ns).c_str());
+    std::printf(" (there and back, one thread)\n");
+    std::string words;
+    for (const Ability& ability : abilities) {
+        if (!words.empty()) words += ", ";
+        words += test.caps.*ability.bit ? ability.yes : ability.no;
+    }
+    std::printf("             %s\n", words.c_str());
+}
+
+// Whether the WEFT_ variables are ones that weft takes.
+Status check_environment() {
+    return api::overlay_environment({}, environ).status();
+}
+
+void print_all(const std::vector<Transport>& transports, const std::vector<Finding>& limits,
+               const Status& environment) {
+    std::printf("weft %s\n\ntransports\n", WEFT_VERSION);
+    for (const Transport& transport : transports) print_transport(transport);
+    std::printf("\nlimits\n");
+    for (const Finding& finding : limits) {
+        std::printf("  %-22s %s\n", finding.name.c_str(), finding.value.c_str());
+        if (!finding.mend.empty()) std::printf("    mend: %s\n", finding.mend.c_str());
+    }
+    std::printf("\nenvironment\n");
+    const std::vector<std::string> variables = weft_environment();
+    for (const std::string& variable : variables) std::printf("  %s\n", variable.c_str());
+    if (variables.empty()) std::printf("  no WEFT_ variable is set\n");
+    if (!environment.ok()) {
+        std::printf("    mend: %s\n", std::string(environment.text()).c_str());
+    }
+}
+
+void examine(Invocation& invocation) {
+    const std::vector<Transport> transports = examine_transports();
+    const std::vector<Finding> limits = examine_limits();
+    invocation.status = check_environment();
+    std::size_t working = 0;
+    for (const Transport& transport : transports) working += transport.works();
+    if (working == 0 && invocation.status.ok()) {
+        invocation.status = fail(Code::unavailable, "no transport of this build works here");
+    }
+    if (!invocation.json) {
+        print_all(transports, limits, check_environment());
+        std::printf("\n%zu of %zu transports work\n", working, transports.size());
+        return;
+    }
+    Json json;
+    json["version"] = WEFT_VERSION;
+    json["transports"] = Json::array();
+    for (const Transport& transport : transports) json["transports"].push_back(to_json(transport));
+    json["limits"] = Json::array();
+    for (const Finding& finding : limits) {
+        json["limits"].push_back(
+            {{"name", finding.name},
+             {"value", finding.value},
+             {"mend", finding.mend.empty() ? Json(nullptr) : Json(finding.mend)}});
+    }
+    json["environment"] = weft_environment();
+    json["error"] = invocation.status.ok() ? Json(nullptr) : tool::to_json(invocation.status);
+    print(json);
+    invocation.printed = true;
+}
+
+// One address: is anybody there?
+void examine_uri(const std::string& uri, Invocation& invocation) {
+    std::optional<Duration> first, second;
+    Status status;
+    if (Result<Pinger> pinger = Pinger::connect(uri); !pinger) {
+        status = std::move(pinger).status();
+    } else {
+        for (std::optional<Duration>* into : {&first, &second}) {
+            const Result<Duration> trip = pinger->ping(2500ms);
+            if (trip)
+                *into = *trip;
+            else if (status.ok())
+                status = trip.status();
+            if (!trip) break;
+        }
+    }
+    invocation.status = status;
+    if (invocation.json) {
+        auto number = [](const std::optional<Duration>& value) {
+            return value ? Json(value->count()) : Json(nullptr);
+        };
+        print({{"uri", uri},
+               {"reachable", status.ok()},
+               {"first_call_ns", number(first)},
+               {"round_trip_ns", number(second)},
+               {"error", status.ok() ? Json(nullptr) : tool::to_json(status)}});
+        invocation.printed = true;
+    } else if (status.ok()) {
+        std::printf("%s answers: %s with connecting, %s without\n", uri.c_str(),
+                    format_ns(static_cast<double>(first->count())).c_str(),
+                    format_ns(static_cast<double>(second->count())).c_str());
+    }
+}
+
+}  // namespace
+
+void set_up_info(CLI::App& command, Invocation& invocation) {
+    auto uri = std::make_shared<std::string>();
+    command.description("Say what works here: transports, each tried out, and limits that hurt");
+    command.footer("Examples: weft info --json; weft info tcp://127.0.0.1:7000");
+    command.add_option("uri", *uri, "Check this address only");
+    command.callback([uri, &invocation] {
+        if (uri->empty()) {
+            examine(invocation);
+        } else {
+            examine_uri(*uri, invocation);
+        }
+    });
+}
+
+}  // namespace weft::tool

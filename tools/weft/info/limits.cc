@@ -1,0 +1,142 @@
+#include "info/limits.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+
+#include "cli/cpus.h"
+#include "cli/text.h"
+
+extern char** environ;
+
+namespace weft::tool {
+
+namespace {
+
+std::string in_words(rlim_t limit, bool bytes) {
+    if (limit == RLIM_INFINITY) return "unlimited";
+    return bytes ? format_bytes(static_cast<double>(limit)) : std::to_string(limit);
+}
+
+rlim_t soft_limit(__rlimit_resource resource) {
+    rlimit limit{};
+    return getrlimit(resource, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
+
+Finding open_files() {
+    const rlim_t limit = soft_limit(RLIMIT_NOFILE);
+    Finding finding{"open files", in_words(limit, false), ""};
+    if (limit < 4096) {
+        finding.mend =
+            "each peer takes one to three: raise it with `ulimit -n 65536` or "
+            "LimitNOFILE= of the service";
+    }
+    return finding;
+}
+
+Finding locked_memory() {
+    const rlim_t limit = soft_limit(RLIMIT_MEMLOCK);
+    Finding finding{"locked memory", in_words(limit, true), ""};
+    if (limit != RLIM_INFINITY && limit < (64u << 20)) {
+        finding.mend =
+            "RDMA (verbs, ofi+verbs) registers memory against it: `ulimit -l unlimited` "
+            "or LimitMEMLOCK=infinity";
+    }
+    return finding;
+}
+
+Finding address_space() {
+    const rlim_t limit = soft_limit(RLIMIT_AS);
+    Finding finding{"address space", in_words(limit, true), ""};
+    if (limit != RLIM_INFINITY) {
+        finding.mend =
+            "an arena reserves as much as the machine's memory, its peers map it too: "
+            "`ulimit -v unlimited`, or set WEFT_ARENA to a smaller number of bytes";
+    }
+    return finding;
+}
+
+Finding cpus() {
+    const std::size_t count = allowed_cpus().size();
+    Finding finding{"cpus", std::to_string(count), ""};
+    if (count < 2) {
+        finding.mend =
+            "spinning client and server would take turns on it: leave WEFT_WAIT at "
+            "adaptive or block";
+    }
+    return finding;
+}
+
+std::optional<std::string> first_line(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    if (!std::getline(file, line)) return std::nullopt;
+    return line;
+}
+
+// The smallest limit on the way up from our own group (cgroup v2), or v1's.
+Finding group_memory() {
+    Finding finding{"memory of the cgroup", "unlimited", ""};
+    std::string group;
+    std::ifstream file("/proc/self/cgroup");
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("0::")) group = line.substr(3);
+    }
+    double smallest = -1;
+    auto consider = [&](const std::string& path) {
+        const std::optional<std::string> line = first_line(path);
+        if (!line || *line == "max") return;
+        const double bytes = std::strtod(line->c_str(), nullptr);
+        if (bytes > 0 && bytes < 9e18 && (smallest < 0 || bytes < smallest)) smallest = bytes;
+    };
+    consider("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+    while (true) {
+        consider("/sys/fs/cgroup" + group + "/memory.max");
+        const std::size_t slash = group.rfind('/');
+        if (slash == std::string::npos) break;
+        group.resize(slash);
+    }
+    if (smallest < 0) return finding;
+    finding.value = format_bytes(smallest);
+    if (smallest < (256u << 20)) {
+        finding.mend = "touched arena pages count against it: raise memory.max or set WEFT_ARENA";
+    }
+    return finding;
+}
+
+Finding runtime_directory() {
+    const char* set = std::getenv("XDG_RUNTIME_DIR");
+    Finding finding{"runtime directory", set && *set ? set : "not set", ""};
+    if (!set || !*set) {
+        finding.value += " (sm:// uses a directory of its own, mode 0700)";
+        return finding;
+    }
+    struct stat facts {};
+    if (stat(set, &facts) != 0 || !S_ISDIR(facts.st_mode)) {
+        finding.mend = "XDG_RUNTIME_DIR is no directory: create it with mode 0700 or unset it";
+    } else if (access(set, W_OK | X_OK) != 0) {
+        finding.mend = "XDG_RUNTIME_DIR can't be written by this user: mend its owner or unset it";
+    }
+    return finding;
+}
+
+}  // namespace
+
+std::vector<Finding> examine_limits() {
+    return {cpus(),          open_files(),   locked_memory(),
+            address_space(), group_memory(), runtime_directory()};
+}
+
+std::vector<std::string> weft_environment() {
+    std::vector<std::string> found;
+    for (char** at = environ; at && *at; ++at) {
+        if (std::string_view(*at).starts_with("WEFT_")) found.emplace_back(*at);
+    }
+    return found;
+}
+
+}  // namespace weft::tool

@@ -1,0 +1,166 @@
+// `weft ping`: does a server answer, and how fast?
+#include <poll.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include <weft/runtime.h>
+
+#include "cli/text.h"
+#include "commands.h"
+#include "ping.h"
+
+namespace weft::tool {
+
+namespace {
+
+constexpr MethodId ping_method("weft.Node/Ping");
+
+struct PingOptions {
+    std::string uri;
+    std::uint32_t count = 5;
+    Duration interval = 1s;
+    Duration timeout = 2500ms;
+};
+
+struct Tally {
+    std::uint32_t sent = 0;
+    std::vector<double> trips_ns;
+    Status last_failure;
+};
+
+void print_one(std::uint32_t number, const Result<Duration>& trip) {
+    if (trip) {
+        std::printf("%u: %s\n", number, format_ns(static_cast<double>(trip->count())).c_str());
+    } else {
+        std::printf("%u: %s\n", number, trip.status().to_string().c_str());
+    }
+    std::fflush(stdout);
+}
+
+Tally ping_all(Pinger& pinger, const PingOptions& options, bool quiet) {
+    Tally tally;
+    TimePoint next = std::chrono::steady_clock::now();
+    while (tally.sent < options.count) {
+        const Result<Duration> trip = pinger.ping(options.timeout);
+        ++tally.sent;
+        if (!quiet) print_one(tally.sent, trip);
+        if (trip) {
+            tally.trips_ns.push_back(static_cast<double>(trip->count()));
+        } else {
+            tally.last_failure = trip.status();
+            // Nobody there, and nobody was before: asking again only takes time.
+            if (tally.trips_ns.empty()) break;
+        }
+        next = next + options.interval;
+        const Duration pause = next - std::chrono::steady_clock::now();
+        if (pause > 0ns && tally.sent < options.count) {
+            poll(nullptr, 0, static_cast<int>(pause / 1ms));
+        }
+    }
+    std::sort(tally.trips_ns.begin(), tally.trips_ns.end());
+    return tally;
+}
+
+double median_of(const std::vector<double>& sorted) {
+    return sorted[sorted.size() / 2];
+}
+
+void print_summary(const PingOptions& options, const Tally& tally) {
+    const auto lost = tally.sent - tally.trips_ns.size();
+    std::printf("%s: %u sent, %zu lost", options.uri.c_str(), tally.sent, lost);
+    if (!tally.trips_ns.empty()) {
+        std::printf("; %s least, %s median, %s most", format_ns(tally.trips_ns.front()).c_str(),
+                    format_ns(median_of(tally.trips_ns)).c_str(),
+                    format_ns(tally.trips_ns.back()).c_str());
+    }
+    std::printf("\n");
+}
+
+Json to_json(const PingOptions& options, const Tally& tally) {
+    const std::vector<double>& trips = tally.trips_ns;
+    Json json;
+    json["uri"] = options.uri;
+    json["sent"] = tally.sent;
+    json["lost"] = tally.sent - trips.size();
+    json["min_ns"] = trips.empty() ? Json(nullptr) : Json(trips.front());
+    json["median_ns"] = trips.empty() ? Json(nullptr) : Json(median_of(trips));
+    json["max_ns"] = trips.empty() ? Json(nullptr) : Json(trips.back());
+    json["error"] = tally.last_failure.ok() ? Json(nullptr) : tool::to_json(tally.last_failure);
+    return json;
+}
+
+void run_and_print(const PingOptions& options, Invocation& invocation) {
+    Result<Pinger> pinger = Pinger::connect(options.uri);
+    if (!pinger) {
+        invocation.status = std::move(pinger).status();
+        return;
+    }
+    const Tally tally = ping_all(*pinger, options, invocation.json);
+    if (invocation.json) {
+        print(to_json(options, tally));
+        invocation.printed = true;
+    } else {
+        print_summary(options, tally);
+    }
+    invocation.status = tally.last_failure;
+}
+
+std::string duration_or_complain(const std::string& text) {
+    return parse_duration(text) ? "" : "expected a duration such as 500ms, 1.5s or 2m";
+}
+
+}  // namespace
+
+Result<Pinger> Pinger::connect(const std::string& uri) {
+    RuntimeOptions with;
+    with.manual = true;
+    Result<Runtime> runtime = Runtime::create(with);
+    if (!runtime) return std::move(runtime).status();
+    Result<Channel> channel = runtime->connect(uri);
+    if (!channel) return std::move(channel).status();
+    return Pinger(*std::move(runtime), *std::move(channel));
+}
+
+Result<Duration> Pinger::ping(Duration timeout) {
+    bool done = false;
+    Status outcome;
+    TimePoint end{};
+    const TimePoint start = std::chrono::steady_clock::now();
+    channel_.call(ping_method, as_bytes("ping"), {.timeout = timeout},
+                  [&](const Status& status, ByteView) {
+                      end = std::chrono::steady_clock::now();
+                      outcome = status;
+                      done = true;
+                  });
+    runtime_.turn_until([&] { return done; }, Duration::max());
+    if (!outcome.ok()) return outcome;
+    return end - start;
+}
+
+void set_up_ping(CLI::App& command, Invocation& invocation) {
+    auto options = std::make_shared<PingOptions>();
+    command.description("Ask a server whether it lives, and time its answers");
+    command.footer(
+        "Stops at the first failure when nothing answered before. The exit status is the last "
+        "failure's.\nExample: weft ping sm://store --count 3 --interval 200ms");
+    command.add_option("uri", options->uri, "The server's address")->required();
+    command.add_option("--count", options->count, "How often")
+        ->check(CLI::Range(1, 1'000'000'000))
+        ->capture_default_str();
+    auto duration = [&](const char* name, Duration& into, const char* text, const char* preset) {
+        command
+            .add_option_function<std::string>(
+                name, [options, &into](const std::string& value) { into = *parse_duration(value); },
+                text)
+            ->check(duration_or_complain)
+            ->default_str(preset);
+    };
+    duration("--interval", options->interval, "From one to the next", "1s");
+    duration("--timeout", options->timeout, "For each answer", "2.5s");
+    command.callback([options, &invocation] { run_and_print(*options, invocation); });
+}
+
+}  // namespace weft::tool
