@@ -256,7 +256,7 @@ class Checker:
             if name.endswith("_test.py"):
                 if name not in text:
                     self.report(path, 1, f"{lists} does not run it")
-            elif name.endswith("_test.cc"):
+            elif name.endswith("_test.cc") and path.startswith(("tests/", "src/", "include/")):
                 parts = path.split("/")
                 if parts[0] != "tests" or (parts[1] not in kinds and name not in text):
                     self.report(path, 1, f"{lists} does not build it")
