@@ -38,8 +38,8 @@ demo: setup
 	@$(call run,demo,examples/storage/demo.sh)
 
 bench: setup
-	@if [ -x bench/run.sh ]; then PRESET=release tools/build.sh; fi
-	@$(call run,bench,bench/run.sh)
+	@PRESET=release tools/build.sh
+	@python3 tools/bench.py
 
 softroce: setup
 	@$(call run,softroce,tools/softroce/run.sh)

@@ -1,0 +1,78 @@
+#include "base/mpsc_queue.h"
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "support/catch.h"
+
+using namespace weft;
+using base::MpscNode;
+using base::MpscQueue;
+
+namespace {
+
+struct Item : MpscNode {
+    std::size_t producer = 0;
+    std::size_t number = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a queue of one thread keeps order and knows when it is empty") {
+    MpscQueue queue;
+    CHECK(queue.empty());
+    CHECK(queue.pop() == nullptr);
+    Item items[3];
+    for (int round = 0; round < 3; ++round) {
+        for (Item& item : items) queue.push(item);
+        CHECK_FALSE(queue.empty());
+        for (Item& item : items) CHECK(queue.pop() == &item);
+        CHECK(queue.empty());
+        CHECK(queue.pop() == nullptr);
+    }
+    // One in, one out: the stub goes round.
+    for (int round = 0; round < 10; ++round) {
+        queue.push(items[0]);
+        queue.push(items[1]);
+        CHECK(queue.pop() == &items[0]);
+        queue.push(items[0]);
+        CHECK(queue.pop() == &items[1]);
+        CHECK(queue.pop() == &items[0]);
+    }
+    CHECK(queue.empty());
+}
+
+TEST_CASE("everything that many threads push comes out once, in each thread's order") {
+    constexpr std::size_t producers = 4;
+    constexpr std::size_t each = 20'000;
+    MpscQueue queue;
+    std::vector<std::vector<Item>> items;
+    for (std::size_t i = 0; i < producers; ++i) items.emplace_back(each);
+    std::vector<std::thread> threads;
+    for (std::size_t producer = 0; producer < producers; ++producer) {
+        threads.emplace_back([&, producer] {
+            for (std::size_t number = 0; number < each; ++number) {
+                Item& item = items[producer][number];
+                item.producer = producer;
+                item.number = number;
+                queue.push(item);
+            }
+        });
+    }
+    std::vector<std::size_t> next(producers, 0);
+    bool in_order = true;
+    for (std::size_t got = 0; got < producers * each;) {
+        auto* item = static_cast<Item*>(queue.pop());
+        if (!item) {
+            std::this_thread::yield();
+            continue;
+        }
+        in_order = in_order && item->number == next[item->producer]++;
+        ++got;
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(in_order);
+    CHECK(queue.pop() == nullptr);
+    CHECK(queue.empty());
+}

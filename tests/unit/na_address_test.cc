@@ -1,0 +1,90 @@
+#include "na/address.h"
+
+#include "support/catch.h"
+
+using namespace weft;
+using na::Address;
+using na::parse_address;
+
+TEST_CASE("good addresses are taken apart and put together again") {
+    struct Good {
+        const char* uri;
+        Address address;
+    };
+    const Good goods[] = {
+        {"sm://store", {"sm", "store", "", 0}},
+        {"sm://a.b-c_D9", {"sm", "a.b-c_D9", "", 0}},
+        {"sim://n1", {"sim", "n1", "", 0}},
+        {"tcp://host:80", {"tcp", "", "host", 80}},
+        {"tcp://10.0.0.1:65535", {"tcp", "", "10.0.0.1", 65535}},
+        {"tcp://:0", {"tcp", "", "", 0}},
+        {"tcp://[::1]:7", {"tcp", "", "::1", 7}},
+        {"tcp://[fe80::1%eth0]:7", {"tcp", "", "fe80::1%eth0", 7}},
+        {"ofi+tcp://node-1.site.example:4000", {"ofi+tcp", "", "node-1.site.example", 4000}},
+        {"ofi+verbs://h:1", {"ofi+verbs", "", "h", 1}},
+        {"verbs://h:1", {"verbs", "", "h", 1}},
+    };
+    for (const Good& good : goods) {
+        INFO(good.uri);
+        const Result<Address> address = parse_address(good.uri);
+        REQUIRE(address);
+        CHECK(*address == good.address);
+        CHECK(address->uri() == good.uri);
+    }
+    CHECK(parse_address("sm://" + std::string(64, 'x')).ok());
+}
+
+TEST_CASE("bad addresses are refused in one sentence that quotes them and says what is good") {
+    struct Bad {
+        std::string uri;
+        const char* words;
+    };
+    const Bad bads[] = {
+        {"", "no transport in front"},
+        {"store", "no transport in front; use sm://name"},
+        {"://store", "no transport in front"},
+        {"sm:store", "no transport in front"},
+        {"sm:/store", "no transport in front"},
+        {"http://host:80", "unknown transport 'http'; use sm://name"},
+        {"SM://store", "unknown transport 'SM'"},
+        {"ofi://host:80", "unknown transport 'ofi'"},
+        {"ofi+shm://x", "libfabric's shm checks no keys, so weft does not offer it; use sm://name"},
+        {"sm://", "1 to 64 letters, digits"},
+        {"sm://.hidden", "not starting with '.'"},
+        {"sm://..", "not starting with '.'"},
+        {"sm://a/b", "1 to 64 letters"},
+        {"sm://a b", "1 to 64 letters"},
+        {"sm://a\n", "1 to 64 letters"},
+        {"sm://" + std::string(65, 'x'), "1 to 64 letters"},
+        {"sim://a:1", "1 to 64 letters"},
+        {"tcp://", "expected host:port"},
+        {"tcp://host", "expected host:port"},
+        {"tcp://host:", "expected host:port"},
+        {"tcp://host:65536", "a port from 0 to 65535"},
+        {"tcp://host:99999999999999999999", "expected host:port"},
+        {"tcp://host:-1", "expected host:port"},
+        {"tcp://host:+1", "expected host:port"},
+        {"tcp://host: 1", "expected host:port"},
+        {"tcp://host:1x", "expected host:port"},
+        {"tcp://host:1/", "expected host:port"},
+        {"tcp://ho st:1", "expected host:port"},
+        {"tcp://user/host:1", "expected host:port"},
+        {"tcp://::1:7", "[host]:port for IPv6"},
+        {"tcp://[::1]", "expected host:port"},
+        {"tcp://[::1]7", "expected host:port"},
+        {"tcp://[::1:7", "expected host:port"},
+        {"tcp://" + std::string(254, 'x') + ":1", "expected host:port"},
+        {"tcp://" + std::string(500, 'x') + ":1", "too long"},
+    };
+    for (const Bad& bad : bads) {
+        INFO(bad.uri);
+        const Result<Address> address = parse_address(bad.uri);
+        REQUIRE_FALSE(address);
+        const Status& status = address.status();
+        INFO(status.text());
+        CHECK(status.code() == Code::invalid_argument);
+        CHECK(status.text().find(bad.words) != std::string_view::npos);
+        CHECK(status.text().find("address '" + bad.uri.substr(0, 40)) != std::string_view::npos);
+        CHECK(status.text().size() < 600);
+    }
+}

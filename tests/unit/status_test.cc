@@ -1,0 +1,99 @@
+#include <weft/result.h>
+#include <weft/status.h>
+
+#include <memory>
+#include <string>
+
+#include "support/catch.h"
+
+using namespace weft;
+
+TEST_CASE("codes have gRPC's names and numbers") {
+    CHECK(name_of(Code::ok) == "OK");
+    CHECK(name_of(Code::cancelled) == "CANCELLED");
+    CHECK(name_of(Code::unauthenticated) == "UNAUTHENTICATED");
+    CHECK(static_cast<int>(Code::deadline_exceeded) == 4);
+    CHECK(static_cast<int>(Code::unavailable) == 14);
+    CHECK(static_cast<int>(Code::data_loss) == 15);
+    for (int code = 0; code <= code_max; ++code) {
+        CHECK(name_of(static_cast<Code>(code)) != "INVALID_CODE");
+    }
+    CHECK(name_of(static_cast<Code>(code_max + 1)) == "INVALID_CODE");
+    CHECK(name_of(static_cast<Effect>(9)) == "invalid");
+    CHECK(name_of(static_cast<Stage>(9)) == "invalid");
+}
+
+TEST_CASE("a status says what, where and how far") {
+    const Status status = fail(Code::unavailable, "peer died")
+                              .with_effect(Effect::unknown)
+                              .with_stage(Stage::sent)
+                              .with_peer("sm://store");
+    CHECK_FALSE(status.ok());
+    CHECK_FALSE(status);
+    CHECK(status.code() == Code::unavailable);
+    CHECK(status.text() == "peer died");
+    CHECK(status.to_string() ==
+          "UNAVAILABLE: peer died (effect unknown, stage sent, peer sm://store)");
+    CHECK(fail(Code::internal, "").to_string() == "INTERNAL");
+    CHECK(fail(Code::internal, "why").to_string() == "INTERNAL: why");
+    CHECK(fail(Code::aborted, "x").with_stage(Stage::queued).to_string() ==
+          "ABORTED: x (effect none, stage queued)");
+    CHECK(Status().to_string() == "OK");
+    CHECK(Status().text().empty());
+    CHECK(Status().peer().empty());
+}
+
+TEST_CASE("a copy of a status is its own") {
+    Status one = fail(Code::not_found, "no file").with_peer("sm://a");
+    Status two = one;
+    two = std::move(two).in("reading");
+    CHECK(one.text() == "no file");
+    CHECK(two.text() == "reading: no file");
+    CHECK(two.peer() == "sm://a");
+    two = one;
+    CHECK(two.text() == "no file");
+    const Status& self = two;
+    two = self;
+    CHECK(two.text() == "no file");
+    one = Status();
+    CHECK(one.ok());
+    CHECK(one.text().empty());
+    CHECK(two.code() == Code::not_found);
+}
+
+TEST_CASE("context is added to failures only") {
+    CHECK(Status().in("reading").ok());
+    CHECK(Status().in("reading").text().empty());
+    CHECK(fail(Code::internal, "x").in("inner").in("outer").text() == "outer: inner: x");
+}
+
+TEST_CASE("a result holds a value or says why not") {
+    Result<std::string> good(std::string("value"));
+    CHECK(good.ok());
+    CHECK(good.status().ok());
+    CHECK(*good == "value");
+    CHECK(good->size() == 5);
+    CHECK(good.value() == "value");
+
+    Result<std::string> bad(fail(Code::not_found, "no file"));
+    CHECK_FALSE(bad);
+    CHECK(bad.status().code() == Code::not_found);
+    CHECK_THROWS_AS(bad.value(), BadResult);
+    CHECK_THROWS_WITH(bad.value(), "NOT_FOUND: no file");
+    CHECK(std::move(bad).status().text() == "no file");
+}
+
+TEST_CASE("a result of a success without a value is an error of ours") {
+    const Result<int> odd{Status()};
+    CHECK_FALSE(odd.ok());
+    CHECK(odd.status().code() == Code::internal);
+}
+
+TEST_CASE("a result of something that only moves can be taken out") {
+    Result<std::unique_ptr<int>> result(std::make_unique<int>(7));
+    REQUIRE(result);
+    const std::unique_ptr<int> taken = *std::move(result);
+    CHECK(*taken == 7);
+    Result<std::unique_ptr<int>> again(std::make_unique<int>(8));
+    CHECK(*std::move(again).value() == 8);
+}

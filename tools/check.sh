@@ -1,0 +1,57 @@
+#!/bin/sh
+# Format, layers, documentation, self-contained headers and clang-tidy over our own code. Runs all of
+# them and fails if any does; the last line is the verdict. STEPS picks some: STEPS="format layers".
+set -u
+
+cd "$(dirname "$0")/.." || exit 1
+jobs=$(nproc)
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+passed=
+failed=
+
+sources() { git ls-files -co --exclude-standard -- "$@" | sort; }
+
+format() { sources '*.cc' '*.h' | xargs -P"$jobs" -n16 clang-format --dry-run -Werror; }
+layers() { tools/check_layers.py; }
+docs() { tools/check_docs.py; }
+
+# Generated headers and the compile commands come from the release build.
+configured() { PRESET=release tools/build.sh; }
+
+headers() {
+    configured || return 1
+    generated=$(find build/release -name '*.pb.h' -path '*/weft/*' | sed 's|/weft/[^/]*$||' | sort -u)
+    # One compiler per header: whoever includes it alone must not need another one first.
+    sources 'include/weft/*.h' | xargs -P"$jobs" -I{} sh -c \
+        "g++ -std=c++20 -fsyntax-only -Wall -Wextra -Werror -Iinclude ${generated:+-isystem $generated} \
+         -x c++ -include {} /dev/null || { echo '{}: does not stand alone'; exit 255; }"
+}
+
+tidy() {
+    configured || return 1
+    # Largest first, so that the last file does not keep one processor busy alone.
+    sources 'src/*.cc' 'tools/*.cc' | xargs ls -S | xargs -P"$jobs" -n1 clang-tidy -p build/release --quiet 2>"$log.tidy"
+    status=$?
+    grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed|^Use -header-filter' "$log.tidy" >&2
+    rm -f "$log.tidy"
+    return $status
+}
+
+for step in ${STEPS:-format layers docs headers tidy}; do
+    started=$(date +%s)
+    if $step >"$log" 2>&1; then
+        passed="$passed $step"
+        echo "check: $step passed in $(($(date +%s) - started)) s"
+    else
+        failed="$failed $step"
+        tail -n 100 "$log"
+        echo "check: $step FAILED after $(($(date +%s) - started)) s"
+    fi
+done
+
+if [ -n "$failed" ]; then
+    echo "check: failed:$failed${passed:+ (passed:$passed)}"
+    exit 1
+fi
+echo "check: passed:$passed"
