@@ -9,17 +9,15 @@ using namespace weft;
 Task<Status> greet(Channel channel, std::string who) {
     demo::Name name;
     name.set_who(who);
-    Result<demo::Text> reply =
-        co_await demo::GreeterClient(channel).Greet(name, {.timeout = 500ms});
-    if (!reply) co_return reply.status();
-    std::cout << reply->text() << '\n';
-    co_return Status();
+    Result<demo::Text> reply = co_await demo::GreeterClient(channel).Greet(name);
+    if (reply) std::cout << reply->text() << '\n';
+    co_return reply.status();
 }
 
 int main(int argc, char** argv) {
     auto runtime = Runtime::create().value();
     auto channel = runtime.connect("sm://hello").value();
-    Status status = runtime.block_on(greet(channel, argc > 1 ? argv[1] : "world"));
-    if (!status) std::cerr << status.to_string() << '\n';
-    return status ? 0 : 1;
+    const Status status = runtime.block_on(greet(channel, argc > 1 ? argv[1] : "world"));
+    if (!status.ok()) std::cerr << status.to_string() << '\n';
+    return static_cast<int>(status.code());
 }

@@ -14,9 +14,8 @@ struct Greeter final : demo::GreeterService {
 int main() {
     Greeter greeter;
     auto runtime = weft::Runtime::create().value();
-    if (auto status = runtime.serve(greeter, "sm://hello"); !status) {
-        std::cerr << status.to_string() << '\n';
-        return 1;
-    }
-    return runtime.run() ? 0 : 1;
+    weft::Status status = runtime.serve(greeter, "sm://hello");
+    if (status.ok()) status = runtime.run();  // Until SIGTERM.
+    if (!status.ok()) std::cerr << status.to_string() << '\n';
+    return static_cast<int>(status.code());
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -61,7 +62,7 @@ class [[nodiscard]] GroupCall {
   public:
     // `group` is a weft::Group.
     template <class AnyGroup, class Request>
-    GroupCall(AnyGroup& group, const ProtoMethod<Request, Reply>& method, const Request& in,
+    GroupCall(const AnyGroup& group, const ProtoMethod<Request, Reply>& method, const Request& in,
               const CallOptions& options)
         : shared_(std::make_shared<Shared>()) {
         shared_->home = Executor::current();

@@ -20,6 +20,13 @@ struct EchoServer final : echo::v1::EchoService {
 
     Status Now(Call&, const Request& in, Reply& out) override { return act(in, out); }
 
+    Status Everywhere(Call&, const echo::v1::EchoRequestText& in, Reply& out) override {
+        ++handled;
+        if (in.text() == "fail") return fail(Code::not_found, "nothing here");
+        out.set_text(in.text());
+        return {};
+    }
+
     // Goes over the offload pool's queue, so that it is suspended once.
     Task<Status> Later(Call& call, const Request& in, Reply& out) override {
         const auto nothing = [] {};

@@ -1,4 +1,4 @@
-// Collective stubs over a stand-in of weft::Group: the shape they are generated against.
+// Collective stubs: over a stand-in of weft::Group that says what we like, and over a real group.
 #include <weft/protobuf_group.h>
 
 #include "support/echo.h"
@@ -21,11 +21,11 @@ using Done = Function<void(std::vector<Outcome>), 64>;
 
 // Answers when told to.
 struct FakeGroup {
-    EchoRequest asked;
-    Duration timeout{};
-    Done done;
+    mutable EchoRequest asked;
+    mutable Duration timeout{};
+    mutable Done done;
     void collective(const MethodId& method, const BodyWriter& body, const CallOptions& options,
-                    Done completion) {
+                    Done completion) const {
         CHECK(method.name == "echo.v1.Echo/Hasty");
         std::vector<std::byte> bytes(body.bytes);
         body.write(body.object, bytes.data());
@@ -85,4 +85,44 @@ TEST_CASE("a group without members has not done it") {
     REQUIRE(result.has_value());
     CHECK_FALSE(result->all_ok());
     CHECK(result->first_error().ok());
+}
+
+namespace {
+
+Task<void> ask_everywhere(Group group, std::string text,
+                          std::optional<GroupResult<EchoReply>>& into) {
+    echo::v1::EchoRequestText request;
+    request.set_text(text);
+    into = co_await echo::v1::EchoGroupClient(group).Everywhere(request, {.timeout = 1s});
+}
+
+}  // namespace
+
+TEST_CASE("a generated group client reaches every member of a real group") {
+    const std::uint32_t n = 5;
+    std::vector<Member> members;
+    for (std::uint32_t rank = 0; rank < n; ++rank) {
+        members.push_back({rank, {"sim://s" + std::to_string(rank)}});
+    }
+    const GroupView view = GroupView::make("echo", 1, std::move(members)).value();
+    std::vector<test::EchoServer> servers(n);
+    test::SimRig rig;
+    for (std::uint32_t rank = 0; rank < n; ++rank) {
+        Runtime& runtime = rig.add("s" + std::to_string(rank));
+        REQUIRE(runtime.add(servers[rank]).ok());
+        REQUIRE(runtime.join(view, rank).ok());
+    }
+    Runtime& client = rig.add("");
+    const Group group = client.group(view).value();
+    for (const char* text : {"hello", "fail"}) {
+        std::optional<GroupResult<EchoReply>> result;
+        client.spawn(ask_everywhere(group, text, result));
+        REQUIRE(rig.run_until([&] { return result.has_value(); }));
+        REQUIRE(result->size() == n);
+        const bool fails = text == std::string("fail");
+        CHECK(result->all_ok() == !fails);
+        CHECK(result->first_error().code() == (fails ? Code::not_found : Code::ok));
+        for (const auto& answer : *result) CHECK(answer.reply.text() == (fails ? "" : text));
+    }
+    for (const test::EchoServer& server : servers) CHECK(server.handled == 2);
 }

@@ -152,7 +152,7 @@ void print_group_client(const ServiceDescriptor& service, io::Printer& out) {
         print_comment(method, out);
         out.Print(words_of(method),
                   "    ::weft::GroupCall<$out$> $method$(\n"
-                  "        const $in$& in, ::weft::CallOptions options = {}) {\n"
+                  "        const $in$& in, ::weft::CallOptions options = {}) const {\n"
                   "        return {weft_group_, $service$Methods::$method$, in, options};\n"
                   "    }\n");
     });

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Counts what one call over sm costs and fails when it is more than it may be.
+
+The program steps client and server in one thread; the difference of two run lengths is the calls'
+alone. Instructions by callgrind, system calls by strace, allocations by the program itself.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+
+SHORT, LONG = 1000, 6000
+
+# Ratchet: lower it when the code gets cheaper. The goal is 1000 (docs/roadmap.md).
+INSTRUCTIONS_MAX = 1920
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def instructions(program, calls):
+    with tempfile.NamedTemporaryFile() as out:
+        done = run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out.name}",
+                    "--collect-atstart=no", "--toggle-collect=run_calls*", program, str(calls)])
+    return int(re.search(r"Collected : (\d+)", done.stderr).group(1))
+
+
+def system_calls(program, calls):
+    with tempfile.NamedTemporaryFile("r") as out:
+        run(["strace", "-f", "-c", "-o", out.name, program, str(calls)])
+        total = [line.split() for line in out if line.rstrip().endswith("total")]
+    # "100.00 seconds [usecs/call] calls [errors] total": the calls are the first whole number
+    # after the times.
+    numbers = [word for word in total[0] if word.isdigit()]
+    return int(numbers[1] if len(numbers) > 2 else numbers[0])
+
+
+def main():
+    program = sys.argv[1]
+    per_call = (instructions(program, LONG) - instructions(program, SHORT)) / (LONG - SHORT)
+    allocations = json.loads(run([program, str(LONG)]).stdout)["allocations"]
+    # The look at the control sockets, every few milliseconds, is not a cost per call: it may not
+    # grow with the calls, so a run ten times as long may have a few more of them and no more.
+    calls_short, calls_long = system_calls(program, SHORT), system_calls(program, LONG * 10)
+    grown = (calls_long - calls_short) / (LONG * 10 - SHORT)
+    print(f"per call over sm, 64 B, one in flight, client and server together: "
+          f"{per_call:.0f} instructions, {allocations} allocations, {grown:.5f} system calls")
+    failed = False
+    if per_call > INSTRUCTIONS_MAX:
+        print(f"FAILED: more than {INSTRUCTIONS_MAX} instructions")
+        failed = True
+    if allocations != 0:
+        print("FAILED: the steady state allocates")
+        failed = True
+    if grown >= 0.01:
+        print("FAILED: the steady state makes system calls")
+        failed = True
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
