@@ -1,4 +1,5 @@
 // Connecting, accepting and ending: the part of the endpoint that makes system calls.
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -42,6 +43,7 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
     std::unique_ptr<SmEndpoint> endpoint(new SmEndpoint(std::move(parts), now));
     endpoint->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
     if (!endpoint->epoll_) return fail(Code::unavailable, errno_text("sm: epoll_create1"));
+    endpoint->spare_.reset(::fcntl(endpoint->epoll_.get(), F_DUPFD_CLOEXEC, 0));
     Result<RegionTable> table = RegionTable::make();
     if (!table) return std::move(table).status().in("sm");
     endpoint->table_ = std::move(*table);
@@ -230,7 +232,10 @@ void SmEndpoint::accept_some(TimePoint now) {
     for (int i = 0; i < accepts_per_look; ++i) {
         base::UniqueFd socket(
             ::accept4(listening_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!socket) return;
+        if (!socket) {
+            if (errno == EMFILE || errno == ENFILE) drop_one_incoming();
+            return;
+        }
         if (Status status = judge_credentials(socket.get()); !status.ok()) {
             send_refusal(socket.get(), status);
             continue;
@@ -250,6 +255,16 @@ void SmEndpoint::accept_some(TimePoint now) {
         listen_to(connection);
         handle_greeting(connection);  // Mostly it is there already.
     }
+}
+
+// Out of descriptors: a connection that stays in the backlog would keep wait_fd() readable for
+// ever.
+void SmEndpoint::drop_one_incoming() {
+    parts_.log.warning("sm: " + address() +
+                       " has no descriptor for another connection (ulimit -n), dropped it");
+    spare_.reset();
+    base::UniqueFd(::accept4(listening_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    spare_.reset(::fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 void SmEndpoint::handle_socket(Connection& connection) {

@@ -82,6 +82,7 @@ class SmEndpoint final : public Endpoint {
     void call(Connection& connection, TimePoint now);
     void greet(Connection& connection);
     void accept_some(TimePoint now);
+    void drop_one_incoming();
     void handle_socket(Connection& connection);
     void handle_greeting(Connection& connection);
     Status take_greeting(Connection& connection, Greeting greeting);
@@ -111,6 +112,7 @@ class SmEndpoint final : public Endpoint {
     Limits limits_;
     Listening listening_;
     base::UniqueFd epoll_;
+    base::UniqueFd spare_;  // Given up to accept and drop a connection when descriptors run out.
     RegionTable table_;
     ArenaViews arenas_;
     pid_t owner_ = 0;
