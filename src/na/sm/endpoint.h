@@ -1,7 +1,7 @@
 // An endpoint of the sm transport.
 //
-// endpoint.cc: messages, the hot path. control.cc: connecting, accepting, ending; all the system
-// calls. access.cc: exposed regions, fences and transfers.
+// endpoint.cc: messages, the hot path. control.cc: connecting and accepting, all the system calls.
+// ending.cc: how connections end. access.cc: exposed regions, fences and transfers.
 #pragma once
 
 #include <deque>
@@ -77,7 +77,7 @@ class SmEndpoint final : public Endpoint {
     std::size_t give_writable(std::span<Event> events) noexcept;
     void unwatch(Connection& connection);
 
-    // Connecting and ending (control.cc).
+    // Connecting (control.cc) and ending (ending.cc).
     void control(TimePoint now);
     void call(Connection& connection, TimePoint now);
     void greet(Connection& connection);
