@@ -1,11 +1,13 @@
 // sm between processes: death, names, sleeping, and many connections.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -216,8 +218,41 @@ TEST_CASE("sm: one process can't serve a name twice, and a closed name is free a
     SmNode other;
     CHECK(other.open(name, 10).status().code() == Code::already_exists);
     first.reset();
+    const std::string path = *na::sm::names_directory() + "/" + name;
+    CHECK(!std::filesystem::exists(path + ".sock"));
+    CHECK(!std::filesystem::exists(path + ".lock"));
     SmNode second(name);
     CHECK(second.endpoint->address() == "sm://" + name);
+}
+
+TEST_CASE("sm: of processes that race for a name, exactly one has it at a time") {
+    const std::string name = unique_name("race");
+    auto* holders = static_cast<std::atomic<int>*>(
+        ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    REQUIRE(holders != MAP_FAILED);
+    std::vector<pid_t> children;
+    for (int i = 0; i < 3; ++i) {
+        const pid_t child = ::fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            int held = 0;
+            for (int tries = 0; tries < 100'000 && held < 300; ++tries) {
+                Result<na::sm::Listening> mine = na::sm::Listening::open(name);
+                if (!mine) continue;
+                if (holders->fetch_add(1) != 0) ::_exit(1);
+                ++held;
+                holders->fetch_sub(1);
+            }
+            ::_exit(0);
+        }
+        children.push_back(child);
+    }
+    for (const pid_t child : children) {
+        int status = -1;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+    }
+    ::munmap(holders, 4096);
 }
 
 TEST_CASE("sm: a forked child that drops the endpoint takes nothing away from its parent") {

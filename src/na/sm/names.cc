@@ -14,6 +14,7 @@
 namespace weft::na::sm {
 
 static constexpr int backlog = 128;
+static constexpr int lock_tries_max = 100;
 
 // A directory of ours that nobody else can write: what we make in it stays what we made.
 static Status judge_directory(const std::string& path) {
@@ -60,17 +61,27 @@ Result<sockaddr_un> socket_address(const std::string& directory, std::string_vie
     return address;
 }
 
-// The lock's file stays when the name goes: removing it would let two servers lock two files.
+// Whether the descriptor is still what the path names.
+static bool is_named(int fd, const std::string& path) {
+    struct stat open {};
+    struct stat named {};
+    return ::fstat(fd, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+           open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+// An owner that closes removes its lock's file while it holds the lock; who opened the file before
+// and locks it after would hold a lock that nobody else sees, and tries again.
 static Result<base::UniqueFd> take_lock(const std::string& path, const std::string& uri) {
-    base::UniqueFd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!lock) return fail(Code::unavailable, errno_text("opening " + path));
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) {
-            return fail(Code::already_exists, uri + " is served by a live process already");
+    for (int tries = 0; tries < lock_tries_max; ++tries) {
+        base::UniqueFd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
+        if (!lock) return fail(Code::unavailable, errno_text("opening " + path));
+        if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno != EWOULDBLOCK) return fail(Code::unavailable, errno_text("locking " + path));
+            break;
         }
-        return fail(Code::unavailable, errno_text("locking " + path));
+        if (is_named(lock.get(), path)) return lock;
     }
-    return lock;
+    return fail(Code::already_exists, uri + " is served by a live process already");
 }
 
 Result<Listening> Listening::open(std::string_view name) {
@@ -94,6 +105,7 @@ Result<Listening> Listening::open(std::string_view name) {
     }
     listening.name_ = name;
     listening.path_ = address->sun_path;
+    listening.lock_path_ = *directory + "/" + std::string(name) + ".lock";
     if (::listen(listening.socket_.get(), backlog) != 0) {
         return fail(Code::unavailable, errno_text(uri + ": listen"));
     }
@@ -101,7 +113,9 @@ Result<Listening> Listening::open(std::string_view name) {
 }
 
 Listening::~Listening() {
-    if (socket_ && !path_.empty()) ::unlink(path_.c_str());
+    if (!socket_ || path_.empty()) return;
+    ::unlink(path_.c_str());
+    ::unlink(lock_path_.c_str());
 }
 
 }  // namespace weft::na::sm

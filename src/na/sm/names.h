@@ -44,6 +44,7 @@ class Listening {
     base::UniqueFd socket_;
     std::string name_;
     std::string path_;
+    std::string lock_path_;
 };
 
 }  // namespace weft::na::sm
