@@ -263,7 +263,9 @@ void SmEndpoint::drop_one_incoming() {
     parts_.log.warning("sm: " + address() +
                        " has no descriptor for another connection (ulimit -n), dropped it");
     spare_.reset();
-    base::UniqueFd(::accept4(listening_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    base::UniqueFd dropped(
+        ::accept4(listening_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    dropped.reset();
     spare_.reset(::fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0));
 }
 
