@@ -118,6 +118,8 @@ class MemoryArena final : public Arena {
     Status try_create(std::size_t bytes);
     void give_back(std::size_t offset, std::size_t length);
     void cool();
+    // A forked child has a copy of the lists and shares the memory: it must change neither.
+    bool is_owner() const { return ::getpid() == owner_; }
 
     mutable std::mutex mutex_;
     std::size_t bytes_;
@@ -128,6 +130,7 @@ class MemoryArena final : public Arena {
     Ranges free_;
     Ranges warm_;  // Part of free_ whose pages may hold memory.
     std::size_t allocated_ = 0;
+    const pid_t owner_ = ::getpid();
 };
 
 Status failed(const char* what, std::size_t bytes) {
@@ -175,6 +178,10 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes) {
     if (bytes == 0) return fail(Code::invalid_argument, "an arena buffer needs at least one byte");
     std::lock_guard lock(mutex_);
     if (Status status = create(); !status.ok()) return status;
+    if (!is_owner()) {
+        return fail(Code::failed_precondition,
+                    "the arena belongs to the process that made it, not to one forked from it");
+    }
     if (bytes > bytes_) {
         return fail(Code::resource_exhausted, "arena: " + std::to_string(bytes) +
                                                   " bytes asked, it holds only " +
@@ -209,7 +216,7 @@ void MemoryArena::give_back(std::size_t offset, std::size_t length) {
 // Gives the highest warm ranges back to the kernel until the rest fits the budget: allocation
 // fills from below.
 void MemoryArena::cool() {
-    while (warm_.bytes() > warm_bytes_max) {
+    while (warm_.bytes() > warm_bytes_max && is_owner()) {
         const auto& [offset, length] = *warm_.all().rbegin();
         const std::size_t excess = round_up(warm_.bytes() - warm_bytes_max, large_bytes);
         const std::size_t cut = std::min(length, excess);

@@ -23,7 +23,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
     virtual ~Arena() = default;
 
     // Page aligned (2 MiB aligned from 2 MiB on). Contents unspecified. The Buffer keeps the arena.
-    // Errors: INVALID_ARGUMENT for 0 bytes, RESOURCE_EXHAUSTED naming what is full.
+    // Errors: INVALID_ARGUMENT for 0 bytes, RESOURCE_EXHAUSTED naming what is full,
+    // FAILED_PRECONDITION in a process forked from the arena's.
     virtual Result<Buffer> allocate(std::size_t bytes) = 0;
 
     // Descriptor and length to hand to a peer. Errors: RESOURCE_EXHAUSTED when it can't be made.

@@ -155,6 +155,23 @@ TEST_CASE("arena: threads may allocate and free at once") {
     CHECK(arena->allocated_bytes() == 0);
 }
 
+TEST_CASE("arena: a forked child can neither allocate nor give its parent's memory away") {
+    auto arena = Arena::make(1024 * mib);
+    Buffer kept = take(*arena, 300 * mib);
+    for (std::size_t at = 0; at < kept.size(); at += 4096) kept.data()[at] = std::byte{1};
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        const bool refused = arena->allocate(1).status().code() == Code::failed_precondition;
+        kept = Buffer();
+        ::_exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    for (std::size_t at = 0; at < kept.size(); at += 4096) REQUIRE(kept.data()[at] == std::byte{1});
+}
+
 // Limits on address space break the sanitizers, which reserve terabytes.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("arena: with little address space it becomes smaller instead of failing") {

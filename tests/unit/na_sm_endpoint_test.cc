@@ -84,6 +84,21 @@ TEST_CASE("sm: a sleeping writer is woken when space comes") {
     await({&pair.client}, pair.client, EventKind::writable);
 }
 
+TEST_CASE("sm: an endpoint may connect to itself") {
+    const std::string name = unique_name("self");
+    SmNode node(name);
+    const na::PeerId out = node.connect(name);
+    turn_until({&node}, [&] { return node.seen.size() == 2; });
+    node.seen.clear();
+    REQUIRE(node.send(out, "hello me"));
+    node.endpoint->flush();
+    const Seen got = await({&node}, node, EventKind::message);
+    CHECK(got.bytes == "hello me");
+    CHECK(got.event.peer != out);
+    node.endpoint->close(out);
+    CHECK(await({&node}, node, EventKind::peer_down).event.peer == got.event.peer);
+}
+
 TEST_CASE("sm: nobody there is UNAVAILABLE and names the address") {
     SmNode client;
     const std::string name = unique_name("nobody");

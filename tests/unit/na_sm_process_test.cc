@@ -2,11 +2,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "na/sm/names.h"
 #include "support/sm_node.h"
@@ -238,6 +240,36 @@ TEST_CASE("sm: a forked child that drops the endpoint takes nothing away from it
     SmNode another;
     another.connect(name);
     await({&another, server.get()}, another, EventKind::peer_up);
+}
+
+TEST_CASE("sm: out of descriptors, a connection is dropped and the server may sleep again") {
+    const std::string name = unique_name("files");
+    Child child([&](auto ready) {
+        SmNode server(name);
+        const int next = ::dup(0);  // The lowest free one is the first that is not allowed.
+        ::close(next);
+        const auto end = static_cast<rlim_t>(next);
+        const rlimit few{end, end};
+        if (::setrlimit(RLIMIT_NOFILE, &few) != 0) ::_exit(1);
+        ready();
+        while (true) {
+            server.turn();
+            if (server.endpoint->arm()) is_readable(server.endpoint->wait_fd(), 10s);
+        }
+    });
+    REQUIRE(child.is_ready());
+    SmNode client;
+    client.connect(name);
+    const Seen down = await({&client}, client, EventKind::peer_down);
+    CHECK(down.event.code == Code::unavailable);
+    // Asleep: in poll() of the kernel, not spinning.
+    const auto is_asleep = [&] {
+        std::ifstream stat("/proc/" + std::to_string(child.pid()) + "/stat");
+        std::string line;
+        std::getline(stat, line);
+        return line.find(") S ") != std::string::npos;
+    };
+    turn_until({&client}, is_asleep);
 }
 
 TEST_CASE("sm: the directory of names must be ours alone") {

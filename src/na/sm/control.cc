@@ -1,4 +1,5 @@
-// Connecting, accepting and ending: the part of the endpoint that makes system calls.
+// Connecting and accepting: the part of the endpoint that makes system calls.
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -42,6 +43,7 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
     std::unique_ptr<SmEndpoint> endpoint(new SmEndpoint(std::move(parts), now));
     endpoint->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
     if (!endpoint->epoll_) return fail(Code::unavailable, errno_text("sm: epoll_create1"));
+    endpoint->spare_.reset(::fcntl(endpoint->epoll_.get(), F_DUPFD_CLOEXEC, 0));
     Result<RegionTable> table = RegionTable::make();
     if (!table) return std::move(table).status().in("sm");
     endpoint->table_ = std::move(*table);
@@ -230,7 +232,10 @@ void SmEndpoint::accept_some(TimePoint now) {
     for (int i = 0; i < accepts_per_look; ++i) {
         base::UniqueFd socket(
             ::accept4(listening_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!socket) return;
+        if (!socket) {
+            if (errno == EMFILE || errno == ENFILE) drop_one_incoming();
+            return;
+        }
         if (Status status = judge_credentials(socket.get()); !status.ok()) {
             send_refusal(socket.get(), status);
             continue;
@@ -250,6 +255,16 @@ void SmEndpoint::accept_some(TimePoint now) {
         listen_to(connection);
         handle_greeting(connection);  // Mostly it is there already.
     }
+}
+
+// Out of descriptors: a connection that stays in the backlog would keep wait_fd() readable for
+// ever.
+void SmEndpoint::drop_one_incoming() {
+    parts_.log.warning("sm: " + address() +
+                       " has no descriptor for another connection (ulimit -n), dropped it");
+    spare_.reset();
+    base::UniqueFd(::accept4(listening_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    spare_.reset(::fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 void SmEndpoint::handle_socket(Connection& connection) {
@@ -390,91 +405,6 @@ void SmEndpoint::expire_handshakes(TimePoint now) {
             call(*connection, now);
         }
     }
-}
-
-// Peers that are gone and whose last messages have been handed out.
-void SmEndpoint::finish_ending() {
-    for (std::size_t i = 0; i < watched_.size() && ending_ != 0;) {
-        Connection& connection = watched_[i];
-        if (connection.phase == Phase::ending && !connection.reader.has_records()) {
-            take_down(connection, Code::unavailable,
-                      "lost " + connection.info.uri + ": " + connection.last_words);
-        } else {
-            ++i;
-        }
-    }
-}
-
-void SmEndpoint::notify(Notice notice) {
-    notices_.push_back(std::move(notice));
-    more_than_messages_ = true;
-}
-
-// Takes the connection out of every list but its slot.
-void SmEndpoint::end(Connection& connection) {
-    switch (connection.phase) {
-        case Phase::calling:
-        case Phase::greeting:
-            --handshakes_;
-            break;
-        case Phase::ending:
-            --ending_;
-            [[fallthrough]];
-        case Phase::up:
-            unwatch(connection);
-            break;
-        case Phase::down:
-        case Phase::retired:
-            break;
-    }
-}
-
-void SmEndpoint::take_down(Connection& connection, Code code, std::string text) {
-    transfers_.drop(connection, code, "the connection was lost");
-    end(connection);
-    connection.move_to(Phase::down);
-    Notice notice;
-    notice.event.kind = EventKind::peer_down;
-    notice.event.code = code;
-    notice.event.peer = connection.id;
-    notice.text = std::move(text);
-    notify(std::move(notice));
-}
-
-// A peer that is not known to be gone may still be in our memory: the socket stays half open until
-// it hangs up, and fences look at its word until then.
-void SmEndpoint::retire(std::unique_ptr<Connection> connection) {
-    const bool shared = connection->segment && !connection->peer_gone;
-    if (!shared) return stop_listening_to(*connection);
-    ::shutdown(connection->socket.get(), SHUT_WR);
-    connection->regions = RegionView();
-    connection->arena.reset();
-    if (connection->phase != Phase::retired) connection->move_to(Phase::retired);
-    retired_.push_back(std::move(connection));
-}
-
-// Retired ones count: a peer can't make us keep more than peers_max.
-SmEndpoint::Slot* SmEndpoint::take_slot() {
-    const std::size_t used = slots_.size() - free_slots_.size();
-    if (used + retired_.size() >= parts_.peers_max) return nullptr;
-    if (free_slots_.empty()) {
-        free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
-        slots_.emplace_back();
-        free_slots_.reserve(slots_.size());
-    }
-    const std::uint32_t index = free_slots_.back();
-    free_slots_.pop_back();
-    Slot& slot = slots_[index];
-    slot.connection = std::make_unique<Connection>();
-    slot.connection->id = {index, slot.generation};
-    return &slot;
-}
-
-std::unique_ptr<Connection> SmEndpoint::release(PeerId peer) {
-    Slot& slot = slots_[peer.index];
-    if (++slot.generation == 0) slot.generation = 1;
-    free_slots_.push_back(peer.index);
-    return std::move(slot.connection);
 }
 
 TimePoint SmEndpoint::next_deadline() const {

@@ -1,7 +1,7 @@
 // An endpoint of the sm transport.
 //
-// endpoint.cc: messages, the hot path. control.cc: connecting, accepting, ending; all the system
-// calls. access.cc: exposed regions, fences and transfers.
+// endpoint.cc: messages, the hot path. control.cc: connecting and accepting, all the system calls.
+// ending.cc: how connections end. access.cc: exposed regions, fences and transfers.
 #pragma once
 
 #include <deque>
@@ -77,11 +77,12 @@ class SmEndpoint final : public Endpoint {
     std::size_t give_writable(std::span<Event> events) noexcept;
     void unwatch(Connection& connection);
 
-    // Connecting and ending (control.cc).
+    // Connecting (control.cc) and ending (ending.cc).
     void control(TimePoint now);
     void call(Connection& connection, TimePoint now);
     void greet(Connection& connection);
     void accept_some(TimePoint now);
+    void drop_one_incoming();
     void handle_socket(Connection& connection);
     void handle_greeting(Connection& connection);
     Status take_greeting(Connection& connection, Greeting greeting);
@@ -111,6 +112,7 @@ class SmEndpoint final : public Endpoint {
     Limits limits_;
     Listening listening_;
     base::UniqueFd epoll_;
+    base::UniqueFd spare_;  // Given up to accept and drop a connection when descriptors run out.
     RegionTable table_;
     ArenaViews arenas_;
     pid_t owner_ = 0;
