@@ -336,13 +336,12 @@ void Context::drain(Peer& peer) {
             std::vector<std::byte> frame(queued->frame().begin(), queued->frame().end());
             drop(peer, *queued);
             if (origin) {
-                origin->on_refused(peer, frame,
-                                   fail(Code::invalid_argument,
-                                        std::to_string(frame.size()) +
-                                            " bytes exceed the limit of " +
-                                            std::to_string(peer.message_bytes_max) +
-                                            " bytes on " + peer.uri +
-                                            "; pass large data by weft.BulkRef"));
+                origin->on_refused(
+                    peer, frame,
+                    fail(Code::invalid_argument,
+                         std::to_string(frame.size()) + " bytes exceed the limit of " +
+                             std::to_string(peer.message_bytes_max) + " bytes on " + peer.uri +
+                             "; pass large data by weft.BulkRef"));
             }
             continue;
         }

@@ -65,9 +65,9 @@ struct EndpointSlot {
 
 struct ContextOptions {
     Duration heartbeat_interval = 400ms;
-    std::uint8_t heartbeats_missed_max = 5;  // Dead after 2.0 to 2.4 s of silence.
-    std::size_t waiting_bytes_max = 16u << 20;   // Per peer.
-    std::uint32_t waiting_frames_max = 16384;    // Per peer.
+    std::uint8_t heartbeats_missed_max = 5;     // Dead after 2.0 to 2.4 s of silence.
+    std::size_t waiting_bytes_max = 16u << 20;  // Per peer.
+    std::uint32_t waiting_frames_max = 16384;   // Per peer.
     std::uint32_t peers_max = 65536;
 };
 
@@ -99,9 +99,7 @@ class Context final : public Executor {
     // The instant of the current or last turn.
     TimePoint now() const { return now_; }
     // Inside a turn its instant is the time; outside it may be long ago. Thread: any.
-    TimePoint current_time() const {
-        return in_turn_ && on_thread() ? now_ : clock_.now();
-    }
+    TimePoint current_time() const { return in_turn_ && on_thread() ? now_ : clock_.now(); }
     // Nothing to do before this instant unless something arrives.
     TimePoint next_deadline() const;
     // True: the thread may sleep on the endpoints' descriptors and wake_fd(). Any later post() or

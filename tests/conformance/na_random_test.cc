@@ -92,18 +92,10 @@ CONFORMANCE("random traffic among three peers arrives whole and in order") {
             case 0:
                 if (transfers) lane.start_transfer(rig.random);
                 break;
-            case 1:
-                (*lane.from)->flush();
-                break;
-            case 2:
-                lane.to->poll(1 + rig.random.next() % 16);
-                break;
-            case 3:
-                rig.pump();
-                break;
-            default:
-                lane.from->send(lane.there, random_size(rig.random, largest));
-                break;
+            case 1: (*lane.from)->flush(); break;
+            case 2: lane.to->poll(1 + rig.random.next() % 16); break;
+            case 3: rig.pump(); break;
+            default: lane.from->send(lane.there, random_size(rig.random, largest)); break;
         }
         for (Lane& each : lanes) each.check_transfer();
     }

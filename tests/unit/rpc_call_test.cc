@@ -126,8 +126,7 @@ TEST_CASE("every held call completes once with UNAVAILABLE when the server dies"
     for (Outcome& outcome : outcomes) pair.channel.call(echo, as_bytes("x"), {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 1000; }));
     pair.rig.kill("server");
-    REQUIRE(pair.rig.run_until(
-        [&] { return pair.client.node().client.in_flight() == 0; }, 3s));
+    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }, 3s));
     for (const Outcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
         REQUIRE(outcome.status.code() == Code::unavailable);
