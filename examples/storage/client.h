@@ -57,6 +57,7 @@ class Client {
                                                        std::uint32_t length);
 
     const StoreClient& stub() const { return stub_; }
+    const weft::Channel& channel() const { return channel_; }
 
   private:
     struct PutTransfer;
