@@ -73,7 +73,9 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
     return node;
 }
 
-Node::~Node() { shutdown(); }
+Node::~Node() {
+    shutdown();
+}
 
 void Node::on_context(Function<void()> work) {
     if (context.on_thread()) return work();
@@ -236,6 +238,7 @@ void Node::shutdown() {
     while (context.turn(parts.clock->now()).events > 0) {
     }
     bulk.regions->shutdown();
+    context.close_submissions();
 }
 
 }  // namespace weft::api

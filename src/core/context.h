@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include <weft/executor.h>
@@ -93,6 +94,9 @@ class Context final : public Executor {
     // Ends every connection, telling the sinks `why`, and destroys the endpoints: nothing can touch
     // exposed memory afterwards. Nothing connects again.
     void shutdown(const Status& why);
+    // No turn will come any more: from here on post() runs its work at once, on the calling thread,
+    // one at a time.
+    void close_submissions();
 
     // ---- the turn ----------------------------------------------------------------------------
     Turn turn(TimePoint now);
@@ -204,6 +208,7 @@ class Context final : public Executor {
     void drop_all(Peer& peer);
     void drain(Peer& peer);
     std::uint32_t run_submissions();
+    void run_late_submissions();
     std::uint32_t run_deferred();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
     std::uint32_t turn_many(TimePoint now);
@@ -251,6 +256,8 @@ class Context final : public Executor {
     bool in_turn_ = false;
 
     base::MpscQueue submissions_;
+    std::atomic<bool> submissions_closed_{false};
+    std::recursive_mutex late_mutex_;  // Late work may post more.
     std::atomic<bool> sleeping_{false};
     std::atomic<const void*> owner_{nullptr};
     int wake_fd_ = -1;

