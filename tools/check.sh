@@ -30,12 +30,7 @@ headers() {
 
 tidy() {
     configured || return 1
-    # Largest first, so that the last file does not keep one processor busy alone.
-    sources 'src/*.cc' 'tools/*.cc' | xargs ls -S | xargs -P"$jobs" -n1 clang-tidy -p build/release --quiet 2>"$log.tidy"
-    status=$?
-    grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed|^Use -header-filter' "$log.tidy" >&2
-    rm -f "$log.tidy"
-    return $status
+    tools/tidy.py build/release
 }
 
 for step in ${STEPS:-format layers docs headers tidy}; do

@@ -53,9 +53,7 @@ Status Sink::write(weft::ByteView bytes) {
     return fd_ >= 0 ? write_all(fd_, bytes, shown_) : file_.append(bytes);
 }
 
-Status Sink::finish() {
-    return fd_ >= 0 ? Status() : file_.commit(std::nullopt);
-}
+Status Sink::finish() { return fd_ >= 0 ? Status() : file_.commit(std::nullopt); }
 
 // ---- slots -------------------------------------------------------------------------------------
 

@@ -20,31 +20,24 @@ void Fd::reset() {
 
 static Code code_of(int error) {
     switch (error) {
-        case ENOENT:
-            return Code::not_found;
+        case ENOENT: return Code::not_found;
         case EACCES:
-        case EPERM:
-            return Code::permission_denied;
+        case EPERM: return Code::permission_denied;
         case ENOSPC:
         case EDQUOT:
         case EFBIG:
         case EMFILE:
         case ENFILE:
-        case ENOMEM:
-            return Code::resource_exhausted;
-        case EIO:
-            return Code::data_loss;
-        case ENAMETOOLONG:
-            return Code::invalid_argument;
+        case ENOMEM: return Code::resource_exhausted;
+        case EIO: return Code::data_loss;
+        case ENAMETOOLONG: return Code::invalid_argument;
         case EROFS:
         case EISDIR:
         case ENOTDIR:
         case ELOOP:
         case ENXIO:
-        case ETXTBSY:
-            return Code::failed_precondition;
-        default:
-            return Code::internal;
+        case ETXTBSY: return Code::failed_precondition;
+        default: return Code::internal;
     }
 }
 

@@ -73,9 +73,7 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
     return node;
 }
 
-Node::~Node() {
-    shutdown();
-}
+Node::~Node() { shutdown(); }
 
 void Node::on_context(Function<void()> work) {
     if (context.on_thread()) return work();

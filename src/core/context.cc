@@ -11,9 +11,7 @@
 namespace weft {
 
 static constinit thread_local Executor* current_executor = nullptr;
-Executor* Executor::current() {
-    return current_executor;
-}
+Executor* Executor::current() { return current_executor; }
 
 namespace core {
 
@@ -195,9 +193,7 @@ std::uint32_t Context::run_submissions() {
 void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
     Peer* peer = peer_of(slot, event.peer);
     switch (event.kind) {
-        case na::EventKind::peer_up:
-            on_up(slot, event);
-            break;
+        case na::EventKind::peer_up: on_up(slot, event); break;
         case na::EventKind::peer_down:
             if (peer) {
                 const Code code = event.code == Code::ok ? Code::unavailable : event.code;
@@ -216,8 +212,7 @@ void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
         case na::EventKind::region_fenced:
             if (rma_sink_) rma_sink_->on_region_fenced(event.region, slot);
             break;
-        case na::EventKind::message:
-            break;
+        case na::EventKind::message: break;
     }
 }
 

@@ -19,9 +19,7 @@ template <class T>
 concept Awaitable = requires(T& it) {
     it.await_ready();
 }
-|| requires(T& it) {
-    operator co_await(it);
-};
+|| requires(T& it) { operator co_await(it); };
 
 // ---- g++ 12: what it would destroy twice does not compile, what compiles is safe ---------------
 
@@ -125,9 +123,7 @@ OwnedCoroutine await_held(EchoClient stub, bool& resumed) {
     resumed = true;
 }
 
-Task<void> inner(EchoClient stub) {
-    (void)co_await stub.Held(request_of(long_text));
-}
+Task<void> inner(EchoClient stub) { (void)co_await stub.Held(request_of(long_text)); }
 OwnedCoroutine await_nested(EchoClient stub, bool& resumed) {
     co_await inner(stub);
     resumed = true;

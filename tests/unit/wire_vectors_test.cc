@@ -144,7 +144,8 @@ TEST_CASE("the bytes of collectives are the documented ones") {
     CHECK(as_text(back.body) == "hi");
 
     std::vector<RankOutcome> outcomes;
-    outcomes.push_back({3, Status().with_effect(Effect::applied).with_stage(Stage::executing),
+    outcomes.push_back({3,
+                        Status().with_effect(Effect::applied).with_stage(Stage::executing),
                         {std::byte{'o'}, std::byte{'k'}}});
     outcomes.push_back({4,
                         fail(Code::unavailable, "gone")

@@ -32,9 +32,7 @@ std::optional<double> PerfReport::drift() const {
 }
 
 // A tenth of a nanosecond, as numbers people read.
-static Json rounded(double value) {
-    return std::round(value * 10) / 10;
-}
+static Json rounded(double value) { return std::round(value * 10) / 10; }
 
 static Json rounded(const std::optional<double>& value) {
     return value ? rounded(*value) : Json(nullptr);
