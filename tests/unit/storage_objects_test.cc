@@ -122,7 +122,7 @@ TEST_CASE("what is not there is NOT_FOUND without effect, what is no object says
     CHECK(rig.get("dir/a").value() == "x");
 }
 
-TEST_CASE("stat says size, time and checksum; delete ends the object") {
+TEST_CASE("stat says size, time and checksum, and delete ends the object") {
     StoreRig rig;
     REQUIRE(rig.put("a", "123456789").ok());
     const storage::Entry entry = stat(rig, "a").value();
