@@ -34,10 +34,14 @@ Status apply(RuntimeOptions& options, std::string_view name, std::string_view va
         return parse(value, min, max, number);
     };
     if (name == "WEFT_WAIT") {
-        if (value == "adaptive") options.wait = WaitMode::adaptive;
-        else if (value == "spin") options.wait = WaitMode::spin;
-        else if (value == "block") options.wait = WaitMode::block;
-        else return bad(name, value, "adaptive, spin or block");
+        if (value == "adaptive")
+            options.wait = WaitMode::adaptive;
+        else if (value == "spin")
+            options.wait = WaitMode::spin;
+        else if (value == "block")
+            options.wait = WaitMode::block;
+        else
+            return bad(name, value, "adaptive, spin or block");
     } else if (name == "WEFT_SPIN") {
         if (!ranged(0, 1'000'000)) return bad(name, value, "microseconds from 0 to 1000000");
         options.spin = std::chrono::microseconds(number);

@@ -43,9 +43,15 @@ Result<Runtime> Runtime::from_node(std::shared_ptr<api::Node> node) {
     return Runtime(std::move(node));
 }
 
-Status Runtime::add(Service& service) { return node_->add(service); }
-Status Runtime::listen(std::string_view uri) { return node_->listen(uri); }
-std::vector<std::string> Runtime::addresses() const { return node_->addresses(); }
+Status Runtime::add(Service& service) {
+    return node_->add(service);
+}
+Status Runtime::listen(std::string_view uri) {
+    return node_->listen(uri);
+}
+std::vector<std::string> Runtime::addresses() const {
+    return node_->addresses();
+}
 
 Status Runtime::serve(Service& service, std::string_view uri) {
     return serve(service, std::vector<std::string>{std::string(uri)});
@@ -66,17 +72,23 @@ Result<Channel> Runtime::connect(const std::vector<std::string>& uris) {
     return node_->connect(uris);
 }
 
-Result<Buffer> Runtime::allocate(std::size_t bytes) { return node_->arena->allocate(bytes); }
+Result<Buffer> Runtime::allocate(std::size_t bytes) {
+    return node_->arena->allocate(bytes);
+}
 Result<Region> Runtime::expose(Buffer memory, ExposeOptions options) {
     return node_->expose(std::move(memory), options);
 }
 
-Result<Group> Runtime::group(GroupView view) { return node_->group(std::move(view)); }
+Result<Group> Runtime::group(GroupView view) {
+    return node_->group(std::move(view));
+}
 Status Runtime::join(GroupView view, std::uint32_t rank) {
     return node_->join(std::move(view), rank);
 }
 
-Executor& Runtime::executor() { return node_->context; }
+Executor& Runtime::executor() {
+    return node_->context;
+}
 
 void Runtime::spawn(Task<void> task) {
     struct Starter {
@@ -100,7 +112,9 @@ void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex
     changed.wait(lock, [&] { return done; });
 }
 
-std::uint32_t Runtime::turn() { return node_->context.turn(node_->parts.clock->now()).events; }
+std::uint32_t Runtime::turn() {
+    return node_->context.turn(node_->parts.clock->now()).events;
+}
 
 bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     const TimePoint end = saturating_add(node_->parts.clock->now(), limit);
@@ -133,6 +147,8 @@ Status Runtime::run() {
     return status;
 }
 
-void Runtime::stop() { node_->stop(); }
+void Runtime::stop() {
+    node_->stop();
+}
 
 }  // namespace weft

@@ -33,7 +33,9 @@ Driver::Driver(Context& context, base::Clock& clock, DriverOptions options)
     watch_endpoints();
 }
 
-Driver::~Driver() { stop(); }
+Driver::~Driver() {
+    stop();
+}
 
 void Driver::watch_endpoints() {
     const auto& endpoints = context_.endpoints();

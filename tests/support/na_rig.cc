@@ -19,7 +19,7 @@ void note_capability(const std::string& scheme, const std::string& text) {
     const std::string line = "capability: " + scheme + ": " + text + "\n";
     if (!noted.insert(line).second) return;
     std::fputs(line.c_str(), stdout);
-    const char* path = std::getenv("WEFT_CAPABILITY_FILE");
+    const char* path = std::getenv("CAPABILITY_FILE");
     std::FILE* file = path ? std::fopen(path, "a") : nullptr;
     if (!file) return;
     std::fputs(line.c_str(), file);

@@ -23,8 +23,7 @@ concept Awaitable = requires(T& it) {
     operator co_await(it);
 };
 
-// ---- g++ 12: what it would destroy twice does not compile, what compiles is safe
-// -----------------
+// ---- g++ 12: what it would destroy twice does not compile, what compiles is safe ---------------
 
 static_assert(Awaitable<ProtoCall<EchoReply>> && Awaitable<TransferOperation>);
 static_assert(!std::is_move_constructible_v<ProtoCall<EchoReply>>);
@@ -117,8 +116,7 @@ TEST_CASE("a call in bytes is awaited, too") {
     CHECK(pair.run(raw(pair.channel, MethodId("echo.v1.Echo/None"))).starts_with("UNIMPLEMENTED"));
 }
 
-// ---- going away
-// ----------------------------------------------------------------------------------
+// ---- going away --------------------------------------------------------------------------------
 
 namespace {
 
@@ -164,8 +162,7 @@ TEST_CASE("shutdown ends a waiting coroutine with CANCELLED") {
     CHECK(again);
 }
 
-// ---- between contexts
-// ----------------------------------------------------------------------------
+// ---- between contexts --------------------------------------------------------------------------
 
 namespace {
 
@@ -226,8 +223,7 @@ TEST_CASE("awaiting on a thread that turns no context is refused with a sentence
     CHECK(text.find("Runtime::spawn") != text.npos);
 }
 
-// ---- bulk
-// ----------------------------------------------------------------------------------------
+// ---- bulk --------------------------------------------------------------------------------------
 
 namespace {
 
