@@ -38,7 +38,7 @@ Result<Sink> Sink::file(const std::string& path) {
         UnfinishedFile::create(std::move(opened), std::move(leaf), "'" + path + "'");
     if (!file) return std::move(file).status();
     Sink sink;
-    sink.file_ = *std::move(file);
+    sink.file_.emplace(*std::move(file));
     return sink;
 }
 
@@ -50,10 +50,12 @@ Sink Sink::descriptor(int fd, std::string shown) {
 }
 
 Status Sink::write(weft::ByteView bytes) {
-    return fd_ >= 0 ? write_all(fd_, bytes, shown_) : file_.append(bytes);
+    return file_ ? file_->append(bytes) : write_all(fd_, bytes, shown_);
 }
 
-Status Sink::finish() { return fd_ >= 0 ? Status() : file_.commit(std::nullopt); }
+Status Sink::finish() {
+    return file_ ? file_->commit(std::nullopt) : Status();
+}
 
 // ---- slots -------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ class Sink {
     weft::Status finish();
 
   private:
-    UnfinishedFile file_;
+    std::optional<UnfinishedFile> file_;
     int fd_ = -1;
     std::string shown_;
 };

@@ -19,7 +19,7 @@ struct Upload {
 
     const std::string name;
     Line line;  // Who may touch what is below, in order of arrival.
-    UnfinishedFile file;
+    std::optional<UnfinishedFile> file;
     std::uint64_t written = 0;
     std::uint32_t crc = 0;        // Of what was written.
     std::uint64_t announced = 0;  // Where the next chunk starts.
@@ -47,7 +47,7 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
         const auto create = [&] { return root_.create(upload->name); };
         Result<UnfinishedFile> file = co_await weft::offload(create);
         if (file) {
-            upload->file = *std::move(file);
+            upload->file.emplace(*std::move(file));
         } else {
             upload->end.set(std::move(file).status());
         }
@@ -56,7 +56,7 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
     uploads_.erase(in.transfer());
     Line::Place last(upload->line);
     co_await last;
-    const auto discard = [&] { upload->file = UnfinishedFile(); };  // Nothing, once committed.
+    const auto discard = [&] { upload->file.reset(); };  // Harmless to one that was committed.
     co_await weft::offload(discard);
     out.set_size(upload->written);
     out.set_crc32c(upload->crc);
@@ -78,7 +78,7 @@ static Status append(Upload& upload, weft::ByteView bytes, std::uint32_t expecte
                                                ": CRC32C " + hex(crc) + ", the client says " +
                                                hex(expected));
     }
-    Status status = upload.file.append(bytes);
+    Status status = upload.file->append(bytes);
     if (!status.ok()) return status;
     upload.crc = crc;
     upload.written += bytes.size();
@@ -126,7 +126,7 @@ Task<Status> Store::PutCommit(Call&, const PutCommitRequest& in, PutCommitReply&
                            " bytes with CRC32C " + hex(upload->crc) + ", the client sent " +
                            std::to_string(in.size()) + " with " + hex(in.crc32c()));
     } else {
-        const auto commit = [&] { return upload->file.commit(upload->crc); };
+        const auto commit = [&] { return upload->file->commit(upload->crc); };
         status = co_await weft::offload(commit);
     }
     upload->end.set(status);

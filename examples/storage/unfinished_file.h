@@ -20,7 +20,7 @@ class UnfinishedFile {
 
     UnfinishedFile() = default;
     UnfinishedFile(UnfinishedFile&&) = default;
-    UnfinishedFile& operator=(UnfinishedFile&&) = default;
+    UnfinishedFile& operator=(UnfinishedFile&&) = delete;
     // Abandons it when it has not been committed.
     ~UnfinishedFile() { discard(); }
 

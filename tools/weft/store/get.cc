@@ -95,15 +95,16 @@ Result<storage::Sink> open_sink(const Target& target) {
 Task<Result<storage::Moved>> get_one(storage::Client& client, const Target& target,
                                      ProgressBar& bar) {
     const auto open = [&] { return open_sink(target); };
-    Result<storage::Sink> sink = co_await offload(open);
-    if (!sink) co_return sink.status();
+    Result<storage::Sink> opened = co_await offload(open);
+    if (!opened) co_return opened.status();
+    std::optional<storage::Sink> sink(*std::move(opened));
     std::uint64_t before = 0;
     const storage::Progress progress = [&](std::uint64_t bytes) {
         bar.add(bytes - before);
         before = bytes;
     };
     const Result<storage::Moved> moved = co_await client.get(target.name, *sink, progress);
-    const auto close = [&] { sink = Result<storage::Sink>(storage::Sink()); };
+    const auto close = [&] { sink.reset(); };
     co_await offload(close);
     co_return moved;
 }
