@@ -53,9 +53,7 @@ Status Sink::write(weft::ByteView bytes) {
     return file_ ? file_->append(bytes) : write_all(fd_, bytes, shown_);
 }
 
-Status Sink::finish() {
-    return file_ ? file_->commit(std::nullopt) : Status();
-}
+Status Sink::finish() { return file_ ? file_->commit(std::nullopt) : Status(); }
 
 // ---- slots -------------------------------------------------------------------------------------
 

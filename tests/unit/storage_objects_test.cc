@@ -45,9 +45,7 @@ Task<Status> read_ref(Channel channel, RegionRef ref, Buffer local) {
     co_return co_await weft::get(channel, ref, 0, local);
 }
 
-std::string why_not(std::string_view name) {
-    return std::string(storage::judge_name(name).text());
-}
+std::string why_not(std::string_view name) { return std::string(storage::judge_name(name).text()); }
 
 }  // namespace
 
