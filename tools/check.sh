@@ -21,7 +21,7 @@ configured() { PRESET=release tools/build.sh; }
 
 headers() {
     configured || return 1
-    generated=$(find build/release -name '*.pb.h' -path '*/weft/*' | sed 's|/weft/[^/]*$||' | sort -u)
+    generated=build/release/generated
     # One compiler per header: whoever includes it alone must not need another one first.
     sources 'include/weft/*.h' | xargs -P"$jobs" -I{} sh -c \
         "g++ -std=c++20 -fsyntax-only -Wall -Wextra -Werror -Iinclude ${generated:+-isystem $generated} \
