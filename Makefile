@@ -34,8 +34,8 @@ check: setup
 run = if [ -x $(2) ]; then $(2); else echo "$(1): not built yet: $(2) is missing"; exit 1; fi
 
 demo: setup
-	@if [ -x examples/storage/demo.sh ]; then PRESET=release tools/build.sh; fi
-	@$(call run,demo,examples/storage/demo.sh)
+	@PRESET=release tools/build.sh
+	@$(call run,demo,examples/storage/demo.py)
 
 bench: setup
 	@PRESET=release tools/build.sh

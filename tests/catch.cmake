@@ -4,6 +4,8 @@ include(Catch)
 
 # One ctest entry per test case, labelled with its kind.
 function(weft_discover TARGET KIND)
-    catch_discover_tests(${TARGET} PROPERTIES LABELS ${KIND} TIMEOUT 120
+    # Real processes and real time: one at a time.
+    string(COMPARE EQUAL ${KIND} integration serial)
+    catch_discover_tests(${TARGET} PROPERTIES LABELS ${KIND} TIMEOUT 120 RUN_SERIAL ${serial}
                          DISCOVERY_MODE PRE_TEST)
 endfunction()

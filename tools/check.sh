@@ -21,7 +21,7 @@ configured() { PRESET=release tools/build.sh; }
 
 headers() {
     configured || return 1
-    generated=$(find build/release -name '*.pb.h' -path '*/weft/*' | sed 's|/weft/[^/]*$||' | sort -u)
+    generated=build/release/generated
     # One compiler per header: whoever includes it alone must not need another one first.
     sources 'include/weft/*.h' | xargs -P"$jobs" -I{} sh -c \
         "g++ -std=c++20 -fsyntax-only -Wall -Wextra -Werror -Iinclude ${generated:+-isystem $generated} \
@@ -30,12 +30,7 @@ headers() {
 
 tidy() {
     configured || return 1
-    # Largest first, so that the last file does not keep one processor busy alone.
-    sources 'src/*.cc' 'tools/*.cc' | xargs ls -S | xargs -P"$jobs" -n1 clang-tidy -p build/release --quiet 2>"$log.tidy"
-    status=$?
-    grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed|^Use -header-filter' "$log.tidy" >&2
-    rm -f "$log.tidy"
-    return $status
+    tools/tidy.py build/release
 }
 
 for step in ${STEPS:-format layers docs headers tidy}; do

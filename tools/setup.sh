@@ -4,7 +4,7 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-list=${WEFT_PACKAGES:-$here/packages.txt}
+list=${PACKAGE_LIST:-$here/packages.txt}
 packages=$(sed 's/#.*//' "$list" | tr -s '[:space:]' '\n' | sed '/^$/d')
 
 if ! command -v dpkg-query >/dev/null; then

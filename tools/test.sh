@@ -11,9 +11,13 @@ if ! tools/build.sh; then
 fi
 
 log=build/$preset/test.log
-WEFT_CAPABILITY_FILE=$PWD/build/$preset/capabilities.txt
-export WEFT_CAPABILITY_FILE
-: >"$WEFT_CAPABILITY_FILE"
+CAPABILITY_FILE=$PWD/build/$preset/capabilities.txt
+export CAPABILITY_FILE
+: >"$CAPABILITY_FILE"
+
+# Leaks of libraries that are not ours, each with its reason.
+LSAN_OPTIONS="suppressions=$PWD/tests/suppressions/lsan.txt:print_suppressions=0"
+export LSAN_OPTIONS
 
 status=0
 (cd "build/$preset" && ctest -j"$(nproc)" --no-tests=error --output-on-failure \
@@ -31,9 +35,10 @@ if [ -z "$counts" ]; then
     echo "test: no tests ran ($preset)"
     exit 1
 fi
-sort -u -o "$WEFT_CAPABILITY_FILE" "$WEFT_CAPABILITY_FILE"
-cat "$WEFT_CAPABILITY_FILE"
-noted=$(wc -l <"$WEFT_CAPABILITY_FILE")
+sort -u -o "$CAPABILITY_FILE" "$CAPABILITY_FILE"
+cat "$CAPABILITY_FILE"
+noted=$(wc -l <"$CAPABILITY_FILE")
 [ "$noted" = 0 ] || echo "test: $noted capabilities noted above: what a transport cannot do here"
-echo "test: $((all - failed)) passed, $failed failed ($preset${LABELS:+, $LABELS})"
+echo "test: build $preset${LABELS:+, labels $LABELS}; the log is $log"
+echo "test: $((all - failed)) passed, $failed failed"
 exit $status

@@ -28,8 +28,7 @@ class Buffer {
     }
 
     // Library use: `owner` keeps `memory` alive.
-    Buffer(std::shared_ptr<void> owner, Bytes memory)
-        : owner_(std::move(owner)), memory_(memory) {}
+    Buffer(std::shared_ptr<void> owner, Bytes memory) : owner_(std::move(owner)), memory_(memory) {}
 
     Bytes bytes() const { return memory_; }
     std::byte* data() const { return memory_.data(); }

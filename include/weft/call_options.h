@@ -12,8 +12,8 @@ namespace weft {
 // Trivially copyable on purpose: g++ 12 destroys an aggregate temporary with non-trivial members
 // twice inside a co_await expression.
 struct CallOptions {
-    // Covers everything from the call to its reply. Zero: the method's own (options.proto), else the
-    // runtime's default (30 s). `no_timeout` must be asked for by name.
+    // Covers everything from the call to its reply. Zero: the method's own (options.proto), else
+    // the runtime's default (30 s). `no_timeout` must be asked for by name.
     Duration timeout{};
 };
 static_assert(std::is_trivially_copyable_v<CallOptions>);

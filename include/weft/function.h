@@ -65,6 +65,8 @@ class Function<R(Args...), inline_bytes> {
         void (*destroy)(void*);              // nullptr: nothing to do.
     };
 
+    // clang-format 14 takes the && after a template's > for a reference.
+    // clang-format off
     template <class C>
     static constexpr bool fits = sizeof(C) <= inline_bytes &&
                                  alignof(C) <= alignof(std::max_align_t) &&
@@ -73,6 +75,7 @@ class Function<R(Args...), inline_bytes> {
     template <class C>
     static constexpr bool is_trivial =
         std::is_trivially_copyable_v<C> && std::is_trivially_destructible_v<C>;
+    // clang-format on
 
     template <class C>
     static constexpr Table inline_table{

@@ -21,8 +21,8 @@ struct Member {
     std::vector<std::string> uris;  // In order of preference; the first usable one counts.
 };
 
-// Who belongs to a group in one epoch. Immutable and shared; a change makes a new view with a higher
-// epoch. Ranks are 0 .. size-1, in order.
+// Who belongs to a group in one epoch. Immutable and shared; a change makes a new view with a
+// higher epoch. Ranks are 0 .. size-1, in order.
 class GroupView {
   public:
     static constexpr std::size_t members_max = 1u << 20;

@@ -18,22 +18,22 @@ enum class WaitMode : std::uint8_t {
 };
 
 struct RuntimeOptions {
-    WaitMode wait = WaitMode::adaptive;      // WEFT_WAIT=adaptive|spin|block
+    WaitMode wait = WaitMode::adaptive;  // WEFT_WAIT=adaptive|spin|block
     // How long `adaptive` spins before it sleeps.
-    Duration spin = 20us;                    // WEFT_SPIN=microseconds
+    Duration spin = 20us;  // WEFT_SPIN=microseconds
     // Cpu the context's thread is bound to.
-    std::optional<unsigned> cpu{};           // WEFT_CPU=number
+    std::optional<unsigned> cpu{};  // WEFT_CPU=number
     // For calls that name no timeout of their own.
-    Duration default_timeout = 30s;          // WEFT_TIMEOUT=milliseconds
+    Duration default_timeout = 30s;  // WEFT_TIMEOUT=milliseconds
     // Memory that Runtime::allocate() may hand out. 0: the machine's, at most 64 GiB. Only touched
     // pages cost anything.
-    std::size_t arena_bytes_max = 0;         // WEFT_ARENA=bytes
+    std::size_t arena_bytes_max = 0;  // WEFT_ARENA=bytes
     // Peers that are needed are asked this often whether they live, when nothing is heard from
     // them; after five more intervals of silence they are dead.
-    Duration heartbeat_interval = 400ms;     // WEFT_HEARTBEAT=milliseconds
-    std::size_t peers_max = 4096;            // WEFT_PEERS=number; per transport
+    Duration heartbeat_interval = 400ms;  // WEFT_HEARTBEAT=milliseconds
+    std::size_t peers_max = 4096;         // WEFT_PEERS=number; per transport
     // How long run() waits for calls in their handlers after SIGTERM.
-    Duration drain_timeout = 5s;             // WEFT_DRAIN=milliseconds
+    Duration drain_timeout = 5s;  // WEFT_DRAIN=milliseconds
     // Threads for offload().
     unsigned offload_threads = 2;            // WEFT_OFFLOAD_THREADS=number
     LogLevel log_level = LogLevel::warning;  // WEFT_LOG=trace|debug|info|warning|error|off

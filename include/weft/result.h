@@ -47,8 +47,14 @@ class [[nodiscard]] Result {
     const T* operator->() const { return &*value_; }
 
     // Throws BadResult when there is none.
-    T& value() & { check(); return *value_; }
-    T&& value() && { check(); return std::move(*value_); }
+    T& value() & {
+        check();
+        return *value_;
+    }
+    T&& value() && {
+        check();
+        return std::move(*value_);
+    }
 
   private:
     void check() const {

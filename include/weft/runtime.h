@@ -142,8 +142,8 @@ Detached run_blocking_task(Task<T> task, BlockOnState<T>& state) {
 template <class T>
 T Runtime::block_on(Task<T> task) {
     detail::BlockOnState<T> state;
-    run_blocking([&task, &state] { detail::run_blocking_task(std::move(task), state); },
-                 state.done, state.mutex, state.changed);
+    run_blocking([&task, &state] { detail::run_blocking_task(std::move(task), state); }, state.done,
+                 state.mutex, state.changed);
     if (state.thrown) std::rethrow_exception(state.thrown);
     if constexpr (!std::is_void_v<T>) return std::move(*state.value);
 }

@@ -76,8 +76,14 @@ class [[nodiscard]] Status {
     // One line for people: "UNAVAILABLE: peer died (effect unknown, stage sent, sm://store)".
     std::string to_string() const;
 
-    Status&& with_effect(Effect effect) && { effect_ = effect; return std::move(*this); }
-    Status&& with_stage(Stage stage) && { stage_ = stage; return std::move(*this); }
+    Status&& with_effect(Effect effect) && {
+        effect_ = effect;
+        return std::move(*this);
+    }
+    Status&& with_stage(Stage stage) && {
+        stage_ = stage;
+        return std::move(*this);
+    }
     Status&& with_peer(std::string_view peer) && {
         detail().peer = peer;
         return std::move(*this);
@@ -103,8 +109,8 @@ class [[nodiscard]] Status {
 
 inline Status fail(Code code, std::string text) { return Status(code, std::move(text)); }
 
-// A handler's way to say that it did nothing: its client sees effect none and may safely call again.
-// Forwarding such a status that came from elsewhere (it names a peer) claims nothing.
+// A handler's way to say that it did nothing: its client sees effect none and may safely call
+// again. Forwarding such a status that came from elsewhere (it names a peer) claims nothing.
 inline Status rejected(Code code, std::string text) {
     return Status(code, std::move(text)).with_stage(Stage::executing);
 }

@@ -51,9 +51,7 @@ struct TaskPromise : PromiseBase {
     auto get_return_object();
     template <class U>
         requires std::is_constructible_v<T, U&&>
-    void return_value(U&& result) {
-        value.emplace(std::forward<U>(result));
-    }
+    void return_value(U&& result) { value.emplace(std::forward<U>(result)); }
     T take() {
         if (thrown) std::rethrow_exception(thrown);
         return std::move(*value);
@@ -157,7 +155,7 @@ Detached run_detached(Task<T> task, Done done) {
 // an aggregate or capturing-lambda temporary with non-trivial members. Lvalues, trivially copyable
 // types and classes with constructors are fine.
 template <class F>
-concept AwaitSafe = std::is_lvalue_reference_v<F> ||
-                    std::is_trivially_copyable_v<std::remove_cvref_t<F>>;
+concept AwaitSafe =
+    std::is_lvalue_reference_v<F> || std::is_trivially_copyable_v<std::remove_cvref_t<F>>;
 
 }  // namespace weft

@@ -63,8 +63,8 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
     }
     // What `weft ping` calls.
     static constexpr MethodId ping("weft.Node/Ping");
-    if (Status status = node->server.add_method(
-            ping.name, [](Call call) { call.reply(call.request()); });
+    if (Status status =
+            node->server.add_method(ping.name, [](Call call) { call.reply(call.request()); });
         !status.ok()) {
         return status;
     }
@@ -178,8 +178,8 @@ Result<Group> Node::group(GroupView view) {
     on_context([&] {
         std::shared_ptr<coll::GroupImpl> impl = collectives.joined(view.digest());
         if (!impl) {
-            impl = std::make_shared<coll::GroupImpl>(collectives, shared_from_this(),
-                                                     std::move(view));
+            impl =
+                std::make_shared<coll::GroupImpl>(collectives, shared_from_this(), std::move(view));
         }
         group = Group(std::move(impl));
     });
@@ -188,14 +188,13 @@ Result<Group> Node::group(GroupView view) {
 
 Status Node::join(GroupView view, std::uint32_t rank) {
     if (rank >= view.size()) {
-        return fail(Code::out_of_range, "rank " + std::to_string(rank) + ": group '" +
-                                            view.name() + "' has ranks 0 to " +
-                                            std::to_string(view.size() - 1));
+        return fail(Code::out_of_range, "rank " + std::to_string(rank) + ": group '" + view.name() +
+                                            "' has ranks 0 to " + std::to_string(view.size() - 1));
     }
     Status status;
     on_context([&] {
-        auto impl = std::make_shared<coll::GroupImpl>(collectives, shared_from_this(),
-                                                      std::move(view));
+        auto impl =
+            std::make_shared<coll::GroupImpl>(collectives, shared_from_this(), std::move(view));
         impl->own_rank = rank;
         status = collectives.join(std::move(impl));
     });
@@ -217,9 +216,9 @@ Status Node::drain() {
         if (parts.clock->now() >= end) break;
         poll(nullptr, 0, 1);
     }
-    return fail(Code::deadline_exceeded,
-                std::to_string(left) + " calls were still in their handlers after " +
-                    std::to_string(options.drain_timeout / 1ms) + " ms");
+    return fail(Code::deadline_exceeded, std::to_string(left) +
+                                             " calls were still in their handlers after " +
+                                             std::to_string(options.drain_timeout / 1ms) + " ms");
 }
 
 void Node::shutdown() {
@@ -237,6 +236,7 @@ void Node::shutdown() {
     while (context.turn(parts.clock->now()).events > 0) {
     }
     bulk.regions->shutdown();
+    context.close_submissions();
 }
 
 }  // namespace weft::api

@@ -94,14 +94,13 @@ void Regions::close(std::uint32_t region, std::uint32_t generation, Function<voi
         return;
     }
     if (context_->on_thread()) return close_here(region, generation, std::move(fenced));
-    context_->post([self = shared_from_this(), region, generation,
-                    fenced = std::move(fenced)]() mutable {
-        self->close_here(region, generation, std::move(fenced));
-    });
+    context_->post(
+        [self = shared_from_this(), region, generation, fenced = std::move(fenced)]() mutable {
+            self->close_here(region, generation, std::move(fenced));
+        });
 }
 
-void Regions::close_here(std::uint32_t region, std::uint32_t generation,
-                         Function<void()> fenced) {
+void Regions::close_here(std::uint32_t region, std::uint32_t generation, Function<void()> fenced) {
     Slot* slot = context_ ? regions_.find({region, generation}) : nullptr;
     if (!slot) {  // The lease was quicker.
         if (fenced) fenced();
@@ -193,18 +192,18 @@ Result<Regions::Slot*> Regions::judge(const RegionRef& ref) {
         return fail(Code::permission_denied, "the region does not grant this access");
     }
     if (ref.offset > entry.memory.size() || ref.length > entry.memory.size() - ref.offset) {
-        return fail(Code::permission_denied,
-                    "range " + std::to_string(ref.offset) + "+" + std::to_string(ref.length) +
-                        " is outside the region of " + std::to_string(entry.memory.size()) +
-                        " bytes");
+        return fail(Code::permission_denied, "range " + std::to_string(ref.offset) + "+" +
+                                                 std::to_string(ref.length) +
+                                                 " is outside the region of " +
+                                                 std::to_string(entry.memory.size()) + " bytes");
     }
     return slot;
 }
 
 void Regions::on_open(core::Peer& peer, ByteView frame) {
     const auto open = base::load<OpenFrame>(frame.data());
-    Result<RegionRef> ref = RegionRef::decode(
-        {reinterpret_cast<const std::byte*>(open.ref), RegionRef::wire_bytes});
+    Result<RegionRef> ref =
+        RegionRef::decode({reinterpret_cast<const std::byte*>(open.ref), RegionRef::wire_bytes});
     Result<Slot*> slot = ref ? judge(*ref) : Result<Slot*>(ref.status());
     if (slot && grants_.size() >= grants_max) {
         slot = fail(Code::resource_exhausted, "too many transfers under way at the owner");

@@ -155,9 +155,9 @@ void Transfers::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView
     }
     if (head.aux != 0) {
         const ByteView text = frame.subspan(sizeof(GrantFrame));
-        return end(*entry, fail(static_cast<Code>(head.aux),
-                                std::string(as_text(text.first(std::min<std::size_t>(
-                                    text.size(), 256))))));
+        return end(*entry,
+                   fail(static_cast<Code>(head.aux),
+                        std::string(as_text(text.first(std::min<std::size_t>(text.size(), 256))))));
     }
     Transfer& transfer = entry->value;
     transfer.grant = grant.grant;

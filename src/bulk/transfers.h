@@ -56,11 +56,11 @@ class Transfers final : public core::FrameSink {
         base::SlotId id;
         TransferSpec spec;
         State state = State::waiting;
-        std::uint64_t posted = 0;     // Bytes handed to the transport.
-        std::uint32_t chunks = 0;     // Of those, not reported yet.
+        std::uint64_t posted = 0;  // Bytes handed to the transport.
+        std::uint32_t chunks = 0;  // Of those, not reported yet.
         std::uint64_t grant = 0;
         na::FabricKey fabric;
-        bool starved = false;         // In starved_.
+        bool starved = false;  // In starved_.
         TransferCompletion done;
         Status outcome;
     };

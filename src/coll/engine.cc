@@ -9,9 +9,7 @@ namespace weft::coll {
 // One collective at this node, alive while a child, the local handler or the timer refers to it.
 struct Engine::Operation : base::Timer {
     Operation(std::shared_ptr<GroupImpl> with, ForwardHeader as, Interval interval)
-        : group(std::move(with)),
-          header(as),
-          gathering(interval, as.root, group->view.size()) {}
+        : group(std::move(with)), header(as), gathering(interval, as.root, group->view.size()) {}
 
     std::shared_ptr<GroupImpl> group;
     ForwardHeader header;
@@ -39,8 +37,8 @@ Engine::Engine(core::Context& context, rpc::Server& server, Connect connect, Run
       server_(server),
       connect_(std::move(connect)),
       run_on_context_(std::move(run)) {
-    Status status = server_.add_method(forward_method.name,
-                                       [this](Call call) { on_forward(std::move(call)); });
+    Status status =
+        server_.add_method(forward_method.name, [this](Call call) { on_forward(std::move(call)); });
     WEFT_ASSERT(status.ok());
 }
 
@@ -79,13 +77,11 @@ void Engine::start(std::shared_ptr<GroupImpl> group, std::uint64_t method,
     auto operation = std::make_shared<Operation>(group, header, Interval{0, n});
     operation->until = deadline;
     operation->done = [this, done = std::move(done)](std::vector<RankOutcome> all) mutable {
-        std::sort(all.begin(), all.end(), [](const RankOutcome& a, const RankOutcome& b) {
-            return a.rank < b.rank;
-        });
+        std::sort(all.begin(), all.end(),
+                  [](const RankOutcome& a, const RankOutcome& b) { return a.rank < b.rank; });
         // Posted: a group of one may be complete inside start().
-        context_.post([done = std::move(done), all = std::move(all)]() mutable {
-            done(std::move(all));
-        });
+        context_.post(
+            [done = std::move(done), all = std::move(all)]() mutable { done(std::move(all)); });
     };
     if (group->own_rank) {
         run(operation, {1, n}, body);
@@ -179,38 +175,37 @@ void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child
     } out{operation->header, body};
     out.header.first = child.first;
     out.header.last = child.last;
-    const BodyWriter writer{forward_bytes(body.size()), &out, [](void* object, std::byte* to) {
-                                const Body& from = *static_cast<Body*>(object);
-                                encode_forward(from.header, from.body,
-                                               {to, forward_bytes(from.body.size())});
-                            }};
+    const BodyWriter writer{
+        forward_bytes(body.size()), &out, [](void* object, std::byte* to) {
+            const Body& from = *static_cast<Body*>(object);
+            encode_forward(from.header, from.body, {to, forward_bytes(from.body.size())});
+        }};
     CallOptions options;
     const TimePoint until = share_of(context_.now(), operation->until);
-    options.timeout =
-        until == never ? no_timeout : std::max(until - context_.now(), Duration(1));
-    const OperationId id = channel->call_with(
-        forward_method, writer, options,
-        [this, operation, child](const Status& status, ByteView reply) {
-            if (!status.ok()) {
-                operation->gathering.fail_subtree(child, status);
-            } else if (auto outcomes = decode_outcomes(reply)) {
-                operation->gathering.set_subtree(child, *std::move(outcomes));
-            } else {
-                operation->gathering.fail_subtree(child, outcomes.status());
-            }
-            progress(operation);
-        });
+    options.timeout = until == never ? no_timeout : std::max(until - context_.now(), Duration(1));
+    const OperationId id =
+        channel->call_with(forward_method, writer, options,
+                           [this, operation, child](const Status& status, ByteView reply) {
+                               if (!status.ok()) {
+                                   operation->gathering.fail_subtree(child, status);
+                               } else if (auto outcomes = decode_outcomes(reply)) {
+                                   operation->gathering.set_subtree(child, *std::move(outcomes));
+                               } else {
+                                   operation->gathering.fail_subtree(child, outcomes.status());
+                               }
+                               progress(operation);
+                           });
     operation->children.emplace_back(*std::move(channel), id);
 }
 
 void Engine::run_here(const std::shared_ptr<Operation>& operation, ByteView body) {
     const std::uint32_t rank = *operation->group->own_rank;
-    server_.dispatch_local(operation->header.method, body, operation->until,
-                           [this, operation, rank](const Status& status, ByteView reply) {
-                               operation->gathering.set(
-                                   {rank, status, {reply.begin(), reply.end()}});
-                               progress(operation);
-                           });
+    server_.dispatch_local(
+        operation->header.method, body, operation->until,
+        [this, operation, rank](const Status& status, ByteView reply) {
+            operation->gathering.set({rank, status, {reply.begin(), reply.end()}});
+            progress(operation);
+        });
 }
 
 void Engine::progress(const std::shared_ptr<Operation>& operation) {
@@ -258,7 +253,7 @@ namespace weft {
 const GroupView& Group::view() const { return impl_->view; }
 
 void Group::collective(const MethodId& method, const BodyWriter& body, const CallOptions& options,
-                 GroupCompletion done) const {
+                       GroupCompletion done) const {
     coll::Engine& engine = impl_->engine;
     const Duration timeout =
         options.timeout == Duration::zero() ? engine.default_timeout : options.timeout;

@@ -33,7 +33,7 @@ class GroupImpl {
     std::optional<std::uint32_t> own_rank;  // When this runtime is a member.
 
   private:
-    std::shared_ptr<void> owner_;  // Keeps the engine.
+    std::shared_ptr<void> owner_;    // Keeps the engine.
     std::vector<Channel> channels_;  // By rank; grows with the highest rank used.
 };
 

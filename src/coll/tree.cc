@@ -15,8 +15,8 @@ std::vector<Interval> split(Interval below, std::uint32_t fanout) {
         for (std::uint64_t offset = span; offset < span * fanout && offset < total;
              offset += span) {
             const auto first = static_cast<std::uint32_t>(below.first - 1 + offset);
-            const auto last = static_cast<std::uint32_t>(
-                below.first - 1 + std::min(offset + span, total));
+            const auto last =
+                static_cast<std::uint32_t>(below.first - 1 + std::min(offset + span, total));
             children.push_back({first, last});
         }
         if (span == 1) break;

@@ -45,19 +45,19 @@ static std::size_t bytes_of(const std::vector<RankOutcome>& outcomes) {
 static void shrink(std::vector<RankOutcome>& outcomes, std::size_t bytes_max) {
     std::size_t total = bytes_of(outcomes);
     while (total > bytes_max) {
-        auto largest = std::max_element(
-            outcomes.begin(), outcomes.end(), [](const RankOutcome& a, const RankOutcome& b) {
-                return a.reply.size() < b.reply.size();
-            });
+        auto largest = std::max_element(outcomes.begin(), outcomes.end(),
+                                        [](const RankOutcome& a, const RankOutcome& b) {
+                                            return a.reply.size() < b.reply.size();
+                                        });
         if (largest == outcomes.end() || largest->reply.size() <= text_bytes_max) break;
         total -= bytes_of(*largest);
         const std::size_t lost = largest->reply.size();
         largest->reply = {};
-        largest->status = fail(Code::resource_exhausted,
-                               "the reply of " + std::to_string(lost) +
-                                   " bytes did not fit into the collective's")
-                              .with_effect(Effect::applied)
-                              .with_stage(Stage::executing);
+        largest->status =
+            fail(Code::resource_exhausted, "the reply of " + std::to_string(lost) +
+                                               " bytes did not fit into the collective's")
+                .with_effect(Effect::applied)
+                .with_stage(Stage::executing);
         total += bytes_of(*largest);
     }
     if (total <= bytes_max) return;
@@ -105,9 +105,9 @@ Result<std::vector<RankOutcome>> decode_outcomes(ByteView bytes) {
         if (!in.ok() || code > code_max || effect > 2 || stage > 4) {
             return fail(Code::data_loss, "malformed outcomes of a collective");
         }
-        Status status = code == 0 && text.empty() ? Status()
-                                                  : Status(static_cast<Code>(code),
-                                                           std::string(text));
+        Status status = code == 0 && text.empty()
+                            ? Status()
+                            : Status(static_cast<Code>(code), std::string(text));
         outcome.status = std::move(status)
                              .with_effect(static_cast<Effect>(effect))
                              .with_stage(static_cast<Stage>(stage));

@@ -273,7 +273,23 @@ void Context::post(Function<void()> work) {
     auto* submission = new Submission;
     submission->work = std::move(work);
     submissions_.push(*submission);
+    if (submissions_closed_.load(std::memory_order_seq_cst)) [[unlikely]]
+        return run_late_submissions();
     wake();
+}
+
+// A post that raced with this either sees the flag or is seen here.
+void Context::close_submissions() {
+    submissions_closed_.store(true, std::memory_order_seq_cst);
+    run_late_submissions();
+}
+
+void Context::run_late_submissions() {
+    const std::lock_guard lock(late_mutex_);
+    while (base::MpscNode* node = submissions_.pop()) {
+        const std::unique_ptr<Submission> submission(static_cast<Submission*>(node));
+        submission->work();
+    }
 }
 
 void Context::offload(Function<void()> work) {
@@ -336,13 +352,12 @@ void Context::drain(Peer& peer) {
             std::vector<std::byte> frame(queued->frame().begin(), queued->frame().end());
             drop(peer, *queued);
             if (origin) {
-                origin->on_refused(peer, frame,
-                                   fail(Code::invalid_argument,
-                                        std::to_string(frame.size()) +
-                                            " bytes exceed the limit of " +
-                                            std::to_string(peer.message_bytes_max) +
-                                            " bytes on " + peer.uri +
-                                            "; pass large data by weft.BulkRef"));
+                origin->on_refused(
+                    peer, frame,
+                    fail(Code::invalid_argument,
+                         std::to_string(frame.size()) + " bytes exceed the limit of " +
+                             std::to_string(peer.message_bytes_max) + " bytes on " + peer.uri +
+                             "; pass large data by weft.BulkRef"));
             }
             continue;
         }

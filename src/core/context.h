@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include <weft/executor.h>
@@ -65,9 +66,9 @@ struct EndpointSlot {
 
 struct ContextOptions {
     Duration heartbeat_interval = 400ms;
-    std::uint8_t heartbeats_missed_max = 5;  // Dead after 2.0 to 2.4 s of silence.
-    std::size_t waiting_bytes_max = 16u << 20;   // Per peer.
-    std::uint32_t waiting_frames_max = 16384;    // Per peer.
+    std::uint8_t heartbeats_missed_max = 5;     // Dead after 2.0 to 2.4 s of silence.
+    std::size_t waiting_bytes_max = 16u << 20;  // Per peer.
+    std::uint32_t waiting_frames_max = 16384;   // Per peer.
     std::uint32_t peers_max = 65536;
 };
 
@@ -93,15 +94,16 @@ class Context final : public Executor {
     // Ends every connection, telling the sinks `why`, and destroys the endpoints: nothing can touch
     // exposed memory afterwards. Nothing connects again.
     void shutdown(const Status& why);
+    // No turn will come any more: from here on post() runs its work at once, on the calling thread,
+    // one at a time.
+    void close_submissions();
 
     // ---- the turn ----------------------------------------------------------------------------
     Turn turn(TimePoint now);
     // The instant of the current or last turn.
     TimePoint now() const { return now_; }
     // Inside a turn its instant is the time; outside it may be long ago. Thread: any.
-    TimePoint current_time() const {
-        return in_turn_ && on_thread() ? now_ : clock_.now();
-    }
+    TimePoint current_time() const { return in_turn_ && on_thread() ? now_ : clock_.now(); }
     // Nothing to do before this instant unless something arrives.
     TimePoint next_deadline() const;
     // True: the thread may sleep on the endpoints' descriptors and wake_fd(). Any later post() or
@@ -206,6 +208,7 @@ class Context final : public Executor {
     void drop_all(Peer& peer);
     void drain(Peer& peer);
     std::uint32_t run_submissions();
+    void run_late_submissions();
     std::uint32_t run_deferred();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
     std::uint32_t turn_many(TimePoint now);
@@ -253,6 +256,8 @@ class Context final : public Executor {
     bool in_turn_ = false;
 
     base::MpscQueue submissions_;
+    std::atomic<bool> submissions_closed_{false};
+    std::recursive_mutex late_mutex_;  // Late work may post more.
     std::atomic<bool> sleeping_{false};
     std::atomic<const void*> owner_{nullptr};
     int wake_fd_ = -1;

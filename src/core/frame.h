@@ -33,7 +33,9 @@ struct FrameHead {
 };
 static_assert(sizeof(FrameHead) == 8);
 
-constexpr std::size_t padded(std::size_t frame_bytes) { return (frame_bytes + 7) & ~std::size_t{7}; }
+constexpr std::size_t padded(std::size_t frame_bytes) {
+    return (frame_bytes + 7) & ~std::size_t{7};
+}
 
 // Calls `visit(head, frame)` for each frame of a message; stops when it answers false. False when
 // the message is malformed or the visit stopped it.

@@ -211,11 +211,12 @@ void Context::on_heartbeat(Peer& peer) {
     const auto silence = peer.missed * options_.heartbeat_interval;
     log_.warning("closing " + peer.uri + ": silent");
     peer.endpoint->endpoint->close(peer.na_id);
-    lost(peer, fail(Code::unavailable,
-                    "the peer has been silent for " +
-                        std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(silence)
-                                           .count()) +
-                        " ms"));
+    lost(peer,
+         fail(Code::unavailable,
+              "the peer has been silent for " +
+                  std::to_string(
+                      std::chrono::duration_cast<std::chrono::milliseconds>(silence).count()) +
+                  " ms"));
 }
 
 }  // namespace weft::core

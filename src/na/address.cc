@@ -66,7 +66,9 @@ Result<Address> parse_address(std::string_view uri) {
     const std::string& scheme = address.scheme;
     if (scheme == "sm" || scheme == "sim") {
         if (!is_name(rest)) {
-            return bad(uri, "the name must be 1 to 64 letters, digits, '-', '_' or '.', not starting with '.'");
+            return bad(
+                uri,
+                "the name must be 1 to 64 letters, digits, '-', '_' or '.', not starting with '.'");
         }
         address.name = rest;
         return address;

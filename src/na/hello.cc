@@ -27,9 +27,9 @@ Result<Hello> decode_hello(ByteView bytes) {
     }
     const auto version = in.take<std::uint16_t>();
     if (version != wire_version) {
-        return fail(Code::failed_precondition,
-                    "the peer speaks wire version " + std::to_string(version) + ", this is " +
-                        std::to_string(wire_version));
+        return fail(Code::failed_precondition, "the peer speaks wire version " +
+                                                   std::to_string(version) + ", this is " +
+                                                   std::to_string(wire_version));
     }
     in.take<std::uint16_t>();
     Hello hello;

@@ -59,24 +59,24 @@ struct Incarnation {
 
 // What a transport can do and what it can't. Printed by `weft info` and by the conformance suite.
 struct Caps {
-    bool rma = false;               // post() works.
-    bool rma_private = false;       // Memory outside the arena can be exposed.
-    bool rma_checked = false;       // Each access is judged (key, range, permission, generation) by
-                                    // weft's code at access time. False: the owner grants a range to
-                                    // an initiator by message before it posts (bulk/grant.h), and
-                                    // the fabric enforces only its own key and bounds.
-    bool wait_fd = false;           // wait_fd() and arm() work; false: sleep and poll.
+    bool rma = false;          // post() works.
+    bool rma_private = false;  // Memory outside the arena can be exposed.
+    bool rma_checked = false;  // Each access is judged (key, range, permission, generation) by
+                               // weft's code at access time. False: the owner grants a range to
+                               // an initiator by message before it posts (bulk/grant.h), and
+                               // the fabric enforces only its own key and bounds.
+    bool wait_fd = false;      // wait_fd() and arm() work; false: sleep and poll.
     bool reports_peer_death = false;  // SIGKILL of a peer gives peer_down by itself; false: silence
                                       // is all there is, and core's heartbeats find it.
-    bool fences_region = false;     // fence() proves the end of access while peers live.
-    bool virtual_time = false;      // Simulated: poll() never waits for the real world.
+    bool fences_region = false;       // fence() proves the end of access while peers live.
+    bool virtual_time = false;        // Simulated: poll() never waits for the real world.
 };
 
 struct Limits {
     std::size_t message_bytes_max = 0;  // Largest reserve().
-    std::size_t eager_bytes_max = 0;    // Largest payload of a call (design: 64 KiB sm, 16 KiB ofi).
-    std::size_t rma_bytes_max = 0;      // Largest RmaItem; core cuts transfers into such chunks.
-    std::uint32_t rma_depth = 0;        // RmaItems that may be under way per endpoint.
+    std::size_t eager_bytes_max = 0;  // Largest payload of a call (design: 64 KiB sm, 16 KiB ofi).
+    std::size_t rma_bytes_max = 0;    // Largest RmaItem; core cuts transfers into such chunks.
+    std::uint32_t rma_depth = 0;      // RmaItems that may be under way per endpoint.
     std::uint32_t peers_max = 0;
 };
 
@@ -92,7 +92,7 @@ enum class EventKind : std::uint8_t {
 struct Event {
     EventKind kind = EventKind::message;
     Code code = Code::ok;
-    bool incoming = false;       // peer_up: the peer connected to us.
+    bool incoming = false;  // peer_up: the peer connected to us.
     PeerId peer;
     std::uint64_t cookie = 0;
     std::uint32_t region = 0;
@@ -101,17 +101,17 @@ struct Event {
 
 // What is known of a connected peer. Valid from peer_up to peer_down.
 struct PeerInfo {
-    std::string uri;              // As connected to; for incoming peers what the peer calls itself.
-    Incarnation incarnation;      // Of the peer's endpoint.
+    std::string uri;          // As connected to; for incoming peers what the peer calls itself.
+    Incarnation incarnation;  // Of the peer's endpoint.
     std::size_t message_bytes_max = 0;  // Smaller of both sides.
     std::size_t eager_bytes_max = 0;
 };
 
 // A range of ours that peers may access.
 struct Exposure {
-    std::uint32_t region = 0;      // Index in core's region table, below regions_max.
+    std::uint32_t region = 0;  // Index in core's region table, below regions_max.
     std::uint32_t generation = 0;
-    std::uint64_t key = 0;         // Random; whoever knows it may ask.
+    std::uint64_t key = 0;  // Random; whoever knows it may ask.
     Bytes memory;
     Access access = Access::none;
 };
@@ -129,11 +129,11 @@ enum class RmaKind : std::uint8_t { get, put };
 struct RmaItem {
     RmaKind kind = RmaKind::get;
     PeerId peer;
-    std::uint32_t region = 0;      // rma_checked: what the owner's table must say.
+    std::uint32_t region = 0;  // rma_checked: what the owner's table must say.
     std::uint32_t generation = 0;
     std::uint64_t key = 0;
-    FabricKey fabric;              // !rma_checked: as granted.
-    std::uint64_t offset = 0;      // Into the region.
+    FabricKey fabric;          // !rma_checked: as granted.
+    std::uint64_t offset = 0;  // Into the region.
     Bytes local;
     std::uint64_t cookie = 0;
 };

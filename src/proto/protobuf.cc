@@ -12,9 +12,7 @@ void to_proto(const RegionRef& ref, BulkRef* into) {
         reinterpret_cast<std::byte*>(desc.data()), RegionRef::wire_bytes));
 }
 
-Result<RegionRef> from_proto(const BulkRef& ref) {
-    return RegionRef::decode(as_bytes(ref.desc()));
-}
+Result<RegionRef> from_proto(const BulkRef& ref) { return RegionRef::decode(as_bytes(ref.desc())); }
 
 namespace detail {
 

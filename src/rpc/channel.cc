@@ -14,8 +14,8 @@ ChannelImpl::~ChannelImpl() {
 }
 
 inline TimePoint ChannelImpl::deadline_of(const CallOptions& options) const {
-    const Duration timeout = options.timeout == Duration::zero() ? default_timeout_
-                                                                 : options.timeout;
+    const Duration timeout =
+        options.timeout == Duration::zero() ? default_timeout_ : options.timeout;
     if (timeout == no_timeout) return never;
     return saturating_add(context_.current_time(), timeout);
 }
@@ -36,9 +36,8 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
     if (body.bytes > request_bytes_max) return refuse(body.bytes, std::move(done));
     std::vector<std::byte> copy(body.bytes);
     body.write(body.object, copy.data());
-    context_.post([owner = owner_, &client = client_, peer = peer_, method,
-                   copy = std::move(copy), deadline = deadline_of(options),
-                   done = std::move(done)]() mutable {
+    context_.post([owner = owner_, &client = client_, peer = peer_, method, copy = std::move(copy),
+                   deadline = deadline_of(options), done = std::move(done)]() mutable {
         const BodyWriter writer{copy.size(), &copy, [](void* object, std::byte* to) {
                                     const auto& from =
                                         *static_cast<std::vector<std::byte>*>(object);

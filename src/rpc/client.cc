@@ -72,11 +72,11 @@ CallId Client::refuse(Entry* entry, Completion&& done) {
 
 CallId Client::refuse_size(Entry& entry, std::size_t bytes) {
     const core::Peer& peer = *entry.value.peer;
-    finish_early(entry, fail(Code::invalid_argument,
-                             "a request of " + std::to_string(bytes) +
-                                 " bytes exceeds the limit of " +
-                                 std::to_string(peer.eager_bytes_max) + " bytes on " + peer.uri +
-                                 "; pass large data by weft.BulkRef"));
+    finish_early(entry,
+                 fail(Code::invalid_argument,
+                      "a request of " + std::to_string(bytes) + " bytes exceeds the limit of " +
+                          std::to_string(peer.eager_bytes_max) + " bytes on " + peer.uri +
+                          "; pass large data by weft.BulkRef"));
     return entry.id();
 }
 

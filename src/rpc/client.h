@@ -60,8 +60,7 @@ class Client final : public core::FrameSink {
     CallId refuse_size(Entry& entry, std::size_t bytes);
     CallId refuse_full(Entry& entry);
     void finish(Entry& entry, const Status& status, ByteView reply);
-    void finish_failed(Entry& entry, core::Peer& peer, const core::FrameHead& head,
-                       ByteView frame);
+    void finish_failed(Entry& entry, core::Peer& peer, const core::FrameHead& head, ByteView frame);
     void finish_early(Entry& entry, Status status);
     void forget_frame(Call& call);
     void send_cancel(Call& call);

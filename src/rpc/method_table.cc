@@ -10,11 +10,11 @@ namespace weft::rpc {
 Status MethodTable::add(std::string_view full_name, RawHandler handler) {
     const std::uint64_t hash = method_hash(full_name);
     if (const Method* there = find(hash)) {
-        return fail(Code::already_exists,
-                    there->name == full_name
-                        ? "method " + there->name + " is served already"
-                        : "methods " + there->name + " and " + std::string(full_name) +
-                              " have the same hash; rename one");
+        return fail(Code::already_exists, there->name == full_name
+                                              ? "method " + there->name + " is served already"
+                                              : "methods " + there->name + " and " +
+                                                    std::string(full_name) +
+                                                    " have the same hash; rename one");
     }
     auto method = std::make_unique<Method>();
     method->hash = hash;

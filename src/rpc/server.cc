@@ -138,11 +138,11 @@ void Server::answer(ServerCall& call, std::size_t bytes, void* object,
         return answer_local(call, Status().with_effect(Effect::applied), reply);
     }
     if (bytes > peer->eager_bytes_max) [[unlikely]] {
-        return answer(call, fail(Code::resource_exhausted,
-                                 "a reply of " + std::to_string(bytes) +
-                                     " bytes exceeds the limit of " +
-                                     std::to_string(peer->eager_bytes_max) +
-                                     " bytes; pass large data by weft.BulkRef"));
+        return answer(
+            call, fail(Code::resource_exhausted, "a reply of " + std::to_string(bytes) +
+                                                     " bytes exceeds the limit of " +
+                                                     std::to_string(peer->eager_bytes_max) +
+                                                     " bytes; pass large data by weft.BulkRef"));
     }
     const std::size_t frame_bytes = sizeof(ReplyHeader) + bytes;
     const core::Context::Claim claim = context_.claim(*peer, frame_bytes);
@@ -207,7 +207,8 @@ void Server::refuse(core::Peer& peer, WireCallId wire, const Status& status) {
 void Server::give_back(ServerCall& call) {
     if (call.peer) context_.drop_interest(*call.peer);
     call.peer = nullptr;
-    if (call.on_cancel) [[unlikely]] call.on_cancel.reset();
+    if (call.on_cancel) [[unlikely]]
+        call.on_cancel.reset();
     calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
 }
 
@@ -262,11 +263,11 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
         done(weft::fail(Code::cancelled, "the call was answered"));
         return {};
     }
-    const bulk::TransferId id = server_->bulk_.transfers.start(
-        call_->peer_ref,
-        {put ? na::RmaKind::put : na::RmaKind::get, remote, offset, std::move(local),
-         call_->deadline},
-        std::move(done));
+    const bulk::TransferId id =
+        server_->bulk_.transfers.start(call_->peer_ref,
+                                       {put ? na::RmaKind::put : na::RmaKind::get, remote, offset,
+                                        std::move(local), call_->deadline},
+                                       std::move(done));
     return {id.slot, id.generation};
 }
 
@@ -295,8 +296,7 @@ void Call::fail(const Status& status) {
 void Call::fail(std::exception_ptr thrown) {
     if (!server_) return;
     server_->log_thrown(call_ ? call_->method->name : "a call that was answered", thrown);
-    fail(weft::fail(Code::internal, "the handler threw an exception")
-             .with_effect(Effect::unknown));
+    fail(weft::fail(Code::internal, "the handler threw an exception").with_effect(Effect::unknown));
 }
 
 void Call::abandon_transfer(OperationId id) const {

@@ -55,7 +55,7 @@ std::size_t random_size(base::Random& random, std::size_t largest) {
 }
 
 std::uint64_t seed_from(std::uint64_t generated) {
-    const char* given = std::getenv("WEFT_TEST_SEED");
+    const char* given = std::getenv("TEST_SEED");
     return given ? std::strtoull(given, nullptr, 10) : generated;
 }
 
@@ -65,8 +65,8 @@ CONFORMANCE("random traffic among three peers arrives whole and in order") {
     const std::uint64_t seed = seed_from(GENERATE(range(1, 9)));
     auto rig = NaRig::on<TestType>(seed);
     if (!rig.usable()) return;
-    INFO("repeat with WEFT_TEST_SEED=" << seed);
-    if (!rig.caps.virtual_time && seed > 3 && !std::getenv("WEFT_TEST_SEED")) return;
+    INFO("repeat with TEST_SEED=" << seed);
+    if (!rig.caps.virtual_time && seed > 3 && !std::getenv("TEST_SEED")) return;
     std::vector<Lane> lanes;
     Node* nodes[] = {&rig.open(), &rig.open(), &rig.open()};
     for (int i = 0; i < 3; ++i) {
@@ -92,18 +92,10 @@ CONFORMANCE("random traffic among three peers arrives whole and in order") {
             case 0:
                 if (transfers) lane.start_transfer(rig.random);
                 break;
-            case 1:
-                (*lane.from)->flush();
-                break;
-            case 2:
-                lane.to->poll(1 + rig.random.next() % 16);
-                break;
-            case 3:
-                rig.pump();
-                break;
-            default:
-                lane.from->send(lane.there, random_size(rig.random, largest));
-                break;
+            case 1: (*lane.from)->flush(); break;
+            case 2: lane.to->poll(1 + rig.random.next() % 16); break;
+            case 3: rig.pump(); break;
+            default: lane.from->send(lane.there, random_size(rig.random, largest)); break;
         }
         for (Lane& each : lanes) each.check_transfer();
     }

@@ -101,8 +101,8 @@ inline echo::v1::EchoRequest request_of(std::string text) {
 }
 
 struct EchoPair {
+    EchoServer service;  // Outlives the runtime that serves it.
     SimRig rig;
-    EchoServer service;
     Runtime& server = rig.add("server");
     Runtime& client = rig.add("");
     Channel channel;

@@ -47,14 +47,10 @@ inline Wire sim_wire(base::Random& random) {
     return {"sim", na::sim::make_sim_provider(world), world};
 }
 #if __has_include("na/sm/sm.h")
-inline Wire sm_wire() {
-    return {"sm", make_sm_provider(), nullptr};
-}
+inline Wire sm_wire() { return {"sm", make_sm_provider(), nullptr}; }
 #endif
 #if __has_include("na/ofi/ofi.h") && WEFT_WITH_OFI
-inline Wire ofi_tcp_wire() {
-    return {"ofi+tcp", make_ofi_tcp_provider(), nullptr};
-}
+inline Wire ofi_tcp_wire() { return {"ofi+tcp", make_ofi_tcp_provider(), nullptr}; }
 #endif
 }  // namespace factories
 

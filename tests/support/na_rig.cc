@@ -19,7 +19,7 @@ void note_capability(const std::string& scheme, const std::string& text) {
     const std::string line = "capability: " + scheme + ": " + text + "\n";
     if (!noted.insert(line).second) return;
     std::fputs(line.c_str(), stdout);
-    const char* path = std::getenv("WEFT_CAPABILITY_FILE");
+    const char* path = std::getenv("CAPABILITY_FILE");
     std::FILE* file = path ? std::fopen(path, "a") : nullptr;
     if (!file) return;
     std::fputs(line.c_str(), file);
@@ -145,9 +145,7 @@ void Node::judge(const Event& event) {
             downs.push_back({event.peer, event.code, endpoint->error()});
             break;
         }
-        case EventKind::message:
-            take_message(event.peer, event.bytes);
-            break;
+        case EventKind::message: take_message(event.peer, event.bytes); break;
         case EventKind::writable:
             REQUIRE(at(event.peer).state == PeerState::up);
             at(event.peer).writable = true;
@@ -223,9 +221,7 @@ Node& NaRig::open(OpenOptions options) {
     return *nodes_.back();
 }
 
-void NaRig::destroy(Node& node) {
-    node.endpoint.reset();
-}
+void NaRig::destroy(Node& node) { node.endpoint.reset(); }
 
 PeerId NaRig::start_connect(Node& from, const std::string& uri) {
     Result<Address> address = parse_address(uri);
@@ -247,9 +243,7 @@ PeerId NaRig::connect(Node& from, Node& to) {
     return peer;
 }
 
-TimePoint NaRig::now() const {
-    return wire.world ? manual_.now() : steady_.now();
-}
+TimePoint NaRig::now() const { return wire.world ? manual_.now() : steady_.now(); }
 
 void NaRig::pump() {
     std::size_t events = 0;

@@ -21,7 +21,7 @@
 
 namespace weft::test {
 
-// Prints "capability: SCHEME: TEXT" once per process, and appends it to $WEFT_CAPABILITY_FILE, so
+// Prints "capability: SCHEME: TEXT" once per process, and appends it to $CAPABILITY_FILE, so
 // that what a provider cannot do is seen and counted.
 void note_capability(const std::string& scheme, const std::string& text);
 

@@ -34,9 +34,7 @@ inline na::Provider& ofi_tcp() {
     return *provider;
 }
 
-inline TimePoint real_now() {
-    return std::chrono::steady_clock::now();
-}
+inline TimePoint real_now() { return std::chrono::steady_clock::now(); }
 
 // What happened, with copies of what the endpoint only lends.
 struct Seen {

@@ -29,8 +29,12 @@ class SimRig {
     // `limit` of virtual time is over (false).
     bool run_until(Function<bool()> done, Duration limit = 60s);
     // Runs until nothing is under way at this instant any more.
-    void settle() { run_until([] { return false; }, 0ns); }
-    void run_for(Duration time) { run_until([] { return false; }, time); }
+    void settle() {
+        run_until([] { return false; }, 0ns);
+    }
+    void run_for(Duration time) {
+        run_until([] { return false; }, time);
+    }
     // The process ends without a word.
     void kill(const std::string& name) { world->kill(name); }
 

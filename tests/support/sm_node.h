@@ -31,9 +31,7 @@ inline std::string unique_name(const char* what) {
            std::to_string(++count);
 }
 
-inline TimePoint real_now() {
-    return std::chrono::steady_clock::now();
-}
+inline TimePoint real_now() { return std::chrono::steady_clock::now(); }
 
 struct SmNode {
     base::KernelRandom random;

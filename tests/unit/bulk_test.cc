@@ -29,7 +29,8 @@ struct Store final : Service {
             auto kept = std::make_shared<Call>(std::move(call));
             kept->get(ref, 0, memory.slice(0, ref.length), [this, kept](const Status& status) {
                 pulled = status;
-                if (status.ok()) kept->reply({}); else kept->fail(status);
+                if (status.ok()) kept->reply({});
+                else kept->fail(status);
             });
         });
         registrar.add(lend, [this](Call call) {
@@ -46,7 +47,10 @@ struct Result1 {
     Status status;
     std::vector<std::byte> reply;
     TransferCompletion transfer() {
-        return [this](const Status& with) { ++completions; status = with; };
+        return [this](const Status& with) {
+            ++completions;
+            status = with;
+        };
     }
     Completion call() {
         return [this](const Status& with, ByteView body) {
@@ -67,8 +71,7 @@ struct Pair {
     ~Pair() { CHECK(rig.world->late_accesses() == 0); }
 
     RegionRef borrow(Access access, Duration lease = {}) {
-        service.region =
-            server.expose(service.memory, {.access = access, .lease = lease}).value();
+        service.region = server.expose(service.memory, {.access = access, .lease = lease}).value();
         Result1 result;
         channel.call(lend, {}, {}, result.call());
         REQUIRE(rig.run_until([&] { return result.completions > 0; }));

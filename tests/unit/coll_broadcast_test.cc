@@ -138,7 +138,7 @@ TEST_CASE("a rank that dies while it handles leaves its subtree unknown") {
     const Group group = cluster.client->group(view_of(n)).value();
     std::vector<RankOutcome> outcomes;
     group.collective(set_config, {0, nullptr, [](void*, std::byte*) {}}, {.timeout = 5s},
-               [&](std::vector<RankOutcome> all) { outcomes = std::move(all); });
+                     [&](std::vector<RankOutcome> all) { outcomes = std::move(all); });
     REQUIRE(cluster.rig.run_until([&] {
         for (const Config& service : cluster.services) {
             if (service.held.empty()) return false;

@@ -40,12 +40,8 @@ constexpr std::size_t segment_bytes = 4096 + 2 * na::sm::ring_bytes;
 TEST_CASE("sm: garbage for a greeting is refused with a reason") {
     Rig rig;
     SmRawPeer peer(rig.name);
-    SECTION("noise") {
-        peer.say("garbage garbage garbage", 23);
-    }
-    SECTION("one byte") {
-        peer.say("g", 1);
-    }
+    SECTION("noise") { peer.say("garbage garbage garbage", 23); }
+    SECTION("one byte") { peer.say("g", 1); }
     SECTION("more than a greeting can be") {
         const std::string noise(4000, 'n');
         peer.say(noise.data(), noise.size());
@@ -102,21 +98,15 @@ TEST_CASE("sm: descriptors that could harm are refused before they are mapped") 
     SmRawPeer peer(rig.name);
     na::sm::FilesToSend files = peer.files();
     base::UniqueFd bad;
-    SECTION("rings that can be truncated") {
-        bad = memory_file(segment_bytes, false);
-    }
-    SECTION("rings of another size") {
-        bad = memory_file(4096, true);
-    }
+    SECTION("rings that can be truncated") { bad = memory_file(segment_bytes, false); }
+    SECTION("rings of another size") { bad = memory_file(4096, true); }
     SECTION("rings in a pipe") {
         int pipes[2];
         REQUIRE(::pipe2(pipes, O_CLOEXEC) == 0);
         bad.reset(pipes[0]);
         ::close(pipes[1]);
     }
-    SECTION("rings in a file on disk") {
-        bad.reset(::open("/proc/self/exe", O_RDONLY));
-    }
+    SECTION("rings in a file on disk") { bad.reset(::open("/proc/self/exe", O_RDONLY)); }
     SECTION("rings in huge pages") {
         bad.reset(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
         if (!bad) return;  // No huge pages here.
@@ -134,9 +124,7 @@ TEST_CASE("sm: descriptors that could harm are refused before they are mapped") 
         files = peer.files();
         files.arena = bad.get();
     }
-    SECTION("no rings at all") {
-        files.rings = -1;
-    }
+    SECTION("no rings at all") { files.rings = -1; }
     peer.greet(files);
     const Status why = peer.refusal(rig.server);
     INFO(why.to_string());
@@ -156,9 +144,7 @@ TEST_CASE("sm: a peer that corrupts the shared words is dropped with DATA_LOSS, 
     Rig rig;
     SmRawPeer peer(rig.name);
     const na::PeerId id = peer.join(rig.server);
-    SECTION("its tail") {
-        peer.writer_words().tail.store(12345678);
-    }
+    SECTION("its tail") { peer.writer_words().tail.store(12345678); }
     SECTION("a record") {
         na::sm::RingWriter writer = peer.writer();
         std::byte* room = writer.claim(1000);

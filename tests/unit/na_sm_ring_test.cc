@@ -189,9 +189,7 @@ TEST_CASE("sm ring: a reader judges whatever the writer scribbles") {
         REQUIRE(ring.read(&text) == Take::message);
         words.tail.store(0);
     }
-    SECTION("a tail between records") {
-        words.tail.store(record_unit + 1);
-    }
+    SECTION("a tail between records") { words.tail.store(record_unit + 1); }
     SECTION("a length beyond the published bytes") {
         const std::uint64_t header = 1000 | std::uint64_t{message_kind} << 32;
         std::memcpy(ring.data() - record, &header, sizeof header);
@@ -221,12 +219,8 @@ TEST_CASE("sm ring: a writer judges whatever the reader scribbles") {
     auto& words = ring.writer.words();
     while (ring.write(std::string(60'000, 'x'))) {
     }
-    SECTION("a head beyond the tail") {
-        words.head.store(ring_bytes * 2);
-    }
-    SECTION("a head between records") {
-        words.head.store(7);
-    }
+    SECTION("a head beyond the tail") { words.head.store(ring_bytes * 2); }
+    SECTION("a head between records") { words.head.store(7); }
     CHECK(!ring.write(std::string(60'000, 'x')));
     CHECK(ring.writer.is_broken());
 }

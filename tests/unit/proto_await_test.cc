@@ -19,12 +19,9 @@ template <class T>
 concept Awaitable = requires(T& it) {
     it.await_ready();
 }
-|| requires(T& it) {
-    operator co_await(it);
-};
+|| requires(T& it) { operator co_await(it); };
 
-// ---- g++ 12: what it would destroy twice does not compile, what compiles is safe
-// -----------------
+// ---- g++ 12: what it would destroy twice does not compile, what compiles is safe ---------------
 
 static_assert(Awaitable<ProtoCall<EchoReply>> && Awaitable<TransferOperation>);
 static_assert(!std::is_move_constructible_v<ProtoCall<EchoReply>>);
@@ -117,8 +114,7 @@ TEST_CASE("a call in bytes is awaited, too") {
     CHECK(pair.run(raw(pair.channel, MethodId("echo.v1.Echo/None"))).starts_with("UNIMPLEMENTED"));
 }
 
-// ---- going away
-// ----------------------------------------------------------------------------------
+// ---- going away --------------------------------------------------------------------------------
 
 namespace {
 
@@ -127,9 +123,7 @@ OwnedCoroutine await_held(EchoClient stub, bool& resumed) {
     resumed = true;
 }
 
-Task<void> inner(EchoClient stub) {
-    (void)co_await stub.Held(request_of(long_text));
-}
+Task<void> inner(EchoClient stub) { (void)co_await stub.Held(request_of(long_text)); }
 OwnedCoroutine await_nested(EchoClient stub, bool& resumed) {
     co_await inner(stub);
     resumed = true;
@@ -164,8 +158,7 @@ TEST_CASE("shutdown ends a waiting coroutine with CANCELLED") {
     CHECK(again);
 }
 
-// ---- between contexts
-// ----------------------------------------------------------------------------
+// ---- between contexts --------------------------------------------------------------------------
 
 namespace {
 
@@ -226,8 +219,7 @@ TEST_CASE("awaiting on a thread that turns no context is refused with a sentence
     CHECK(text.find("Runtime::spawn") != text.npos);
 }
 
-// ---- bulk
-// ----------------------------------------------------------------------------------------
+// ---- bulk --------------------------------------------------------------------------------------
 
 namespace {
 

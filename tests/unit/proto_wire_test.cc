@@ -62,8 +62,8 @@ TEST_CASE("a request that does not parse is refused before its handler runs") {
 }
 
 TEST_CASE("a reply that does not parse is INTERNAL, and its call was applied") {
-    SimRig rig;
     Babbler babbler;
+    SimRig rig;
     Runtime& server = rig.add("server");
     Runtime& client = rig.add("");
     REQUIRE(server.add(babbler).ok());

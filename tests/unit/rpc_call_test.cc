@@ -1,3 +1,5 @@
+#include <thread>
+
 #include "support/catch.h"
 #include "support/sim_rig.h"
 
@@ -126,8 +128,7 @@ TEST_CASE("every held call completes once with UNAVAILABLE when the server dies"
     for (Outcome& outcome : outcomes) pair.channel.call(echo, as_bytes("x"), {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 1000; }));
     pair.rig.kill("server");
-    REQUIRE(pair.rig.run_until(
-        [&] { return pair.client.node().client.in_flight() == 0; }, 3s));
+    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }, 3s));
     for (const Outcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
         REQUIRE(outcome.status.code() == Code::unavailable);
@@ -158,6 +159,23 @@ TEST_CASE("shutdown completes what is in flight with CANCELLED") {
     CHECK(outcome.completions == 1);
     CHECK(outcome.status.code() == Code::cancelled);
     pair.service.held.clear();
+}
+
+TEST_CASE("a channel that outlives its runtime completes its calls with CANCELLED") {
+    Pair pair;
+    Channel channel = pair.channel;
+    pair.channel = Channel();
+    std::weak_ptr<api::Node> node = pair.client.node().weak_from_this();
+    pair.rig.runtimes.pop_back();
+    Outcome here, there;
+    channel.call(echo, {}, {}, here.done());
+    std::thread([&] { channel.call(echo, as_bytes("x"), {}, there.done()); }).join();
+    CHECK(here.completions == 1);
+    CHECK(here.status.code() == Code::cancelled);
+    CHECK(there.completions == 1);
+    CHECK(there.status.code() == Code::cancelled);
+    channel = Channel();
+    CHECK(node.expired());
 }
 
 TEST_CASE("the queue to a connecting peer is bounded, and what does not fit is refused at once") {

@@ -108,9 +108,7 @@ static constexpr std::string_view keywords[] = {"alignas",
                                                 "NULL",
                                                 "EOF"};
 
-std::string stem_of(const FileDescriptor& file) {
-    return compiler::cpp::StripProto(file.name());
-}
+std::string stem_of(const FileDescriptor& file) { return compiler::cpp::StripProto(file.name()); }
 
 std::string wire_name(const MethodDescriptor& method) {
     return method.service()->full_name() + "/" + method.name();

@@ -14,4 +14,13 @@ void set_up_info(CLI::App& command, Invocation& invocation);
 void set_up_perf(CLI::App& command, Invocation& invocation);
 void set_up_ping(CLI::App& command, Invocation& invocation);
 
+void set_up_serve(CLI::App& command, Invocation& invocation);
+void set_up_put(CLI::App& command, Invocation& invocation);
+void set_up_get(CLI::App& command, Invocation& invocation);
+void set_up_ls(CLI::App& command, Invocation& invocation);
+void set_up_stat(CLI::App& command, Invocation& invocation);
+void set_up_rm(CLI::App& command, Invocation& invocation);
+void set_up_set(CLI::App& command, Invocation& invocation);
+void set_up_show(CLI::App& command, Invocation& invocation);
+
 }  // namespace weft::tool

@@ -64,9 +64,7 @@ Tally ping_all(Pinger& pinger, const PingOptions& options, bool quiet) {
     return tally;
 }
 
-double median_of(const std::vector<double>& sorted) {
-    return sorted[sorted.size() / 2];
-}
+double median_of(const std::vector<double>& sorted) { return sorted[sorted.size() / 2]; }
 
 void print_summary(const PingOptions& options, const Tally& tally) {
     const auto lost = tally.sent - tally.trips_ns.size();

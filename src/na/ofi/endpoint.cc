@@ -182,7 +182,7 @@ void OfiEndpoint::bring_down(PeerEntry& entry, Code code, std::string why) {
     event.code = code;
     event.peer = id_of(entry);
     // One that never came up is nobody's yet.
-    if (entry.value.state != PeerState::accepting) emit(event, why);
+    if (entry.value.state != PeerState::accepting) emit(event, std::move(why));
     retire(entry, Code::unavailable);
 }
 

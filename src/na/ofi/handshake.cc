@@ -88,8 +88,7 @@ void OfiEndpoint::serve_connecting(PeerEntry& entry) {
     const std::size_t bytes =
         encode_hello(peer.ours, own_name_for(peer.name), own_hello(), message);
     switch (send_control(*peer.link, {message, bytes})) {
-        case Sent::ok:
-            return attend(entry, now_ + hello_again);
+        case Sent::ok: return attend(entry, now_ + hello_again);
         case Sent::again:
             if (!peer.probe.started() && waited >= probe_after) peer.probe.start(peer.name);
             return attend(entry, now_ + connect_spacing);
@@ -116,10 +115,8 @@ void OfiEndpoint::serve_accepting(PeerEntry& entry) {
             event.peer = id_of(entry);
             return emit(event);
         }
-        case Sent::again:
-            return attend(entry, now_ + connect_spacing);
-        case Sent::failed:
-            return bring_down(entry, Code::unavailable, "the welcome did not leave");
+        case Sent::again: return attend(entry, now_ + connect_spacing);
+        case Sent::failed: return bring_down(entry, Code::unavailable, "the welcome did not leave");
     }
 }
 

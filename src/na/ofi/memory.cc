@@ -113,9 +113,7 @@ bool OfiEndpoint::start_waiting_transfers(PeerEntry& entry) {
                 transfer->posted = true;
                 ++peer.transfers_posted;
                 break;
-            case Sent::again:
-                peer.waiting.push_front(*transfer);
-                return blocked(entry);
+            case Sent::again: peer.waiting.push_front(*transfer); return blocked(entry);
             case Sent::failed:
                 finish(*transfer, Code::internal, "libfabric refused a transfer");
                 break;

@@ -73,8 +73,6 @@ struct Peer : AttentionNode, FlushNode, WritableNode {
 using PeerTable = base::SlotTable<Peer>;
 using PeerEntry = PeerTable::Entry;
 
-inline PeerId id_of(const PeerEntry& entry) {
-    return {entry.slot, entry.generation};
-}
+inline PeerId id_of(const PeerEntry& entry) { return {entry.slot, entry.generation}; }
 
 }  // namespace weft::na::ofi

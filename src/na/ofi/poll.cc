@@ -192,11 +192,8 @@ void OfiEndpoint::on_peer_message(PeerEntry& entry, const Prefix& prefix, ByteVi
             if (peer.state == PeerState::connecting) on_refusal(entry, body);
             return;
         case Kind::bye:
-        case Kind::data:
-            break;
-        case Kind::hello:
-            ++dropped_;
-            return;
+        case Kind::data: break;
+        case Kind::hello: ++dropped_; return;
     }
     if (peer.state != PeerState::up) {
         ++dropped_;
@@ -252,14 +249,10 @@ void OfiEndpoint::serve_attention() {
 
 void OfiEndpoint::serve(PeerEntry& entry) {
     switch (entry.value.state) {
-        case PeerState::resolving:
-            return serve_resolving(entry);
-        case PeerState::connecting:
-            return serve_connecting(entry);
-        case PeerState::accepting:
-            return serve_accepting(entry);
-        case PeerState::up:
-            return serve_up(entry);
+        case PeerState::resolving: return serve_resolving(entry);
+        case PeerState::connecting: return serve_connecting(entry);
+        case PeerState::accepting: return serve_accepting(entry);
+        case PeerState::up: return serve_up(entry);
     }
 }
 

@@ -52,9 +52,7 @@ std::unique_ptr<Resolution> Resolution::start(const std::string& host, std::uint
     return resolution;
 }
 
-bool Resolution::done() const {
-    return shared_->done.load(std::memory_order_acquire);
-}
+bool Resolution::done() const { return shared_->done.load(std::memory_order_acquire); }
 
 Result<SocketName> Resolution::answer() const {
     if (!shared_->name.empty()) return shared_->name;

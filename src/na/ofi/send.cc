@@ -83,12 +83,8 @@ bool OfiEndpoint::drain(PeerEntry& entry) {
         if (peer.retry.attempts != 0 && peer.retry.next > now_) return true;
         slot->unlink();
         switch (send_slot(peer, *slot)) {
-            case Sent::ok:
-                peer.retry.attempts = 0;
-                break;
-            case Sent::again:
-                peer.backlog.push_front(*slot);
-                return blocked(entry);
+            case Sent::ok: peer.retry.attempts = 0; break;
+            case Sent::again: peer.backlog.push_front(*slot); return blocked(entry);
             case Sent::failed:
                 --peer.slots;
                 sends_.give_back(*slot);

@@ -10,9 +10,7 @@ namespace weft::na::sim {
 static constexpr std::uint32_t rma_depth = 128;
 static constexpr std::size_t rma_bytes_max = 1 << 20;
 
-static std::size_t padded(std::size_t bytes) {
-    return (bytes + 7) & ~std::size_t{7};
-}
+static std::size_t padded(std::size_t bytes) { return (bytes + 7) & ~std::size_t{7}; }
 
 SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::string name, const EndpointParts& parts)
     : world_(std::move(world)),
@@ -41,9 +39,7 @@ Status SimEndpoint::join() {
     return {};
 }
 
-void SimEndpoint::die() {
-    leave("the peer died");
-}
+void SimEndpoint::die() { leave("the peer died"); }
 
 void SimEndpoint::leave(std::string_view why) {
     if (!node_) return;
@@ -391,11 +387,9 @@ bool SimEndpoint::hand_out(Arrived& arrived, Event& event) {
     if (!arrived.text.empty()) error_ = std::move(arrived.text);
     switch (event.kind) {
         case EventKind::rma_done:
-        case EventKind::region_fenced:
-            return true;
+        case EventKind::region_fenced: return true;
         case EventKind::peer_up:
-        case EventKind::writable:
-            return find(event.peer) != nullptr;
+        case EventKind::writable: return find(event.peer) != nullptr;
         case EventKind::peer_down:
             if (!find(event.peer)) return false;
             remove_link(event.peer);

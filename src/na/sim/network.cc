@@ -76,29 +76,14 @@ void Network::deliver(Cargo& cargo) {
         return;
     }
     switch (cargo.kind) {
-        case Kind::connect:
-            break;
-        case Kind::accept:
-            to->on_accept(cargo);
-            break;
-        case Kind::message:
-            to->on_message(cargo);
-            break;
-        case Kind::down:
-            to->on_down(cargo);
-            break;
-        case Kind::writable:
-            to->on_writable(cargo);
-            break;
-        case Kind::rma_request:
-            to->on_rma_request(cargo);
-            break;
-        case Kind::rma_piece:
-            to->on_rma_piece(cargo);
-            break;
-        case Kind::rma_answer:
-            to->on_rma_answer(cargo);
-            break;
+        case Kind::connect: break;
+        case Kind::accept: to->on_accept(cargo); break;
+        case Kind::message: to->on_message(cargo); break;
+        case Kind::down: to->on_down(cargo); break;
+        case Kind::writable: to->on_writable(cargo); break;
+        case Kind::rma_request: to->on_rma_request(cargo); break;
+        case Kind::rma_piece: to->on_rma_piece(cargo); break;
+        case Kind::rma_answer: to->on_rma_answer(cargo); break;
     }
 }
 

@@ -8,25 +8,13 @@ World::World(base::Random& random, WorldOptions options, TimePoint start)
     : network_(std::make_unique<Network>(random, options, start)) {}
 World::~World() = default;
 
-TimePoint World::now() const {
-    return network_->now();
-}
-TimePoint World::next_event() const {
-    return network_->next_event();
-}
-void World::advance(TimePoint now) {
-    network_->advance(now);
-}
-std::uint64_t World::late_accesses() const {
-    return network_->late_accesses();
-}
+TimePoint World::now() const { return network_->now(); }
+TimePoint World::next_event() const { return network_->next_event(); }
+void World::advance(TimePoint now) { network_->advance(now); }
+std::uint64_t World::late_accesses() const { return network_->late_accesses(); }
 
-std::uint64_t World::trace_hash() const {
-    return network_->trace_hash();
-}
-std::uint64_t World::events() const {
-    return network_->events();
-}
+std::uint64_t World::trace_hash() const { return network_->trace_hash(); }
+std::uint64_t World::events() const { return network_->events(); }
 
 bool World::kill(std::string_view name) {
     SimEndpoint* endpoint = network_->find_called(name);

@@ -22,18 +22,12 @@ enum class Phase : std::uint8_t { calling, greeting, up, ending, down, retired }
 
 constexpr bool can_move(Phase from, Phase to) {
     switch (from) {
-        case Phase::calling:
-            return to == Phase::greeting || to == Phase::down;
-        case Phase::greeting:
-            return to == Phase::up || to == Phase::down || to == Phase::retired;
-        case Phase::up:
-            return to == Phase::ending || to == Phase::down || to == Phase::retired;
-        case Phase::ending:
-            return to == Phase::down || to == Phase::retired;
-        case Phase::down:
-            return to == Phase::retired;
-        case Phase::retired:
-            return false;
+        case Phase::calling: return to == Phase::greeting || to == Phase::down;
+        case Phase::greeting: return to == Phase::up || to == Phase::down || to == Phase::retired;
+        case Phase::up: return to == Phase::ending || to == Phase::down || to == Phase::retired;
+        case Phase::ending: return to == Phase::down || to == Phase::retired;
+        case Phase::down: return to == Phase::retired;
+        case Phase::retired: return false;
     }
     return false;
 }

@@ -27,18 +27,11 @@ void SmEndpoint::notify(Notice notice) {
 void SmEndpoint::end(Connection& connection) {
     switch (connection.phase) {
         case Phase::calling:
-        case Phase::greeting:
-            --handshakes_;
-            break;
-        case Phase::ending:
-            --ending_;
-            [[fallthrough]];
-        case Phase::up:
-            unwatch(connection);
-            break;
+        case Phase::greeting: --handshakes_; break;
+        case Phase::ending: --ending_; [[fallthrough]];
+        case Phase::up: unwatch(connection); break;
         case Phase::down:
-        case Phase::retired:
-            break;
+        case Phase::retired: break;
     }
 }
 

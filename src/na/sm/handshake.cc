@@ -171,13 +171,9 @@ Result<std::optional<Greeting>> receive_greeting(int socket) {
     return std::optional<Greeting>(std::move(*greeting));
 }
 
-void send_wake(int socket) {
-    (void)::send(socket, &wake_byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
+void send_wake(int socket) { (void)::send(socket, &wake_byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
 
-void send_bye(int socket) {
-    (void)::send(socket, &bye_byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
+void send_bye(int socket) { (void)::send(socket, &bye_byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
 
 Status receive_wakes(int socket) {
     for (int i = 0; i < wakes_per_look_max; ++i) {

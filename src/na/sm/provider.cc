@@ -25,8 +25,6 @@ class SmProvider final : public Provider {
 
 }  // namespace
 
-std::unique_ptr<Provider> make_sm_provider() {
-    return std::make_unique<SmProvider>();
-}
+std::unique_ptr<Provider> make_sm_provider() { return std::make_unique<SmProvider>(); }
 
 }  // namespace weft::na

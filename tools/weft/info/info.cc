@@ -99,9 +99,7 @@ void print_transport(const Transport& transport) {
 }
 
 // Whether the WEFT_ variables are ones that weft takes.
-Status check_environment() {
-    return api::overlay_environment({}, environ).status();
-}
+Status check_environment() { return api::overlay_environment({}, environ).status(); }
 
 void print_all(const std::vector<Transport>& transports, const std::vector<Finding>& limits,
                const Status& environment) {
@@ -161,10 +159,8 @@ void examine_uri(const std::string& uri, Invocation& invocation) {
     } else {
         for (std::optional<Duration>* into : {&first, &second}) {
             const Result<Duration> trip = pinger->ping(2500ms);
-            if (trip)
-                *into = *trip;
-            else if (status.ok())
-                status = trip.status();
+            if (trip) *into = *trip;
+            else if (status.ok()) status = trip.status();
             if (!trip) break;
         }
     }

@@ -134,28 +134,23 @@ class Pair {
     void on_event(BareParty& party, bool server, const na::Event& event) {
         switch (event.kind) {
             case na::EventKind::peer_up:
-                if (server)
-                    server_peer_ = event.peer;
-                else
-                    client_up_ = true;
+                if (server) server_peer_ = event.peer;
+                else client_up_ = true;
                 break;
             case na::EventKind::peer_down:
                 broken_ = fail(event.code == Code::ok ? Code::unavailable : event.code,
                                party.endpoint().error());
                 break;
             case na::EventKind::message:
-                if (server)
-                    send(party.endpoint(), event.peer, event.bytes);
-                else
-                    answered_ = event.bytes.size() >= message_bytes;
+                if (server) send(party.endpoint(), event.peer, event.bytes);
+                else answered_ = event.bytes.size() >= message_bytes;
                 break;
             case na::EventKind::rma_done:
                 transferred_ = true;
                 if (event.code != Code::ok) broken_ = fail(event.code, party.endpoint().error());
                 break;
             case na::EventKind::writable:
-            case na::EventKind::region_fenced:
-                break;
+            case na::EventKind::region_fenced: break;
         }
     }
 

@@ -19,9 +19,7 @@ Result<Buffer> private_memory(std::size_t bytes) {
     return Buffer::adopt({static_cast<std::byte*>(memory), bytes}, [memory] { std::free(memory); });
 }
 
-std::byte pattern_at(std::size_t i) {
-    return static_cast<std::byte>(i * 7 + (i >> 8));
-}
+std::byte pattern_at(std::size_t i) { return static_cast<std::byte>(i * 7 + (i >> 8)); }
 
 class BulkOperation final : public ClientOperation {
   public:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -26,7 +27,8 @@ class Histogram {
     // The smallest value that `share` (0..1) of the recorded ones do not exceed; 0 when empty.
     double percentile(double share) const {
         if (count_ == 0) return 0;
-        const auto wanted = static_cast<std::uint64_t>(share * static_cast<double>(count_) + 0.5);
+        const auto wanted =
+            static_cast<std::uint64_t>(std::llround(share * static_cast<double>(count_)));
         const std::uint64_t rank = std::clamp<std::uint64_t>(wanted, 1, count_);
         std::uint64_t seen = 0;
         for (std::size_t i = 0; i < counts_.size(); ++i) {

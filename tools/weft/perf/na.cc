@@ -19,9 +19,7 @@ using core::FrameHead;
 
 namespace {
 
-TimePoint steady_now() {
-    return std::chrono::steady_clock::now();
-}
+TimePoint steady_now() { return std::chrono::steady_clock::now(); }
 
 // Copies `frame` into the transport. False: no room now.
 bool send_frame(na::Endpoint& endpoint, na::PeerId peer, ByteView frame) {

@@ -73,9 +73,7 @@ class ProtoOperation final : public ClientOperation {
 
 }  // namespace
 
-std::unique_ptr<Service> make_bench_service() {
-    return std::make_unique<BenchServer>();
-}
+std::unique_ptr<Service> make_bench_service() { return std::make_unique<BenchServer>(); }
 
 Result<Measurement> measure_proto(const PerfOptions& options, const std::string& uri) {
     Result<std::unique_ptr<PerfClient>> client = PerfClient::connect(options, uri);

@@ -1,5 +1,8 @@
 #include "perf/report.h"
 
+#include <cmath>
+#include <cstdio>
+
 #include "cli/text.h"
 #include "perf/floor.h"
 
@@ -29,9 +32,7 @@ std::optional<double> PerfReport::drift() const {
 }
 
 // A tenth of a nanosecond, as numbers people read.
-static Json rounded(double value) {
-    return static_cast<double>(static_cast<std::int64_t>(value * 10 + 0.5)) / 10;
-}
+static Json rounded(double value) { return std::round(value * 10) / 10; }
 
 static Json rounded(const std::optional<double>& value) {
     return value ? rounded(*value) : Json(nullptr);
@@ -66,10 +67,7 @@ Json to_json(const PerfReport& report) {
     json["mib_per_s"] = rounded(mib_per_s(report));
     json["floor_ns"] = rounded(report.floor_ns());
     json["floor_drift"] =
-        report.drift()
-            ? Json(static_cast<double>(static_cast<std::int64_t>(*report.drift() * 1e4 + 0.5)) /
-                   1e4)
-            : Json(nullptr);
+        report.drift() ? Json(std::round(*report.drift() * 1e4) / 1e4) : Json(nullptr);
     json["version"] = WEFT_VERSION;
     return json;
 }

@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 
 #include "base/unique_fd.h"
 
@@ -30,6 +30,7 @@ std::string listen_uri(const std::string& transport) {
     bind_to_cpu(cpu);
     dup2(out, STDOUT_FILENO);
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
     execv("/proc/self/exe", argv.data());

@@ -1,0 +1,43 @@
+#include "beneath.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+namespace storage {
+
+static Fd open_without_links(int directory, std::string_view path, int flags) {
+    Fd held;
+    int at = directory;
+    while (true) {
+        const std::size_t end = path.find('/');
+        const std::string part(path.substr(0, end));
+        if (part == "..") {
+            errno = EXDEV;
+            return Fd();
+        }
+        const bool last = end == path.npos;
+        const int with = last ? flags : O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+        Fd next(::openat(at, part.c_str(), with | O_NOFOLLOW));
+        if (!next || last) return next;
+        held = std::move(next);
+        at = held.get();
+        path.remove_prefix(end + 1);
+    }
+}
+
+Fd open_beneath(int directory, const char* path, int flags) {
+    open_how how{};
+    how.flags = static_cast<std::uint64_t>(flags);
+    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+    const long fd = ::syscall(SYS_openat2, directory, path, &how, sizeof how);
+    if (fd >= 0) return Fd(static_cast<int>(fd));
+    if (errno != ENOSYS && errno != EPERM) return Fd();
+    return open_without_links(directory, path, flags);
+}
+
+}  // namespace storage

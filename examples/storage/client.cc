@@ -1,0 +1,303 @@
+#include "client.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <deque>
+#include <memory>
+#include <random>
+
+#include <weft/await.h>
+#include <weft/offload.h>
+
+#include "crc32c.h"
+#include "limits.h"
+#include "name.h"
+
+namespace storage {
+
+using weft::Code;
+using weft::Result;
+using weft::Status;
+using weft::Task;
+
+static std::uint64_t random_number() {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+}
+
+// ---- sinks -------------------------------------------------------------------------------------
+
+Result<Sink> Sink::file(const std::string& path) {
+    const std::size_t at = path.rfind('/');
+    const std::string directory = at == path.npos ? "." : at == 0 ? "/" : path.substr(0, at);
+    std::string leaf = at == path.npos ? path : path.substr(at + 1);
+    Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!opened) return errno_status(errno, "can't open the directory '" + directory + "'");
+    Result<UnfinishedFile> file =
+        UnfinishedFile::create(std::move(opened), std::move(leaf), "'" + path + "'");
+    if (!file) return std::move(file).status();
+    Sink sink;
+    sink.file_.emplace(*std::move(file));
+    return sink;
+}
+
+Sink Sink::descriptor(int fd, std::string shown) {
+    Sink sink;
+    sink.fd_ = fd;
+    sink.shown_ = std::move(shown);
+    return sink;
+}
+
+Status Sink::write(weft::ByteView bytes) {
+    return file_ ? file_->append(bytes) : write_all(fd_, bytes, shown_);
+}
+
+Status Sink::finish() { return file_ ? file_->commit(std::nullopt) : Status(); }
+
+// ---- slots -------------------------------------------------------------------------------------
+
+Result<std::vector<Client::Slot>> Client::make_slots(weft::Access access) {
+    std::vector<Slot> slots;
+    while (buffers_.size() < chunks_) {
+        Result<weft::Buffer> buffer = runtime_->allocate(chunk_bytes);
+        if (!buffer) return std::move(buffer).status();
+        buffers_.push_back(*std::move(buffer));
+    }
+    for (const weft::Buffer& buffer : buffers_) {
+        Result<weft::Region> region = runtime_->expose(buffer, {.access = access});
+        if (!region) return std::move(region).status();
+        slots.push_back({buffer, *std::move(region)});
+    }
+    return slots;
+}
+
+// Of a transfer that ended early the peer may still hold a chunk: its memory is not used again.
+template <class Transfer>
+static void abandon(std::vector<weft::Buffer>& buffers, Transfer& transfer) {
+    transfer.flights.clear();
+    buffers.clear();
+}
+
+// ---- put ---------------------------------------------------------------------------------------
+
+struct Client::PutTransfer {
+    const int fd;
+    const std::string shown;
+    const std::uint64_t number = random_number();
+    std::vector<Slot> slots;
+    Progress progress;
+    std::uint64_t chunks = 0;
+    std::uint64_t read = 0;
+    std::uint64_t answered = 0;
+    std::uint32_t crc = 0;
+    struct Flight {
+        std::unique_ptr<weft::ProtoCall<PutChunkReply>> call;
+        std::size_t bytes;
+    };
+    std::deque<Flight> flights{};
+};
+
+// Reads the next chunk while those before it are on the wire.
+Task<Status> Client::send_chunks(PutTransfer& transfer) {
+    bool at_end = false;
+    while (!at_end || !transfer.flights.empty()) {
+        if (at_end || transfer.flights.size() == transfer.slots.size()) {
+            const PutTransfer::Flight oldest = std::move(transfer.flights.front());
+            transfer.flights.pop_front();
+            auto& call = *oldest.call;
+            const Result<PutChunkReply> reply = co_await call;
+            if (!reply) co_return reply.status();
+            transfer.answered += oldest.bytes;
+            if (transfer.progress) transfer.progress(transfer.answered);
+            continue;
+        }
+        const Slot& slot = transfer.slots[transfer.chunks++ % transfer.slots.size()];
+        const auto read = [&]() -> Result<std::size_t> {
+            const weft::Bytes into = slot.buffer.bytes();
+            Result<std::size_t> got = read_full(transfer.fd, no_offset, into, transfer.shown);
+            if (got) transfer.crc = crc32c(transfer.crc, into.first(*got));
+            return got;
+        };
+        const Result<std::size_t> got = co_await weft::offload(read);
+        if (!got) co_return got.status();
+        at_end = *got < slot.buffer.size();
+        if (*got == 0) continue;
+        PutChunkRequest chunk;
+        chunk.set_transfer(transfer.number);
+        chunk.set_offset(transfer.read);
+        chunk.set_length(static_cast<std::uint32_t>(*got));
+        chunk.set_crc32c(transfer.crc);
+        weft::to_proto(slot.region.ref(0, *got), chunk.mutable_data());
+        transfer.read += *got;
+        using Call = weft::ProtoCall<PutChunkReply>;
+        transfer.flights.push_back(
+            {std::unique_ptr<Call>(new Call(stub_.PutChunk(chunk, {.timeout = chunk_timeout}))),
+             *got});
+    }
+    co_return Status();
+}
+
+Task<Result<Moved>> Client::put(int fd, std::string shown, std::string name, Progress progress) {
+    Result<std::vector<Slot>> slots = make_slots(weft::Access::read);
+    if (!slots) co_return std::move(slots).status();
+    PutTransfer transfer{.fd = fd,
+                         .shown = std::move(shown),
+                         .slots = *std::move(slots),
+                         .progress = std::move(progress)};
+    PutRequest request;
+    request.set_transfer(transfer.number);
+    request.set_name(name);
+    auto put = stub_.Put(request, {.timeout = weft::no_timeout});
+    Status status = co_await send_chunks(transfer);
+    if (!status.ok()) {
+        abandon(buffers_, transfer);
+        // The Put itself knows best why its chunks were refused.
+        if (put.await_ready()) {
+            const Result<PutReply> refused = co_await put;
+            if (!refused) status = refused.status();
+        }
+        co_return std::move(status).with_effect(weft::Effect::none).in("can't put " + quoted(name));
+    }
+    PutCommitRequest commit;
+    commit.set_transfer(transfer.number);
+    commit.set_size(transfer.read);
+    commit.set_crc32c(transfer.crc);
+    const Result<PutCommitReply> committed =
+        co_await stub_.PutCommit(commit, {.timeout = commit_timeout});
+    if (!committed) {
+        co_return Status(committed.status()).in("can't put " + quoted(name));
+    }
+    co_return Moved{transfer.read, transfer.crc};
+}
+
+// ---- get ---------------------------------------------------------------------------------------
+
+struct Client::GetTransfer {
+    const std::string name;
+    Sink& sink;
+    const std::uint64_t number = random_number();
+    std::vector<Slot> slots;
+    Progress progress;
+    std::uint64_t chunks = 0;  // Asked for.
+    std::uint64_t asked = 0;
+    std::uint64_t landed = 0;
+    std::uint64_t size = 0;  // Known from the first answer on.
+    std::uint32_t crc = 0;
+    struct Flight {
+        std::unique_ptr<weft::ProtoCall<GetChunkReply>> call;
+        const Slot* slot;
+    };
+    std::deque<Flight> flights{};
+};
+
+void Client::ask_for_chunk(GetTransfer& transfer) {
+    const Slot& slot = transfer.slots[transfer.chunks++ % transfer.slots.size()];
+    GetChunkRequest request;
+    request.set_transfer(transfer.number);
+    request.set_offset(transfer.asked);
+    weft::to_proto(slot.region.ref(), request.mutable_into());
+    transfer.asked += slot.buffer.size();
+    using Call = weft::ProtoCall<GetChunkReply>;
+    transfer.flights.push_back(
+        {std::unique_ptr<Call>(new Call(stub_.GetChunk(request, {.timeout = chunk_timeout}))),
+         &slot});
+}
+
+static Status take(const GetChunkReply& reply, weft::ByteView bytes, std::uint32_t& crc,
+                   Sink& sink) {
+    crc = crc32c(crc, bytes);
+    if (crc != reply.crc32c()) {
+        return weft::fail(Code::data_loss, "a chunk arrived damaged: its CRC32C is wrong");
+    }
+    return sink.write(bytes);
+}
+
+// Writes the oldest chunk while those behind it are on the wire.
+Task<Status> Client::receive_chunks(GetTransfer& transfer) {
+    ask_for_chunk(transfer);  // Alone: its answer tells how many there are.
+    while (!transfer.flights.empty()) {
+        const GetTransfer::Flight oldest = std::move(transfer.flights.front());
+        transfer.flights.pop_front();
+        auto& call = *oldest.call;
+        const Result<GetChunkReply> reply = co_await call;
+        if (!reply) co_return reply.status();
+        const weft::Buffer& buffer = oldest.slot->buffer;
+        transfer.size = reply->size();
+        const std::uint64_t left = transfer.size - transfer.landed;
+        if (reply->length() != std::min<std::uint64_t>(left, buffer.size())) {
+            co_return weft::fail(Code::data_loss, "the server sent a chunk of the wrong length");
+        }
+        // One slot is still ours to write out.
+        while (transfer.asked < transfer.size &&
+               transfer.flights.size() + 1 < transfer.slots.size()) {
+            ask_for_chunk(transfer);
+        }
+        const weft::ByteView bytes = buffer.bytes().first(reply->length());
+        const auto write = [&] { return take(*reply, bytes, transfer.crc, transfer.sink); };
+        if (Status status = co_await weft::offload(write); !status.ok()) co_return status;
+        transfer.landed += bytes.size();
+        if (transfer.progress) transfer.progress(transfer.landed);
+    }
+    co_return Status();
+}
+
+Task<Result<Moved>> Client::get(std::string name, Sink& sink, Progress progress) {
+    Result<std::vector<Slot>> slots = make_slots(weft::Access::write);
+    if (!slots) co_return std::move(slots).status();
+    GetTransfer transfer{.name = std::move(name),
+                         .sink = sink,
+                         .slots = *std::move(slots),
+                         .progress = std::move(progress)};
+    GetRequest request;
+    request.set_transfer(transfer.number);
+    request.set_name(transfer.name);
+    auto get = stub_.Get(request, {.timeout = weft::no_timeout});
+    Status status = co_await receive_chunks(transfer);
+    if (!status.ok()) {
+        abandon(buffers_, transfer);
+        if (get.await_ready()) {
+            const Result<GetReply> refused = co_await get;
+            if (!refused) status = refused.status();
+        }
+        co_return std::move(status).in("can't get " + quoted(transfer.name));
+    }
+    const auto finish = [&] { return transfer.sink.finish(); };
+    status = co_await weft::offload(finish);
+    if (!status.ok()) co_return status;
+    co_return Moved{transfer.landed, transfer.crc};
+}
+
+// ---- extents -----------------------------------------------------------------------------------
+
+Task<Result<weft::Buffer>> Client::read_extent(std::string name, std::uint64_t offset,
+                                               std::uint32_t length) {
+    OpenExtentRequest request;
+    request.set_name(name);
+    request.set_offset(offset);
+    request.set_length(length);
+    const Result<OpenExtentReply> lent = co_await stub_.OpenExtent(request);
+    if (!lent) co_return lent.status();
+    const Result<weft::RegionRef> ref = weft::from_proto(lent->data());
+    if (!ref) co_return ref.status();
+    Result<weft::Buffer> memory = runtime_->allocate(length);
+    if (!memory) co_return std::move(memory).status();
+    if (lent->length() > length) {
+        co_return weft::fail(Code::data_loss, "the server lent more than was asked for");
+    }
+    const weft::Buffer local = memory->slice(0, lent->length());
+    if (Status status = co_await weft::get(channel_, *ref, 0, local); !status.ok()) {
+        co_return std::move(status).in("can't read the extent of " + quoted(name));
+    }
+    CloseExtentRequest close;
+    close.set_extent(lent->extent());
+    [[maybe_unused]] const auto closed =
+        co_await stub_.CloseExtent(close);  // Its lease ends it too.
+    const auto sum = [&] { return crc32c(0, local.bytes()); };
+    if (co_await weft::offload(sum) != lent->crc32c()) {
+        co_return weft::fail(Code::data_loss, "the extent of " + quoted(name) + " arrived damaged");
+    }
+    co_return local;
+}
+
+}  // namespace storage

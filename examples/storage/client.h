@@ -1,0 +1,84 @@
+// The store's client: files in, files out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <weft/runtime.h>
+
+#include "file.h"
+#include "limits.h"
+#include "storage.weft.h"
+#include "unfinished_file.h"
+
+namespace storage {
+
+struct Moved {
+    std::uint64_t size = 0;
+    std::uint32_t crc32c = 0;
+};
+
+// Called on the context's thread with the bytes that the other side has answered for.
+using Progress = std::function<void(std::uint64_t bytes)>;
+
+// Where a download goes: a file that gets its name at the end, or a descriptor.
+class Sink {
+  public:
+    // Errors: as errno_status(). Blocks.
+    static weft::Result<Sink> file(const std::string& path);
+    static Sink descriptor(int fd, std::string shown);
+
+    weft::Status write(weft::ByteView bytes);
+    weft::Status finish();
+
+  private:
+    std::optional<UnfinishedFile> file_;
+    int fd_ = -1;
+    std::string shown_;
+};
+
+// Thread: the tasks run on the runtime's context, one transfer at a time; several clients may share
+// a channel. Payload memory: `chunks` of 4 MiB, made by the first transfer and used by all.
+class Client {
+  public:
+    Client(weft::Runtime& runtime, weft::Channel channel, std::size_t chunks = window)
+        : runtime_(&runtime), channel_(std::move(channel)), stub_(channel_), chunks_(chunks) {}
+
+    // Stores what `fd` reads, to its end. Effect of a failure: none (nothing under the name has
+    // changed) until the commit was sent, then what is known of that. `shown` names the source.
+    weft::Task<weft::Result<Moved>> put(int fd, std::string shown, std::string name,
+                                        Progress progress);
+    // Errors also: DATA_LOSS, when the bytes are not those that were put.
+    weft::Task<weft::Result<Moved>> get(std::string name, Sink& sink, Progress progress);
+    // Reads a range of at most 16 MiB out of memory that the server lends.
+    weft::Task<weft::Result<weft::Buffer>> read_extent(std::string name, std::uint64_t offset,
+                                                       std::uint32_t length);
+
+    const StoreClient& stub() const { return stub_; }
+    const weft::Channel& channel() const { return channel_; }
+
+  private:
+    struct PutTransfer;
+    struct GetTransfer;
+
+    // A chunk's memory on this side, exposed as long as the transfer runs.
+    struct Slot {
+        weft::Buffer buffer;
+        weft::Region region;
+    };
+    weft::Result<std::vector<Slot>> make_slots(weft::Access access);
+    weft::Task<weft::Status> send_chunks(PutTransfer& transfer);
+    weft::Task<weft::Status> receive_chunks(GetTransfer& transfer);
+    void ask_for_chunk(GetTransfer& transfer);
+
+    weft::Runtime* runtime_;
+    weft::Channel channel_;
+    StoreClient stub_;
+    std::size_t chunks_;
+    std::vector<weft::Buffer> buffers_;
+};
+
+}  // namespace storage

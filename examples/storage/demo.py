@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""The main job of weft, shown whole: four storage servers on two transports, real files stored and
+fetched back, a setting broadcast, one server killed in the middle of a transfer and started again.
+
+    examples/storage/demo.py [--weft build/release/bin/weft]
+
+Every step is checked; the first one that does not hold ends the demo with its reason and status 1.
+It needs no fixed port and no network, and leaves nothing behind.
+"""
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+MIB = 1 << 20
+UNAVAILABLE = 14
+START_SECONDS = 10
+STEP_SECONDS = 60
+
+
+class Failed(Exception):
+    pass
+
+
+def check(holds, reason):
+    if not holds:
+        raise Failed(reason)
+
+
+def say(step, what, result=""):
+    print(f"  {step:<9} {what:<46} {result}".rstrip(), flush=True)
+
+
+def sha256(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(4 * MIB):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def sha256_below(directory):
+    """Digests of all regular files below a directory, by relative path."""
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): sha256(path) for path in files}
+
+
+class Server:
+    """One `weft serve`: a rank of the group, on shared memory and on libfabric's tcp."""
+
+    def __init__(self, demo, rank):
+        self.rank = rank
+        self.sm = f"sm://demo-{os.getpid()}-{rank}"
+        self.root = demo.directory / f"server-{rank}"
+        self.root.mkdir()
+        self.log = demo.directory / f"server-{rank}.log"
+        self.demo = demo
+        self.process = None
+
+    def start(self):
+        command = [self.demo.weft, "serve", "--root", self.root, "--listen", self.sm,
+                   "ofi+tcp://127.0.0.1:0", "--group", self.demo.group, "--rank", str(self.rank)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                                        stderr=open(self.log, "w"))
+        lines = [self.process.stdout.readline().split() for _ in range(2)]
+        check(all(line[:2] == ["listening", "on"] for line in lines),
+              f"server {self.rank} did not start: {self.log.read_text().strip()}")
+        self.tcp = lines[1][2]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def end(self):
+        """SIGTERM; what it exits with."""
+        self.process.terminate()
+        return self.process.wait(timeout=STEP_SECONDS)
+
+    def unfinished(self, name):
+        return list(self.root.glob(f".{name}.*.weft-tmp"))
+
+
+class Demo:
+    def __init__(self, weft, directory):
+        self.weft = weft
+        self.directory = directory
+        self.group = directory / "group.json"
+        self.servers = []
+
+    def run(self, *arguments):
+        """The `weft` command's exit status, JSON and error text."""
+        done = subprocess.run([self.weft, *map(str, arguments), "--json"], text=True,
+                              capture_output=True, timeout=STEP_SECONDS)
+        answer = json.loads(done.stdout) if done.stdout.strip() else {}
+        return done.returncode, answer, done.stderr.strip()
+
+    def must(self, *arguments):
+        status, answer, error = self.run(*arguments)
+        check(status == 0, f"weft {arguments[0]} exited with {status}: {error}")
+        return answer
+
+    # ---- the steps ------------------------------------------------------------------------------
+
+    def start_servers(self):
+        self.servers = [Server(self, rank) for rank in range(4)]
+        members = [{"rank": server.rank, "uris": [server.sm]} for server in self.servers]
+        self.group.write_text(json.dumps({"name": "demo", "epoch": 1, "members": members}))
+        for server in self.servers:
+            server.start()
+            say("serve", f"rank {server.rank}", f"{server.sm}  {server.tcp}")
+
+    def store_and_fetch(self, uri, path, title):
+        """A file or a directory there and back; the digests must agree."""
+        name = f"demo/{path.name}"
+        back = self.directory / "back" / path.name
+        back.parent.mkdir(exist_ok=True)
+        put = self.must("put", "--server", uri, path, name)
+        get = self.must("get", "--server", uri, name + ("/" if path.is_dir() else ""), back)
+        same = (sha256_below(path) == sha256_below(back) if path.is_dir()
+                else sha256(path) == sha256(back))
+        check(same, f"{path} came back different over {uri}")
+        listed = self.must("ls", "--server", uri, name)["objects"]
+        size = sum(entry["bytes"] for entry in listed)
+        check(size == put["bytes"] == get["bytes"] and len(listed) == put["objects"],
+              f"the listing of {name} does not agree with what was stored")
+        shutil.rmtree(back) if path.is_dir() else back.unlink()
+        if path.is_dir():
+            title = f"{title}, {put['objects']} files"
+            rates = [f"{answer['objects'] / answer['seconds']:5.0f} files/s"
+                     for answer in (put, get)]
+        else:
+            title = f"{title}, {size / MIB:.0f} MiB"
+            rates = [f"{answer['mib_per_s']:5.0f} MiB/s  " for answer in (put, get)]
+        say(uri.split(":")[0], title, f"put {rates[0]}  get {rates[1]}  sha256 same")
+
+    def read_extent(self, uri, path):
+        offset, length = 3 * MIB + 17, 5 * MIB
+        out = self.directory / "extent"
+        self.must("get", "--server", uri, f"demo/{path.name}", out, "--extent",
+                  f"{offset}+{length}")
+        with open(path, "rb") as file:
+            file.seek(offset)
+            check(file.read(length) == out.read_bytes(), "the extent came back different")
+        say(uri.split(":")[0], f"extent of {length // MIB} MiB, read out of lent memory",
+            "bytes same")
+
+    def broadcast(self, value):
+        for rank in self.must("set", "--group", self.group, "mode", value)["ranks"]:
+            check(rank["error"] is None, f"rank {rank['rank']} did not take the setting")
+        shown = [self.must("show", "--server", server.sm, "mode")["value"]
+                 for server in self.servers]
+        check(shown == [value] * len(self.servers), f"the servers hold {shown}")
+        say("set", f"mode = {value}, to every rank at once", f"read back from {len(shown)} servers")
+
+    def kill_during_put(self, victim, path):
+        """The server dies when some of the object has arrived: what does the client say, and when?"""
+        client = subprocess.Popen(
+            [self.weft, "put", "--server", victim.tcp, path, "doomed", "--json"], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            arrived = self.wait_for_bytes(victim, client, 16 * MIB)
+            victim.kill()
+            killed = time.monotonic()
+            out, error = client.communicate(timeout=STEP_SECONDS)
+        finally:
+            client.kill()
+            client.wait()
+        took = time.monotonic() - killed
+        status = json.loads(out)["error"]
+        check(client.returncode == UNAVAILABLE and status["code"] == "UNAVAILABLE",
+              f"the client exited with {client.returncode}: {error.strip()}")
+        check(status["effect"] == "none", f"the client says effect {status['effect']}")
+        check(took < 3.5, f"the client needed {took:.1f} s to notice")
+        say("SIGKILL", f"rank {victim.rank}, {arrived // MIB} MiB into a put of 1 GiB",
+            f"client after {took:.2f} s: {status['code']}, effect {status['effect']}")
+
+    @staticmethod
+    def wait_for_bytes(victim, client, wanted):
+        deadline = time.monotonic() + STEP_SECONDS
+        while time.monotonic() < deadline and client.poll() is None:
+            arrived = sum(path.stat().st_size for path in victim.unfinished("doomed"))
+            if arrived >= wanted:
+                return arrived
+            time.sleep(0.001)
+        raise Failed("the put ended, or did not begin, before the server could be killed")
+
+    def broadcast_without(self, victim):
+        status, answer, _ = self.run("set", "--group", self.group, "mode", "degraded")
+        check(status == UNAVAILABLE, f"a broadcast with a dead rank exited with {status}")
+        missed = [rank for rank in answer["ranks"] if rank["error"]]
+        check(victim.rank in [rank["rank"] for rank in missed], "the dead rank is not named")
+        for rank in missed:
+            error = rank["error"]
+            below = "" if rank["rank"] == victim.rank else ", below it"
+            check(error["code"] == "UNAVAILABLE", f"rank {rank['rank']}: {error['code']}")
+            say("set", f"rank {rank['rank']} is dead{below}",
+                f"{error['code']}, effect {error['effect']}")
+        say("set", "the other ranks", f"OK from {len(answer['ranks']) - len(missed)}")
+
+    def restart(self, victim):
+        check(victim.unfinished("doomed"), "the killed server left nothing to clean up")
+        victim.start()  # The same sm name: a dead server's is free.
+        check(not victim.unfinished("doomed"), "an unfinished object outlived the restart")
+        status, _, _ = self.run("stat", "--server", victim.sm, "doomed")
+        check(status == 5, f"half an object stands under its name (stat exited with {status})")
+        say("serve", f"rank {victim.rank} again, same name", "no half object, nothing unfinished")
+
+    def end_servers(self):
+        for server in self.servers:
+            status = server.end()
+            check(status == 0, f"server {server.rank} exited with {status} on SIGTERM")
+        say("SIGTERM", "all servers", "drained, exit status 0")
+
+    # ---- the whole ------------------------------------------------------------------------------
+
+    def files(self):
+        """What is moved: real files of this machine, and a large one."""
+        compiler = shutil.which("g++") or sys.executable
+        if shutil.which("g++"):
+            inner = subprocess.run(["g++", "-print-prog-name=cc1plus"], text=True,
+                                   capture_output=True).stdout.strip()
+            compiler = inner if os.path.isfile(inner) else compiler
+        headers = next(path for path in map(pathlib.Path, [
+            "/usr/include/asm-generic", "/usr/include/linux", "/usr/include", "/etc"])
+            if path.is_dir())
+        large = self.directory / "large"
+        with open(large, "wb") as file:
+            for _ in range(64):
+                file.write(os.urandom(4 * MIB))
+        return (pathlib.Path(os.path.realpath(compiler)), "the compiler"), \
+               (headers, str(headers)), (large, "random bytes")
+
+    def play(self):
+        self.start_servers()
+        files = self.files()
+        for uri in self.servers[0].sm, self.servers[1].tcp:
+            for path, title in files:
+                self.store_and_fetch(uri, path, title)
+            self.read_extent(uri, files[2][0])
+        self.broadcast("normal")
+        huge = self.directory / "huge"
+        with open(huge, "wb") as file:
+            file.truncate(1 << 30)
+        victim = self.servers[2]
+        self.kill_during_put(victim, huge)
+        self.broadcast_without(victim)
+        self.restart(victim)
+        self.broadcast("healed")
+        self.end_servers()
+
+    def clean_up(self):
+        for server in self.servers:
+            if server.process and server.process.poll() is None:
+                server.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--weft", default=REPOSITORY / "build/release/bin/weft")
+    weft = os.path.abspath(parser.parse_args().weft)
+    if not os.access(weft, os.X_OK):
+        print(f"demo: {weft} is missing; make build makes it")
+        return 1
+    # SIGTERM and SIGHUP end the demo as SIGINT does: by an exception, through the cleaning up.
+    for number in signal.SIGTERM, signal.SIGHUP:
+        signal.signal(number, signal.default_int_handler)
+    base = REPOSITORY / "build"
+    directory = tempfile.mkdtemp(prefix="demo-", dir=base if base.is_dir() else None)
+    demo = Demo(weft, pathlib.Path(directory))
+    begin = time.monotonic()
+    try:
+        demo.play()
+    except (Failed, subprocess.TimeoutExpired) as error:
+        print(f"demo: FAILED: {error}")
+        return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted")
+        return 130
+    finally:
+        demo.clean_up()
+    print(f"demo: everything held, in {time.monotonic() - begin:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

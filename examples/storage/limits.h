@@ -1,0 +1,31 @@
+// What bounds transfers, and the memory that they take on either side.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <weft/time.h>
+
+namespace storage {
+
+// Payload of one call. From 1 MiB on a chunk's calls and system calls cost less than 1 % of it.
+inline constexpr std::size_t chunk_bytes = 4u << 20;
+// Chunks of one transfer that are read, in flight or written at a time.
+inline constexpr std::size_t window = 8;
+// A client's payload memory: 32 MiB. A server's: 32 MiB for all transfers, 32 MiB for extents.
+inline constexpr std::size_t server_chunks = 8;
+inline constexpr std::size_t extent_bytes_max = 16u << 20;
+inline constexpr std::size_t extents_bytes_max = 32u << 20;
+
+inline constexpr std::size_t transfers_max = 1024;
+inline constexpr std::size_t settings_max = 4096;
+inline constexpr std::size_t setting_key_bytes_max = 256;
+inline constexpr std::size_t setting_value_bytes_max = 4096;
+
+inline constexpr weft::Duration lease_default = std::chrono::seconds(5);
+inline constexpr weft::Duration lease_max = std::chrono::seconds(60);
+// A chunk that takes longer is no progress; a commit waits for the disk.
+inline constexpr weft::Duration chunk_timeout = std::chrono::seconds(30);
+inline constexpr weft::Duration commit_timeout = std::chrono::seconds(120);
+
+}  // namespace storage

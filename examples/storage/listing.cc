@@ -1,0 +1,109 @@
+#include "listing.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "name.h"
+
+namespace storage {
+
+using weft::Code;
+using weft::Result;
+using weft::Status;
+
+namespace {
+
+struct Child {
+    std::string leaf;
+    bool is_directory = false;
+};
+
+// Objects and directories of one directory, in order; links and unfinished objects are neither.
+std::vector<Child> children_of(int directory) {
+    std::vector<Child> children;
+    std::unique_ptr<DIR, int (*)(DIR*)> entries(::fdopendir(::dup(directory)), ::closedir);
+    while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
+        const std::string leaf = entry->d_name;
+        if (!judge_name(leaf).ok() || is_unfinished(leaf)) continue;
+        unsigned char type = entry->d_type;
+        if (type == DT_UNKNOWN) {
+            struct stat file {};
+            if (::fstatat(directory, leaf.c_str(), &file, AT_SYMLINK_NOFOLLOW) != 0) continue;
+            type = S_ISDIR(file.st_mode) ? DT_DIR : S_ISREG(file.st_mode) ? DT_REG : DT_UNKNOWN;
+        }
+        if (type == DT_DIR || type == DT_REG) children.push_back({leaf, type == DT_DIR});
+    }
+    std::sort(children.begin(), children.end(),
+              [](const Child& a, const Child& b) { return a.leaf < b.leaf; });
+    return children;
+}
+
+struct Walk {
+    const std::string& prefix;
+    const std::function<bool(const std::string&, const ObjectInfo&)>& take;
+
+    bool may_hold(const std::string& directory) const {
+        const std::string below = directory + "/";
+        return below.starts_with(prefix) || prefix.starts_with(below);
+    }
+
+    bool visit_object(int directory, const std::string& leaf, const std::string& name) const {
+        const Fd fd(
+            ::openat(directory, leaf.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+        if (!fd) return true;  // Deleted since, or not ours to read.
+        const Result<ObjectInfo> info = info_of(fd.get(), name);
+        return !info || take(name, *info);
+    }
+
+    // `after` is relative to the directory; empty: all of it. Returns false when enough was taken.
+    bool visit(Fd directory, const std::string& path, std::string_view after) const {
+        const std::string_view first = after.substr(0, after.find('/'));
+        const bool deeper = first.size() < after.size();
+        for (const Child& child : children_of(directory.get())) {
+            if (child.leaf < first) continue;
+            const bool on_the_way = !after.empty() && child.leaf == first;
+            const std::string name = path.empty() ? child.leaf : path + "/" + child.leaf;
+            if (!child.is_directory) {
+                if (on_the_way || !name.starts_with(prefix)) continue;
+                if (!visit_object(directory.get(), child.leaf, name)) return false;
+                continue;
+            }
+            if (on_the_way && !deeper) continue;
+            if (!may_hold(name)) continue;
+            Fd below(::openat(directory.get(), child.leaf.c_str(),
+                              O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+            if (!below) continue;
+            const auto rest = on_the_way ? after.substr(first.size() + 1) : std::string_view();
+            if (!visit(std::move(below), name, rest)) return false;
+        }
+        return true;
+    }
+};
+
+}  // namespace
+
+Status list(const Root& root, const std::string& prefix, const std::string& after,
+            const std::function<bool(const std::string&, const ObjectInfo&)>& take) {
+    // A prefix is the start of a name: it may end in "/", and one byte more makes it a name.
+    if (!prefix.empty()) {
+        if (Status status = judge_name(prefix.ends_with('/') ? prefix + "x" : prefix);
+            !status.ok()) {
+            return status;
+        }
+    }
+    if (!after.empty()) {
+        if (Status status = judge_name(after); !status.ok()) return status;
+    }
+    Result<Fd> directory = root.open_directory("");
+    if (!directory) return std::move(directory).status();
+    Walk{prefix, take}.visit(*std::move(directory), "", after);
+    return {};
+}
+
+}  // namespace storage

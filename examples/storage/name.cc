@@ -1,0 +1,89 @@
+#include "name.h"
+
+namespace storage {
+
+using weft::Code;
+using weft::Status;
+
+// Length of the UTF-8 sequence that `text` starts with; 0 when it is none (RFC 3629).
+static std::size_t sequence_bytes(std::string_view text) {
+    const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+    const unsigned char lead = byte(0);
+    if (lead < 0x80) return 1;
+    const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+    if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return 0;
+    for (std::size_t i = 1; i < bytes; ++i) {
+        if ((byte(i) & 0xc0) != 0x80) return 0;
+    }
+    // Overlong forms, surrogates, beyond U+10FFFF.
+    if (lead == 0xe0 && byte(1) < 0xa0) return 0;
+    if (lead == 0xed && byte(1) > 0x9f) return 0;
+    if (lead == 0xf0 && byte(1) < 0x90) return 0;
+    if (lead == 0xf4 && byte(1) > 0x8f) return 0;
+    return bytes;
+}
+
+bool is_utf8(std::string_view text) {
+    while (!text.empty()) {
+        const std::size_t bytes = sequence_bytes(text);
+        if (bytes == 0) return false;
+        text.remove_prefix(bytes);
+    }
+    return true;
+}
+
+std::string quoted(std::string_view name) {
+    constexpr std::size_t shown_max = 120;
+    std::string text = "'";
+    std::string_view rest = name.substr(0, shown_max);
+    while (!rest.empty()) {
+        const std::size_t bytes = sequence_bytes(rest);
+        const bool control = bytes == 1 && (rest[0] < ' ' || rest[0] == 0x7f);
+        if (bytes == 0 || control) {
+            text += '?';
+        } else {
+            text += rest.substr(0, bytes);
+        }
+        rest.remove_prefix(bytes ? bytes : 1);
+    }
+    return text + (name.size() > shown_max ? "…'" : "'");
+}
+
+static std::string_view why_no_part(std::string_view part) {
+    if (part.empty()) return "has an empty part";
+    if (part == "." || part == "..") return "has a part '.' or '..'";
+    if (part.size() > part_bytes_max) return "has a part of more than 200 bytes";
+    if (part.ends_with(unfinished_suffix)) return "ends like an unfinished object (.weft-tmp)";
+    return "";
+}
+
+static std::string_view why_no_name(std::string_view name) {
+    if (name.empty()) return "is empty";
+    if (name.size() > name_bytes_max) return "has more than 1024 bytes";
+    if (name.front() == '/') return "starts with '/': names are relative to the server's root";
+    if (name.find('\0') != name.npos) return "has a zero byte";
+    if (!is_utf8(name)) return "is not UTF-8";
+    std::size_t depth = 0;
+    while (true) {
+        const std::size_t end = name.find('/');
+        if (const auto why = why_no_part(name.substr(0, end)); !why.empty()) return why;
+        if (++depth > name_depth_max) return "has more than 32 parts";
+        if (end == name.npos) return "";
+        name.remove_prefix(end + 1);
+    }
+}
+
+Status judge_name(std::string_view name) {
+    const std::string_view why = why_no_name(name);
+    if (why.empty()) return {};
+    return weft::rejected(Code::invalid_argument,
+                          "the object name " + quoted(name) + " " + std::string(why));
+}
+
+SplitName split(std::string_view name) {
+    const std::size_t at = name.rfind('/');
+    if (at == name.npos) return {"", std::string(name)};
+    return {std::string(name.substr(0, at)), std::string(name.substr(at + 1))};
+}
+
+}  // namespace storage

@@ -1,0 +1,161 @@
+#include "root.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "beneath.h"
+#include "name.h"
+
+namespace storage {
+
+using weft::Code;
+using weft::Result;
+using weft::Status;
+
+static constexpr int directory_flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+
+// A failure before anything was done: the client may safely call again.
+static Status refused(Status status) {
+    return weft::rejected(status.code(), std::string(status.text()));
+}
+
+static Status refused_errno(int error, std::string_view name) {
+    if (error == ENOENT) {
+        return weft::rejected(Code::not_found, "there is no object " + quoted(name));
+    }
+    if (error == EXDEV || error == ELOOP) {
+        return weft::rejected(Code::permission_denied, "the object name " + quoted(name) +
+                                                           " leads out of the server's root");
+    }
+    return refused(errno_status(error, "can't open " + quoted(name)));
+}
+
+// Files below `directory` that a killed server left; `levels` bounds the descent.
+static std::size_t remove_unfinished_below(Fd directory, std::size_t levels) {
+    std::unique_ptr<DIR, int (*)(DIR*)> entries(::fdopendir(::dup(directory.get())), ::closedir);
+    if (!entries) return 0;
+    std::size_t removed = 0;
+    while (const dirent* entry = ::readdir(entries.get())) {
+        const std::string name = entry->d_name;
+        if (name == "." || name == "..") continue;
+        if (is_unfinished(name)) {
+            removed += ::unlinkat(directory.get(), name.c_str(), 0) == 0;
+            continue;
+        }
+        const bool may_be_directory = entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN;
+        if (levels == 0 || !may_be_directory) continue;
+        Fd below(::openat(directory.get(), name.c_str(), directory_flags | O_NOFOLLOW));
+        if (below) removed += remove_unfinished_below(std::move(below), levels - 1);
+    }
+    return removed;
+}
+
+Result<Root> Root::open(const std::string& path) {
+    const std::string shown = "the root '" + path + "'";
+    Root root;
+    root.path_ = path;
+    root.directory_ = Fd(::open(path.c_str(), directory_flags));
+    if (!root.directory_) return errno_status(errno, "can't open " + shown);
+    if (::faccessat(root.directory_.get(), ".", W_OK | X_OK, AT_EACCESS) != 0) {
+        return errno_status(errno, "can't write in " + shown);
+    }
+    if (::flock(root.directory_.get(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK) return errno_status(errno, "can't lock " + shown);
+        return weft::fail(Code::failed_precondition, shown + " is served by another server");
+    }
+    Fd again(::openat(root.directory_.get(), ".", directory_flags));
+    root.removed_unfinished_ = remove_unfinished_below(std::move(again), name_depth_max);
+    return root;
+}
+
+Result<Fd> Root::open_directory(const std::string& name) const {
+    Fd fd = open_beneath(directory_.get(), name.empty() ? "." : name.c_str(), directory_flags);
+    if (!fd) return refused_errno(errno, name);
+    return fd;
+}
+
+Result<Fd> Root::make_directories(const std::string& name) const {
+    Result<Fd> at = open_directory("");
+    std::size_t end = 0;
+    while (at && !name.empty() && end != name.npos) {
+        const std::size_t begin = end == 0 ? 0 : end + 1;
+        end = name.find('/', begin);
+        const std::string part = name.substr(begin, end == name.npos ? end : end - begin);
+        if (::mkdirat(at->get(), part.c_str(), 0777) == 0) {
+            ::fsync(at->get());  // The object's commit makes only its own directory durable.
+        } else if (errno != EEXIST) {
+            return refused(errno_status(errno, "can't make the directory " +
+                                                   quoted(name.substr(0, end)) + " in the root '" +
+                                                   path_ + "'"));
+        }
+        // Resolved from the root each time: a link that is met on the way may not lead out.
+        at = open_directory(name.substr(0, end));
+    }
+    return at;
+}
+
+Result<UnfinishedFile> Root::create(std::string_view name) const {
+    if (Status status = judge_name(name); !status.ok()) return status;
+    SplitName parts = split(name);
+    Result<Fd> directory = make_directories(parts.directory);
+    if (!directory) return std::move(directory).status();
+    struct stat there {};
+    if (::fstatat(directory->get(), parts.leaf.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISDIR(there.st_mode)) {
+        return weft::rejected(Code::failed_precondition, quoted(name) + " is a directory");
+    }
+    Result<UnfinishedFile> file =
+        UnfinishedFile::create(*std::move(directory), std::move(parts.leaf),
+                               quoted(name) + " in the root '" + path_ + "'");
+    if (!file) return refused(std::move(file).status());
+    return file;
+}
+
+Result<Fd> Root::open_object(std::string_view name) const {
+    if (Status status = judge_name(name); !status.ok()) return status;
+    // Without O_NONBLOCK a fifo would hold this thread for ever.
+    Fd fd = open_beneath(directory_.get(), std::string(name).c_str(),
+                         O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (!fd) return refused_errno(errno, name);
+    return fd;
+}
+
+Status Root::remove(std::string_view name) const {
+    if (Status status = judge_name(name); !status.ok()) return status;
+    const SplitName parts = split(name);
+    Result<Fd> directory = open_directory(parts.directory);
+    if (!directory) {
+        if (directory.status().code() != Code::not_found) return std::move(directory).status();
+        return refused_errno(ENOENT, name);
+    }
+    if (::unlinkat(directory->get(), parts.leaf.c_str(), 0) != 0) {
+        return refused_errno(errno, name);
+    }
+    if (::fsync(directory->get()) != 0) {
+        return errno_status(errno, "can't make the end of " + quoted(name) + " durable");
+    }
+    return {};
+}
+
+Result<ObjectInfo> info_of(int fd, std::string_view name) {
+    struct stat file {};
+    if (::fstat(fd, &file) != 0) return refused(errno_status(errno, "can't stat " + quoted(name)));
+    if (!S_ISREG(file.st_mode)) {
+        return weft::rejected(
+            Code::failed_precondition,
+            quoted(name) + (S_ISDIR(file.st_mode) ? " is a directory" : " is no regular file"));
+    }
+    ObjectInfo info;
+    info.size = static_cast<std::uint64_t>(file.st_size);
+    info.mtime_ns = std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec;
+    info.crc32c = stored_crc32c(fd);
+    return info;
+}
+
+}  // namespace storage

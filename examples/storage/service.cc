@@ -1,0 +1,118 @@
+#include "service.h"
+
+#include <weft/offload.h>
+
+#include <atomic>
+#include <random>
+
+#include "listing.h"
+#include "name.h"
+
+namespace storage {
+
+using weft::Call;
+using weft::Code;
+using weft::Result;
+using weft::Status;
+using weft::Task;
+
+Store::Store(weft::Runtime& runtime, Root root)
+    : runtime_(runtime),
+      root_(std::move(root)),
+      chunks_(server_chunks, [&runtime] { return runtime.allocate(chunk_bytes); }),
+      extent_bytes_(std::make_shared<std::atomic<std::size_t>>(0)) {}
+
+Store::~Store() = default;
+
+Result<std::unique_ptr<Store>> Store::open(weft::Runtime& runtime, const std::string& path) {
+    Result<Root> root = Root::open(path);
+    if (!root) return std::move(root).status();
+    return std::unique_ptr<Store>(new Store(runtime, *std::move(root)));
+}
+
+// Not to be guessed: whoever knows it may close the extent.
+std::uint64_t Store::next_id() {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+}
+
+static void describe(const std::string& name, const ObjectInfo& info, Entry& out) {
+    out.set_name(name);
+    out.set_size(info.size);
+    out.set_mtime_ns(info.mtime_ns);
+    if (info.crc32c) out.set_crc32c(*info.crc32c);
+}
+
+static Status stat_object(const Root& root, const std::string& name, Entry& out) {
+    Result<Fd> file = root.open_object(name);
+    if (!file) return std::move(file).status();
+    const Result<ObjectInfo> info = info_of(file->get(), name);
+    if (!info) return info.status();
+    describe(name, *info, out);
+    return {};
+}
+
+Task<Status> Store::Stat(Call&, const StatRequest& in, Entry& out) {
+    const auto stat = [&] { return stat_object(root_, in.name(), out); };
+    co_return co_await weft::offload(stat);
+}
+
+static Status list_page(const Root& root, const ListRequest& in, std::size_t bytes_max,
+                        ListReply& out) {
+    std::size_t bytes = 16;  // `more`, with room to spare.
+    return list(root, in.prefix(), in.after(),
+                [&](const std::string& name, const ObjectInfo& info) {
+                    Entry entry;
+                    describe(name, info, entry);
+                    bytes += entry.ByteSizeLong() + 4;  // With its tag and length.
+                    if (bytes > bytes_max) {
+                        out.set_more(true);
+                        return false;
+                    }
+                    *out.add_entries() = std::move(entry);
+                    return true;
+                });
+}
+
+Task<Status> Store::List(Call& call, const ListRequest& in, ListReply& out) {
+    const std::size_t bytes_max = call.reply_bytes_max();
+    const auto page = [&] { return list_page(root_, in, bytes_max, out); };
+    co_return co_await weft::offload(page);
+}
+
+Task<Status> Store::Delete(Call&, const DeleteRequest& in, DeleteReply&) {
+    const auto remove = [&] { return root_.remove(in.name()); };
+    co_return co_await weft::offload(remove);
+}
+
+// ---- settings ----------------------------------------------------------------------------------
+
+static Status judge_key(const std::string& key) {
+    if (!key.empty() && key.size() <= setting_key_bytes_max) return {};
+    return weft::rejected(Code::invalid_argument, "a setting's key has 1 to 256 bytes");
+}
+
+Status Store::SetConfig(Call&, const Setting& in, SetConfigReply&) {
+    if (Status status = judge_key(in.key()); !status.ok()) return status;
+    if (in.value().size() > setting_value_bytes_max) {
+        return weft::rejected(Code::invalid_argument, "a setting's value has at most 4096 bytes");
+    }
+    if (settings_.size() >= settings_max && !settings_.contains(in.key())) {
+        return weft::rejected(Code::resource_exhausted, "there are 4096 settings already");
+    }
+    settings_[in.key()] = in.value();
+    return {};
+}
+
+Status Store::GetConfig(Call&, const GetConfigRequest& in, Setting& out) {
+    if (Status status = judge_key(in.key()); !status.ok()) return status;
+    const auto found = settings_.find(in.key());
+    if (found == settings_.end()) {
+        return weft::rejected(Code::not_found, "there is no setting " + quoted(in.key()));
+    }
+    out.set_key(found->first);
+    out.set_value(found->second);
+    return {};
+}
+
+}  // namespace storage

@@ -1,0 +1,74 @@
+// The store's server: one root directory, served.
+//
+// What it promises: an object is there whole or not at all; once Put answered OK it survives a
+// crash of the machine (as far as its disk keeps what fsync says); of Puts to one name at the same
+// time the last to commit wins whole; a Get gives one version, also while it is being replaced.
+// Payload takes at most 64 MiB (limits.h), however many clients come: they wait for each other's
+// buffers. No file is touched on the context's thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <weft/runtime.h>
+
+#include "limits.h"
+#include "root.h"
+#include "storage.weft.h"
+#include "waiting.h"
+
+namespace storage {
+
+struct Upload;
+struct Download;
+
+class Store final : public StoreService {
+  public:
+    // Errors: as Root::open(). Lifetime: the runtime outlives the store's last use.
+    static weft::Result<std::unique_ptr<Store>> open(weft::Runtime& runtime,
+                                                     const std::string& root);
+    ~Store() override;
+
+    const Root& root() const { return root_; }
+
+    weft::Task<weft::Status> Put(weft::Call&, const PutRequest&, PutReply&) override;
+    weft::Task<weft::Status> PutChunk(weft::Call&, const PutChunkRequest&, PutChunkReply&) override;
+    weft::Task<weft::Status> PutCommit(weft::Call&, const PutCommitRequest&,
+                                       PutCommitReply&) override;
+    weft::Task<weft::Status> Get(weft::Call&, const GetRequest&, GetReply&) override;
+    weft::Task<weft::Status> GetChunk(weft::Call&, const GetChunkRequest&, GetChunkReply&) override;
+    weft::Task<weft::Status> OpenExtent(weft::Call&, const OpenExtentRequest&,
+                                        OpenExtentReply&) override;
+    weft::Status CloseExtent(weft::Call&, const CloseExtentRequest&, CloseExtentReply&) override;
+    weft::Task<weft::Status> Stat(weft::Call&, const StatRequest&, Entry&) override;
+    weft::Task<weft::Status> List(weft::Call&, const ListRequest&, ListReply&) override;
+    weft::Task<weft::Status> Delete(weft::Call&, const DeleteRequest&, DeleteReply&) override;
+    weft::Status SetConfig(weft::Call&, const Setting&, SetConfigReply&) override;
+    weft::Status GetConfig(weft::Call&, const GetConfigRequest&, Setting&) override;
+
+  private:
+    // Memory lent out; the budget comes back when no peer can reach the bytes any more.
+    struct Extent {
+        weft::Region region;
+        std::weak_ptr<void> memory;
+    };
+
+    Store(weft::Runtime& runtime, Root root);
+    weft::Result<weft::Buffer> allocate_extent(std::size_t bytes);
+    std::uint64_t next_id();
+
+    weft::Runtime& runtime_;
+    const Root root_;
+    BufferPool chunks_;
+    // By the client's random number: nobody else can guess it.
+    std::map<std::uint64_t, std::shared_ptr<Upload>> uploads_;
+    std::map<std::uint64_t, std::shared_ptr<Download>> downloads_;
+    std::map<std::uint64_t, Extent> extents_;
+    std::shared_ptr<std::atomic<std::size_t>> extent_bytes_;
+    std::map<std::string, std::string> settings_;
+};
+
+}  // namespace storage

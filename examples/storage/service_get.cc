@@ -1,0 +1,201 @@
+// Downloads and extents: what leaves the store.
+#include <weft/await.h>
+#include <weft/offload.h>
+
+#include <algorithm>
+
+#include "crc32c.h"
+#include "name.h"
+#include "service.h"
+
+namespace storage {
+
+using weft::Call;
+using weft::Code;
+using weft::Result;
+using weft::Status;
+using weft::Task;
+
+// A file that stays the version it was, whatever takes its name.
+struct Opened {
+    Fd file;
+    ObjectInfo info;
+};
+
+struct Download {
+    explicit Download(std::string of) : name(std::move(of)) {}
+
+    const std::string name;
+    Line line;  // Who may touch what is below, in order of arrival.
+    Opened object;
+    std::uint64_t read = 0;
+    std::uint32_t crc = 0;    // Of what was read.
+    std::uint64_t asked = 0;  // Where the next chunk starts.
+    std::uint64_t delivered = 0;
+    Outcome end;  // Of the whole: all delivered, failed, or the client went away.
+};
+
+static Result<Opened> open_for_reading(const Root& root, const std::string& name) {
+    Result<Fd> file = root.open_object(name);
+    if (!file) return std::move(file).status();
+    const Result<ObjectInfo> info = info_of(file->get(), name);
+    if (!info) return info.status();
+    return Opened{*std::move(file), *info};
+}
+
+static Status shrank(const std::string& name) {
+    return weft::fail(Code::aborted, quoted(name) + " was cut short by somebody else meanwhile");
+}
+
+Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
+    if (downloads_.size() >= transfers_max) {
+        co_return weft::rejected(Code::resource_exhausted, "too many downloads are open");
+    }
+    const auto download = std::make_shared<Download>(in.name());
+    if (!downloads_.emplace(in.transfer(), download).second) {
+        co_return weft::rejected(Code::already_exists, "a download with this number is open");
+    }
+    call.on_cancel([download] {
+        download->end.set(weft::fail(Code::cancelled, "the client ended its download"));
+    });
+    {
+        const Line::Place place(download->line);
+        const auto open = [&] { return open_for_reading(root_, download->name); };
+        Result<Opened> object = co_await weft::offload(open);
+        if (object) {
+            download->object = *std::move(object);
+        } else {
+            download->end.set(std::move(object).status());
+        }
+    }
+    const Status status = co_await download->end;
+    downloads_.erase(in.transfer());
+    out.set_size(download->object.info.size);
+    out.set_crc32c(download->crc);
+    co_return status;
+}
+
+// The next bytes of the object into `into`; how many there were.
+static Result<std::size_t> read_next(Download& download, weft::Bytes into) {
+    const ObjectInfo& info = download.object.info;
+    const auto wanted =
+        static_cast<std::size_t>(std::min<std::uint64_t>(into.size(), info.size - download.read));
+    Result<std::size_t> got = read_full(download.object.file.get(), download.read,
+                                        into.first(wanted), quoted(download.name));
+    if (!got) return got;
+    if (*got < wanted) return shrank(download.name);
+    download.crc = crc32c(download.crc, into.first(wanted));
+    download.read += wanted;
+    if (download.read == info.size && info.crc32c && *info.crc32c != download.crc) {
+        return weft::fail(Code::data_loss, quoted(download.name) +
+                                               " is damaged on the server's disk: its bytes do not "
+                                               "have the CRC32C that was stored with them");
+    }
+    return wanted;
+}
+
+Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkReply& out) {
+    const auto found = downloads_.find(in.transfer());
+    if (found == downloads_.end()) {
+        co_return weft::rejected(Code::aborted, "there is no such download (any more)");
+    }
+    const std::shared_ptr<Download> download = found->second;
+    const Result<weft::RegionRef> into = weft::from_proto(in.into());
+    if (!into) co_return into.status();
+    if (into->length == 0 || into->length > chunk_bytes || in.offset() != download->asked) {
+        co_return weft::rejected(Code::invalid_argument,
+                                 "a chunk has 1 byte to 4 MiB and starts where the last one ended");
+    }
+    download->asked += into->length;
+    Line::Place place(download->line);
+    BufferPool::Loan buffer = co_await chunks_.borrow();
+    co_await place;
+    if (download->end.is_set()) co_return download->end.status();
+    const weft::Bytes bytes = buffer->bytes().first(into->length);
+    const auto read = [&] { return read_next(*download, bytes); };
+    const Result<std::size_t> got = co_await weft::offload(read);
+    out.set_crc32c(download->crc);
+    out.set_size(download->object.info.size);
+    place.leave();  // The next one reads while this one is on the wire.
+    Status status = got.status();
+    if (got && *got > 0) status = co_await weft::put(call, *into, 0, buffer->slice(0, *got));
+    if (!status.ok()) {
+        buffer.spoil();
+        download->end.set(status);
+        co_return status;
+    }
+    out.set_length(static_cast<std::uint32_t>(*got));
+    download->delivered += *got;
+    if (download->delivered == download->object.info.size) download->end.set(Status());
+    co_return status;
+}
+
+// ---- extents -----------------------------------------------------------------------------------
+
+Result<weft::Buffer> Store::allocate_extent(std::size_t bytes) {
+    std::erase_if(extents_, [](const auto& entry) { return entry.second.memory.expired(); });
+    if (extent_bytes_->load() + bytes > extents_bytes_max) {
+        return weft::rejected(Code::resource_exhausted,
+                              "extents of 32 MiB are lent already; their leases end in seconds");
+    }
+    return runtime_.allocate(bytes);
+}
+
+static Result<Opened> read_extent(const Root& root, const OpenExtentRequest& in, weft::Bytes into,
+                                  std::size_t& got) {
+    Result<Opened> object = open_for_reading(root, in.name());
+    if (!object) return object;
+    const std::uint64_t size = object->info.size;
+    if (in.offset() >= size) {
+        return weft::rejected(Code::out_of_range, quoted(in.name()) + " has " +
+                                                      std::to_string(size) + " bytes, none at " +
+                                                      std::to_string(in.offset()));
+    }
+    const auto wanted =
+        static_cast<std::size_t>(std::min<std::uint64_t>(into.size(), size - in.offset()));
+    const Result<std::size_t> read =
+        read_full(object->file.get(), in.offset(), into.first(wanted), quoted(in.name()));
+    if (!read) return read.status();
+    if (*read < wanted) return shrank(in.name());
+    got = wanted;
+    return object;
+}
+
+Task<Status> Store::OpenExtent(Call&, const OpenExtentRequest& in, OpenExtentReply& out) {
+    const weft::Duration lease =
+        in.lease_ms() ? std::chrono::milliseconds(in.lease_ms()) : lease_default;
+    if (in.length() == 0 || in.length() > extent_bytes_max || lease > lease_max) {
+        co_return weft::rejected(Code::invalid_argument,
+                                 "an extent has 1 byte to 16 MiB and a lease of up to 60 s");
+    }
+    const Result<weft::Buffer> allocated = allocate_extent(in.length());
+    if (!allocated) co_return allocated.status();
+    const weft::Buffer memory = *allocated;
+    // The budget comes back with the last hold on the memory: the region's, after its fence.
+    *extent_bytes_ += memory.size();
+    const auto hold = std::shared_ptr<void>(
+        memory.data(), [memory, budget = extent_bytes_](void*) { *budget -= memory.size(); });
+    std::size_t got = 0;
+    const auto read = [&] { return read_extent(root_, in, memory.bytes(), got); };
+    const Result<Opened> object = co_await weft::offload(read);
+    if (!object) co_return object.status();
+    const weft::Buffer lent = weft::Buffer(hold, memory.bytes()).slice(0, got);
+    const auto sum = [&] { return crc32c(0, lent.bytes()); };
+    out.set_crc32c(co_await weft::offload(sum));
+    Result<weft::Region> region =
+        runtime_.expose(lent, {.access = weft::Access::read, .lease = lease});
+    if (!region) co_return std::move(region).status();
+    const std::uint64_t id = next_id();
+    out.set_extent(id);
+    out.set_length(static_cast<std::uint32_t>(got));
+    weft::to_proto(region->ref(), out.mutable_data());
+    extents_.emplace(id, Extent{*std::move(region), hold});
+    co_return Status();
+}
+
+Status Store::CloseExtent(Call&, const CloseExtentRequest& in, CloseExtentReply&) {
+    extents_.erase(in.extent());  // Unknown: its lease is over.
+    return {};
+}
+
+}  // namespace storage

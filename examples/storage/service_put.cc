@@ -1,0 +1,136 @@
+// Uploads: Put holds them open, PutChunk pulls and writes, PutCommit gives the name.
+#include <weft/await.h>
+#include <weft/offload.h>
+
+#include "crc32c.h"
+#include "name.h"
+#include "service.h"
+
+namespace storage {
+
+using weft::Call;
+using weft::Code;
+using weft::Result;
+using weft::Status;
+using weft::Task;
+
+struct Upload {
+    explicit Upload(std::string of) : name(std::move(of)) {}
+
+    const std::string name;
+    Line line;  // Who may touch what is below, in order of arrival.
+    std::optional<UnfinishedFile> file;
+    std::uint64_t written = 0;
+    std::uint32_t crc = 0;        // Of what was written.
+    std::uint64_t announced = 0;  // Where the next chunk starts.
+    Outcome end;                  // Of the whole: committed, failed, or the client went away.
+};
+
+static Status no_such_upload() {
+    return weft::rejected(Code::aborted, "there is no such upload (any more)");
+}
+
+Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
+    if (Status status = judge_name(in.name()); !status.ok()) co_return status;
+    if (uploads_.size() >= transfers_max) {
+        co_return weft::rejected(Code::resource_exhausted, "too many uploads are open");
+    }
+    const auto upload = std::make_shared<Upload>(in.name());
+    if (!uploads_.emplace(in.transfer(), upload).second) {
+        co_return weft::rejected(Code::already_exists, "an upload with this number is open");
+    }
+    call.on_cancel(
+        [upload] { upload->end.set(weft::fail(Code::cancelled, "the client ended its upload")); });
+    {
+        // The first in the line: chunks that are here already wait for the file.
+        const Line::Place place(upload->line);
+        const auto create = [&] { return root_.create(upload->name); };
+        Result<UnfinishedFile> file = co_await weft::offload(create);
+        if (file) {
+            upload->file.emplace(*std::move(file));
+        } else {
+            upload->end.set(std::move(file).status());
+        }
+    }
+    const Status status = co_await upload->end;
+    uploads_.erase(in.transfer());
+    Line::Place last(upload->line);
+    co_await last;
+    const auto discard = [&] { upload->file.reset(); };  // Harmless to one that was committed.
+    co_await weft::offload(discard);
+    out.set_size(upload->written);
+    out.set_crc32c(upload->crc);
+    co_return status;
+}
+
+static std::string hex(std::uint32_t crc) {
+    char text[9];
+    std::snprintf(text, sizeof text, "%08x", crc);
+    return text;
+}
+
+static Status append(Upload& upload, weft::ByteView bytes, std::uint32_t expected) {
+    const std::uint32_t crc = crc32c(upload.crc, bytes);
+    if (crc != expected) {
+        return weft::fail(Code::data_loss, quoted(upload.name) + " arrived damaged between bytes " +
+                                               std::to_string(upload.written) + " and " +
+                                               std::to_string(upload.written + bytes.size()) +
+                                               ": CRC32C " + hex(crc) + ", the client says " +
+                                               hex(expected));
+    }
+    Status status = upload.file->append(bytes);
+    if (!status.ok()) return status;
+    upload.crc = crc;
+    upload.written += bytes.size();
+    return {};
+}
+
+Task<Status> Store::PutChunk(Call& call, const PutChunkRequest& in, PutChunkReply&) {
+    const auto found = uploads_.find(in.transfer());
+    if (found == uploads_.end()) co_return no_such_upload();
+    const std::shared_ptr<Upload> upload = found->second;
+    const Result<weft::RegionRef> data = weft::from_proto(in.data());
+    if (!data) co_return data.status();
+    if (in.length() == 0 || in.length() > chunk_bytes || in.offset() != upload->announced) {
+        co_return weft::rejected(Code::invalid_argument,
+                                 "a chunk has 1 byte to 4 MiB and starts where the last one ended");
+    }
+    upload->announced += in.length();
+    Line::Place place(upload->line);
+    BufferPool::Loan buffer = co_await chunks_.borrow();
+    Status status = co_await weft::get(call, *data, 0, buffer->slice(0, in.length()));
+    if (!status.ok()) buffer.spoil();
+    co_await place;
+    if (upload->end.is_set()) co_return upload->end.status();
+    if (status.ok()) {
+        const weft::ByteView bytes = buffer->bytes().first(in.length());
+        const auto write = [&] { return append(*upload, bytes, in.crc32c()); };
+        status = co_await weft::offload(write);
+    }
+    if (!status.ok()) upload->end.set(status);
+    co_return status;
+}
+
+Task<Status> Store::PutCommit(Call&, const PutCommitRequest& in, PutCommitReply&) {
+    const auto found = uploads_.find(in.transfer());
+    if (found == uploads_.end()) co_return no_such_upload();
+    const std::shared_ptr<Upload> upload = found->second;
+    Line::Place place(upload->line);
+    co_await place;
+    if (upload->end.is_set()) co_return upload->end.status();
+    Status status;
+    if (in.size() != upload->written || in.crc32c() != upload->crc) {
+        status =
+            weft::fail(Code::data_loss,
+                       quoted(upload->name) + " arrived as " + std::to_string(upload->written) +
+                           " bytes with CRC32C " + hex(upload->crc) + ", the client sent " +
+                           std::to_string(in.size()) + " with " + hex(in.crc32c()));
+    } else {
+        const auto commit = [&] { return upload->file->commit(upload->crc); };
+        status = co_await weft::offload(commit);
+    }
+    upload->end.set(status);
+    co_return status;
+}
+
+}  // namespace storage

@@ -1,0 +1,99 @@
+#include "unfinished_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <random>
+
+#include "name.h"
+
+namespace storage {
+
+using weft::Result;
+using weft::Status;
+
+static constexpr const char* attribute = "user.weft.crc32c";
+static constexpr std::size_t hex_digits = 16;
+
+static std::string random_hex() {
+    std::random_device random;
+    char text[hex_digits + 1];
+    std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+    return text;
+}
+
+Result<UnfinishedFile> UnfinishedFile::create(Fd directory, std::string leaf, std::string shown) {
+    UnfinishedFile made;
+    made.temporary_ = "." + leaf + "." + random_hex() + std::string(unfinished_suffix);
+    constexpr int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    made.file_ = Fd(::openat(directory.get(), made.temporary_.c_str(), flags, 0666));
+    if (!made.file_) return errno_status(errno, "can't create " + shown);
+    made.directory_ = std::move(directory);
+    made.leaf_ = std::move(leaf);
+    made.shown_ = std::move(shown);
+    return made;
+}
+
+Status UnfinishedFile::append(weft::ByteView bytes) {
+    return write_all(file_.get(), bytes, shown_);
+}
+
+static Status store_crc32c(int fd, std::uint32_t crc, const std::string& shown) {
+    char text[9];
+    std::snprintf(text, sizeof text, "%08x", crc);
+    if (::fsetxattr(fd, attribute, text, 8, 0) == 0) return {};
+    // Such a file system keeps objects without their checksums.
+    if (errno == ENOTSUP) return {};
+    return errno_status(errno, "can't keep the checksum of " + shown);
+}
+
+Status UnfinishedFile::commit(std::optional<std::uint32_t> crc) {
+    Status status;
+    if (crc) status = store_crc32c(file_.get(), *crc, shown_);
+    if (status.ok() && ::fsync(file_.get()) != 0) {
+        status = errno_status(errno, "can't make " + shown_ + " durable");
+    }
+    if (status.ok() &&
+        ::renameat(directory_.get(), temporary_.c_str(), directory_.get(), leaf_.c_str()) != 0) {
+        status = errno_status(errno, "can't name " + shown_);
+    }
+    if (!status.ok()) {
+        discard();
+        return status;
+    }
+    temporary_.clear();
+    if (::fsync(directory_.get()) != 0) {
+        return errno_status(errno, "can't make the name of " + shown_ + " durable");
+    }
+    return {};
+}
+
+void UnfinishedFile::discard() {
+    if (!file_ || temporary_.empty()) return;
+    ::unlinkat(directory_.get(), temporary_.c_str(), 0);
+    temporary_.clear();
+    file_.reset();
+}
+
+bool is_unfinished(std::string_view leaf) {
+    if (!leaf.starts_with('.') || !leaf.ends_with(unfinished_suffix)) return false;
+    leaf.remove_suffix(unfinished_suffix.size());
+    if (leaf.size() < hex_digits + 3 || leaf[leaf.size() - hex_digits - 1] != '.') return false;
+    return leaf.substr(leaf.size() - hex_digits).find_first_not_of("0123456789abcdef") == leaf.npos;
+}
+
+std::optional<std::uint32_t> stored_crc32c(int fd) {
+    char text[8];
+    if (::fgetxattr(fd, attribute, text, sizeof text) != sizeof text) return std::nullopt;
+    std::uint32_t crc = 0;
+    const auto [end, error] = std::from_chars(text, text + sizeof text, crc, 16);
+    if (error != std::errc() || end != text + sizeof text) return std::nullopt;
+    return crc;
+}
+
+}  // namespace storage

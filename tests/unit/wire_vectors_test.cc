@@ -1,0 +1,172 @@
+// The bytes that docs/wire-format.md promises, written and read back. tests/vectors/*.hex: one
+// structure a file, whitespace ignored, '#' starts a comment.
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <weft/method.h>
+#include <weft/region.h>
+
+#include "bulk/wire.h"
+#include "coll/wire.h"
+#include "core/frame.h"
+#include "na/hello.h"
+#include "rpc/header.h"
+#include "support/catch.h"
+
+using namespace weft;
+
+namespace {
+
+std::vector<std::byte> vector_of(const std::string& name) {
+    std::ifstream file(std::string(WEFT_TEST_DIR) + "/vectors/" + name + ".hex");
+    REQUIRE(file);
+    std::string hex, line;
+    while (std::getline(file, line)) {
+        for (char c : line.substr(0, line.find('#'))) {
+            if (c != ' ' && c != '\t') hex += c;
+        }
+    }
+    std::vector<std::byte> bytes;
+    for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+        bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+    }
+    return bytes;
+}
+
+std::string hex_of(ByteView bytes) {
+    static constexpr char digits[] = "0123456789abcdef";
+    std::string hex;
+    for (std::byte byte : bytes) {
+        hex += digits[static_cast<unsigned>(byte) >> 4];
+        hex += digits[static_cast<unsigned>(byte) & 15];
+    }
+    return hex;
+}
+
+template <class T>
+std::vector<std::byte> bytes_of(const T& value) {
+    std::vector<std::byte> bytes(sizeof value);
+    base::store(bytes.data(), value);
+    return bytes;
+}
+
+// Both directions in hexadecimal, so that a failure can be read.
+void check_bytes(const std::string& name, ByteView bytes) {
+    INFO(name);
+    CHECK(hex_of(bytes) == hex_of(vector_of(name)));
+}
+
+}  // namespace
+
+TEST_CASE("the hello's bytes are the documented ones") {
+    const na::Hello hello{{0x1122334455667788, 0x99aabbccddeeff00}, 66560, 65536, "sm://store"};
+    std::vector<std::byte> bytes(na::hello_bytes_max);
+    bytes.resize(na::encode(hello, bytes));
+    check_bytes("hello", bytes);
+    const na::Hello back = na::decode_hello(vector_of("hello")).value();
+    CHECK(back.incarnation == hello.incarnation);
+    CHECK(back.message_bytes_max == 66560);
+    CHECK(back.eager_bytes_max == 65536);
+    CHECK(back.uri == "sm://store");
+}
+
+TEST_CASE("the bytes of calls are the documented ones") {
+    rpc::RequestHeader request;
+    request.head.bytes = 37;
+    request.call = {7, 3};
+    request.remaining_us = 500'000;
+    request.method = method_hash("demo.Greeter/Greet");
+    check_bytes("request", bytes_of(request));
+    const auto read = base::load<rpc::RequestHeader>(vector_of("request").data());
+    CHECK(rpc::is_request(read.head));
+    CHECK(read.remaining_us == 500'000);
+
+    rpc::ReplyHeader reply;
+    reply.head.bytes = 27;
+    reply.head.aux = rpc::pack(Code::not_found, Effect::applied, Stage::executing);
+    reply.call = {7, 3};
+    check_bytes("reply", bytes_of(reply));
+    const auto outcome = rpc::unpack(base::load<core::FrameHead>(vector_of("reply").data()).aux);
+    REQUIRE(outcome);
+    CHECK(outcome->code == Code::not_found);
+    CHECK(outcome->effect == Effect::applied);
+
+    rpc::CancelHeader cancel;
+    cancel.call = {7, 3};
+    check_bytes("cancel", bytes_of(cancel));
+}
+
+TEST_CASE("the bytes of references and grants are the documented ones") {
+    RegionRef ref;
+    ref.access = Access::read;
+    ref.region = 5;
+    ref.generation = 2;
+    ref.key = 0x0123456789abcdef;
+    ref.offset = 4096;
+    ref.length = 1 << 20;
+    ref.owner = 0x99aabbccddeeff00;
+    std::array<std::byte, RegionRef::wire_bytes> bytes;
+    ref.encode(bytes);
+    check_bytes("reference", bytes);
+    const RegionRef back = RegionRef::decode(vector_of("reference")).value();
+    CHECK(back.key == ref.key);
+    CHECK(back.length == ref.length);
+
+    bulk::OpenFrame open;
+    open.transfer_slot = 1;
+    open.transfer_generation = 9;
+    std::memcpy(open.ref, bytes.data(), bytes.size());
+    check_bytes("bulk_open", bytes_of(open));
+    bulk::GrantFrame grant;
+    grant.head.bytes = sizeof grant;
+    grant.transfer_slot = 1;
+    grant.transfer_generation = 9;
+    grant.fabric = {0x10, 0x20};
+    grant.grant = 77;
+    check_bytes("bulk_grant", bytes_of(grant));
+    bulk::CloseFrame close;
+    close.grant = 77;
+    check_bytes("bulk_close", bytes_of(close));
+    bulk::RevokeFrame revoke;
+    revoke.grant = 77;
+    check_bytes("bulk_revoke", bytes_of(revoke));
+}
+
+TEST_CASE("the bytes of collectives are the documented ones") {
+    const coll::ForwardHeader header{0xaaaa, 4, 0xbbbb, 0xcccc, 2, 3, 9, 4};
+    std::vector<std::byte> bytes(coll::forward_bytes(2));
+    coll::encode_forward(header, as_bytes("hi"), bytes);
+    check_bytes("forward", bytes);
+    const coll::ForwardView back = coll::decode_forward(vector_of("forward"), 12).value();
+    CHECK(back.header.last == 9);
+    CHECK(as_text(back.body) == "hi");
+
+    std::vector<RankOutcome> outcomes;
+    outcomes.push_back({3,
+                        Status().with_effect(Effect::applied).with_stage(Stage::executing),
+                        {std::byte{'o'}, std::byte{'k'}}});
+    outcomes.push_back({4,
+                        fail(Code::unavailable, "gone")
+                            .with_effect(Effect::none)
+                            .with_stage(Stage::queued)
+                            .with_peer("sm://s4"),
+                        {}});
+    check_bytes("outcomes", coll::encode_outcomes(outcomes, 4096));
+    const auto read = coll::decode_outcomes(vector_of("outcomes")).value();
+    REQUIRE(read.size() == 2);
+    CHECK(read[0].status.ok());
+    CHECK(read[1].status.peer() == "sm://s4");
+    CHECK(read[1].status.text() == "gone");
+}
+
+TEST_CASE("outcomes cut short anywhere are refused, not believed") {
+    const std::vector<std::byte> whole = vector_of("outcomes");
+    int refused = 0;
+    for (std::size_t bytes = 1; bytes < whole.size(); ++bytes) {
+        refused += !coll::decode_outcomes(ByteView(whole).first(bytes)).ok();
+    }
+    // All but the end of the first outcome.
+    CHECK(refused == static_cast<int>(whole.size()) - 2);
+}

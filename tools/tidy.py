@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Runs clang-tidy over our own sources of one build, in parallel; what has not changed since it last
+passed (the file, our headers it includes, its flags, .clang-tidy) is not looked at again.
+
+    tools/tidy.py BUILD_DIRECTORY
+"""
+
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+
+OURS = re.compile(r"^(?:src|tools)/.*\.cc$")
+
+
+def headers_of(build):
+    """Object file -> the files it was made from, as ninja recorded them."""
+    listed = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True,
+                            check=True).stdout
+    found, current = {}, None
+    for line in listed.splitlines():
+        if line.startswith("    "):
+            if current is not None and not line.startswith("    /usr/"):
+                current.append(os.path.join(build, line.strip()))
+        elif ": #deps" in line:
+            current = found.setdefault(line.split(": #deps")[0], [])
+    return found
+
+
+def sources_of(root, build):
+    """(path, compile command, object) of each source of ours, largest first so that the last one
+    does not keep a processor busy alone."""
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
+        entries = json.load(file)
+    found = {}
+    for entry in entries:
+        path = os.path.relpath(entry["file"], root)
+        if OURS.match(path) and os.path.exists(entry["file"]):
+            output = re.search(r" -o (\S+)", entry["command"])
+            found[path] = (entry["command"], output.group(1) if output else "")
+    order = sorted(found, key=lambda path: -os.path.getsize(os.path.join(root, path)))
+    return [(path, *found[path]) for path in order]
+
+
+def digest(parts, files):
+    total = hashlib.sha256("\0".join(parts).encode())
+    for name in sorted(files):
+        total.update(name.encode())
+        with open(name, "rb") as file:
+            total.update(file.read())
+    return total.hexdigest()
+
+
+def main():
+    root = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    build = os.path.abspath(sys.argv[1])
+    stamps = os.path.join(build, "tidy")
+    os.makedirs(stamps, exist_ok=True)
+    headers = headers_of(build)
+
+    def tidy(source):
+        path, command, output = source
+        files = {os.path.join(root, path), os.path.join(root, ".clang-tidy"),
+                 *headers.get(output, [])}
+        key = digest([command], files)
+        stamp = os.path.join(stamps, path.replace("/", "_"))
+        if os.path.exists(stamp):
+            with open(stamp, encoding="utf-8") as file:
+                if file.read() == key:
+                    return path, 0, ""
+        done = subprocess.run(["clang-tidy", "-p", build, "--quiet", os.path.join(root, path)],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                              check=False)
+        if done.returncode == 0:
+            with open(stamp, "w", encoding="utf-8") as file:
+                file.write(key)
+        return path, done.returncode, done.stdout
+
+    failed = 0
+    sources = sources_of(root, build)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for path, status, output in pool.map(tidy, sources):
+            if status != 0:
+                failed += 1
+                print(output.rstrip() or f"{path}: clang-tidy failed", flush=True)
+    print(f"tidy: {len(sources) - failed} of {len(sources)} files are clean")
+    return 1 if failed or not sources else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

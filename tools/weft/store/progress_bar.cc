@@ -1,0 +1,56 @@
+#include "store/progress_bar.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/text.h"
+
+namespace weft::tool {
+
+ProgressBar::ProgressBar(std::uint64_t total, bool wanted) : total_(total) {
+    if (wanted && isatty(STDERR_FILENO)) {
+        thread_ = std::thread([this] { loop(); });
+    }
+}
+
+ProgressBar::~ProgressBar() {
+    if (!thread_.joinable()) return;
+    {
+        std::lock_guard lock(mutex_);
+        over_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+    std::fprintf(stderr, "\r\033[K");  // The summary takes its place.
+}
+
+void ProgressBar::loop() {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, 100ms, [this] { return over_; })) draw();
+}
+
+void ProgressBar::draw() const {
+    constexpr int cells = 30;
+    const auto done = static_cast<double>(done_.load(std::memory_order_relaxed));
+    const auto total = static_cast<double>(total_);
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const double rate = done / seconds;
+    std::string line = "\r";
+    if (total_ > 0) {
+        const double share = std::min(done / total, 1.0);
+        const int filled = static_cast<int>(share * cells);
+        line += "[" + std::string(static_cast<std::size_t>(filled), '#') +
+                std::string(static_cast<std::size_t>(cells - filled), '.') + "] " +
+                std::to_string(static_cast<int>(share * 100)) + " %  ";
+    }
+    line += format_bytes(done) + "  " + format_bytes(rate) + "/s";
+    if (total_ > 0 && rate > 0) line += "  " + format_ns((total - done) / rate * 1e9) + " left";
+    std::fprintf(stderr, "%s\033[K", line.c_str());
+}
+
+}  // namespace weft::tool

@@ -1,0 +1,38 @@
+// How far a transfer is, on a terminal's standard error: a bar, the rate, the time that is left.
+// Elsewhere, and with --quiet or --json, nothing.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <weft/time.h>
+
+namespace weft::tool {
+
+class ProgressBar {
+  public:
+    // `total` 0: unknown, as of a pipe.
+    ProgressBar(std::uint64_t total, bool wanted);
+    ~ProgressBar();
+
+    // Thread: any.
+    void add(std::uint64_t bytes) { done_.fetch_add(bytes, std::memory_order_relaxed); }
+
+  private:
+    void loop();
+    void draw() const;
+
+    const std::uint64_t total_;
+    const TimePoint start_ = std::chrono::steady_clock::now();
+    std::atomic<std::uint64_t> done_{0};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool over_ = false;
+    std::thread thread_;
+};
+
+}  // namespace weft::tool

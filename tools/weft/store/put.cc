@@ -1,0 +1,139 @@
+// `weft put`: a file, a directory or standard input into a store.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "commands.h"
+#include "store/lanes.h"
+#include "store/progress_bar.h"
+#include "store/session.h"
+
+namespace weft::tool {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct PutOptions {
+    std::vector<std::string> servers;
+    std::string file;
+    std::string name;
+    bool quiet = false;
+};
+
+struct Source {
+    std::string path;  // "-": standard input.
+    std::string name;
+    std::uint64_t size = 0;
+};
+
+struct Sources {
+    std::string name;  // Of the object, or what all names start with.
+    std::vector<Source> list;
+    std::uint64_t bytes = 0;
+};
+
+// Every regular file below the directory, in order.
+Result<Sources> below(const fs::path& directory, const std::string& name) {
+    Sources sources{name, {}, 0};
+    std::error_code error;
+    fs::recursive_directory_iterator at(directory, error);
+    for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
+        std::error_code ignored;  // A link to nothing is no file.
+        if (!fs::is_regular_file(at->path(), ignored)) continue;
+        const std::uint64_t size = fs::file_size(at->path(), ignored);
+        const std::string relative = at->path().lexically_relative(directory).string();
+        sources.list.push_back({at->path().string(), name + "/" + relative, size});
+        sources.bytes += size;
+    }
+    if (error) {
+        return storage::errno_status(error.value(), "can't read '" + directory.string() + "'");
+    }
+    std::sort(sources.list.begin(), sources.list.end(),
+              [](const Source& a, const Source& b) { return a.name < b.name; });
+    return sources;
+}
+
+Result<Sources> find_sources(const PutOptions& options) {
+    std::string name = options.name;
+    if (options.file == "-") {
+        if (name.empty()) return fail(Code::invalid_argument, "standard input needs a NAME");
+        return Sources{name, {{"-", name, 0}}, 0};
+    }
+    struct stat file {};
+    if (::stat(options.file.c_str(), &file) != 0) {
+        return storage::errno_status(errno, "can't read '" + options.file + "'");
+    }
+    if (name.empty()) {
+        const fs::path path = fs::absolute(options.file).lexically_normal();
+        name = (path.has_filename() ? path : path.parent_path()).filename().string();
+    }
+    if (S_ISDIR(file.st_mode)) return below(options.file, name);
+    const auto size = static_cast<std::uint64_t>(file.st_size);
+    return Sources{name, {{options.file, name, size}}, size};
+}
+
+Result<storage::Fd> open_source(const Source& source) {
+    storage::Fd fd(source.path == "-" ? ::dup(STDIN_FILENO)
+                                      : ::open(source.path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd) return storage::errno_status(errno, "can't open '" + source.path + "'");
+    return fd;
+}
+
+Task<Result<storage::Moved>> put_one(storage::Client& client, const Source& source,
+                                     ProgressBar& bar) {
+    const auto open = [&] { return open_source(source); };
+    const Result<storage::Fd> fd = co_await offload(open);
+    if (!fd) co_return fd.status();
+    const std::string shown = source.path == "-" ? "standard input" : "'" + source.path + "'";
+    std::uint64_t before = 0;
+    const storage::Progress progress = [&](std::uint64_t bytes) {
+        bar.add(bytes - before);
+        before = bytes;
+    };
+    co_return co_await client.put(fd->get(), shown, source.name, progress);
+}
+
+void put(const PutOptions& options, Invocation& invocation) {
+    Result<Sources> sources = find_sources(options);
+    Result<Session> session = sources ? Session::open(options.servers) : sources.status();
+    if (!session) {
+        invocation.status = session.status();
+        return;
+    }
+    Transferred done;
+    {
+        ProgressBar bar(sources->bytes, !options.quiet && !invocation.json);
+        done = transfer_all(*session, sources->list.size(),
+                            [&](storage::Client& client, std::size_t at) {
+                                return put_one(client, sources->list[at], bar);
+                            });
+    }
+    invocation.status = done.status;
+    report("stored", sources->name, done, options.quiet, invocation);
+}
+
+}  // namespace
+
+void set_up_put(CLI::App& command, Invocation& invocation) {
+    auto options = std::make_shared<PutOptions>();
+    command.description("Store a file, or every file below a directory");
+    command.footer(
+        "An object gets its name when it is whole and on the server's disk: what fails before "
+        "leaves nothing behind.\nExample: weft put --server sm://store results.h5 runs/7");
+    add_server_option(command, options->servers);
+    command.add_option("file", options->file, "A file, a directory, or - for standard input")
+        ->required();
+    command.add_option("name", options->name,
+                       "The object's name, or what the names of a directory's objects start with "
+                       "(default: the file's)");
+    command.add_flag("--quiet", options->quiet, "Say nothing unless it fails");
+    command.callback([options, &invocation] { put(*options, invocation); });
+}
+
+}  // namespace weft::tool

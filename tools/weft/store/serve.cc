@@ -1,0 +1,101 @@
+// `weft serve`: a directory as a store of objects, alone or as one rank of a group.
+#include <signal.h>
+
+#include <cstdio>
+#include <optional>
+
+#include <weft/runtime.h>
+
+#include "commands.h"
+#include "storage/service.h"
+
+namespace weft::tool {
+
+namespace {
+
+struct ServeOptions {
+    std::string root;
+    std::vector<std::string> listen;
+    std::string group;
+    std::uint32_t rank = 0;
+};
+
+// From before the first thread on, so that no signal is lost between the first line of output and
+// run(), which waits for them.
+void block_stop_signals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    // A file over the process's size limit is an error of write(), not the end of the server.
+    ::signal(SIGXFSZ, SIG_IGN);
+}
+
+void print_start(const ServeOptions& options, const Runtime& runtime, bool json) {
+    const std::vector<std::string> addresses = runtime.addresses();
+    if (json) {
+        Json object;
+        object["listening"] = addresses;
+        object["root"] = options.root;
+        print(object);
+    } else {
+        for (const std::string& uri : addresses) std::printf("listening on %s\n", uri.c_str());
+    }
+    std::fflush(stdout);
+}
+
+void print_removed(std::size_t removed) {
+    if (removed == 0) return;
+    std::fprintf(stderr, "weft: removed %zu unfinished object%s of an earlier server\n", removed,
+                 removed == 1 ? "" : "s");
+}
+
+Status serve(const ServeOptions& options, bool json) {
+    std::optional<GroupView> view;
+    if (!options.group.empty()) {
+        Result<GroupView> loaded = GroupView::load(options.group);
+        if (!loaded) return std::move(loaded).status();
+        view = *std::move(loaded);
+    }
+    block_stop_signals();
+    std::unique_ptr<storage::Store> store;  // Outlives the runtime that serves it.
+    Result<Runtime> runtime = Runtime::create();
+    if (!runtime) return std::move(runtime).status();
+    Result<std::unique_ptr<storage::Store>> opened = storage::Store::open(*runtime, options.root);
+    if (!opened) return std::move(opened).status();
+    store = *std::move(opened);
+    print_removed(store->root().removed_unfinished());
+    if (Status status = runtime->add(*store); !status.ok()) return status;
+    // A member from its first call on.
+    if (view) {
+        if (Status status = runtime->join(*view, options.rank); !status.ok()) return status;
+    }
+    for (const std::string& uri : options.listen) {
+        if (Status status = runtime->listen(uri); !status.ok()) return status;
+    }
+    print_start(options, *runtime, json);
+    return runtime->run();
+}
+
+}  // namespace
+
+void set_up_serve(CLI::App& command, Invocation& invocation) {
+    auto options = std::make_shared<ServeOptions>();
+    command.description("Serve a directory as a store of objects until SIGTERM or SIGINT");
+    command.footer(
+        "Prints a line per address when it is ready. With --group it takes part in the group's "
+        "broadcasts.\nExample: weft serve --root /data --listen sm://store "
+        "--listen ofi+tcp://127.0.0.1:0");
+    command.add_option("--root", options->root, "The directory that holds the objects")->required();
+    command.add_option("--listen", options->listen, "Addresses to serve on; port 0 picks one")
+        ->required();
+    CLI::Option* group = command.add_option("--group", options->group, "The group's file");
+    CLI::Option* rank = command.add_option("--rank", options->rank, "Our rank in the group");
+    group->needs(rank);
+    rank->needs(group);
+    command.callback(
+        [options, &invocation] { invocation.status = serve(*options, invocation.json); });
+}
+
+}  // namespace weft::tool

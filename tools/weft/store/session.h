@@ -1,0 +1,36 @@
+// One run's connection to a store, and what its commands have in common.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <weft/runtime.h>
+
+#include "cli/invocation.h"
+#include "storage/client.h"
+
+namespace weft::tool {
+
+// --server URI, which may be given several times; the first usable one counts.
+void add_server_option(CLI::App& command, std::vector<std::string>& uris, bool required = true);
+
+struct Session {
+    Runtime runtime;
+    Channel channel;
+
+    static Result<Session> open(const std::vector<std::string>& uris);
+};
+
+// For calls that move no payload.
+inline constexpr Duration call_timeout = std::chrono::seconds(10);
+
+std::string format_crc32c(std::uint32_t crc);
+// "2026-01-31 12:00:00", local time.
+std::string format_mtime(std::int64_t mtime_ns);
+// "256 MiB in 0.31 s, 820 MiB/s".
+std::string format_rate(std::uint64_t bytes, double seconds);
+
+}  // namespace weft::tool

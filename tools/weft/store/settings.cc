@@ -1,0 +1,158 @@
+// `weft set`, `weft show`: a setting on every member of a group, one outcome per rank.
+#include <cstdio>
+
+#include "commands.h"
+#include "store/session.h"
+
+namespace weft::tool {
+
+namespace {
+
+struct SettingOptions {
+    std::string group;
+    std::vector<std::string> servers;
+    std::string key;
+    std::string value;
+};
+
+// What one member, or one server, said.
+struct Answer {
+    std::uint32_t rank = 0;
+    Status status;
+    std::string value;
+};
+
+Task<std::vector<Answer>> set_everywhere(Group group, storage::Setting setting) {
+    storage::StoreGroupClient members(std::move(group));
+    const GroupResult<storage::SetConfigReply> result =
+        co_await members.SetConfig(setting, {.timeout = call_timeout});
+    std::vector<Answer> answers;
+    for (const auto& rank : result) answers.push_back({rank.rank, rank.status, setting.value()});
+    co_return answers;
+}
+
+// Asks all at once: a dead one costs its time once.
+Task<std::vector<Answer>> ask_all(std::vector<Result<Channel>> channels, std::string key) {
+    using Call = ProtoCall<storage::Setting>;
+    storage::GetConfigRequest request;
+    request.set_key(key);
+    std::vector<std::unique_ptr<Call>> calls(channels.size());
+    for (std::size_t i = 0; i < channels.size(); ++i) {
+        if (!channels[i]) continue;
+        const storage::StoreClient stub(*channels[i]);
+        calls[i].reset(new Call(stub.GetConfig(request, {.timeout = call_timeout})));
+    }
+    std::vector<Answer> answers;
+    for (std::size_t i = 0; i < channels.size(); ++i) {
+        Answer answer{static_cast<std::uint32_t>(i), channels[i].status(), ""};
+        if (calls[i]) {
+            Call& call = *calls[i];
+            const Result<storage::Setting> setting = co_await call;
+            answer.status = setting.status();
+            if (setting) answer.value = setting->value();
+        }
+        answers.push_back(std::move(answer));
+    }
+    co_return answers;
+}
+
+Json to_json(const Answer& answer) {
+    Json json;
+    json["rank"] = answer.rank;
+    json["value"] = answer.status.ok() ? Json(answer.value) : Json(nullptr);
+    json["error"] = answer.status.ok() ? Json(nullptr) : tool::to_json(answer.status);
+    return json;
+}
+
+// A line per rank; returns the first failure.
+Status report(const std::string& key, const std::vector<Answer>& answers, Invocation& invocation) {
+    Status first;
+    Json json;
+    json["key"] = key;
+    json["ranks"] = Json::array();
+    for (const Answer& answer : answers) {
+        if (first.ok() && !answer.status.ok()) {
+            first = Status(answer.status).in("rank " + std::to_string(answer.rank));
+        }
+        if (invocation.json) {
+            json["ranks"].push_back(to_json(answer));
+        } else if (answer.status.ok()) {
+            std::printf("rank %u: OK, %s = %s\n", answer.rank, key.c_str(), answer.value.c_str());
+        } else {
+            std::printf("rank %u: %s\n", answer.rank, answer.status.to_string().c_str());
+        }
+    }
+    if (invocation.json) {
+        print(json);
+        invocation.printed = true;
+    }
+    return first;
+}
+
+Status set(const SettingOptions& options, Invocation& invocation) {
+    Result<GroupView> view = GroupView::load(options.group);
+    if (!view) return std::move(view).status();
+    Result<Runtime> runtime = Runtime::create();
+    if (!runtime) return std::move(runtime).status();
+    Result<Group> group = runtime->group(*view);
+    if (!group) return std::move(group).status();
+    storage::Setting setting;
+    setting.set_key(options.key);
+    setting.set_value(options.value);
+    return report(options.key, runtime->block_on(set_everywhere(*group, setting)), invocation);
+}
+
+Status show_one(const SettingOptions& options, Invocation& invocation) {
+    Result<Session> session = Session::open(options.servers);
+    if (!session) return std::move(session).status();
+    const std::vector<Answer> answers =
+        session->runtime.block_on(ask_all({session->channel}, options.key));
+    if (!answers[0].status.ok()) return answers[0].status;
+    if (invocation.json) {
+        print({{"key", options.key}, {"value", answers[0].value}});
+    } else {
+        std::printf("%s\n", answers[0].value.c_str());
+    }
+    return {};
+}
+
+Status show(const SettingOptions& options, Invocation& invocation) {
+    if (!options.servers.empty()) return show_one(options, invocation);
+    Result<GroupView> view = GroupView::load(options.group);
+    if (!view) return std::move(view).status();
+    Result<Runtime> runtime = Runtime::create();
+    if (!runtime) return std::move(runtime).status();
+    std::vector<Result<Channel>> channels;
+    for (std::uint32_t rank = 0; rank < view->size(); ++rank) {
+        channels.push_back(runtime->connect(view->member(rank).uris));
+    }
+    return report(options.key, runtime->block_on(ask_all(std::move(channels), options.key)),
+                  invocation);
+}
+
+}  // namespace
+
+void set_up_set(CLI::App& command, Invocation& invocation) {
+    auto options = std::make_shared<SettingOptions>();
+    command.description("Broadcast a setting to every member of a group");
+    command.footer(
+        "Prints a line per rank; the exit status is the first failure's. Servers keep settings in "
+        "memory.\nExample: weft set --group store.json cache_bytes 4194304");
+    command.add_option("--group", options->group, "The group's file")->required();
+    command.add_option("key", options->key, "Up to 256 bytes")->required();
+    command.add_option("value", options->value, "Up to 4096 bytes")->required();
+    command.callback([options, &invocation] { invocation.status = set(*options, invocation); });
+}
+
+void set_up_show(CLI::App& command, Invocation& invocation) {
+    auto options = std::make_shared<SettingOptions>();
+    command.description("Read a setting from one server, or from each member of a group");
+    CLI::Option_group* from = command.add_option_group("source");
+    from->add_option("--group", options->group, "The group's file");
+    add_server_option(*from, options->servers, false);
+    from->require_option(1);
+    command.add_option("key", options->key, "The setting")->required();
+    command.callback([options, &invocation] { invocation.status = show(*options, invocation); });
+}
+
+}  // namespace weft::tool
