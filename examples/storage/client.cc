@@ -10,8 +10,8 @@
 #include <weft/await.h>
 #include <weft/offload.h>
 
+#include "bounds.h"
 #include "crc32c.h"
-#include "limits.h"
 #include "name.h"
 
 namespace storage {
@@ -20,6 +20,8 @@ using weft::Code;
 using weft::Result;
 using weft::Status;
 using weft::Task;
+
+static constexpr weft::CallOptions chunk_options{.timeout = chunk_timeout};
 
 static std::uint64_t random_number() {
     std::random_device random;
@@ -130,10 +132,9 @@ Task<Status> Client::send_chunks(PutTransfer& transfer) {
         chunk.set_crc32c(transfer.crc);
         weft::to_proto(slot.region.ref(0, *got), chunk.mutable_data());
         transfer.read += *got;
-        using Call = weft::ProtoCall<PutChunkReply>;
-        transfer.flights.push_back(
-            {std::unique_ptr<Call>(new Call(stub_.PutChunk(chunk, {.timeout = chunk_timeout}))),
-             *got});
+        transfer.flights.push_back({std::make_unique<weft::ProtoCall<PutChunkReply>>(
+                                        channel_, StoreMethods::PutChunk, chunk, chunk_options),
+                                    *got});
     }
     co_return Status();
 }
@@ -198,10 +199,9 @@ void Client::ask_for_chunk(GetTransfer& transfer) {
     request.set_offset(transfer.asked);
     weft::to_proto(slot.region.ref(), request.mutable_into());
     transfer.asked += slot.buffer.size();
-    using Call = weft::ProtoCall<GetChunkReply>;
-    transfer.flights.push_back(
-        {std::unique_ptr<Call>(new Call(stub_.GetChunk(request, {.timeout = chunk_timeout}))),
-         &slot});
+    transfer.flights.push_back({std::make_unique<weft::ProtoCall<GetChunkReply>>(
+                                    channel_, StoreMethods::GetChunk, request, chunk_options),
+                                &slot});
 }
 
 static Status take(const GetChunkReply& reply, weft::ByteView bytes, std::uint32_t& crc,

@@ -9,8 +9,8 @@
 
 #include <weft/runtime.h>
 
+#include "bounds.h"
 #include "file.h"
-#include "limits.h"
 #include "storage.weft.h"
 #include "unfinished_file.h"
 

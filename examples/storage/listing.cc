@@ -13,7 +13,6 @@
 
 namespace storage {
 
-using weft::Code;
 using weft::Result;
 using weft::Status;
 

@@ -21,7 +21,7 @@ using weft::Status;
 static constexpr int directory_flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 // A failure before anything was done: the client may safely call again.
-static Status refused(Status status) {
+static Status refused(const Status& status) {
     return weft::rejected(status.code(), std::string(status.text()));
 }
 

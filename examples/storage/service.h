@@ -3,7 +3,7 @@
 // What it promises: an object is there whole or not at all; once Put answered OK it survives a
 // crash of the machine (as far as its disk keeps what fsync says); of Puts to one name at the same
 // time the last to commit wins whole; a Get gives one version, also while it is being replaced.
-// Payload takes at most 64 MiB (limits.h), however many clients come: they wait for each other's
+// Payload takes at most 64 MiB (bounds.h), however many clients come: they wait for each other's
 // buffers. No file is touched on the context's thread.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 #include <weft/runtime.h>
 
-#include "limits.h"
+#include "bounds.h"
 #include "root.h"
 #include "storage.weft.h"
 #include "waiting.h"

@@ -170,7 +170,7 @@ Task<Status> Store::OpenExtent(Call&, const OpenExtentRequest& in, OpenExtentRep
     }
     const Result<weft::Buffer> allocated = allocate_extent(in.length());
     if (!allocated) co_return allocated.status();
-    const weft::Buffer memory = *allocated;
+    const weft::Buffer& memory = *allocated;
     // The budget comes back with the last hold on the memory: the region's, after its fence.
     *extent_bytes_ += memory.size();
     const auto hold = std::shared_ptr<void>(

@@ -50,7 +50,7 @@ std::optional<Range> parse_range(const std::string& text) {
 
 // The file that one object goes to; the directory it stands in may be given instead.
 std::string target_path(const GetOptions& options) {
-    const std::string leaf = storage::split(options.name).leaf;
+    std::string leaf = storage::split(options.name).leaf;
     if (options.file.empty()) return leaf;
     std::error_code ignored;
     const bool is_directory = fs::is_directory(options.file, ignored);

@@ -1,7 +1,5 @@
 #include "store/progress_bar.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>

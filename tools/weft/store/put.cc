@@ -48,7 +48,9 @@ Result<Sources> below(const fs::path& directory, const std::string& name) {
         if (!fs::is_regular_file(at->path(), ignored)) continue;
         const std::uint64_t size = fs::file_size(at->path(), ignored);
         const std::string relative = at->path().lexically_relative(directory).string();
-        sources.list.push_back({at->path().string(), name + "/" + relative, size});
+        std::string object = name;
+        object.append("/").append(relative);
+        sources.list.push_back({at->path().string(), std::move(object), size});
         sources.bytes += size;
     }
     if (error) {

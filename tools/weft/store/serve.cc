@@ -1,6 +1,5 @@
 // `weft serve`: a directory as a store of objects, alone or as one rank of a group.
-#include <signal.h>
-
+#include <csignal>
 #include <cstdio>
 #include <optional>
 

@@ -39,8 +39,8 @@ Task<std::vector<Answer>> ask_all(std::vector<Result<Channel>> channels, std::st
     std::vector<std::unique_ptr<Call>> calls(channels.size());
     for (std::size_t i = 0; i < channels.size(); ++i) {
         if (!channels[i]) continue;
-        const storage::StoreClient stub(*channels[i]);
-        calls[i].reset(new Call(stub.GetConfig(request, {.timeout = call_timeout})));
+        calls[i] = std::make_unique<Call>(*channels[i], storage::StoreMethods::GetConfig, request,
+                                          CallOptions{.timeout = call_timeout});
     }
     std::vector<Answer> answers;
     for (std::size_t i = 0; i < channels.size(); ++i) {
