@@ -4,6 +4,8 @@
 #   make test                  everything, optimised
 #   make test PRESET=tsan      release (default), dev, asan-ubsan, tsan
 #   make test LABELS=unit      only these labels
+#   make check                 format, layers, documents, headers, clang-tidy
+#   make soak                  what takes too long for CI; SOAK_MINUTES=60 is the default
 
 PRESET ?= release
 LABELS ?=
@@ -13,7 +15,7 @@ export PRESET LABELS
 .PHONY: help setup build test check demo bench softroce soak
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,6p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
 	@echo "targets: setup build test check demo bench softroce soak"
 
 setup:
@@ -45,4 +47,4 @@ softroce: setup
 	@$(call run,softroce,tools/softroce/run.sh)
 
 soak: setup
-	@$(call run,soak,tools/soak.sh)
+	@tools/soak.py

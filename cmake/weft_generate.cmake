@@ -38,7 +38,7 @@ function(weft_generate)
         add_custom_command(
             OUTPUT ${outputs}
             COMMAND ${CMAKE_COMMAND} -E make_directory ${out}
-            COMMAND protobuf::protoc ${import_flags} --plugin=protoc-gen-weft=${plugin}
+            COMMAND ${Protobuf_PROTOC_EXECUTABLE} ${import_flags} --plugin=protoc-gen-weft=${plugin}
                     --cpp_out=${out} --weft_out=${out} --dependency_out=${out}/${stem}.d ${name}
             DEPENDS ${proto} ${WEFT_PLUGIN}
             DEPFILE ${out}/${stem}.d

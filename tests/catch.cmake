@@ -6,6 +6,11 @@ include(Catch)
 function(weft_discover TARGET KIND)
     # Real processes and real time: one at a time.
     string(COMPARE EQUAL ${KIND} integration serial)
-    catch_discover_tests(${TARGET} PROPERTIES LABELS ${KIND} TIMEOUT 120 RUN_SERIAL ${serial}
+    # More than any wait of tests/support/patience.h, so that a hang is reported by the test itself.
+    set(timeout 120)
+    if(WEFT_SANITIZE)
+        set(timeout 600)
+    endif()
+    catch_discover_tests(${TARGET} PROPERTIES LABELS ${KIND} TIMEOUT ${timeout} RUN_SERIAL ${serial}
                          DISCOVERY_MODE PRE_TEST)
 endfunction()

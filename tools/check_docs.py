@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every path that the documentation names exists, and every package has its line.
+"""Every path, variable and test that the documentation names exists, and every package and
+variable has its line.
 
     tools/check_docs.py [ROOT]
 """
@@ -82,10 +83,72 @@ def check_packages(root):
             yield f"docs/dependencies.md:1: {package} of tools/packages.txt has no line"
 
 
+def check_environment(root):
+    """The variables that the code reads are those of the table, and the other way round."""
+    variable = re.compile(r"\bWEFT_[A-Z_]+\b")
+    code = os.path.join(root, "src/api/environment.cc")
+    page = os.path.join(root, "docs/environment.md")
+    if not os.path.exists(code):
+        return
+    with open(code, encoding="utf-8") as file:
+        read = set(re.findall(r'"(WEFT_[A-Z_]+)"', file.read()))
+    with open(page, encoding="utf-8") as file:
+        listed = {name for line in file if line.startswith("|") for name in variable.findall(line)}
+    for name in sorted(read - listed):
+        yield f"docs/environment.md:1: {name} of src/api/environment.cc has no line"
+    for name in sorted(listed - read):
+        yield f"docs/environment.md:1: {name} is not read by src/api/environment.cc"
+
+
+def titles_of(root, name):
+    """The test cases of a file that a row of docs/semantics.md names; none: no such file."""
+    found = glob.glob(os.path.join(root, "tests", "*", name + ".cc"))
+    if not found:
+        return None
+    with open(found[0], encoding="utf-8") as file:
+        return re.findall(r'(?:TEST_CASE|CONFORMANCE)\("((?:[^"\\]|\\.)*)"', file.read())
+
+
+def check_named_tests(root):
+    """A row of docs/semantics.md names tests: `file_test`: "a title", "the start of one…"."""
+    page = os.path.join(root, "docs/semantics.md")
+    if not os.path.exists(page):
+        return
+    with open(page, encoding="utf-8") as file:
+        rows = [(number, line) for number, line in enumerate(file, 1) if line.startswith("| ")]
+    for number, line in rows[1:]:
+        cell = line.rstrip().rstrip("|").rsplit("|", 1)[1]
+        parts = re.findall(r'`(\w+_test)`: ((?:"[^"]*"(?:, )?)+)', cell)
+        if not parts:
+            yield f"docs/semantics.md:{number}: no test is named"
+        for name, quotes in parts:
+            titles = titles_of(root, name)
+            if titles is None:
+                yield f"docs/semantics.md:{number}: there is no {name}.cc"
+                continue
+            for quote in re.findall(r'"([^"]*)"', quotes):
+                whole = not quote.endswith("…")
+                if not any(title == quote if whole else title.startswith(quote[:-1])
+                           for title in titles):
+                    yield f"docs/semantics.md:{number}: {name}.cc has no test \"{quote}\""
+
+
+def check_whole_files(root):
+    """"whole (`path`):" is followed by a block that is that file."""
+    for document in documents(root):
+        with open(document, encoding="utf-8") as file:
+            text = file.read()
+        for path, block in re.findall(r"whole \(`([^`]+)`\):\n+```\w*\n(.*?)```", text, re.S):
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                if file.read() != block:
+                    yield f"{os.path.relpath(document, root)}:1: its {path} is not the file"
+
+
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..")
     root = os.path.normpath(root)
-    violations = [*check_paths(root), *check_packages(root)]
+    violations = [*check_paths(root), *check_packages(root), *check_environment(root),
+                  *check_named_tests(root), *check_whole_files(root)]
     for violation in violations:
         print(violation)
     return 1 if violations else 0

@@ -15,7 +15,7 @@ CLEAN = {
     "include/weft/status.h": "#include <string>\n\n#include <weft/time.h>\n",
     "include/weft/protobuf.h": "#include <google/protobuf/message.h>\n#include <weft/bulk.pb.h>\n",
     "include/weft/asio.h": "#include <boost/asio.hpp>\n",
-    "src/base/clock.h": "auto x = std::chrono::steady_clock::now();\n",
+    "src/base/steady_clock.cc": "auto x = std::chrono::steady_clock::now();\n",
     "src/base/log.cc": "#include <spdlog/spdlog.h>\n",
     "src/base/timer_wheel.h": '#include <array>\n#include "base/intrusive_list.h"\n',
     "src/na/sm/ring.cc": '#include <sys/mman.h>\n#include "na/sm/ring.h"\n#include "base/log.h"\n',

@@ -15,12 +15,8 @@ CAPABILITY_FILE=$PWD/build/$preset/capabilities.txt
 export CAPABILITY_FILE
 : >"$CAPABILITY_FILE"
 
-# Leaks of libraries that are not ours, each with its reason.
-LSAN_OPTIONS="suppressions=$PWD/tests/suppressions/lsan.txt:print_suppressions=0"
-export LSAN_OPTIONS
-
 status=0
-(cd "build/$preset" && ctest -j"$(nproc)" --no-tests=error --output-on-failure \
+(cd "build/$preset" && ../../tools/sanitized.sh ctest -j"$(nproc)" --no-tests=error --output-on-failure \
     ${LABELS:+-L "$LABELS"}) >"$log" 2>&1 || status=$?
 if [ $status != 0 ]; then
     # What failed, without the list of what passed.

@@ -2,7 +2,9 @@
 """Runs clang-tidy over our own sources of one build, in parallel; what has not changed since it last
 passed (the file, our headers it includes, its flags, .clang-tidy) is not looked at again.
 
-    tools/tidy.py BUILD_DIRECTORY
+    tools/tidy.py BUILD_DIRECTORY [--times]
+
+--times: looks at everything again and prints what each file cost, the dearest first.
 """
 
 import concurrent.futures
@@ -45,6 +47,28 @@ def sources_of(root, build):
     return [(path, *found[path]) for path in order]
 
 
+def configurations_of(root, path):
+    """Each .clang-tidy that says something about this file."""
+    folder = os.path.dirname(path)
+    while True:
+        name = os.path.join(root, folder, ".clang-tidy")
+        if os.path.exists(name):
+            yield name
+        if not folder:
+            return
+        folder = os.path.dirname(folder)
+
+
+def run(command):
+    """(status, standard output, processor seconds) of a command."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          text=True) as process:
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, output, usage.ru_utime + usage.ru_stime
+
+
 def digest(parts, files):
     total = hashlib.sha256("\0".join(parts).encode())
     for name in sorted(files):
@@ -57,35 +81,37 @@ def digest(parts, files):
 def main():
     root = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     build = os.path.abspath(sys.argv[1])
+    times = "--times" in sys.argv[2:]
     stamps = os.path.join(build, "tidy")
     os.makedirs(stamps, exist_ok=True)
     headers = headers_of(build)
 
     def tidy(source):
         path, command, output = source
-        files = {os.path.join(root, path), os.path.join(root, ".clang-tidy"),
-                 *headers.get(output, [])}
+        files = {os.path.join(root, path), *configurations_of(root, path), *headers.get(output, [])}
         key = digest([command], files)
         stamp = os.path.join(stamps, path.replace("/", "_"))
-        if os.path.exists(stamp):
+        if os.path.exists(stamp) and not times:
             with open(stamp, encoding="utf-8") as file:
                 if file.read() == key:
-                    return path, 0, ""
-        done = subprocess.run(["clang-tidy", "-p", build, "--quiet", os.path.join(root, path)],
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                              check=False)
-        if done.returncode == 0:
+                    return path, 0, "", 0
+        status, output, seconds = run(["clang-tidy", "-p", build, "--quiet",
+                                       os.path.join(root, path)])
+        if status == 0:
             with open(stamp, "w", encoding="utf-8") as file:
                 file.write(key)
-        return path, done.returncode, done.stdout
+        return path, status, output, seconds
 
-    failed = 0
+    failed, costs = 0, []
     sources = sources_of(root, build)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for path, status, output in pool.map(tidy, sources):
+        for path, status, output, seconds in pool.map(tidy, sources):
+            costs.append((seconds, path))
             if status != 0:
                 failed += 1
                 print(output.rstrip() or f"{path}: clang-tidy failed", flush=True)
+    for seconds, path in sorted(costs, reverse=True) if times else ():
+        print(f"{seconds:7.1f} s  {path}")
     print(f"tidy: {len(sources) - failed} of {len(sources)} files are clean")
     return 1 if failed or not sources else 0
 

@@ -30,14 +30,17 @@ static std::uint64_t random_number() {
 
 // ---- sinks -------------------------------------------------------------------------------------
 
-Result<Sink> Sink::file(const std::string& path) {
+Result<Sink> Sink::file(const std::string& given) {
+    const Result<std::string> resolved = resolve_target(given);
+    if (!resolved) return resolved.status();
+    const std::string& path = *resolved;
     const std::size_t at = path.rfind('/');
     const std::string directory = at == path.npos ? "." : at == 0 ? "/" : path.substr(0, at);
     std::string leaf = at == path.npos ? path : path.substr(at + 1);
     Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!opened) return errno_status(errno, "can't open the directory '" + directory + "'");
     Result<UnfinishedFile> file =
-        UnfinishedFile::create(std::move(opened), std::move(leaf), "'" + path + "'");
+        UnfinishedFile::create_nameless(std::move(opened), std::move(leaf), "'" + path + "'");
     if (!file) return std::move(file).status();
     Sink sink;
     sink.file_.emplace(*std::move(file));

@@ -5,9 +5,12 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
 
 namespace storage {
+
+namespace fs = std::filesystem;
 
 using weft::Code;
 using weft::Result;
@@ -31,6 +34,8 @@ static Code code_of(int error) {
         case ENOMEM: return Code::resource_exhausted;
         case EIO: return Code::data_loss;
         case ENAMETOOLONG: return Code::invalid_argument;
+        case EBADF:  // Standard input or output, closed.
+        case EPIPE:
         case EROFS:
         case EISDIR:
         case ENOTDIR:
@@ -44,6 +49,18 @@ static Code code_of(int error) {
 Status errno_status(int error, std::string what) {
     return weft::fail(code_of(error),
                       std::move(what) + ": " + std::generic_category().message(error));
+}
+
+Result<std::string> resolve_target(const std::string& path) {
+    std::error_code error;
+    const fs::file_status there = fs::status(path, error);
+    if (fs::exists(there) && !fs::is_regular_file(there)) {
+        return weft::fail(Code::failed_precondition, "'" + path + "' is no regular file");
+    }
+    if (!fs::is_symlink(fs::symlink_status(path, error))) return path;
+    const fs::path target = fs::canonical(path, error);
+    if (error) return errno_status(error.value(), "can't follow the link '" + path + "'");
+    return target.string();
 }
 
 Status write_all(int fd, weft::ByteView bytes, const std::string& what) {

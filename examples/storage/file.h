@@ -41,6 +41,10 @@ class Fd {
 // INTERNAL.
 weft::Status errno_status(int error, std::string what);
 
+// Where a file of this name would really stand: the name of a link is that of what it leads to.
+// Errors: FAILED_PRECONDITION for a device, a fifo, a directory: no file may take their place.
+weft::Result<std::string> resolve_target(const std::string& path);
+
 // All of `bytes`, or an error. `what` names the file in it.
 weft::Status write_all(int fd, weft::ByteView bytes, const std::string& what);
 // Until `into` is full or the file ends; returns how much that was. Regular files are read at

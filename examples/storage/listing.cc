@@ -89,13 +89,7 @@ struct Walk {
 
 Status list(const Root& root, const std::string& prefix, const std::string& after,
             const std::function<bool(const std::string&, const ObjectInfo&)>& take) {
-    // A prefix is the start of a name: it may end in "/", and one byte more makes it a name.
-    if (!prefix.empty()) {
-        if (Status status = judge_name(prefix.ends_with('/') ? prefix + "x" : prefix);
-            !status.ok()) {
-            return status;
-        }
-    }
+    if (Status status = judge_prefix(prefix); !status.ok()) return status;
     if (!after.empty()) {
         if (Status status = judge_name(after); !status.ok()) return status;
     }

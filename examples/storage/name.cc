@@ -80,6 +80,12 @@ Status judge_name(std::string_view name) {
                           "the object name " + quoted(name) + " " + std::string(why));
 }
 
+Status judge_prefix(std::string_view prefix) {
+    if (prefix.empty()) return {};
+    // It may end in "/": one byte more makes it a name.
+    return judge_name(prefix.ends_with('/') ? std::string(prefix) + "x" : std::string(prefix));
+}
+
 SplitName split(std::string_view name) {
     const std::size_t at = name.rfind('/');
     if (at == name.npos) return {"", std::string(name)};

@@ -24,6 +24,9 @@ struct SplitName {
     std::string directory;
     std::string leaf;
 };
+// A prefix is the start of a name; empty: of all.
+weft::Status judge_prefix(std::string_view prefix);
+
 SplitName split(std::string_view name);
 
 bool is_utf8(std::string_view text);

@@ -56,6 +56,19 @@ static std::size_t remove_unfinished_below(Fd directory, std::size_t levels) {
     return removed;
 }
 
+// Modes do not tell it all: a file system may be read-only, or take no files at all (/proc, /sys).
+static Status try_writing(const Fd& directory, const std::string& shown) {
+    Fd again(::openat(directory.get(), ".", directory_flags));
+    if (!again) return errno_status(errno, "can't open " + shown);
+    const Result<UnfinishedFile> file =
+        UnfinishedFile::create(std::move(again), "probe", "a file in it");
+    const Code code = file.status().code();
+    // A full disk still serves what it has.
+    if (file || code == Code::resource_exhausted) return {};
+    return weft::fail(Code::permission_denied,
+                      "can't write in " + shown + ": " + std::string(file.status().text()));
+}
+
 Result<Root> Root::open(const std::string& path) {
     const std::string shown = "the root '" + path + "'";
     Root root;
@@ -63,12 +76,14 @@ Result<Root> Root::open(const std::string& path) {
     root.directory_ = Fd(::open(path.c_str(), directory_flags));
     if (!root.directory_) return errno_status(errno, "can't open " + shown);
     if (::faccessat(root.directory_.get(), ".", W_OK | X_OK, AT_EACCESS) != 0) {
-        return errno_status(errno, "can't write in " + shown);
+        return weft::fail(Code::permission_denied,
+                          std::string(errno_status(errno, "can't write in " + shown).text()));
     }
     if (::flock(root.directory_.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK) return errno_status(errno, "can't lock " + shown);
         return weft::fail(Code::failed_precondition, shown + " is served by another server");
     }
+    if (Status status = try_writing(root.directory_, shown); !status.ok()) return status;
     Fd again(::openat(root.directory_.get(), ".", directory_flags));
     root.removed_unfinished_ = remove_unfinished_below(std::move(again), name_depth_max);
     return root;
@@ -131,7 +146,9 @@ Status Root::remove(std::string_view name) const {
     const SplitName parts = split(name);
     Result<Fd> directory = open_directory(parts.directory);
     if (!directory) {
-        if (directory.status().code() != Code::not_found) return std::move(directory).status();
+        if (directory.status().code() != Code::not_found) {
+            return std::move(directory).status().in("can't remove " + quoted(name));
+        }
         return refused_errno(ENOENT, name);
     }
     if (::unlinkat(directory->get(), parts.leaf.c_str(), 0) != 0) {

@@ -53,11 +53,11 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
         }
     }
     const Status status = co_await upload->end;
-    uploads_.erase(in.transfer());
     Line::Place last(upload->line);
     co_await last;
     const auto discard = [&] { upload->file.reset(); };  // Harmless to one that was committed.
     co_await weft::offload(discard);
+    uploads_.erase(in.transfer());  // Until now its chunks were told why it ended.
     out.set_size(upload->written);
     out.set_crc32c(upload->crc);
     co_return status;

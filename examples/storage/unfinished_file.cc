@@ -27,6 +27,26 @@ static std::string random_hex() {
     return text;
 }
 
+Result<UnfinishedFile> UnfinishedFile::create_nameless(Fd directory, std::string leaf,
+                                                       std::string shown) {
+    Fd file(::openat(directory.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
+    if (!file) return create(std::move(directory), std::move(leaf), std::move(shown));
+    UnfinishedFile made;
+    made.temporary_ = "." + leaf + "." + random_hex() + std::string(unfinished_suffix);
+    made.directory_ = std::move(directory);
+    made.file_ = std::move(file);
+    made.leaf_ = std::move(leaf);
+    made.shown_ = std::move(shown);
+    made.is_nameless_ = true;
+    return made;
+}
+
+// linkat() replaces nothing, so that the name it gives is not the last one.
+static int name_nameless(int file, int directory, const std::string& name) {
+    const std::string path = "/proc/self/fd/" + std::to_string(file);
+    return ::linkat(AT_FDCWD, path.c_str(), directory, name.c_str(), AT_SYMLINK_FOLLOW);
+}
+
 Result<UnfinishedFile> UnfinishedFile::create(Fd directory, std::string leaf, std::string shown) {
     UnfinishedFile made;
     made.temporary_ = "." + leaf + "." + random_hex() + std::string(unfinished_suffix);
@@ -57,6 +77,10 @@ Status UnfinishedFile::commit(std::optional<std::uint32_t> crc) {
     if (crc) status = store_crc32c(file_.get(), *crc, shown_);
     if (status.ok() && ::fsync(file_.get()) != 0) {
         status = errno_status(errno, "can't make " + shown_ + " durable");
+    }
+    if (status.ok() && is_nameless_ &&
+        name_nameless(file_.get(), directory_.get(), temporary_) != 0) {
+        status = errno_status(errno, "can't name " + shown_);
     }
     if (status.ok() &&
         ::renameat(directory_.get(), temporary_.c_str(), directory_.get(), leaf_.c_str()) != 0) {

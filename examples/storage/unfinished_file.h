@@ -17,6 +17,10 @@ class UnfinishedFile {
   public:
     // `shown` names the file in errors. Errors: as errno_status().
     static weft::Result<UnfinishedFile> create(Fd directory, std::string leaf, std::string shown);
+    // The same without any name until it is committed, where the file system can do that: nothing
+    // is left of it even when the process is killed.
+    static weft::Result<UnfinishedFile> create_nameless(Fd directory, std::string leaf,
+                                                        std::string shown);
 
     UnfinishedFile() = default;
     UnfinishedFile(UnfinishedFile&&) = default;
@@ -36,6 +40,7 @@ class UnfinishedFile {
     std::string leaf_;
     std::string temporary_;
     std::string shown_;
+    bool is_nameless_ = false;
 };
 
 bool is_unfinished(std::string_view leaf);

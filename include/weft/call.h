@@ -42,12 +42,13 @@ class Call {
     std::string_view peer() const;
     std::string_view method() const;
 
-    // Answers. `write(to)` fills `bytes` bytes in place. Errors are told to the client instead:
-    // a reply over the transport's eager limit becomes RESOURCE_EXHAUSTED, effect applied.
+    // Answers. Errors are told to the client instead: a reply over the transport's eager limit
+    // becomes RESOURCE_EXHAUSTED, effect applied.
     void reply(ByteView body);
+    // The same for a body that is written in place.
+    void reply_with(const BodyWriter& body);
     // The largest reply that goes to this client in one piece.
     std::size_t reply_bytes_max() const;
-    void reply(std::size_t bytes, void* object, void (*write)(void* object, std::byte* to));
     // Requires: !status.ok(). The client sees code and text. The effect it sees is `applied`, since
     // the handler ran and answered, with two exceptions: a status made by rejected() says none, and
     // one with effect unknown (of a nested call, say) stays unknown.

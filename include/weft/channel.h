@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -32,12 +33,23 @@ struct OperationId {
     std::uint32_t generation = 0;  // 0: none.
 };
 
-// Writes a request's body straight into the transport's memory: write(object, to), once, before
-// call() returns.
+// A request's or reply's body, written straight into the transport's memory, once, before the
+// function that it is given to returns.
 struct BodyWriter {
     std::size_t bytes = 0;
     void* object = nullptr;
-    void (*write)(void* object, std::byte* to) = nullptr;
+    void (*write)(void* object, std::byte* to) = nullptr;  // nullptr: `object` is the bytes.
+
+    static BodyWriter of(ByteView body) {
+        return {body.size(), const_cast<std::byte*>(body.data()), nullptr};
+    }
+    void operator()(std::byte* to) const {
+        if (write) {
+            write(object, to);
+        } else if (bytes != 0) [[likely]] {
+            std::memcpy(to, object, bytes);
+        }
+    }
 };
 
 // A shared handle: copies speak to the same peer. Connects with the first call and again with the

@@ -53,14 +53,26 @@ class Function<R(Args...), inline_bytes> {
     // Requires: not empty.
     R operator()(Args... args) { return table_->invoke(storage_, std::forward<Args>(args)...); }
 
+    // Invokes it and destroys it, in one step: it runs where it lies, for the last time.
+    // Requires: not empty.
+    R consume(Args... args) {
+        const Table* table = std::exchange(table_, nullptr);
+        return table->consume(storage_, std::forward<Args>(args)...);
+    }
+
     void reset() {
         const Table* table = std::exchange(table_, nullptr);
         if (table && table->destroy) table->destroy(storage_);
     }
 
   private:
+    // How an argument travels to the closure: what fits into registers goes there.
+    template <class T>
+    using Passed = std::conditional_t<std::is_trivially_copyable_v<T> && sizeof(T) <= 16, T, T&&>;
+
     struct Table {
-        R (*invoke)(void*, Args&&...);
+        R (*invoke)(void*, Passed<Args>...);
+        R (*consume)(void*, Passed<Args>...);
         void (*move)(void* from, void* to);  // Leaves `from` destroyed. nullptr: copy the bytes.
         void (*destroy)(void*);              // nullptr: nothing to do.
     };
@@ -78,10 +90,22 @@ class Function<R(Args...), inline_bytes> {
     // clang-format on
 
     template <class C>
+    static R invoke_inline(void* at, Passed<Args>... args) {
+        return (*static_cast<C*>(at))(std::forward<Args>(args)...);
+    }
+    template <class C>
+    static R consume_inline(void* at, Passed<Args>... args) {
+        struct Destroys {
+            C& closure;
+            ~Destroys() { closure.~C(); }
+        } const ends{*static_cast<C*>(at)};
+        return ends.closure(std::forward<Args>(args)...);
+    }
+
+    template <class C>
     static constexpr Table inline_table{
-        [](void* at, Args&&... args) -> R {
-            return (*static_cast<C*>(at))(std::forward<Args>(args)...);
-        },
+        &invoke_inline<C>,
+        is_trivial<C> ? &invoke_inline<C> : &consume_inline<C>,
         is_trivial<C> ? nullptr
                       : +[](void* from, void* to) {
                             ::new (to) C(std::move(*static_cast<C*>(from)));
@@ -92,8 +116,12 @@ class Function<R(Args...), inline_bytes> {
 
     template <class C>
     static constexpr Table heap_table{
-        [](void* at, Args&&... args) -> R {
+        [](void* at, Passed<Args>... args) -> R {
             return (**static_cast<C**>(at))(std::forward<Args>(args)...);
+        },
+        [](void* at, Passed<Args>... args) -> R {
+            const std::unique_ptr<C> closure(*static_cast<C**>(at));
+            return (*closure)(std::forward<Args>(args)...);
         },
         nullptr,
         [](void* at) { delete *static_cast<C**>(at); },
@@ -102,10 +130,19 @@ class Function<R(Args...), inline_bytes> {
     void take(Function& other) noexcept {
         table_ = std::exchange(other.table_, nullptr);
         if (!table_) return;
-        if (table_->move) {
-            table_->move(other.storage_, storage_);
-        } else {
+        if (!table_->move) [[likely]] {
+            // Whole, also where the closure is smaller: a fixed copy costs less than a length.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
             std::memcpy(storage_, other.storage_, inline_bytes);
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+        } else {
+            table_->move(other.storage_, storage_);
         }
     }
 

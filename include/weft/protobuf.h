@@ -28,9 +28,10 @@ namespace weft {
 template <class Request, class Reply>
 struct ProtoMethod {
     MethodId id;
-    Duration timeout{};  // timeout_ms; zero: none of its own.
-    bool idempotent = false;
+    Duration timeout{};       // timeout_ms; zero: none of its own.
+    bool idempotent = false;  // As the .proto says; nothing acts on these two yet.
     std::uint32_t priority = 0;
+    bool collective = false;
 };
 
 // ---- bulk ---------------------------------------------------------------------------------------
@@ -166,8 +167,7 @@ template <class Reply>
 void answer(Call& call, const Status& status, const Reply& reply) {
     if (!status.ok()) [[unlikely]]
         return call.fail(status);
-    const BodyWriter body = writer_of(reply);
-    call.reply(body.bytes, body.object, body.write);
+    call.reply_with(writer_of(reply));
 }
 
 template <auto handler, class Service, class Request, class Reply>
@@ -212,14 +212,16 @@ void serve(MethodRegistrar& registrar, Service& service,
     using Outcome = decltype((service.*handler)(std::declval<Call&>(), std::declval<Request&>(),
                                                 std::declval<Reply&>()));
     if constexpr (std::is_same_v<Outcome, Status>) {
-        registrar.add(method.id, [&service](Call call) {
+        const auto handle = [&service](Call call) {
             detail::serve_inline<handler, Service, Request, Reply>(service, std::move(call));
-        });
+        };
+        registrar.add(method.id, handle, {.collective = method.collective});
     } else {
         static_assert(std::is_same_v<Outcome, Task<Status>>);
-        registrar.add(method.id, [&service](Call call) {
+        const auto handle = [&service](Call call) {
             detail::serve_task<handler, Service, Request, Reply>(service, std::move(call));
-        });
+        };
+        registrar.add(method.id, handle, {.collective = method.collective});
     }
 }
 

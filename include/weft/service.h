@@ -6,11 +6,19 @@
 
 namespace weft {
 
+// What a method may be used for.
+struct MethodTraits {
+    // The members of a group run it when the group is called as a whole. Such a call has no client
+    // that could die or cancel, so only methods made for it may be called so.
+    bool collective = false;
+};
+
 // Where a service puts its methods.
 class MethodRegistrar {
   public:
     // A method served by `handler`.
-    virtual void add(const MethodId& method, RawHandler handler) = 0;
+    void add(const MethodId& method, RawHandler handler) { add(method, std::move(handler), {}); }
+    virtual void add(const MethodId& method, RawHandler handler, MethodTraits traits) = 0;
 
   protected:
     ~MethodRegistrar() = default;

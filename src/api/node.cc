@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <condition_variable>
 
+#include "base/steady_clock.h"
+
 #if __has_include("na/sm/sm.h")
 #include "na/sm/sm.h"
 #define WEFT_HAS_SM
@@ -100,8 +102,8 @@ Status Node::add(Service& service) {
     return status;
 }
 
-void Node::add(const MethodId& method, RawHandler handler) {
-    Status status = server.add_method(method.name, std::move(handler));
+void Node::add(const MethodId& method, RawHandler handler, MethodTraits traits) {
+    Status status = server.add_method(method.name, std::move(handler), traits);
     if (!status.ok() && registering_.ok()) registering_ = std::move(status);
 }
 

@@ -74,7 +74,7 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
 
   private:
     Node(RuntimeOptions options, NodeParts parts);
-    void add(const MethodId& method, RawHandler handler) override;
+    void add(const MethodId& method, RawHandler handler, MethodTraits traits) override;
     Status open(na::Provider& provider, const na::Address* listen);
     Result<Channel> connect_here(const std::vector<std::string>& uris);
 

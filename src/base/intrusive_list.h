@@ -21,7 +21,7 @@ struct ListNode {
     void unlink() {
         prev->next = next;
         next->prev = prev;
-        prev = next = nullptr;
+        next = nullptr;  // What is_linked() asks; the other is written when it is linked again.
     }
 };
 

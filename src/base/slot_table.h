@@ -1,8 +1,9 @@
 // Table of entries addressed by (slot, generation), so that a late or forged id is recognised.
 //
 // Grows in blocks on demand and never shrinks or moves an entry; a free slot is reused last-in
-// first-out while it is warm in the cache. A slot's generation rises each time it is given back,
-// so an id matches only the use it was made for (up to 2^32 reuses).
+// first-out while it is warm in the cache. A slot's generation rises when it is taken and when it
+// is given back, odd while taken, so an id matches only the use it was made for (up to 2^31
+// reuses).
 #pragma once
 
 #include <cstdint>
@@ -30,10 +31,10 @@ class SlotTable {
     struct Entry {
         T value;
         std::uint32_t slot = 0;
-        std::uint32_t generation = 1;
-        bool taken = false;
+        std::uint32_t generation = 0;
         Entry* next_free = nullptr;
 
+        bool is_taken() const { return generation % 2 != 0; }
         SlotId id() const { return {slot, generation}; }
     };
 
@@ -43,7 +44,7 @@ class SlotTable {
             return nullptr;
         Entry* entry = free_;
         free_ = entry->next_free;
-        entry->taken = true;
+        ++entry->generation;
         ++taken_;
         return entry;
     }
@@ -52,7 +53,7 @@ class SlotTable {
     Entry* find(SlotId id) {
         if (id.slot >= slots_) return nullptr;
         Entry& entry = at(id.slot);
-        return entry.generation == id.generation && entry.taken ? &entry : nullptr;
+        return entry.generation == id.generation && id.generation % 2 != 0 ? &entry : nullptr;
     }
 
     // The entry around a value of this table: `value` is its first member.
@@ -66,14 +67,12 @@ class SlotTable {
     // give_back() in two steps, for a value that is used a last time in between: from retire() on
     // no id finds the entry, and only recycle() lets it be taken again.
     void retire(Entry& entry) {
-        WEFT_DCHECK(entry.taken);
-        entry.taken = false;
-        if (++entry.generation == 0) [[unlikely]]
-            entry.generation = 1;
+        WEFT_DCHECK(entry.is_taken());
+        ++entry.generation;
         --taken_;
     }
     void recycle(Entry& entry) {
-        WEFT_DCHECK(!entry.taken);
+        WEFT_DCHECK(!entry.is_taken());
         entry.next_free = free_;
         free_ = &entry;
     }
@@ -85,7 +84,7 @@ class SlotTable {
     void for_each(Visit&& visit) {
         for (std::uint32_t slot = 0; slot < slots_; ++slot) {
             Entry& entry = at(slot);
-            if (entry.taken) visit(entry);
+            if (entry.is_taken()) visit(entry);
         }
     }
 

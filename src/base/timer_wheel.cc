@@ -11,6 +11,18 @@ TimerWheel::~TimerWheel() {
     }
 }
 
+void TimerWheel::arm_slow(Timer& timer) {
+    if (timer.deadline == never) return;
+    ++armed_;
+    file(timer);
+}
+
+void TimerWheel::file(Timer& timer) {
+    const std::uint64_t due = std::max(due_tick(timer.deadline), now_tick_ + 1);
+    const std::uint64_t distance = std::min(due - now_tick_, reach);
+    bucket(now_tick_ + distance, distance).push_back(timer);
+}
+
 void TimerWheel::advance_slow(TimePoint now) {
     const std::uint64_t target = tick_of(now);
     while (now_tick_ < target && armed_ != 0) {

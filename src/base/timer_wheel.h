@@ -32,9 +32,14 @@ class TimerWheel {
     void arm(Timer& timer, TimePoint deadline) {
         WEFT_DCHECK(timer.fire != nullptr);
         timer.deadline = deadline;
-        if (deadline == never) return;
+        // One comparison for the usual case: what is due already is a huge distance.
+        const std::uint64_t due = due_tick(deadline);
+        const std::uint64_t distance = due - now_tick_;
+        if (distance - 1 >= reach) [[unlikely]] {
+            return arm_slow(timer);
+        }
         ++armed_;
-        file(timer);
+        bucket(due, distance).push_back(timer);
     }
 
     void cancel(Timer& timer) {
@@ -46,10 +51,8 @@ class TimerWheel {
     // Fires every timer whose deadline is at or before `now`; a fired timer may arm and cancel
     // others, itself included.
     void advance(TimePoint now) {
-        if (tick_of(now) != now_tick_ && armed_ != 0) {
+        if (tick_of(now) != now_tick_) [[unlikely]] {
             advance_slow(now);
-        } else {
-            now_tick_ = tick_of(now);
         }
     }
 
@@ -64,6 +67,8 @@ class TimerWheel {
     static constexpr int bits = 6;
     static constexpr int tick_bits = 20;
     static constexpr std::uint64_t buckets = 1u << bits;
+    // In ticks; what is farther waits in the last bucket and is filed again.
+    static constexpr std::uint64_t reach = (buckets - 1) << (bits * (levels - 1));
     using Bucket = IntrusiveList<Timer>;
 
     static std::uint64_t tick_of(TimePoint at) {
@@ -72,15 +77,13 @@ class TimerWheel {
     // The first tick at which a timer with this deadline may fire: rounded up, never early.
     static std::uint64_t due_tick(TimePoint deadline) { return tick_of(deadline) + 1; }
 
-    void file(Timer& timer) {
-        const std::uint64_t due = std::max(due_tick(timer.deadline), now_tick_ + 1);
-        // Beyond the wheel: the farthest bucket of the last level; cascade() files it again.
-        constexpr std::uint64_t reach = (buckets - 1) << (bits * (levels - 1));
-        const std::uint64_t distance = std::min(due - now_tick_, reach);
-        const int level = (63 - std::countl_zero(distance)) / bits;
-        const std::uint64_t at = (now_tick_ + distance) >> (bits * level);
-        wheel_[level][at % buckets].push_back(timer);
+    // Where a timer belongs that is due in `distance` ticks, at `at`.
+    Bucket& bucket(std::uint64_t at, std::uint64_t distance) {
+        const auto level = static_cast<unsigned>(63 - std::countl_zero(distance)) * 43 >> 8;  // / 6
+        return wheel_[level][(at >> (bits * level)) % buckets];
     }
+    void arm_slow(Timer& timer);
+    void file(Timer& timer);
     void advance_slow(TimePoint now);
     void cascade(int level);
     void fire_bucket(Bucket& bucket, TimePoint now);

@@ -4,7 +4,9 @@
 
 namespace weft::bulk {
 
+// One peer leaves some for the others.
 static constexpr std::size_t grants_max = 65536;
+static constexpr std::size_t grants_of_a_peer_max = grants_max / 4;
 
 Regions::Regions(core::Context& context, na::Incarnation owner)
     : context_(&context), owner_(owner) {
@@ -70,11 +72,10 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
 }
 
 void Regions::add_endpoint(core::EndpointSlot& endpoint) {
-    if (!endpoint.caps.rma) return;
     regions_.for_each([&](Slot& slot) {
         Entry& entry = slot.value;
         entry.fabric.resize(context_->endpoints().size());
-        if (entry.closing) return;
+        if (entry.closing || !endpoint.caps.rma) return;
         Result<na::FabricKey> fabric = endpoint.endpoint->expose(
             {slot.slot, slot.generation, entry.key, entry.memory.bytes(), entry.access});
         if (!fabric) {
@@ -162,10 +163,17 @@ void Regions::finish(Slot& slot) {
 
 // ---- grants ----------------------------------------------------------------------------------
 
-void Regions::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) {
+void Regions::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
+    if (head.flags != 0) {
+        return context_->broken(peer, "a bulk frame with flags of a later version");
+    }
     if (head.kind == core::FrameKind::bulk_open) {
         if (frame.size() != sizeof(OpenFrame)) {
             return context_->broken(peer, "a bulk_open of the wrong size");
+        }
+        // A grant would only keep the owner's memory from going back.
+        if (peer.endpoint->caps.rma_checked) {
+            return context_->broken(peer, "a bulk_open where each access is judged anyway");
         }
         on_open(peer, frame);
     } else {
@@ -205,7 +213,8 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
     Result<RegionRef> ref =
         RegionRef::decode({reinterpret_cast<const std::byte*>(open.ref), RegionRef::wire_bytes});
     Result<Slot*> slot = ref ? judge(*ref) : Result<Slot*>(ref.status());
-    if (slot && grants_.size() >= grants_max) {
+    std::uint32_t& held = grants_held_[&peer];
+    if (slot && (grants_.size() >= grants_max || held >= grants_of_a_peer_max)) {
         slot = fail(Code::resource_exhausted, "too many transfers under way at the owner");
     }
     if (!slot) return send_grant(peer, open, slot.status(), {}, 0);
@@ -213,6 +222,7 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
     Entry& entry = (*slot)->value;
     grants_.emplace(number, Grant{peer.ref, (*slot)->slot, (*slot)->generation});
     ++entry.grants;
+    ++held;
     context_->add_interest(peer);
     na::FabricKey fabric = entry.fabric[peer.endpoint->index];
     send_grant(peer, open, Status(), fabric, number);
@@ -250,6 +260,7 @@ void Regions::on_close(core::Peer& peer, ByteView frame) {
 void Regions::end_grant(std::unordered_map<std::uint64_t, Grant>::iterator at) {
     const Grant grant = at->second;
     grants_.erase(at);
+    --grants_held_[grant.peer.at];
     Slot* slot = regions_.find({grant.region, grant.generation});
     WEFT_ASSERT(slot != nullptr);  // A region outlives its grants.
     if (--slot->value.grants == 0 && slot->value.closing) fence(*slot);
@@ -269,6 +280,7 @@ void Regions::on_peer_down(core::Peer& peer, const Status&) {
 
 void Regions::shutdown() {
     grants_.clear();
+    grants_held_.clear();
     regions_.for_each([&](Slot& slot) {
         context_->timers().cancel(slot.value.lease);
         finish(slot);

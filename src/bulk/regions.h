@@ -33,7 +33,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     void on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoint);
     std::uint32_t open_regions() const { return regions_.taken(); }
 
-    void on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) override;
+    void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
     void on_peer_down(core::Peer& peer, const Status& why) override;
 
   private:
@@ -74,6 +74,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     const na::Incarnation owner_;
     base::SlotTable<Entry> regions_{na::regions_max};
     std::unordered_map<std::uint64_t, Grant> grants_;  // Bounded by grants_max.
+    std::unordered_map<const core::Peer*, std::uint32_t> grants_held_;
     std::uint64_t next_grant_ = 1;
 };
 

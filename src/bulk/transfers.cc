@@ -128,7 +128,10 @@ void Transfers::send_open(Entry& entry) {
     context_.commit(*transfer.peer, claim, sizeof open);
 }
 
-void Transfers::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) {
+void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
+    if (head.flags != 0) {
+        return context_.broken(peer, "a bulk frame with flags of a later version");
+    }
     if (head.kind == core::FrameKind::bulk_revoke) {
         if (frame.size() != sizeof(RevokeFrame)) {
             return context_.broken(peer, "a bulk_revoke of the wrong size");
@@ -186,7 +189,7 @@ void Transfers::pump(Entry& entry) {
         item.offset = spec.remote.offset + spec.offset + transfer.posted;
         item.local = spec.local.bytes().subspan(transfer.posted, bytes);
         item.cookie = cookie_of(transfer.id);
-        endpoint.busy = true;
+        endpoint.unflushed = true;
         if (endpoint.endpoint->post({&item, 1}) == 0) {
             if (!std::exchange(transfer.starved, true)) starved_.push_back(transfer.id);
             return;

@@ -42,7 +42,7 @@ class Transfers final : public core::FrameSink {
     std::uint32_t in_flight() const { return transfers_.taken() - quarantined_; }
     std::uint32_t quarantined() const { return quarantined_; }
 
-    void on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) override;
+    void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
     void on_peer_up(core::Peer& peer) override;
     void on_peer_down(core::Peer& peer, const Status& why) override;
     void on_refused(core::Peer& peer, ByteView frame, const Status& why) override;

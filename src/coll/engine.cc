@@ -260,7 +260,7 @@ void Group::collective(const MethodId& method, const BodyWriter& body, const Cal
     const TimePoint deadline =
         timeout == no_timeout ? never : saturating_add(engine.context().clock().now(), timeout);
     std::vector<std::byte> copy(body.bytes);
-    body.write(body.object, copy.data());
+    body(copy.data());
     if (engine.context().on_thread()) {
         return engine.start(impl_, method.hash, std::move(copy), deadline, std::move(done));
     }

@@ -3,9 +3,9 @@
 // Positions 0..n-1 are ranks rotated so that the root is position 0. A subtree is an interval
 // [first, last) of positions whose node is `first`; split() cuts what is below the node into the
 // subtrees of its children, largest first, so that the child with the longest way to go starts
-// first (in "k-nomial order with the leaves first" it starts last, at about twice the total time:
-// docs/architecture.md). Every interval of a k-nomial tree is contiguous, so a message names its
-// receiver's whole subtree with two numbers.
+// first (with the leaves first it would start last, at about twice the total time). Every interval
+// of a k-nomial tree is contiguous, so a message names its receiver's whole subtree with two
+// numbers.
 #pragma once
 
 #include <cstdint>

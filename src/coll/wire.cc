@@ -23,6 +23,9 @@ Result<ForwardView> decode_forward(ByteView bytes, std::uint32_t members) {
     if (header.fanout < fanout_min || header.fanout > fanout_max) {
         return fail(Code::invalid_argument, "a collective with an impossible fanout");
     }
+    if (header.method == forward_method.hash) {
+        return fail(Code::invalid_argument, "a collective of collectives");
+    }
     return ForwardView{header, bytes.subspan(sizeof header)};
 }
 

@@ -35,7 +35,7 @@ struct ForwardView {
 // Requires: to.size() == forward_bytes(body.size()).
 constexpr std::size_t forward_bytes(std::size_t body) { return sizeof(ForwardHeader) + body; }
 void encode_forward(const ForwardHeader& header, ByteView body, Bytes to);
-// Errors: INVALID_ARGUMENT: an interval or fanout that can't be, too short.
+// Errors: INVALID_ARGUMENT: an interval or fanout that can't be, too short, a collective inside.
 Result<ForwardView> decode_forward(ByteView bytes, std::uint32_t members);
 
 // Outcomes, one after the other. What does not fit into `bytes_max` loses first its replies (the

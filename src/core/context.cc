@@ -10,30 +10,29 @@
 
 namespace weft {
 
-static constinit thread_local Executor* current_executor = nullptr;
-Executor* Executor::current() { return current_executor; }
+Executor* Executor::current() { return core::Context::current_; }
 
 namespace core {
 
-// While one endpoint is busy, one that has been idle this long is polled every `idle_stride` turns:
-// an idle libfabric poll costs system calls, a shared-memory round trip none.
+// While one endpoint is unflushed, one that has been idle this long is polled every `idle_stride`
+// turns: an idle libfabric poll costs system calls, a shared-memory round trip none.
 static constexpr std::uint32_t idle_polls_max = 64;
 static constexpr std::uint64_t idle_stride = 64;
 
+constinit thread_local Executor* Context::current_ = nullptr;
+
 namespace {
-class CurrentScope {
+class Restored {
   public:
-    explicit CurrentScope(Executor* executor) : outer_(current_executor) {
-        current_executor = executor;
-    }
-    ~CurrentScope() { current_executor = outer_; }
+    Restored(Executor*& place, Executor* executor)
+        : place_(place), outer_(std::exchange(place, executor)) {}
+    ~Restored() { place_ = outer_; }
 
   private:
+    Executor*& place_;
     Executor* outer_;
 };
 }  // namespace
-
-constinit thread_local const char Context::thread_anchor_ = 0;
 
 Context::Context(base::Clock& clock, base::Random& random, base::Log& log, ContextOptions options,
                  OffloadPool* pool)
@@ -46,6 +45,7 @@ Context::Context(base::Clock& clock, base::Random& random, base::Log& log, Conte
       timers_(now_),
       peers_(options.peers_max),
       wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    sinks_.fill(&own_frames_);
     adopt_thread();
 }
 
@@ -81,40 +81,48 @@ void Context::set_origin(FrameKind kind, FrameSink& origin) {
     origins_[static_cast<std::size_t>(kind)] = &origin;
 }
 
-// ---- from a message to its handler: one function after inlining ----------------------------
+// ---- from a message to its handler: one function with turn() after inlining -----------------
 
-inline void Context::dispatch(Peer& peer, const FrameHead& head, ByteView frame) {
-    ++counters_.frames_in;
+inline void Context::dispatch(Peer& peer, FrameHead head, ByteView frame) {
     const auto kind = static_cast<std::size_t>(head.kind);
-    if (kind < frame_kinds && sinks_[kind]) [[likely]] {
-        sinks_[kind]->on_frame(peer, head, frame);
+    if (kind >= frame_kinds) [[unlikely]] {
+        return own_frames_.on_frame(peer, head, frame);
+    }
+    sinks_[kind]->on_frame(peer, head, frame);
+}
+
+void Context::OwnFrames::on_frame(Peer& peer, FrameHead head, ByteView) {
+    if (head.kind != FrameKind::ping && head.kind != FrameKind::pong) {
+        context.broken(peer,
+                       "a frame of unknown kind " + std::to_string(static_cast<int>(head.kind)));
+    } else if (head.flags != 0 || head.bytes != sizeof(FrameHead)) {
+        context.broken(peer, "a ping or pong of a later version");
     } else if (head.kind == FrameKind::ping) {
-        send_small(peer, FrameKind::pong);
-    } else if (head.kind != FrameKind::pong) {
-        broken(peer, "a frame of unknown kind " + std::to_string(kind));
+        context.send_small(peer, FrameKind::pong);
     }
 }
 
-inline void Context::on_message(Peer& peer, ByteView message) {
+inline void Context::on_message(Peer& peer, const std::byte* message, std::size_t bytes) {
     peer.heard = true;
     // Most messages are one frame.
-    if (message.size() < sizeof(FrameHead)) [[unlikely]]
-        return on_frames(peer, message);
-    const auto head = base::load<FrameHead>(message.data());
-    if (head.bytes != message.size()) return on_frames(peer, message);
-    dispatch(peer, head, message);
-    if (broken_) [[unlikely]]
+    FrameHead head;
+    if (bytes < sizeof head || (head = base::load<FrameHead>(message)).bytes != bytes)
+        [[unlikely]] {
+        return on_frames(peer, {message, bytes});
+    }
+    dispatch(peer, head, {message, bytes});
+    if (broken_) [[unlikely]] {
         close_broken();
+    }
 }
 
-inline std::uint32_t Context::poll_endpoint(EndpointSlot& slot) {
+[[gnu::always_inline]] inline std::uint32_t Context::poll_endpoint(EndpointSlot& slot) {
     const std::size_t count = slot.endpoint->poll(events_, now_);
-    for (std::size_t i = 0; i < count; ++i) {
-        const na::Event& event = events_[i];
+    for (const na::Event& event : std::span(events_).first(count)) {
         if (event.kind != na::EventKind::message) [[unlikely]] {
             on_other_event(slot, event);
-        } else if (Peer* peer = peer_of(slot, event.peer)) [[likely]] {
-            on_message(*peer, event.bytes);
+        } else if (Peer* peer = sender_of(slot, event.peer)) [[likely]] {
+            on_message(*peer, event.bytes.data(), event.bytes.size());
         }
     }
     return static_cast<std::uint32_t>(count);
@@ -123,45 +131,40 @@ inline std::uint32_t Context::poll_endpoint(EndpointSlot& slot) {
 // ---- the turn --------------------------------------------------------------------------------
 
 Turn Context::turn(TimePoint now) {
-    const CurrentScope scope(this);
-    adopt_thread();
+    Executor*& current = current_;
+    const Restored scope(current, this);
+    owner_.store(&current, std::memory_order_relaxed);
     now_ = now;
-    in_turn_ = true;
-    std::uint32_t events = 0;
-    if (!submissions_.empty()) [[unlikely]]
-        events += run_submissions();
-    if (!deferred_.empty()) [[unlikely]]
-        events += run_deferred();
-    if (EndpointSlot* slot = only_) [[likely]] {
-        events += poll_endpoint(*slot);
-        timers_.advance(now);
-        if (slot->busy) {
-            slot->busy = false;
-            slot->endpoint->flush();
-        }
-    } else {
-        events += turn_many(now);
+    EndpointSlot* const slot = only_;
+    if (!slot || !submissions_.empty() || !deferred_.empty()) [[unlikely]] {
+        return {turn_with_work(now)};
     }
-    in_turn_ = false;
+    const std::uint32_t events = poll_endpoint(*slot);
+    timers_.advance(now);
+    if (slot->unflushed) flush(*slot);
     return {events};
 }
 
-std::uint32_t Context::turn_many(TimePoint now) {
+void Context::flush(EndpointSlot& slot) {
+    slot.unflushed = false;
+    slot.endpoint->flush();
+}
+
+// Any number of endpoints, submissions and deferred work.
+std::uint32_t Context::turn_with_work(TimePoint now) {
     ++turns_;
-    std::uint32_t events = 0;
+    std::uint32_t events = run_submissions() + run_deferred();
     // By index: a completion may open another endpoint.
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {
         EndpointSlot& slot = *endpoints_[i];
-        if (slot.idle_polls > idle_polls_max && turns_ % idle_stride != 0) continue;
+        if (slot.idle_polls > idle_polls_max && turns_ % idle_stride != 0 && !only_) continue;
         const std::uint32_t count = poll_endpoint(slot);
         slot.idle_polls = count == 0 ? slot.idle_polls + 1 : 0;
         events += count;
     }
     timers_.advance(now);
     for (const auto& slot : endpoints_) {
-        if (!slot->busy) continue;
-        slot->busy = false;
-        slot->endpoint->flush();
+        if (slot->unflushed) flush(*slot);
     }
     return events;
 }
@@ -219,7 +222,7 @@ void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
 // Several frames, or something malformed.
 void Context::on_frames(Peer& peer, ByteView message) {
     const PeerRef ref = peer.ref;
-    const bool whole = for_each_frame(message, [&](const FrameHead& head, ByteView frame) {
+    const bool whole = for_each_frame(message, [&](FrameHead head, ByteView frame) {
         dispatch(peer, head, frame);
         // User code may have removed the peer, or its bytes may have condemned it.
         return !broken_ && peer.state == PeerState::up && peer.ref == ref;
@@ -326,14 +329,25 @@ void Context::commit_queued(Peer& peer, const Claim& claim, std::size_t bytes) {
     peer.waiting.push_back(*claim.queued);
     peer.waiting_bytes += bytes;
     ++peer.waiting_frames;
+    update_direct(peer);
     ++counters_.frames_queued;
     if (peer.state == PeerState::idle) connect(peer);
+}
+
+// After every change of what it depends on.
+void Context::update_direct(Peer& peer) {
+    const std::size_t room = peer.message_bytes_max;
+    const bool direct =
+        peer.state == PeerState::up && peer.waiting_frames == 0 && room > call_header_bytes_max;
+    peer.direct_body_end =
+        direct ? std::min(peer.eager_bytes_max, room - call_header_bytes_max) + 1 : 0;
 }
 
 void Context::drop(Peer& peer, QueuedFrame& queued) {
     queued.unlink();
     peer.waiting_bytes -= queued.frame_bytes;
     --peer.waiting_frames;
+    update_direct(peer);
     queued.~QueuedFrame();
     ::operator delete(&queued);
 }
@@ -361,23 +375,21 @@ void Context::drain(Peer& peer) {
             }
             continue;
         }
-        std::byte* to = peer.endpoint->endpoint->reserve(peer.na_id, queued->frame_bytes);
+        std::byte* to = reserve(peer, queued->frame_bytes);
         if (!to) return;
         if (origin) origin->on_leaving(peer, queued->frame());
         std::copy_n(queued->frame().data(), queued->frame_bytes, to);
-        peer.endpoint->endpoint->commit(queued->frame_bytes);
-        peer.endpoint->busy = true;
+        commit(peer, queued->frame_bytes);
         drop(peer, *queued);
     }
 }
 
 void Context::send_small(Peer& peer, FrameKind kind) {
     if (peer.state != PeerState::up || peer.waiting_frames != 0) return;
-    std::byte* to = peer.endpoint->endpoint->reserve(peer.na_id, sizeof(FrameHead));
+    std::byte* to = reserve(peer, sizeof(FrameHead));
     if (!to) return;  // Full: the peer has enough to answer as it is.
     base::store(to, FrameHead{kind, 0, 0, sizeof(FrameHead)});
-    peer.endpoint->endpoint->commit(sizeof(FrameHead));
-    peer.endpoint->busy = true;
+    commit(peer, sizeof(FrameHead));
 }
 
 }  // namespace core

@@ -32,7 +32,7 @@ namespace weft::core {
 class FrameSink {
   public:
     // `frame` is valid until the return. A malformed frame: call Context::broken() and return.
-    virtual void on_frame(Peer& peer, const FrameHead& head, ByteView frame) = 0;
+    virtual void on_frame(Peer& peer, FrameHead head, ByteView frame) = 0;
     // A frame that waited is about to be copied to the transport: last chance to patch it.
     virtual void on_leaving(Peer&, Bytes /*frame*/) {}
     // A frame that waited will never leave: too large for the transport that was found.
@@ -61,7 +61,7 @@ struct EndpointSlot {
     std::vector<Peer*> peers;  // By na::PeerId::index.
     std::uint32_t index = 0;
     std::uint32_t idle_polls = 0;
-    bool busy = false;  // Something was committed in this turn.
+    bool unflushed = false;  // A commit of this turn waits for flush().
 };
 
 struct ContextOptions {
@@ -102,8 +102,12 @@ class Context final : public Executor {
     Turn turn(TimePoint now);
     // The instant of the current or last turn.
     TimePoint now() const { return now_; }
-    // Inside a turn its instant is the time; outside it may be long ago. Thread: any.
-    TimePoint current_time() const { return in_turn_ && on_thread() ? now_ : clock_.now(); }
+    // Whether this thread is in a turn of this very context.
+    bool in_turn() const { return current_ == this; }
+    // Between turns, for what is about to be done: now() is the time again. Thread: the context's.
+    TimePoint refresh_time() { return now_ = clock_.now(); }
+    // In a turn its instant is the time; at other times it may be long ago. Thread: any.
+    TimePoint current_time() const { return in_turn() ? now_ : clock_.now(); }
     // Nothing to do before this instant unless something arrives.
     TimePoint next_deadline() const;
     // True: the thread may sleep on the endpoints' descriptors and wake_fd(). Any later post() or
@@ -127,10 +131,10 @@ class Context final : public Executor {
     // A peer with these addresses, the first usable one counts; connects with the first frame.
     // Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no endpoint speaks any of them), RESOURCE_EXHAUSTED.
     Result<PeerRef> add_peer(std::vector<na::Address> candidates);
-    Peer* find(PeerRef ref) {
-        auto* entry = peers_.find(ref);
-        return entry ? &entry->value : nullptr;
+    static bool knows(PeerRef ref) {
+        return ref.at && base::SlotTable<Peer>::entry_of(*ref.at).generation == ref.generation;
     }
+    static Peer* find(PeerRef ref) { return knows(ref) ? ref.at : nullptr; }
     // Forgets a peer: closes its connection and tells every sink.
     void remove_peer(Peer& peer, const Status& why);
     // Starts connecting an idle peer; whatever comes of it is told in a later turn.
@@ -139,11 +143,25 @@ class Context final : public Executor {
     void broken(Peer& peer, std::string reason);
     // One more, one fewer reason to know whether the peer lives.
     void add_interest(Peer& peer) {
-        if (peer.interest++ == 0 && !peer.heartbeat.is_linked()) start_heartbeat(peer);
+        ++peer.interest;
+        // Runs on for a while after the last interest, so mostly it is there.
+        if (!peer.heartbeat.is_linked()) [[unlikely]] {
+            start_heartbeat(peer);
+        }
     }
     void drop_interest(Peer& peer) { --peer.interest; }
 
     // ---- frames ------------------------------------------------------------------------------
+    // The usual way of a call: room in the transport's memory, to be committed at once. Requires: a
+    // body below peer.direct_body_end. nullptr: no room now, claim() it instead.
+    std::byte* reserve(Peer& peer, std::size_t bytes) {
+        return peer.endpoint->endpoint->reserve(peer.na_id, bytes);
+    }
+    void commit(Peer& peer, std::size_t bytes) {
+        EndpointSlot& slot = *peer.endpoint;
+        slot.unflushed |= slot.endpoint->commit(bytes);
+    }
+
     // Room for one frame of exactly `bytes` (head included, to be written by the caller): in the
     // transport's memory, or in the peer's FIFO. Commit it before anything else is claimed.
     struct Claim {
@@ -153,7 +171,7 @@ class Context final : public Executor {
     Claim claim(Peer& peer, std::size_t bytes) {
         if (peer.state == PeerState::up && peer.waiting_frames == 0 &&
             bytes <= peer.message_bytes_max) [[likely]] {
-            if (std::byte* data = peer.endpoint->endpoint->reserve(peer.na_id, bytes)) [[likely]] {
+            if (std::byte* data = reserve(peer, bytes)) [[likely]] {
                 return {data, nullptr};
             }
         }
@@ -161,8 +179,7 @@ class Context final : public Executor {
     }
     void commit(Peer& peer, const Claim& claim, std::size_t bytes) {
         if (!claim.queued) [[likely]] {
-            peer.endpoint->busy = true;
-            peer.endpoint->endpoint->commit(bytes);
+            commit(peer, bytes);
         } else {
             commit_queued(peer, claim, bytes);
         }
@@ -188,7 +205,6 @@ class Context final : public Executor {
     }
 
     struct Counters {
-        std::uint64_t frames_in = 0;
         std::uint64_t frames_queued = 0;
         std::uint64_t broken_peers = 0;
         std::uint64_t silent_peers = 0;
@@ -200,8 +216,10 @@ class Context final : public Executor {
         Function<void()> work;
     };
 
-    static const void* thread_identity() { return &thread_anchor_; }
-    static constinit thread_local const char thread_anchor_;
+    friend class weft::Executor;
+    // Who turns on this thread; its address tells threads apart.
+    static constinit thread_local Executor* current_;
+    static const void* thread_identity() { return &current_; }
     Claim claim_queued(Peer& peer, std::size_t bytes);
     void commit_queued(Peer& peer, const Claim& claim, std::size_t bytes);
     void drop(Peer& peer, QueuedFrame& queued);
@@ -211,22 +229,28 @@ class Context final : public Executor {
     void run_late_submissions();
     std::uint32_t run_deferred();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
-    std::uint32_t turn_many(TimePoint now);
-    void on_message(Peer& peer, ByteView message);
+    std::uint32_t turn_with_work(TimePoint now);
+    void on_message(Peer& peer, const std::byte* message, std::size_t bytes);
     void on_frames(Peer& peer, ByteView message);
     void on_other_event(EndpointSlot& slot, const na::Event& event);
-    void dispatch(Peer& peer, const FrameHead& head, ByteView frame);
+    void dispatch(Peer& peer, FrameHead head, ByteView frame);
     void close_broken();
+    static void flush(EndpointSlot& slot);
     void on_up(EndpointSlot& slot, const na::Event& event);
     void on_down(EndpointSlot& slot, Peer& peer, Status why);
     void try_candidates(Peer& peer, Status last);
     void lost(Peer& peer, const Status& why);
     void disconnect(Peer& peer);
     void send_small(Peer& peer, FrameKind kind);
+    void update_direct(Peer& peer);
     void start_heartbeat(Peer& peer);
     void on_heartbeat(Peer& peer);
     static Peer* peer_of(const EndpointSlot& slot, na::PeerId id) {
-        if (id.index >= slot.peers.size()) return nullptr;
+        return id.index < slot.peers.size() ? sender_of(slot, id) : nullptr;
+    }
+    // The same for a message: who sends one was announced before, so it has a place there.
+    static Peer* sender_of(const EndpointSlot& slot, na::PeerId id) {
+        WEFT_DCHECK(id.index < slot.peers.size());
         Peer* peer = slot.peers[id.index];
         return peer && peer->na_id == id ? peer : nullptr;
     }
@@ -240,7 +264,13 @@ class Context final : public Executor {
     base::TimerWheel timers_;
     std::vector<std::unique_ptr<EndpointSlot>> endpoints_;
     EndpointSlot* only_ = nullptr;  // When there is exactly one: the common case of a client.
-    std::array<FrameSink*, frame_kinds> sinks_{};
+    // Pings, and whatever no layer above has asked for.
+    struct OwnFrames final : FrameSink {
+        explicit OwnFrames(Context& own) : context(own) {}
+        void on_frame(Peer& peer, FrameHead head, ByteView frame) override;
+        Context& context;
+    } own_frames_{*this};
+    std::array<FrameSink*, frame_kinds> sinks_;
     std::array<FrameSink*, frame_kinds> origins_{};
     std::vector<FrameSink*> all_sinks_;
     RmaSink* rma_sink_ = nullptr;
@@ -253,7 +283,6 @@ class Context final : public Executor {
     PeerRef broken_;
     Counters counters_;
     bool closed_ = false;
-    bool in_turn_ = false;
 
     base::MpscQueue submissions_;
     std::atomic<bool> submissions_closed_{false};

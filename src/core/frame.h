@@ -3,6 +3,7 @@
 // A transport message is one or more frames, each starting at a multiple of 8 bytes.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include <weft/bytes.h>
@@ -24,6 +25,8 @@ enum class FrameKind : std::uint8_t {
     bulk_revoke = 9,  // bulk: stop, the owner wants its memory back.
 };
 inline constexpr std::size_t frame_kinds = 10;
+// What a call's frame has in front of its body, at most.
+inline constexpr std::size_t call_header_bytes_max = 32;
 
 struct FrameHead {
     FrameKind kind = FrameKind::none;
@@ -32,6 +35,11 @@ struct FrameHead {
     std::uint32_t bytes = 0;  // Of the whole frame, this head included, padding not.
 };
 static_assert(sizeof(FrameHead) == 8);
+
+// Kind, flags and aux at once, for the hot path's comparisons.
+constexpr std::uint32_t front_of(FrameHead head) {
+    return static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(head));
+}
 
 constexpr std::size_t padded(std::size_t frame_bytes) {
     return (frame_bytes + 7) & ~std::size_t{7};

@@ -21,8 +21,16 @@ struct QueuedFrame : base::ListNode {
     Bytes frame() { return {reinterpret_cast<std::byte*>(this + 1), frame_bytes}; }
 };
 
-// Names a peer over its whole life, reconnections included.
-using PeerRef = base::SlotId;
+struct Peer;
+
+// Names a peer over its whole life, reconnections included; stale once it is forgotten. Peers never
+// move and their memory is the context's, so that looking one up is one comparison.
+struct PeerRef {
+    Peer* at = nullptr;
+    std::uint32_t generation = 0;
+    friend bool operator==(const PeerRef&, const PeerRef&) = default;
+    explicit operator bool() const { return at != nullptr; }
+};
 
 enum class PeerState : std::uint8_t {
     idle,        // Known, not connected; the next frame connects.
@@ -43,6 +51,9 @@ struct Peer {
     na::PeerId na_id;
     std::size_t message_bytes_max = 0;  // While up.
     std::size_t eager_bytes_max = 0;
+    // Bodies of calls below this go straight to the transport: none while not up or while frames
+    // wait, so that the hot path has one thing to ask.
+    std::size_t direct_body_end = 0;
 
     base::IntrusiveList<QueuedFrame> waiting;
     std::size_t waiting_bytes = 0;

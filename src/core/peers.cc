@@ -28,7 +28,7 @@ Result<PeerRef> Context::add_peer(std::vector<na::Address> candidates) {
     auto* entry = peers_.take();
     if (!entry) return fail(Code::resource_exhausted, "too many peers");
     Peer& peer = entry->value;
-    peer.ref = entry->id();
+    peer.ref = {&peer, entry->generation};
     peer.incoming = false;
     peer.interest = 0;
     peer.state = PeerState::idle;
@@ -74,8 +74,10 @@ void Context::try_candidates(Peer& peer, Status last) {
 }
 
 void Context::on_up(EndpointSlot& slot, const na::Event& event) {
+    // Before anything can end this: sender_of() relies on it for the messages that follow.
+    if (slot.peers.size() <= event.peer.index) slot.peers.resize(event.peer.index + 1);
     const na::PeerInfo* info = slot.endpoint->info(event.peer);
-    if (!info) return;
+    if (!info) return;  // Gone already: its peer_down is in the same batch.
     Peer* peer = nullptr;
     if (event.incoming) {
         auto* entry = peers_.take();
@@ -84,14 +86,13 @@ void Context::on_up(EndpointSlot& slot, const na::Event& event) {
             return;
         }
         peer = &entry->value;
-        peer->ref = entry->id();
+        peer->ref = {peer, entry->generation};
         peer->incoming = true;
         peer->interest = 0;
         peer->candidates.clear();
         peer->endpoint = &slot;
         peer->na_id = event.peer;
         peer->uri = info->uri.empty() ? std::string(slot.endpoint->scheme()) + " peer" : info->uri;
-        if (slot.peers.size() <= event.peer.index) slot.peers.resize(event.peer.index + 1);
         slot.peers[event.peer.index] = peer;
     } else {
         peer = peer_of(slot, event.peer);
@@ -101,6 +102,7 @@ void Context::on_up(EndpointSlot& slot, const na::Event& event) {
     peer->incarnation = info->incarnation;
     peer->message_bytes_max = info->message_bytes_max;
     peer->eager_bytes_max = info->eager_bytes_max;
+    update_direct(*peer);
     peer->missed = 0;
     if (log_.enabled(LogLevel::debug)) log_.debug("connected to " + peer->uri);
     drain(*peer);
@@ -127,6 +129,7 @@ void Context::disconnect(Peer& peer) {
     }
     peer.endpoint = nullptr;
     peer.state = PeerState::idle;
+    update_direct(peer);
     timers_.cancel(peer.heartbeat);
     undefer(peer.connect_later);
     drop_all(peer);
@@ -144,7 +147,7 @@ void Context::lost(Peer& peer, const Status& why) {
     }
     if (forget) {
         peer.ref = {};
-        if (auto* entry = peers_.find(ref)) peers_.give_back(*entry);
+        if (find(ref)) peers_.give_back(base::SlotTable<Peer>::entry_of(peer));
     }
 }
 
@@ -163,8 +166,7 @@ void Context::shutdown(const Status& why) {
 }
 
 void Context::remove_peer(Peer& peer, const Status& why) {
-    auto* entry = peers_.find(peer.ref);
-    WEFT_ASSERT(entry != nullptr);
+    WEFT_ASSERT(find(peer.ref) == &peer);
     const PeerRef ref = peer.ref;
     if (peer.na_id) peer.endpoint->endpoint->close(peer.na_id);
     const bool incoming = peer.incoming;
@@ -176,7 +178,7 @@ void Context::remove_peer(Peer& peer, const Status& why) {
         disconnect(peer);
     }
     peer.ref = {};
-    peers_.give_back(*entry);
+    peers_.give_back(base::SlotTable<Peer>::entry_of(peer));
 }
 
 // ---- liveness --------------------------------------------------------------------------------

@@ -42,6 +42,9 @@ Result<GroupView> GroupView::make(std::string name, std::uint64_t epoch,
     std::sort(members.begin(), members.end(),
               [](const Member& a, const Member& b) { return a.rank < b.rank; });
     for (std::size_t i = 0; i < members.size(); ++i) {
+        if (i > 0 && members[i].rank == members[i - 1].rank) {
+            return bad("rank " + std::to_string(members[i].rank) + " is there twice");
+        }
         if (members[i].rank != i) {
             return bad("ranks must be 0 to " + std::to_string(members.size() - 1) +
                        ", each once; rank " + std::to_string(i) + " is missing");

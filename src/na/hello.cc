@@ -1,11 +1,22 @@
 #include "na/hello.h"
 
+#include <algorithm>
+
 #include "base/codec.h"
 
 namespace weft::na {
 
 static constexpr std::size_t uri_bytes_max = 256;
-static constexpr std::uint32_t message_bytes_floor = 1024;
+// What a peer must be able to take: an answer that only says why (1040 bytes), and a call of the
+// size that it promises, with the header in front. Anything less would wait for ever.
+static constexpr std::uint32_t message_bytes_floor = 2048;
+static constexpr std::uint32_t call_header_bytes = 32;
+
+// It ends up in logs and on terminals.
+static bool is_printable(std::string_view text) {
+    return std::none_of(text.begin(), text.end(),
+                        [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
 
 std::size_t encode(const Hello& hello, Bytes to) {
     base::Writer out(to);
@@ -40,8 +51,11 @@ Result<Hello> decode_hello(ByteView bytes) {
     const std::string_view uri = in.take_text();
     if (!in.ok()) return fail(Code::data_loss, "truncated hello");
     if (uri.size() > uri_bytes_max) return fail(Code::data_loss, "hello with an oversized address");
+    if (!is_printable(uri)) {
+        return fail(Code::data_loss, "hello with control characters in its address");
+    }
     if (hello.message_bytes_max < message_bytes_floor ||
-        hello.eager_bytes_max >= hello.message_bytes_max) {
+        hello.eager_bytes_max > hello.message_bytes_max - call_header_bytes) {
         return fail(Code::data_loss, "hello with impossible limits");
     }
     hello.uri = uri;

@@ -15,6 +15,7 @@
 // - What a provider cannot do is a bit in Caps, never a silent difference.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,7 +46,10 @@ class Arena;
 struct PeerId {
     std::uint32_t index = 0;
     std::uint32_t generation = 0;  // 0: none.
-    friend bool operator==(const PeerId&, const PeerId&) = default;
+    // In one comparison.
+    friend bool operator==(const PeerId& a, const PeerId& b) {
+        return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+    }
     explicit operator bool() const { return generation != 0; }
 };
 
@@ -81,14 +85,15 @@ struct Limits {
 };
 
 enum class EventKind : std::uint8_t {
+    message,        // `bytes`: valid, private to us and unchanging until the next poll().
     peer_up,        // connect() succeeded, or a peer came in (`incoming`).
     peer_down,      // Connection refused, lost, closed by the peer or broken; `code`, error().
-    message,        // `bytes`: valid, private to us and unchanging until the next poll().
     writable,       // reserve() was refused for this peer before and may work now.
     rma_done,       // `cookie` of the RmaItem; `code` ok: for put, visible at the owner.
     region_fenced,  // `region`: no peer can touch the memory any more.
 };
 
+// Besides kind and peer only what the kind names is set.
 struct Event {
     EventKind kind = EventKind::message;
     Code code = Code::ok;
@@ -175,8 +180,8 @@ class Endpoint {
     // now (`writable` follows) or the peer is not up. At most one claim is open per endpoint.
     virtual std::byte* reserve(PeerId peer, std::size_t bytes) noexcept = 0;
     // Sends the first `bytes` of the claim. The first commit of a turn leaves at once, later ones
-    // at the latest with flush(). 0 abandons the claim.
-    virtual void commit(std::size_t bytes) noexcept = 0;
+    // at the latest with flush(). 0 abandons the claim. True: the turn has to end with flush().
+    virtual bool commit(std::size_t bytes) noexcept = 0;
     // Ends a turn: everything committed is on its way.
     virtual void flush() noexcept = 0;
 

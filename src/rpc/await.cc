@@ -53,7 +53,7 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
     if (!Executor::current()) return arrive(nowhere(), {});
     auto relay = make_relay();
     relay->body.resize(body.bytes);
-    body.write(body.object, relay->body.data());
+    body(relay->body.data());
     channel.executor().post([relay, method, options] {
         relay->id = relay->channel.call(method, relay->body, options,
                                         [relay](const Status& status, ByteView reply) {
@@ -147,11 +147,7 @@ TransferOperation put(const Call& call, const RegionRef& to, std::uint64_t offse
 
 CallOperation::CallOperation(const Channel& channel, const MethodId& method, ByteView body,
                              const CallOptions& options) {
-    const BodyWriter writer{body.size(), &body, [](void* object, std::byte* to) {
-                                const ByteView from = *static_cast<ByteView*>(object);
-                                if (!from.empty()) std::memcpy(to, from.data(), from.size());
-                            }};
-    start_call(channel, method, writer, options,
+    start_call(channel, method, BodyWriter::of(body), options,
                {&reply_, [](void* object, ByteView reply) {
                     static_cast<std::vector<std::byte>*>(object)->assign(reply.begin(),
                                                                          reply.end());

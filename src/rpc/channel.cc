@@ -1,5 +1,7 @@
 #include <weft/channel.h>
 
+#include <bit>
+
 #include "rpc/channel_impl.h"
 
 namespace weft::rpc {
@@ -13,21 +15,27 @@ ChannelImpl::~ChannelImpl() {
     });
 }
 
-inline TimePoint ChannelImpl::deadline_of(const CallOptions& options) const {
+inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint now) const {
     const Duration timeout =
         options.timeout == Duration::zero() ? default_timeout_ : options.timeout;
-    if (timeout == no_timeout) return never;
-    return saturating_add(context_.current_time(), timeout);
+    // Longer than anybody waits: no_timeout.
+    return timeout < 24h * 36500 ? now + timeout : never;
 }
 
-inline OperationId ChannelImpl::call(const MethodId& method, const BodyWriter& body,
-                                     const CallOptions& options, Completion&& done) {
-    if (!context_.on_thread() || body.bytes > request_bytes_max) [[unlikely]] {
-        hand_over(method, body, options, std::move(done));
+[[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,
+                                                            const CallOptions& options,
+                                                            Completion&& done) {
+    TimePoint now;
+    if (context_.in_turn()) [[likely]] {
+        now = context_.now();
+    } else if (context_.on_thread()) {
+        now = context_.refresh_time();
+    } else {
+        hand_over(method, BodyWriter(body), options, std::move(done));
         return {};
     }
-    const CallId id = client_.submit(peer_, method, body, deadline_of(options), std::move(done));
-    return {id.slot, id.generation};
+    return std::bit_cast<OperationId>(
+        client_.submit(peer_, method, body, deadline_of(options, now), std::move(done)));
 }
 
 // From another thread: the request is copied. The channel may be gone when its turn comes.
@@ -35,15 +43,11 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
                             const CallOptions& options, Completion&& done) {
     if (body.bytes > request_bytes_max) return refuse(body.bytes, std::move(done));
     std::vector<std::byte> copy(body.bytes);
-    body.write(body.object, copy.data());
+    body(copy.data());
     context_.post([owner = owner_, &client = client_, peer = peer_, method, copy = std::move(copy),
-                   deadline = deadline_of(options), done = std::move(done)]() mutable {
-        const BodyWriter writer{copy.size(), &copy, [](void* object, std::byte* to) {
-                                    const auto& from =
-                                        *static_cast<std::vector<std::byte>*>(object);
-                                    if (!from.empty()) std::memcpy(to, from.data(), from.size());
-                                }};
-        client.submit(peer, method, writer, deadline, std::move(done));
+                   deadline = deadline_of(options, context_.current_time()),
+                   done = std::move(done)]() mutable {
+        client.submit(peer, method, BodyWriter::of(copy), deadline, std::move(done));
     });
 }
 
@@ -61,7 +65,8 @@ void ChannelImpl::refuse(std::size_t bytes, Completion done) {
 OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                                   Buffer local, const CallOptions& options,
                                   TransferCompletion done) {
-    bulk::TransferSpec spec{kind, remote, offset, std::move(local), deadline_of(options)};
+    bulk::TransferSpec spec{kind, remote, offset, std::move(local),
+                            deadline_of(options, context_.current_time())};
     if (context_.on_thread()) {
         const bulk::TransferId id = bulk_.transfers.start(peer_, std::move(spec), std::move(done));
         return {id.slot, id.generation};
@@ -84,11 +89,7 @@ OperationId Channel::call_with(const MethodId& method, const BodyWriter& body,
 
 OperationId Channel::call(const MethodId& method, ByteView body, const CallOptions& options,
                           Completion&& done) const {
-    const BodyWriter writer{body.size(), &body, [](void* object, std::byte* to) {
-                                const ByteView from = *static_cast<ByteView*>(object);
-                                if (!from.empty()) std::memcpy(to, from.data(), from.size());
-                            }};
-    return impl_->call(method, writer, options, std::move(done));
+    return impl_->call(method, BodyWriter::of(body), options, std::move(done));
 }
 
 OperationId Channel::get(const RegionRef& from, std::uint64_t offset, Buffer local,

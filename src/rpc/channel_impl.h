@@ -24,7 +24,8 @@ class ChannelImpl {
           default_timeout_(default_timeout) {}
     ~ChannelImpl();
 
-    OperationId call(const MethodId& method, const BodyWriter& body, const CallOptions& options,
+    // `body` by value: what is not pointed to stays in registers.
+    OperationId call(const MethodId& method, BodyWriter body, const CallOptions& options,
                      Completion&& done);
     OperationId transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                          Buffer local, const CallOptions& options, TransferCompletion done);
@@ -44,7 +45,7 @@ class ChannelImpl {
     void refuse(std::size_t bytes, Completion done);
     void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,
                    Completion&& done);
-    TimePoint deadline_of(const CallOptions& options) const;
+    TimePoint deadline_of(const CallOptions& options, TimePoint now) const;
 
     std::shared_ptr<void> owner_;
     core::Context& context_;

@@ -15,40 +15,22 @@ static Effect effect_at(Stage stage) {
     return stage == Stage::sent || stage == Stage::executing ? Effect::unknown : Effect::none;
 }
 
-CallId Client::submit(core::PeerRef peer_ref, const MethodId& method, const BodyWriter& body,
-                      TimePoint deadline, Completion&& done) {
-    core::Peer* peer = context_.find(peer_ref);
-    Entry* entry = calls_.take();
-    if (closed_ || !peer || !entry) [[unlikely]]
-        return refuse(entry, std::move(done));
-    ++counters_.submitted;
-    Call& call = entry->value;
-    call.client = this;
-    call.peer = peer;
-    call.done = std::move(done);
-    call.stage = Stage::queued;
-    context_.add_interest(*peer);
-    if (body.bytes > peer->eager_bytes_max && peer->state == core::PeerState::up) [[unlikely]]
-        return refuse_size(*entry, body.bytes);
+// Not connected yet, others wait, the transport is full, or it is too large.
+CallId Client::submit_queued(Entry& entry, const MethodId& method, const BodyWriter& body) {
+    core::Peer& peer = *entry.value.peer;
+    entry.value.stage = Stage::queued;
+    if (body.bytes > peer.eager_bytes_max && peer.state == core::PeerState::up) {
+        return refuse_size(entry, body.bytes);
+    }
     const std::size_t bytes = sizeof(RequestHeader) + body.bytes;
-    const core::Context::Claim claim = context_.claim(*peer, bytes);
-    if (!claim.data) [[unlikely]]
-        return refuse_full(*entry);
-    RequestHeader header;
-    header.head.bytes = static_cast<std::uint32_t>(bytes);
-    header.call = {entry->slot, entry->generation};
-    header.remaining_us = to_remaining_us(context_.now(), deadline);
-    header.method = method.hash;
-    base::store(claim.data, header);
-    body.write(body.object, claim.data + sizeof header);
-    call.fire = [](base::Timer& timer, TimePoint) {
-        auto& expired = static_cast<Call&>(timer);
-        expired.client->expire(expired);
-    };
-    context_.timers().arm(call, deadline);
-    if (!claim.queued) call.stage = Stage::sent;
-    context_.commit(*peer, claim, bytes);
-    return entry->id();
+    const core::Context::Claim claim = context_.claim(peer, bytes);
+    if (!claim.data) return refuse_full(entry);
+    store_request(claim.data, bytes, {entry.slot, entry.generation},
+                  to_remaining_us(context_.now(), entry.value.deadline), method.hash);
+    body(claim.data + sizeof(RequestHeader));
+    if (!claim.queued) entry.value.stage = Stage::sent;
+    context_.commit(peer, claim, bytes);
+    return entry.id();
 }
 
 CallId Client::refuse(Entry* entry, Completion&& done) {
@@ -61,7 +43,6 @@ CallId Client::refuse(Entry* entry, Completion&& done) {
              {});
         return {};
     }
-    ++counters_.submitted;
     entry->value.client = this;
     entry->value.peer = nullptr;
     entry->value.done = std::move(done);
@@ -82,6 +63,12 @@ CallId Client::refuse_size(Entry& entry, std::size_t bytes) {
 
 CallId Client::refuse_full(Entry& entry) {
     const core::Peer& peer = *entry.value.peer;
+    if (peer.waiting_frames == 0 && peer.state != core::PeerState::up) {
+        finish_early(entry, fail(Code::invalid_argument,
+                                 "the request is larger than anything that " + peer.uri +
+                                     " could take; pass large data by weft.BulkRef"));
+        return entry.id();
+    }
     finish_early(entry, fail(Code::resource_exhausted,
                              "the queue to " + peer.uri + " is full (" +
                                  std::to_string(peer.waiting_frames) + " frames, " +
@@ -89,16 +76,18 @@ CallId Client::refuse_full(Entry& entry) {
     return entry.id();
 }
 
-void Client::finish(Entry& entry, const Status& status, ByteView reply) {
+inline void Client::complete(Entry& entry, const Status& status, ByteView reply) {
     Call& call = entry.value;
     context_.timers().cancel(call);
-    if (call.peer) context_.drop_interest(*call.peer);
     // From here on the id is stale; the completion runs where it lies.
     calls_.retire(entry);
-    ++counters_.completed;
-    call.done(status, reply);
-    call.done.reset();
+    call.done.consume(status, reply);
     calls_.recycle(entry);
+}
+
+void Client::finish(Entry& entry, const Status& status, ByteView reply) {
+    if (entry.value.peer) context_.drop_interest(*entry.value.peer);
+    complete(entry, status, reply);
 }
 
 // Completes in the next turn, with what is known now.
@@ -115,30 +104,34 @@ void Client::finish_early(Entry& entry, Status status) {
     context_.defer(call);
 }
 
-void Client::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) {
-    const bool plain = is_plain_reply(head);
-    if (!plain) [[unlikely]] {
-        if (const auto why = why_no_reply(head)) {
-            return context_.broken(peer, std::string(*why));
-        }
-    }
-    const auto header = base::load<ReplyHeader>(frame.data());
-    Entry* entry = calls_.find({header.call.slot, header.call.generation});
-    // A reply counts only from the peer that was asked, and only once.
+// The call that a reply answers. A reply counts only from the peer that was asked, and only once.
+inline Client::Entry* Client::answered_by(const core::Peer& peer, ByteView frame) {
+    const auto id = base::load<WireCallId>(frame.data() + offsetof(ReplyHeader, call));
+    Entry* entry = calls_.find({id.slot, id.generation});
     if (!entry || entry->value.peer != &peer || entry->value.core::Deferred::is_linked())
         [[unlikely]] {
         ++counters_.late_replies;
-        return;
+        return nullptr;
     }
-    if (plain) [[likely]] {
-        finish(*entry, ok_, frame.subspan(sizeof header));
-    } else {
-        finish_failed(*entry, peer, head, frame);
+    return entry;
+}
+
+void Client::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
+    if (!is_plain_reply(head)) [[unlikely]] {
+        return on_failure(peer, head, frame);
+    }
+    if (Entry* entry = answered_by(peer, frame)) [[likely]] {
+        context_.drop_interest(peer);
+        complete(*entry, ok_, frame.subspan(sizeof(ReplyHeader)));
     }
 }
 
-void Client::finish_failed(Entry& entry, core::Peer& peer, const core::FrameHead& head,
-                           ByteView frame) {
+void Client::on_failure(core::Peer& peer, core::FrameHead head, ByteView frame) {
+    if (const auto why = why_no_reply(head)) return context_.broken(peer, std::string(*why));
+    if (Entry* entry = answered_by(peer, frame)) finish_failed(*entry, peer, head, frame);
+}
+
+void Client::finish_failed(Entry& entry, core::Peer& peer, core::FrameHead head, ByteView frame) {
     const Outcome outcome = *unpack(head.aux);
     ByteView text = frame.subspan(sizeof(ReplyHeader));
     text = text.first(std::min(text.size(), error_text_bytes_max));
@@ -151,6 +144,11 @@ void Client::finish_failed(Entry& entry, core::Peer& peer, const core::FrameHead
         status = fail(Code::data_loss, "a reply that contradicts itself").with_peer(peer.uri);
     }
     finish(entry, status, {});
+}
+
+void Client::on_deadline(base::Timer& timer, TimePoint) {
+    auto& call = static_cast<Call&>(timer);
+    call.client->expire(call);
 }
 
 void Client::expire(Call& call) {
@@ -235,6 +233,9 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
         if (call.peer != &peer || call.core::Deferred::is_linked()) return;
         if (call.stage == Stage::queued) call.stage = Stage::resolving;
         finish_early(entry, why);
+        // It completes in the next turn, when the peer's place may be another's.
+        context_.drop_interest(peer);
+        call.peer = nullptr;
     });
 }
 

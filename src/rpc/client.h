@@ -6,6 +6,8 @@
 // finds a newer generation and is counted and dropped.
 #pragma once
 
+#include <memory>
+
 #include <weft/channel.h>
 
 #include "core/context.h"
@@ -24,8 +26,8 @@ class Client final : public core::FrameSink {
     ~Client();
 
     // Thread: the context's. `done` runs once, in a later turn or at shutdown(), never in here.
-    CallId submit(core::PeerRef peer, const MethodId& method, const BodyWriter& body,
-                  TimePoint deadline, Completion&& done);
+    CallId submit(core::PeerRef peer, const MethodId& method, BodyWriter body, TimePoint deadline,
+                  Completion&& done);
     // Completes the call with CANCELLED in the next turn and tells the peer. Stale ids are ignored.
     void cancel(CallId id);
     // As cancel(), but the completion never runs: its owner is going away.
@@ -35,35 +37,39 @@ class Client final : public core::FrameSink {
 
     std::uint32_t in_flight() const { return calls_.taken(); }
     struct Counters {
-        std::uint64_t submitted = 0;
-        std::uint64_t completed = 0;
         std::uint64_t late_replies = 0;
     };
     const Counters& counters() const { return counters_; }
 
-    void on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) override;
+    void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
     void on_leaving(core::Peer& peer, Bytes frame) override;
     void on_refused(core::Peer& peer, ByteView frame, const Status& why) override;
     void on_peer_down(core::Peer& peer, const Status& why) override;
 
   private:
     struct Call : base::Timer, core::Deferred {
+        Call() { fire = &Client::on_deadline; }
         Client* client = nullptr;
-        core::Peer* peer = nullptr;  // Outgoing peers outlive their calls: remove_peer() ends them.
+        core::Peer* peer = nullptr;  // nullptr once it is gone and the completion waits.
         Stage stage = Stage::none;
         Completion done;
         Status early;  // Why a deferred completion happens.
     };
     using Entry = base::SlotTable<Call>::Entry;
 
+    CallId submit_queued(Entry& entry, const MethodId& method, const BodyWriter& body);
     CallId refuse(Entry* entry, Completion&& done);
     CallId refuse_size(Entry& entry, std::size_t bytes);
     CallId refuse_full(Entry& entry);
+    Entry* answered_by(const core::Peer& peer, ByteView frame);
+    void on_failure(core::Peer& peer, core::FrameHead head, ByteView frame);
+    void complete(Entry& entry, const Status& status, ByteView reply);
     void finish(Entry& entry, const Status& status, ByteView reply);
-    void finish_failed(Entry& entry, core::Peer& peer, const core::FrameHead& head, ByteView frame);
+    void finish_failed(Entry& entry, core::Peer& peer, core::FrameHead head, ByteView frame);
     void finish_early(Entry& entry, Status status);
     void forget_frame(Call& call);
     void send_cancel(Call& call);
+    static void on_deadline(base::Timer& timer, TimePoint now);
     void expire(Call& call);
     Entry* entry_of(ByteView request_frame);
 
@@ -73,5 +79,33 @@ class Client final : public core::FrameSink {
     const Status ok_ = Status().with_effect(Effect::applied).with_stage(Stage::executing);
     bool closed_ = false;
 };
+
+// Here for Channel::call, whose larger part it is.
+[[gnu::always_inline]] inline CallId Client::submit(core::PeerRef peer_ref, const MethodId& method,
+                                                    BodyWriter body, TimePoint deadline,
+                                                    Completion&& done) {
+    Entry* entry = calls_.take();
+    if (closed_ || !entry || !context_.knows(peer_ref)) [[unlikely]] {
+        return refuse(entry, std::move(done));
+    }
+    core::Peer* const peer = peer_ref.at;
+    const std::size_t bytes = sizeof(RequestHeader) + body.bytes;
+    Call& call = entry->value;
+    call.client = this;
+    call.peer = peer;
+    std::construct_at(&call.done, std::move(done));  // It was empty.
+    context_.add_interest(*peer);
+    context_.timers().arm(call, deadline);
+    std::byte* to = body.bytes < peer->direct_body_end ? context_.reserve(*peer, bytes) : nullptr;
+    if (!to) [[unlikely]] {
+        return submit_queued(*entry, method, BodyWriter(body));
+    }
+    store_request(to, bytes, {entry->slot, entry->generation},
+                  to_remaining_us(context_.now(), deadline), method.hash);
+    body(to + sizeof(RequestHeader));
+    call.stage = Stage::sent;
+    context_.commit(*peer, bytes);
+    return entry->id();
+}
 
 }  // namespace weft::rpc

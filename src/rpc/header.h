@@ -1,6 +1,7 @@
 // Wire form of calls. docs/wire-format.md has the tables; tests/vectors the bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -26,7 +27,7 @@ struct RequestHeader {
     std::uint32_t session = 0;       // Room for session slot and attempt; 0 in version 0.
     std::uint64_t method = 0;        // method_hash of the full name.
 };
-static_assert(sizeof(RequestHeader) == 32);
+static_assert(sizeof(RequestHeader) == core::call_header_bytes_max);
 inline constexpr std::uint32_t remaining_unbounded = ~std::uint32_t{0};
 
 // 16 bytes; head.aux = code | effect << 8 | stage << 12. Then the body: the reply, or for a code
@@ -36,6 +37,25 @@ struct ReplyHeader {
     WireCallId call;
 };
 static_assert(sizeof(ReplyHeader) == 16);
+
+// The headers on their way out, field by field: a struct that is put together on the stack and then
+// copied stalls on its own stores.
+inline void store_head(std::byte* to, core::FrameKind kind, std::uint16_t aux, std::size_t bytes,
+                       WireCallId call) {
+    base::store(to, static_cast<std::uint32_t>(kind) | std::uint32_t{aux} << 16);
+    base::store(to + 4, static_cast<std::uint32_t>(bytes));
+    base::store(to + 8, call.slot);
+    base::store(to + 12, call.generation);
+}
+inline void store_request(std::byte* to, std::size_t bytes, WireCallId call,
+                          std::uint32_t remaining_us, std::uint64_t method) {
+    store_head(to, core::FrameKind::request, 0, bytes, call);
+    base::store(to + offsetof(RequestHeader, remaining_us), std::uint64_t{remaining_us});
+    base::store(to + offsetof(RequestHeader, method), method);
+}
+inline void store_reply(std::byte* to, std::size_t bytes, std::uint16_t aux, WireCallId call) {
+    store_head(to, core::FrameKind::reply, aux, bytes, call);
+}
 
 struct CancelHeader {
     core::FrameHead head{core::FrameKind::cancel, 0, 0, sizeof(ReplyHeader)};
@@ -63,47 +83,54 @@ constexpr std::optional<Outcome> unpack(std::uint16_t aux) {
     return Outcome{static_cast<Code>(code), static_cast<Effect>(effect), static_cast<Stage>(stage)};
 }
 
-// The three checks of why_no_request() in one comparison: the hot path's way to say "it is one".
-constexpr bool is_request(const core::FrameHead& head) {
-    return (head.flags | head.aux) == 0 && head.bytes >= sizeof(RequestHeader);
+// Its kind and the checks of why_no_request() in short: the hot path's way to say "it is one".
+constexpr bool is_request(core::FrameHead head) {
+    return core::front_of(head) == core::front_of({core::FrameKind::request, 0, 0, 0}) &&
+           head.bytes >= sizeof(RequestHeader);
 }
 
 // Why a frame is no request, in words; nothing when it is one.
-constexpr std::optional<std::string_view> why_no_request(const core::FrameHead& head) {
+constexpr std::optional<std::string_view> why_no_request(core::FrameHead head) {
     if (head.bytes < sizeof(RequestHeader)) return "a request shorter than its header";
     if (head.flags != 0) return "a request with flags of a later version";
     if (head.aux != 0) return "a request with extensions of a later version";
     return std::nullopt;
 }
 
-// A reply that says ok and nothing else.
+// A reply that says ok and nothing else. Its kind is checked with it.
 inline constexpr std::uint16_t plain_ok = pack(Code::ok, Effect::applied, Stage::executing);
-constexpr bool is_plain_reply(const core::FrameHead& head) {
-    return head.flags == 0 && head.aux == plain_ok && head.bytes >= sizeof(ReplyHeader);
+constexpr bool is_plain_reply(core::FrameHead head) {
+    return core::front_of(head) == core::front_of({core::FrameKind::reply, 0, plain_ok, 0}) &&
+           head.bytes >= sizeof(ReplyHeader);
 }
 
-constexpr std::optional<std::string_view> why_no_reply(const core::FrameHead& head) {
+constexpr std::optional<std::string_view> why_no_reply(core::FrameHead head) {
     if (head.bytes < sizeof(ReplyHeader)) return "a reply shorter than its header";
     if (head.flags != 0) return "a reply with flags of a later version";
     if (!unpack(head.aux)) return "a reply with an impossible outcome";
     return std::nullopt;
 }
 
-constexpr std::optional<std::string_view> why_no_cancel(const core::FrameHead& head) {
+constexpr std::optional<std::string_view> why_no_cancel(core::FrameHead head) {
     if (head.bytes != sizeof(CancelHeader)) return "a cancel of the wrong size";
+    if (head.flags != 0) return "a cancel with flags of a later version";
     return std::nullopt;
 }
 
 constexpr std::uint32_t to_remaining_us(TimePoint now, TimePoint deadline) {
+    constexpr std::uint32_t most = remaining_unbounded - 1;
+    // One comparison for the usual case: a deadline that passed is a huge number here.
+    const auto ns = static_cast<std::uint64_t>((deadline - now).count());
+    if (ns < std::uint64_t{most} * 1000) [[likely]] {
+        return static_cast<std::uint32_t>(ns / 1000);
+    }
     if (deadline == never) return remaining_unbounded;
-    if (deadline <= now) return 0;
-    const auto us = (deadline - now).count() / 1000;
-    return us >= remaining_unbounded - 1 ? remaining_unbounded - 1 : static_cast<std::uint32_t>(us);
+    return deadline <= now ? 0 : most;
 }
 
 constexpr TimePoint to_deadline(TimePoint now, std::uint32_t remaining_us) {
     if (remaining_us == remaining_unbounded) return never;
-    return saturating_add(now, std::chrono::microseconds(remaining_us));
+    return now + std::chrono::microseconds(remaining_us);  // At most 72 minutes.
 }
 
 }  // namespace weft::rpc

@@ -7,7 +7,7 @@
 
 namespace weft::rpc {
 
-Status MethodTable::add(std::string_view full_name, RawHandler handler) {
+Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTraits traits) {
     const std::uint64_t hash = method_hash(full_name);
     if (const Method* there = find(hash)) {
         return fail(Code::already_exists, there->name == full_name
@@ -20,6 +20,7 @@ Status MethodTable::add(std::string_view full_name, RawHandler handler) {
     method->hash = hash;
     method->name = full_name;
     method->handler = std::move(handler);
+    method->traits = traits;
     methods_.push_back(std::move(method));
     rebuild();
     return {};

@@ -9,6 +9,7 @@
 
 #include <weft/call.h>
 #include <weft/result.h>
+#include <weft/service.h>
 
 namespace weft::rpc {
 
@@ -16,17 +17,16 @@ struct Method {
     std::uint64_t hash = 0;
     std::string name;
     RawHandler handler;
-    std::uint64_t calls = 0;
+    MethodTraits traits;
 };
 
 class MethodTable {
   public:
     // Errors: ALREADY_EXISTS, also when two names share a hash.
-    Status add(std::string_view full_name, RawHandler handler);
+    Status add(std::string_view full_name, RawHandler handler, MethodTraits traits);
     void remove(std::string_view full_name);
 
     Method* find(std::uint64_t hash) const {
-        if (slots_.empty()) return nullptr;
         for (std::size_t i = hash & mask_;; i = (i + 1) & mask_) {
             Method* method = slots_[i];
             if (!method || method->hash == hash) return method;
@@ -38,7 +38,7 @@ class MethodTable {
 
     std::vector<std::unique_ptr<Method>> methods_;
     std::vector<std::unique_ptr<Method>> retired_;  // Calls in their handlers still name them.
-    std::vector<Method*> slots_;
+    std::vector<Method*> slots_ = {nullptr};
     std::size_t mask_ = 0;
 };
 

@@ -14,10 +14,43 @@ Server::Server(core::Context& context, bulk::Bulk& bulk) : context_(context), bu
 
 Server::~Server() { WEFT_DCHECK(calls_.taken() == 0); }
 
-void Server::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) {
-    if (head.kind == core::FrameKind::request && is_request(head)) [[likely]] {
-        return on_request(peer, frame);
+inline void Server::run_handler(ServerCall& call) {
+    Method* method = call.method;
+    // What a handler throws ends here, as does the Call it did not answer.
+    try {
+        method->handler(Call(*this, call));
+    } catch (...) {
+        log_thrown(method->name, std::current_exception());
     }
+}
+
+void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
+    if (!is_request(head)) [[unlikely]] {
+        return on_other_frame(peer, head, frame);
+    }
+    // Field by field: the whole header would go through the stack.
+    const std::byte* from = frame.data();
+    const auto hash = base::load<std::uint64_t>(from + offsetof(RequestHeader, method));
+    const auto remaining_us =
+        base::load<std::uint32_t>(from + offsetof(RequestHeader, remaining_us));
+    Method* method = methods_.find(hash);
+    const bool welcome = method && remaining_us != 0 && !draining_;
+    Entry* entry = welcome ? calls_.take() : nullptr;
+    if (!entry) [[unlikely]] {
+        return refuse_request(peer, base::load<RequestHeader>(from), method);
+    }
+    ServerCall& call = entry->value;
+    call.peer = &peer;
+    call.wire = base::load<WireCallId>(from + offsetof(RequestHeader, call));
+    call.deadline = to_deadline(context_.now(), remaining_us);
+    call.method = method;
+    call.request = frame.subspan(sizeof(RequestHeader));
+    call.cancelled = false;
+    context_.add_interest(peer);
+    run_handler(call);
+}
+
+void Server::on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (head.kind == core::FrameKind::request) {
         return context_.broken(peer, std::string(*why_no_request(head)));
     }
@@ -25,42 +58,27 @@ void Server::on_frame(core::Peer& peer, const core::FrameHead& head, ByteView fr
     on_cancel(peer, frame);
 }
 
-void Server::on_request(core::Peer& peer, ByteView frame) {
-    const auto header = base::load<RequestHeader>(frame.data());
-    ++counters_.requests;
-    Method* method = methods_.find(header.method);
-    if (!method) [[unlikely]] {
+void Server::refuse_request(core::Peer& peer, const RequestHeader& header, const Method* method) {
+    Status why = fail(Code::resource_exhausted, "too many calls in handlers");
+    if (!method) {
         ++counters_.unknown_methods;
-        return refuse(peer, header.call, fail(Code::unimplemented, "no such method here"));
-    }
-    if (header.remaining_us == 0) [[unlikely]] {
+        why = fail(Code::unimplemented, "no such method here");
+    } else if (header.remaining_us == 0) {
         ++counters_.expired;
-        return refuse(peer, header.call,
-                      fail(Code::deadline_exceeded, "expired before it reached its handler"));
+        why = fail(Code::deadline_exceeded, "expired before it reached its handler");
+    } else if (draining_) {
+        why = fail(Code::unavailable, "the server is shutting down");
     }
-    Entry* entry = draining_ ? nullptr : calls_.take();
-    if (!entry) [[unlikely]] {
-        return refuse(peer, header.call,
-                      draining_ ? fail(Code::unavailable, "the server is shutting down")
-                                : fail(Code::resource_exhausted, "too many calls in handlers"));
-    }
-    ServerCall& call = entry->value;
-    call.server = this;
-    call.peer = &peer;
-    call.peer_ref = peer.ref;
-    call.wire = header.call;
-    call.deadline = to_deadline(context_.now(), header.remaining_us);
-    call.method = method;
-    call.request = frame.subspan(sizeof header);
-    call.cancelled = false;
-    context_.add_interest(peer);
-    run_handler(call);
+    refuse(peer, header.call, why);
 }
 
 void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadline,
                             LocalCompletion done) {
     Method* method = methods_.find(hash);
     if (!method) return done(fail(Code::unimplemented, "no such method here"), {});
+    if (!method->traits.collective) {
+        return done(fail(Code::unimplemented, method->name + " is not a collective method"), {});
+    }
     Entry* entry = draining_ ? nullptr : calls_.take();
     if (!entry) {
         return done(draining_ ? fail(Code::unavailable, "the server is shutting down")
@@ -68,9 +86,7 @@ void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadlin
                     {});
     }
     ServerCall& call = entry->value;
-    call.server = this;
     call.peer = nullptr;
-    call.peer_ref = {};
     call.wire = {};
     call.deadline = deadline;
     call.method = method;
@@ -78,17 +94,6 @@ void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadlin
     call.cancelled = false;
     call.local = std::move(done);
     run_handler(call);
-}
-
-void Server::run_handler(ServerCall& call) {
-    Method* method = call.method;
-    ++method->calls;
-    // What a handler throws ends here, as does the Call it did not answer.
-    try {
-        method->handler(Call(*this, call));
-    } catch (...) {
-        log_thrown(method->name, std::current_exception());
-    }
 }
 
 void Server::log_thrown(const std::string& method, std::exception_ptr thrown) {
@@ -128,39 +133,67 @@ void Server::on_peer_down(core::Peer& peer, const Status&) {
     });
 }
 
-void Server::answer(ServerCall& call, std::size_t bytes, void* object,
-                    void (*write)(void*, std::byte*)) {
+inline void Server::give_back(ServerCall& call) {
+    if (call.peer) context_.drop_interest(*call.peer);
+    recycle(call);
+}
+
+inline void Server::recycle(ServerCall& call) {
+    call.peer = nullptr;
+    if (call.on_cancel) [[unlikely]]
+        call.on_cancel.reset();
+    calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
+}
+
+[[gnu::always_inline]] inline void Server::answer(ServerCall& call, BodyWriter body) {
     core::Peer* peer = call.peer;
-    if (!peer) [[unlikely]] {
-        if (!call.local) return give_back(call);
-        std::vector<std::byte> reply(bytes);
-        write(object, reply.data());
-        return answer_local(call, Status().with_effect(Effect::applied), reply);
+    const std::size_t bytes = sizeof(ReplyHeader) + body.bytes;
+    std::byte* to =
+        peer && body.bytes < peer->direct_body_end ? context_.reserve(*peer, bytes) : nullptr;
+    if (!to) [[unlikely]] {
+        return answer_indirectly(call, BodyWriter(body));
     }
-    if (bytes > peer->eager_bytes_max) [[unlikely]] {
+    store_reply(to, bytes, plain_ok, call.wire);
+    body(to + sizeof(ReplyHeader));
+    context_.commit(*peer, bytes);
+    context_.drop_interest(*peer);
+    recycle(call);
+}
+
+// Replies wait or the transport is full; or it is none of the usual replies.
+void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
+    core::Peer* peer = call.peer;
+    if (!peer || body.bytes > peer->eager_bytes_max) return answer_elsewhere(call, body);
+    const std::size_t bytes = sizeof(ReplyHeader) + body.bytes;
+    const core::Context::Claim claim = context_.claim(*peer, bytes);
+    if (!claim.data) return drop_reply(call);
+    store_reply(claim.data, bytes, plain_ok, call.wire);
+    body(claim.data + sizeof(ReplyHeader));
+    context_.commit(*peer, claim, bytes);
+    give_back(call);
+}
+
+// A call of this process, a client that is gone, a reply that is too large.
+void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
+    if (call.peer) {
         return answer(
-            call, fail(Code::resource_exhausted, "a reply of " + std::to_string(bytes) +
+            call, fail(Code::resource_exhausted, "a reply of " + std::to_string(body.bytes) +
                                                      " bytes exceeds the limit of " +
-                                                     std::to_string(peer->eager_bytes_max) +
+                                                     std::to_string(call.peer->eager_bytes_max) +
                                                      " bytes; pass large data by weft.BulkRef"));
     }
-    const std::size_t frame_bytes = sizeof(ReplyHeader) + bytes;
-    const core::Context::Claim claim = context_.claim(*peer, frame_bytes);
-    if (!claim.data) [[unlikely]] {
-        // It does not read its replies: memory must not grow for it.
-        give_back(call);
-        context_.log().warning("dropping " + peer->uri + ": it does not read its replies");
-        context_.remove_peer(*peer, fail(Code::unavailable, "the peer does not read its replies"));
-        return;
-    }
-    ReplyHeader header;
-    header.head.bytes = static_cast<std::uint32_t>(frame_bytes);
-    header.head.aux = plain_ok;
-    header.call = call.wire;
-    base::store(claim.data, header);
-    write(object, claim.data + sizeof header);
-    context_.commit(*peer, claim, frame_bytes);
+    if (!call.local) return give_back(call);
+    std::vector<std::byte> reply(body.bytes);
+    body(reply.data());
+    answer_local(call, Status().with_effect(Effect::applied), reply);
+}
+
+// The client does not read its replies: memory must not grow for it.
+void Server::drop_reply(ServerCall& call) {
+    core::Peer& peer = *call.peer;
     give_back(call);
+    context_.log().warning("dropping " + peer.uri + ": it does not read its replies");
+    context_.remove_peer(peer, fail(Code::unavailable, "the peer does not read its replies"));
 }
 
 // See Call::fail: silence means applied, and only a status that was made here can say none.
@@ -195,21 +228,11 @@ void Server::refuse(core::Peer& peer, WireCallId wire, const Status& status) {
         context_.remove_peer(peer, fail(Code::unavailable, "the peer does not read its replies"));
         return;
     }
-    ReplyHeader header;
-    header.head.bytes = static_cast<std::uint32_t>(bytes);
-    header.head.aux = pack(status.code(), status.effect(), status.stage());
-    header.call = wire;
-    base::store(claim.data, header);
-    if (!text.empty()) std::memcpy(claim.data + sizeof header, text.data(), text.size());
+    store_reply(claim.data, bytes, pack(status.code(), status.effect(), status.stage()), wire);
+    if (!text.empty()) {
+        std::memcpy(claim.data + sizeof(ReplyHeader), text.data(), text.size());
+    }
     context_.commit(peer, claim, bytes);
-}
-
-void Server::give_back(ServerCall& call) {
-    if (call.peer) context_.drop_interest(*call.peer);
-    call.peer = nullptr;
-    if (call.on_cancel) [[unlikely]]
-        call.on_cancel.reset();
-    calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
 }
 
 }  // namespace weft::rpc
@@ -233,7 +256,7 @@ Call::~Call() {
     fail(Status(Code::internal, "the handler ended without a reply").with_effect(Effect::unknown));
 }
 
-ByteView Call::request() const { return call_->request; }
+ByteView Call::request() const { return call_ ? call_->request : ByteView(); }
 TimePoint Call::deadline() const { return call_ ? call_->deadline : never; }
 bool Call::cancelled() const { return call_ && call_->cancelled; }
 std::string_view Call::peer() const { return call_ && call_->peer ? call_->peer->uri : ""; }
@@ -264,7 +287,7 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
         return {};
     }
     const bulk::TransferId id =
-        server_->bulk_.transfers.start(call_->peer_ref,
+        server_->bulk_.transfers.start(call_->peer ? call_->peer->ref : core::PeerRef(),
                                        {put ? na::RmaKind::put : na::RmaKind::get, remote, offset,
                                         std::move(local), call_->deadline},
                                        std::move(done));
@@ -277,15 +300,13 @@ std::size_t Call::reply_bytes_max() const {
 }
 
 void Call::reply(ByteView body) {
-    reply(body.size(), &body, [](void* object, std::byte* to) {
-        const ByteView from = *static_cast<ByteView*>(object);
-        if (!from.empty()) std::memcpy(to, from.data(), from.size());
-    });
+    if (!call_) return;
+    server_->answer(*std::exchange(call_, nullptr), BodyWriter::of(body));
 }
 
-void Call::reply(std::size_t bytes, void* object, void (*write)(void*, std::byte*)) {
+void Call::reply_with(const BodyWriter& body) {
     if (!call_) return;
-    server_->answer(*std::exchange(call_, nullptr), bytes, object, write);
+    server_->answer(*std::exchange(call_, nullptr), body);
 }
 
 void Call::fail(const Status& status) {

@@ -13,9 +13,7 @@ using LocalCompletion = Function<void(const Status&, ByteView reply)>;
 // One call in its handler. A handler that outlives its client keeps its record; the answer then
 // goes nowhere.
 struct ServerCall {
-    Server* server = nullptr;
     core::Peer* peer = nullptr;  // nullptr: the client is gone, or it is a local call.
-    core::PeerRef peer_ref;
     WireCallId wire;
     TimePoint deadline = never;
     Method* method = nullptr;
@@ -31,14 +29,15 @@ class Server final : public core::FrameSink {
     ~Server();
 
     // Errors: ALREADY_EXISTS. Thread: the context's, like everything here.
-    Status add_method(std::string_view full_name, RawHandler handler) {
-        return methods_.add(full_name, std::move(handler));
+    Status add_method(std::string_view full_name, RawHandler handler, MethodTraits traits = {}) {
+        return methods_.add(full_name, std::move(handler), traits);
     }
     void remove_method(std::string_view full_name) { methods_.remove(full_name); }
     Method* find_method(std::uint64_t hash) const { return methods_.find(hash); }
 
-    // Runs a method of this very process, as a collective does for its own rank. `done` may run
-    // inside. `body` must be valid until then or until the handler has returned.
+    // Runs a method of this very process, as a collective does for its own rank: UNIMPLEMENTED
+    // unless the method is made for that (MethodTraits). `done` may run inside. `body` must be
+    // valid until then or until the handler has returned.
     void dispatch_local(std::uint64_t method, ByteView body, TimePoint deadline,
                         LocalCompletion done);
 
@@ -47,7 +46,6 @@ class Server final : public core::FrameSink {
     std::uint32_t executing() const { return calls_.taken(); }
 
     struct Counters {
-        std::uint64_t requests = 0;
         std::uint64_t unknown_methods = 0;
         std::uint64_t expired = 0;
         std::uint64_t unanswered = 0;
@@ -55,23 +53,27 @@ class Server final : public core::FrameSink {
     const Counters& counters() const { return counters_; }
     core::Context& context() { return context_; }
 
-    void on_frame(core::Peer& peer, const core::FrameHead& head, ByteView frame) override;
+    void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
     void on_peer_down(core::Peer& peer, const Status& why) override;
 
   private:
     friend class weft::Call;
     using Entry = base::SlotTable<ServerCall>::Entry;
 
-    void on_request(core::Peer& peer, ByteView frame);
+    void on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame);
+    void refuse_request(core::Peer& peer, const RequestHeader& header, const Method* method);
     void on_cancel(core::Peer& peer, ByteView frame);
     void run_handler(ServerCall& call);
     void answer_local(ServerCall& call, const Status& status, ByteView reply);
     void cancel(ServerCall& call);
-    void answer(ServerCall& call, std::size_t bytes, void* object,
-                void (*write)(void*, std::byte*));
+    void answer(ServerCall& call, BodyWriter body);
+    void answer_indirectly(ServerCall& call, const BodyWriter& body);
+    void answer_elsewhere(ServerCall& call, const BodyWriter& body);
+    void drop_reply(ServerCall& call);
     void answer(ServerCall& call, const Status& status);
     void refuse(core::Peer& peer, WireCallId wire, const Status& status);
     void give_back(ServerCall& call);
+    void recycle(ServerCall& call);
     void log_thrown(const std::string& method, std::exception_ptr thrown);
 
     core::Context& context_;

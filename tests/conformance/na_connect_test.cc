@@ -10,8 +10,8 @@ using namespace weft::test::wires;
 // True when all peers of `server` went down, or when the transport cannot promise it (noted).
 static bool is_empty(NaRig& rig, Node& server) {
     const bool reported = server->caps().reports_peer_death;
-    const bool empty =
-        rig.pump_until([&] { return server.count(PeerState::up) == 0; }, reported ? 10s : 500ms);
+    const bool empty = rig.pump_until([&] { return server.count(PeerState::up) == 0; },
+                                      reported ? patience : 500ms);
     if (empty || reported) return empty;
     note_capability(rig.wire.scheme, "a peer that ends while connecting may stay up in silence");
     return true;
@@ -107,7 +107,7 @@ CONFORMANCE("a refused connection is reported once, as UNAVAILABLE and in words"
     const PeerId peer = rig.start_connect(node, uri);
     CHECK(node->info(peer) == nullptr);
     CHECK(node->reserve(peer, 8) == nullptr);
-    REQUIRE(rig.pump_until([&] { return !node.downs.empty(); }, 3s));
+    REQUIRE(rig.pump_until([&] { return !node.downs.empty(); }, promised(3s)));
     rig.settle();
     REQUIRE(node.downs.size() == 1);
     CHECK(node.downs[0].peer == peer);
@@ -182,7 +182,7 @@ CONFORMANCE("nothing of a closed peer is handed out, though it had arrived") {
         REQUIRE(pair.a.send(pair.ab, 100));
         pair.a->flush();
     }
-    const TimePoint end = rig.now() + 3s;
+    const TimePoint end = rig.now() + patience;
     while (pair.b.at(pair.ba).received < 3 && rig.now() < end) {
         pair.a.poll();
         rig.step_time();

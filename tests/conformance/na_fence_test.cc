@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "support/na_rma.h"
+#include "support/seed.h"
 
 using namespace weft;
 using namespace weft::na;
@@ -35,11 +36,11 @@ CONFORMANCE("a revoked region is refused, and its successor serves only its own 
     CHECK(pair.a.downs.empty());
 }
 
-CONFORMANCE("a fence ends, and no write lands after it, whenever it is called") {
-    const std::uint64_t seed = GENERATE(range(1, 13));
+CONFORMANCE_SEEDED("a fence ends, and no write lands after it, whenever it is called") {
+    const std::uint64_t seed = seed_of(GENERATE(range(0, 12)));
     auto rig = NaRig::on<TestType>(seed);
     if (!rig.usable() || !has_rma(rig)) return;
-    INFO("seed " << seed);
+    INFO("repeat with TEST_SEED=" << seed);
     Pair pair(rig);
     if (!can_fence(rig, pair)) return;
     constexpr std::size_t size = 512 * 1024;
@@ -51,16 +52,21 @@ CONFORMANCE("a fence ends, and no write lands after it, whenever it is called") 
         for (int i = 0; i < 6; ++i) pair.a.post(region.put(pair.ab, 0, local.bytes()));
         const std::uint64_t turns = rig.random.next() % 150;
         for (std::uint64_t i = 0; i < turns && !pair.a.rma_under_way.empty(); ++i) rig.pump();
+        if (!rig.caps.rma_checked) {
+            // Where only the fabric judges, core fences when every holder of a grant has answered
+            // or is gone (na/provider.h); a write that is under way then would land.
+            REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
+        }
         pair.b.fence(region.index());
         // Posts after the fence must not get in either.
         pair.a.post(region.put(pair.ab, 0, local.bytes()));
-        REQUIRE(rig.pump_until([&] { return pair.b.fenced.contains(region.index()); }, 3s));
+        REQUIRE(rig.pump_until([&] { return pair.b.fenced.contains(region.index()); }));
         // The memory is the owner's again, even when it exposes it to others at once.
         const bool at_once = (rig.random.next() & 1) != 0;
         if (at_once) region.expose();
         fill_random(region.bytes().first(4096), rig.random);
         const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
-        REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }, 3s));
+        REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
         rig.settle();
         REQUIRE(std::ranges::equal(region.bytes(), shadow));
         if (!rig.caps.rma_checked) {
@@ -97,12 +103,10 @@ CONFORMANCE("a fence ends although a peer goes on posting to the region") {
             rig.pump();
         }
         pair.b.fence(region.index());
-        REQUIRE(rig.pump_until(
-            [&] {
-                keep_posting();
-                return pair.b.fenced.contains(region.index());
-            },
-            3s));
+        REQUIRE(rig.pump_until([&] {
+            keep_posting();
+            return pair.b.fenced.contains(region.index());
+        }));
         REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
         region.expose();
     }
@@ -121,7 +125,7 @@ CONFORMANCE("a fence ends although the peer that was writing went away") {
         for (int i = 0; i < turns; ++i) rig.pump();
         pair.b.fence(region.index());
         rig.destroy(pair.a);
-        REQUIRE(rig.pump_until([&] { return pair.b.fenced.contains(region.index()); }, 3s));
+        REQUIRE(rig.pump_until([&] { return pair.b.fenced.contains(region.index()); }));
         const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
         rig.settle();
         CHECK(std::ranges::equal(region.bytes(), shadow));
@@ -187,7 +191,7 @@ CONFORMANCE("a writer in another thread never gets past a fence") {
         const std::uint64_t before = finished;
         while (finished < before + 2 && rig.now() < end) pair.b.poll();
         pair.b.fence(region.index());
-        while (!pair.b.fenced.contains(region.index()) && rig.now() < end + 3s) pair.b.poll();
+        while (!pair.b.fenced.contains(region.index()) && rig.now() < end + patience) pair.b.poll();
         fill_random(region.bytes().first(64), rig.random);
         const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
         for (int i = 0; i < 20; ++i) pair.b.poll();
@@ -199,7 +203,7 @@ CONFORMANCE("a writer in another thread never gets past a fence") {
         ++fences;
     }
     stop = true;
-    while (rig.now() < end + 2s && pair.b.poll() != 0) {
+    while (rig.now() < end + patience && pair.b.poll() != 0) {
     }
     writer.join();
     CHECK(intact);

@@ -12,7 +12,7 @@ using namespace weft::test::wires;
 // Polls b, without judging, until there is something; a makes progress meanwhile.
 static std::size_t poll_alone(NaRig& rig, Pair& pair, std::span<Event> events) {
     std::size_t count = 0;
-    for (const TimePoint end = rig.now() + 5s; count == 0 && rig.now() < end;) {
+    for (const TimePoint end = rig.now() + patience; count == 0 && rig.now() < end;) {
         pair.a.poll();
         rig.step_time();
         count = pair.b->poll(events, rig.now());
@@ -70,7 +70,7 @@ CONFORMANCE("the first commit of a turn leaves without flush") {
     pair.a->flush();
     REQUIRE(pair.a.send(pair.ab, 64));
     // Polls only: the turn does not end.
-    const TimePoint end = rig.now() + 2s;
+    const TimePoint end = rig.now() + patience;
     while (pair.b.at(pair.ba).received == 0 && rig.now() < end) {
         pair.a.poll();
         rig.step_time();
@@ -117,7 +117,7 @@ CONFORMANCE("reserve refuses while the peer does not poll, writable follows, not
     REQUIRE(accepted >= 1);
     const std::uint64_t goal = pair.a.at(pair.ab).sent * 2 + 50;
     bool refused = true;
-    const TimePoint end = rig.now() + 20s;
+    const TimePoint end = rig.now() + patience;
     while (pair.a.at(pair.ab).sent < goal) {
         REQUIRE(rig.now() < end);
         if (refused) REQUIRE(rig.pump_until([&] { return pair.a.at(pair.ab).writable; }));
@@ -140,7 +140,7 @@ CONFORMANCE("a peer that does not poll does not hold up another one") {
     REQUIRE(accepted < 100'000);
     const PeerId seen = lively.peer_of(sender.incarnation);
     for (std::uint64_t sent = 0; sent < 100; ++sent) {
-        const TimePoint end = rig.now() + 2s;
+        const TimePoint end = rig.now() + patience;
         while (!sender.send(to_lively, 100)) {
             REQUIRE(rig.now() < end);
             sender.poll();
@@ -183,7 +183,7 @@ CONFORMANCE("a poll gives no more events than asked for, and loses none") {
         REQUIRE(rig.pump_until([&] { return pair.a.send(pair.ab, 48); }));
         pair.a->flush();
     }
-    const TimePoint end = rig.now() + 5s;
+    const TimePoint end = rig.now() + patience;
     while (pair.b.at(pair.ba).received < 40 && rig.now() < end) {
         pair.a.poll(1);
         rig.step_time();
@@ -198,7 +198,7 @@ CONFORMANCE("messages flow both ways at once and keep their order per peer") {
     if (!rig.usable()) return;
     Pair pair(rig);
     const std::uint64_t goal = rig.caps.virtual_time ? 3000 : 20'000;
-    const TimePoint end = rig.now() + 20s;
+    const TimePoint end = rig.now() + patience;
     while (pair.a.at(pair.ab).sent < goal || pair.b.at(pair.ba).sent < goal) {
         REQUIRE(rig.now() < end);
         for (int i = 0; i < 10; ++i) {

@@ -10,8 +10,10 @@
 #include <weft/runtime.h>
 
 #include "support/catch.h"
+#include "support/patience.h"
 
 using namespace weft;
+using test::patience, test::promised;
 
 namespace {
 
@@ -97,9 +99,9 @@ std::string unique(std::string uri) {
 }
 
 std::vector<Transport> transports() {
-    std::vector<Transport> all{{"sm://kill-test", 100ms}};
+    std::vector<Transport> all{{"sm://kill-test", promised(100ms)}};
 #ifdef WEFT_WITH_OFI
-    all.push_back({"ofi+tcp://127.0.0.1:0", 3s});
+    all.push_back({"ofi+tcp://127.0.0.1:0", promised(3s)});
 #endif
     return all;
 }
@@ -122,12 +124,12 @@ static Duration kill_with_calls(const Transport& transport) {
             answered = true;
             if (status.ok()) in_handlers = std::stoi(std::string(as_text(reply)));
         });
-        REQUIRE(client.turn_until([&] { return answered; }, 30s));
+        REQUIRE(client.turn_until([&] { return answered; }, patience));
     }
     REQUIRE(tally.completions == 0);
     const auto killed = std::chrono::steady_clock::now();
     server.kill();
-    REQUIRE(client.turn_until([&] { return tally.completions >= 1000; }, 10s));
+    REQUIRE(client.turn_until([&] { return tally.completions >= 1000; }, patience));
     const auto took = std::chrono::steady_clock::now() - killed;
     INFO(tally.first_wrong);
     CHECK(tally.wrong == 0);
@@ -136,7 +138,7 @@ static Duration kill_with_calls(const Transport& transport) {
     return took;
 }
 
-TEST_CASE("SIGKILL of a server completes each of 1000 held calls once, in time") {
+TEST_CASE("SIGKILL of a server completes each of 1000 held calls once, in time", "[kill]") {
     for (const Transport& transport : transports()) {
         INFO(transport.uri);
         // A busy machine may be late once, not three times in a row.
@@ -148,7 +150,7 @@ TEST_CASE("SIGKILL of a server completes each of 1000 held calls once, in time")
     }
 }
 
-TEST_CASE("a connection that nobody accepts is UNAVAILABLE, effect none, in time") {
+TEST_CASE("a connection that nobody accepts is UNAVAILABLE, effect none, in time", "[kill]") {
     for (const Transport& transport : transports()) {
         INFO(transport.uri);
         std::string address;
@@ -165,7 +167,7 @@ TEST_CASE("a connection that nobody accepts is UNAVAILABLE, effect none, in time
             ++completions;
             outcome = status;
         });
-        REQUIRE(client.turn_until([&] { return completions > 0; }, 10s));
+        REQUIRE(client.turn_until([&] { return completions > 0; }, patience));
         CHECK(std::chrono::steady_clock::now() - start < transport.limit);
         INFO(outcome.to_string());
         CHECK(outcome.code() == Code::unavailable);

@@ -7,6 +7,7 @@
 #include <weft/await.h>
 #include <weft/offload.h>
 
+#include "base/manual_clock.h"
 #include "echo.weft.h"
 #include "support/catch.h"
 #include "support/sim_rig.h"
@@ -54,6 +55,7 @@ struct EchoServer final : echo::v1::EchoService {
     Task<Status> Pull(Call& call, const Request& in, Reply& out) override {
         Result<RegionRef> source = from_proto(in.source());
         if (!source) co_return source.status();
+        if (source->length > memory.size()) co_return rejected(Code::out_of_range, "too much");
         const Buffer into = memory.slice(0, source->length);
         if (Status status = co_await get(call, *source, 0, into); !status.ok()) co_return status;
         out.set_text(std::string(as_text(into.bytes())));

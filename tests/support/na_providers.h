@@ -78,3 +78,6 @@ struct OfiTcp {
 // A body run once per provider; `TestType` is the provider. Requires `using namespace
 // weft::test::wires`.
 #define CONFORMANCE(title) TEMPLATE_TEST_CASE(title, "", WEFT_TEST_PROVIDERS)
+// What `make soak` runs again and again: seeds of support/seed.h, and peers that are killed.
+#define CONFORMANCE_SEEDED(title) TEMPLATE_TEST_CASE(title, "[seeded]", WEFT_TEST_PROVIDERS)
+#define CONFORMANCE_KILL(title) TEMPLATE_TEST_CASE(title, "[kill]", WEFT_TEST_PROVIDERS)

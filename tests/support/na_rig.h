@@ -13,11 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/manual_clock.h"
 #include "base/random.h"
+#include "base/steady_clock.h"
 #include "na/arena.h"
 #include "support/na_providers.h"
+#include "support/patience.h"
 
 namespace weft::test {
 
@@ -110,7 +112,7 @@ class NaRig {
 
     // One turn of every node; moves the virtual clock on when nothing happened.
     void pump();
-    bool pump_until(const std::function<bool()>& done, Duration limit = 10s);
+    bool pump_until(const std::function<bool()>& done, Duration limit = patience);
     // Long enough for anything under way to show up.
     void settle();
     TimePoint now() const;

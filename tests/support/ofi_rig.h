@@ -16,6 +16,7 @@
 #include "na/arena.h"
 #include "na/ofi/ofi.h"
 #include "support/catch.h"
+#include "support/patience.h"
 
 namespace weft::test {
 
@@ -62,7 +63,7 @@ class Node {
     void turn() {
         if (!endpoint_) return;
         std::array<na::Event, 32> events;
-        const std::size_t count = endpoint_->poll(events, real_now());
+        const std::size_t count = endpoint_->poll(events, real_now() + ahead);
         for (std::size_t i = 0; i < count; ++i) {
             Seen entry{events[i], std::string(as_text(events[i].bytes)), {}};
             if (events[i].code != Code::ok) entry.error = endpoint_->error();
@@ -93,6 +94,7 @@ class Node {
     }
 
     std::vector<Seen> seen;
+    Duration ahead{};  // Of the real time: as if this process had not run for that long.
 
   private:
     void open(const na::Address* listen, std::size_t peers_max = 64) {
@@ -110,7 +112,7 @@ class Node {
 
 // Turns the nodes until `done`; false after `limit`.
 inline bool turn_until(std::initializer_list<Node*> nodes, const std::function<bool()>& done,
-                       Duration limit = 5s) {
+                       Duration limit = patience) {
     const TimePoint end = real_now() + limit;
     while (!done()) {
         if (real_now() > end) return false;
@@ -128,9 +130,12 @@ inline void turn_for(std::initializer_list<Node*> nodes, Duration span) {
 // Both up: the client's peer is returned, the server's put into `incoming`.
 inline na::PeerId join(Node& client, Node& server, na::PeerId* incoming = nullptr) {
     const na::PeerId peer = client.connect(server->address());
-    REQUIRE(turn_until({&client, &server}, [&] {
-        return client.find(na::EventKind::peer_up) && server.find(na::EventKind::peer_up);
-    }));
+    const bool up = turn_until({&client, &server}, [&] {
+        return (client.find(na::EventKind::peer_up) && server.find(na::EventKind::peer_up)) ||
+               client.find(na::EventKind::peer_down);
+    });
+    if (const Seen* down = client.find(na::EventKind::peer_down)) FAIL(down->error);
+    REQUIRE(up);
     REQUIRE(client.find(na::EventKind::peer_up)->event.peer == peer);
     if (incoming) *incoming = server.find(na::EventKind::peer_up)->event.peer;
     client.seen.clear();

@@ -9,7 +9,7 @@
 #include <weft/runtime.h>
 
 #include "api/node.h"
-#include "base/clock.h"
+#include "base/manual_clock.h"
 #include "base/random.h"
 #include "na/sim/sim.h"
 

@@ -15,6 +15,7 @@
 #include "na/arena.h"
 #include "na/sm/sm.h"
 #include "support/catch.h"
+#include "support/patience.h"
 
 namespace weft::test {
 
@@ -101,7 +102,7 @@ struct SmNode {
 
 // Turns the nodes until `done`; fails the test after `limit`.
 template <class Done>
-void turn_until(std::initializer_list<SmNode*> nodes, Done&& done, Duration limit = 5s) {
+void turn_until(std::initializer_list<SmNode*> nodes, Done&& done, Duration limit = patience) {
     const TimePoint end = real_now() + limit;
     while (!done()) {
         REQUIRE(real_now() < end);
@@ -110,7 +111,7 @@ void turn_until(std::initializer_list<SmNode*> nodes, Done&& done, Duration limi
 }
 
 inline Seen await(std::initializer_list<SmNode*> nodes, SmNode& where, na::EventKind kind,
-                  Duration limit = 5s) {
+                  Duration limit = patience) {
     turn_until(
         nodes, [&] { return where.find(kind) != nullptr; }, limit);
     return where.take(kind);

@@ -1,6 +1,8 @@
 """The command from outside: exit statuses, JSON, sentences.  cli_test.py WEFT [unittest options]"""
 import json
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -74,6 +76,17 @@ class Usage(unittest.TestCase):
             self.assertEqual(done.returncode, 0)
             self.assertIn("Example", done.stdout)
         self.assertRegex(weft("--version").stdout, r"^weft \d+\.\d+\.\d+\n$")
+
+    def test_every_option_is_in_the_documentation_and_the_other_way_round(self):
+        page = pathlib.Path(__file__).resolve().parents[2] / "docs/cli.md"
+        text = page.read_text(encoding="utf-8")
+        listed = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--smoke"}  # tools/bench.py.
+        there = set()
+        for command in re.findall(r"^  (\w+) ", weft("--help").stdout.split("Subcommands:")[1], re.M):
+            self.assertIn(f"weft {command}", text)
+            there |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", re.sub(
+                r"(?m)^(?! *-).*$", "", weft(command, "--help").stdout)))
+        self.assertEqual(there - {"--version"}, listed)
 
     def test_a_bad_address_is_one_sentence(self):
         for uri, status in (("nonsense", 3), ("ofi+shm://x", 3), ("verbs://h:1", 12)):

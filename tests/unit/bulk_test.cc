@@ -29,7 +29,7 @@ struct Store final : Service {
             auto kept = std::make_shared<Call>(std::move(call));
             kept->get(ref, 0, memory.slice(0, ref.length), [this, kept](const Status& status) {
                 pulled = status;
-                if (status.ok()) kept->reply({});
+                if (status.ok()) kept->reply(ByteView{});
                 else kept->fail(status);
             });
         });
@@ -38,7 +38,7 @@ struct Store final : Service {
             region.ref().encode(bytes);
             call.reply(bytes);
         });
-        registrar.add(nothing, [](Call call) { call.reply({}); });
+        registrar.add(nothing, [](Call call) { call.reply(ByteView{}); });
     }
 };
 

@@ -9,6 +9,7 @@ using test::SimRig;
 namespace {
 
 constexpr MethodId set_config("test.Config/Set");
+constexpr MethodId set_one("test.Config/SetOne");  // Not made for collectives.
 
 // Remembers what it was told, per rank.
 struct Config final : Service {
@@ -16,11 +17,13 @@ struct Config final : Service {
     bool hold = false;
     std::vector<Call> held;
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(set_config, [this](Call call) {
+        const auto told = [this](Call call) {
             values.emplace_back(as_text(call.request()));
             if (hold) return held.push_back(std::move(call));
             call.reply(as_bytes("was told " + values.back()));
-        });
+        };
+        registrar.add(set_config, told, {.collective = true});
+        registrar.add(set_one, told);
     }
 };
 
@@ -46,17 +49,15 @@ struct Cluster {
     }
 
     std::vector<RankOutcome> broadcast(const Group& group, std::string_view text,
-                                       CallOptions options = {}) {
+                                       CallOptions options = {},
+                                       const MethodId& method = set_config) {
         int completions = 0;
         std::vector<RankOutcome> result;
-        const BodyWriter body{text.size(), &text, [](void* object, std::byte* to) {
-                                  const auto& from = *static_cast<std::string_view*>(object);
-                                  std::copy_n(as_bytes(from).data(), from.size(), to);
-                              }};
-        group.collective(set_config, body, options, [&](std::vector<RankOutcome> all) {
+        const auto finished = [&](std::vector<RankOutcome> all) {
             ++completions;
             result = std::move(all);
-        });
+        };
+        group.collective(method, BodyWriter::of(as_bytes(text)), options, finished);
         REQUIRE(completions == 0);
         REQUIRE(rig.run_until([&] { return completions > 0; }));
         rig.run_for(10ms);
@@ -89,6 +90,18 @@ TEST_CASE("a client's broadcast reaches every rank of any group once") {
             REQUIRE(cluster.services[rank].values.size() == 1);
         }
     }
+}
+
+TEST_CASE("a collective runs only methods that are made for it") {
+    Cluster cluster(5);
+    const Group group = cluster.client->group(view_of(5)).value();
+    const auto outcomes = cluster.broadcast(group, "x", {}, set_one);
+    check_every_rank_once(outcomes, 5);
+    for (const RankOutcome& outcome : outcomes) {
+        CHECK(outcome.status.code() == Code::unimplemented);
+        CHECK(outcome.status.effect() == Effect::none);
+    }
+    for (const Config& service : cluster.services) CHECK(service.values.empty());
 }
 
 TEST_CASE("any member's broadcast reaches every rank once, itself included") {
@@ -148,7 +161,7 @@ TEST_CASE("a rank that dies while it handles leaves its subtree unknown") {
     const std::uint32_t inner = 15;  // Stands over 16 to 23.
     cluster.rig.kill("s" + std::to_string(inner));
     for (Config& service : cluster.services) {
-        for (Call& call : service.held) call.reply({});
+        for (Call& call : service.held) call.reply(ByteView{});
         service.held.clear();
     }
     REQUIRE(cluster.rig.run_until([&] { return !outcomes.empty(); }));

@@ -14,6 +14,7 @@
 
 #include "base/random.h"
 #include "support/catch.h"
+#include "support/seed.h"
 
 using namespace weft;
 using na::Arena;
@@ -113,9 +114,10 @@ TEST_CASE("arena: freed memory stays warm within a budget and goes back beyond i
     CHECK(bytes_in_memory(*arena) == 256 * mib);
 }
 
-TEST_CASE("arena: random allocating and freeing never overlaps and ends where it began") {
-    const std::uint64_t seed = GENERATE(1, 2, 3);
-    INFO("seed " << seed);
+TEST_CASE("arena: random allocating and freeing never overlaps and ends where it began",
+          "[seeded]") {
+    const std::uint64_t seed = test::seed_of(GENERATE(range(0, 3)));
+    INFO("repeat with TEST_SEED=" << seed);
     base::SeededRandom random(seed);
     auto arena = Arena::make(64 * mib);
     std::vector<Buffer> kept;

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/random.h"
+#include "rpc/header.h"
 #include "support/catch.h"
 
 using namespace weft;
@@ -79,7 +80,7 @@ TEST_CASE("another magic, version or impossible limits are refused in words") {
         CHECK(read.status().text() == "the peer speaks wire version 9, this is 0");
     }
     for (const auto& [message, eager] :
-         {std::pair{1023u, 100u}, {0u, 0u}, {4096u, 4096u}, {4096u, 5000u}, {4096u, ~0u}}) {
+         {std::pair{2047u, 100u}, {0u, 0u}, {4096u, 4065u}, {4096u, 4096u}, {4096u, ~0u}}) {
         Hello hello = sample();
         hello.message_bytes_max = message;
         hello.eager_bytes_max = eager;
@@ -105,6 +106,25 @@ TEST_CASE("an address in a hello is at most 256 bytes, written and read") {
     const Result<Hello> refused = decode_hello(longer);
     REQUIRE_FALSE(refused);
     CHECK(refused.status().text() == "hello with an oversized address");
+}
+
+TEST_CASE("an address in a hello that would write on a terminal or into a log is refused") {
+    for (const char* uri : {"sm://a\nERROR forged", "sm://\x1b[2J", "sm://a\x7f"}) {
+        Hello hello = sample();
+        hello.uri = uri;
+        const Result<Hello> read = decode_hello(Encoded(hello).view());
+        CHECK(read.status().code() == Code::data_loss);
+        CHECK(read.status().text() == "hello with control characters in its address");
+    }
+}
+
+TEST_CASE("what a hello may promise at least takes every answer and every call of weft's") {
+    CHECK(2048 >= sizeof(rpc::ReplyHeader) + rpc::error_text_bytes_max);
+    CHECK(32 == sizeof(rpc::RequestHeader));
+    Hello hello = sample();
+    hello.message_bytes_max = 2048;
+    hello.eager_bytes_max = 2048 - 32;
+    CHECK(decode_hello(Encoded(hello).view()));
 }
 
 TEST_CASE("random bytes are no hello, and random changes never harm") {

@@ -41,7 +41,7 @@ class Stranger {
 
     void send(Node& victim, std::string bytes) {
         sent_.push_back(std::move(bytes));  // Lives until the end, as libfabric wants.
-        const TimePoint end = real_now() + 2s;
+        const TimePoint end = real_now() + patience;
         ssize_t error = -FI_EAGAIN;
         while (error == -FI_EAGAIN && real_now() < end) {
             error = fi_send(fabric_->ep(), sent_.back().data(), sent_.back().size(), nullptr,
@@ -58,9 +58,9 @@ class Stranger {
         send(victim, std::string(as_text({message, bytes})));
     }
 
-    // The next message that came in; empty when none does within a while.
+    // The next message that came in; empty when none does.
     std::string receive(Node& victim) {
-        const TimePoint end = real_now() + 300ms;
+        const TimePoint end = real_now() + patience;
         while (inbox_.empty() && real_now() < end) {
             poll();
             victim.turn();

@@ -122,8 +122,7 @@ TEST_CASE("ofi: transfers under way end once each when their peer is closed") {
     REQUIRE(client->post(items) == 16);  // The server stands still: none of them can end.
     turn_for({&client}, 20ms);
     client->close(peer);
-    REQUIRE(turn_until(
-        {&client}, [&] { return client.count(EventKind::rma_done) == 16; }, 1s));
+    REQUIRE(turn_until({&client}, [&] { return client.count(EventKind::rma_done) == 16; }));
     std::vector<std::byte> before = local;
     turn_for({&client, &server}, 200ms);
     CHECK(client.count(EventKind::rma_done) == 16);
@@ -164,8 +163,7 @@ TEST_CASE("ofi: transfers under way end once each when their peer is killed") {
     turn_for({&client}, 50ms);
     CHECK(client.count(EventKind::rma_done) == 0);
     owner.kill();
-    REQUIRE(turn_until(
-        {&client}, [&] { return client.count(EventKind::rma_done) == 16; }, 3s));
+    REQUIRE(turn_until({&client}, [&] { return client.count(EventKind::rma_done) == 16; }));
     turn_for({&client}, 100ms);
     CHECK(client.count(EventKind::rma_done) == 16);
     CHECK(client.count(EventKind::peer_down) == 1);

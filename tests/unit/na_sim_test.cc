@@ -4,8 +4,8 @@
 #include <array>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/manual_clock.h"
 #include "base/random.h"
 #include "na/arena.h"
 #include "na/sim/sim.h"

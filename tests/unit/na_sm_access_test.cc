@@ -161,7 +161,7 @@ TEST_CASE("sm: transfers beyond the depth wait, each accepted one completes once
     for (std::size_t i = 0; i < items.size(); ++i) items[i].cookie = i;
     std::size_t posted = 0;
     std::size_t done = 0;
-    const TimePoint end = real_now() + 5s;
+    const TimePoint end = real_now() + patience;
     while (done < items.size()) {
         REQUIRE(real_now() < end);
         posted += rig.client.endpoint->post(std::span(items).subspan(posted));

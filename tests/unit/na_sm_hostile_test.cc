@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <weft/runtime.h>
+
+#include "core/frame.h"
 #include "support/sm_raw_peer.h"
 
 using namespace weft;
@@ -268,7 +271,39 @@ TEST_CASE("sm: descriptors do not leak, however connections end") {
         if (i % 2 == 0) peer.say("garbage", 7);
         if (i % 2 == 1) peer.join(rig.server);
     }
-    const TimePoint end = real_now() + 5s;
+    const TimePoint end = real_now() + patience;
     while (open_files() > before && real_now() < end) rig.server.turn();
     CHECK(open_files() == before);
+}
+
+TEST_CASE("sm: a peer that comes, writes and breaks the rules within one poll is only dropped") {
+    Runtime server = Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
+    const std::string name = unique_name("hasty");
+    REQUIRE(server.listen("sm://" + name).ok());
+    const auto settle = [&] { server.turn_until([] { return false; }, 20ms); };
+    SmRawPeer leaving(name);
+    leaving.greet();
+    settle();
+    SmRawPeer hasty(name);
+    na::sm::RingWriter writer = hasty.writer();
+    const core::FrameHead ping{core::FrameKind::ping, 0, 0, sizeof(core::FrameHead)};
+    std::memcpy(writer.claim(sizeof ping), &ping, sizeof ping);
+    writer.commit(sizeof ping);
+    writer.publish(0);
+    writer.words().tail.store(writer.words().tail.load() + na::sm::record_unit);
+    hasty.greet();
+    leaving.socket.reset();
+    settle();
+    Runtime client = Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
+    Channel channel = client.connect("sm://" + name).value();
+    int answers = 0;
+    channel.call(MethodId("weft.Node/Ping"), {}, {},
+                 [&](const Status& status, ByteView) { answers += status.ok(); });
+    client.turn_until(
+        [&] {
+            server.turn();
+            return answers > 0;
+        },
+        5s);
+    CHECK(answers == 1);
 }

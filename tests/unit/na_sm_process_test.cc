@@ -97,7 +97,7 @@ TEST_CASE("sm: a killed peer is reported within 100 ms, after its last messages"
     child.kill();
     const TimePoint killed = real_now();
     await({&client}, client, EventKind::peer_down);
-    CHECK(real_now() - killed < 100ms);
+    CHECK(real_now() - killed < promised(100ms));
     REQUIRE(client.seen.size() == 1);
     CHECK(client.seen[0].bytes == "echo");
 }
@@ -111,7 +111,7 @@ TEST_CASE("sm: a sleeping endpoint is woken by the death of a peer") {
     await({&client}, client, EventKind::peer_up);
     while (!client.endpoint->arm()) client.turn();
     child.kill();
-    REQUIRE(is_readable(client.endpoint->wait_fd(), 100ms));
+    REQUIRE(is_readable(client.endpoint->wait_fd(), promised(100ms)));
     // Waking may have other causes too; the end must be among them.
     await({&client}, client, EventKind::peer_down);
 }
@@ -138,10 +138,10 @@ TEST_CASE("sm: a fence completes when the peer is killed in the midst of copying
         REQUIRE(child.is_ready());
         await({&server}, server, EventKind::peer_up);
         child.kill();
-        await({&server}, server, EventKind::peer_down, 1s);
+        await({&server}, server, EventKind::peer_down);
     }
     server.endpoint->fence(3);
-    await({&server}, server, EventKind::region_fenced, 100ms);
+    await({&server}, server, EventKind::region_fenced, promised(100ms));
 }
 
 TEST_CASE("sm: nothing lands after a fence while peers keep writing") {
@@ -281,6 +281,9 @@ TEST_CASE("sm: out of descriptors, a connection is dropped and the server may sl
     const std::string name = unique_name("files");
     Child child([&](auto ready) {
         SmNode server(name);
+        // A sanitizer looks at each type once, through a pipe that it can't have later.
+        server.turn();
+        server.endpoint->arm();
         const int next = ::dup(0);  // The lowest free one is the first that is not allowed.
         ::close(next);
         const auto end = static_cast<rlim_t>(next);
@@ -353,7 +356,7 @@ TEST_CASE("sm: sleepers are woken by messages, and none is missed") {
         REQUIRE(client.send(peer, std::to_string(i)));
         client.endpoint->flush();
         while (!client.find(EventKind::message)) {
-            if (client.endpoint->arm()) REQUIRE(is_readable(client.endpoint->wait_fd(), 5s));
+            if (client.endpoint->arm()) REQUIRE(is_readable(client.endpoint->wait_fd(), patience));
             client.turn();
         }
         REQUIRE(client.take(EventKind::message).bytes == std::to_string(i));

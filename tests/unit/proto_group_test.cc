@@ -28,7 +28,7 @@ struct FakeGroup {
                     Done completion) const {
         CHECK(method.name == "echo.v1.Echo/Hasty");
         std::vector<std::byte> bytes(body.bytes);
-        body.write(body.object, bytes.data());
+        body(bytes.data());
         CHECK(asked.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
         timeout = options.timeout;
         done = std::move(completion);

@@ -212,3 +212,40 @@ TEST_CASE("a request over the eager limit is refused with a sentence that names 
     CHECK(std::string(large.status.text()).find("BulkRef") != std::string::npos);
     CHECK(later.status.ok());
 }
+
+TEST_CASE("a call made long after the last turn carries what is left of its own time") {
+    Pair pair;
+    Outcome first, second;
+    pair.channel.call(echo, {}, {}, first.done());
+    REQUIRE(pair.rig.run_until([&] { return first.completions == 1; }));
+    pair.service.hold = true;
+    pair.rig.clock->advance(10s);
+    const TimePoint end = pair.rig.clock->now() + 500ms;
+    pair.channel.call(echo, {}, {.timeout = 500ms}, second.done());
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    CHECK(pair.service.held[0].deadline() <= end + 1ms);
+    pair.service.held.clear();
+}
+
+TEST_CASE("a call that ended with its channel takes nothing from the next channel's peer") {
+    Pair pair;
+    Echo other_service;
+    Runtime& other = pair.rig.add("other");
+    REQUIRE(other.add(other_service).ok());
+    pair.service.hold = other_service.hold = true;
+    Outcome first, second;
+    pair.channel.call(echo, {}, {}, first.done());
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    Channel next;
+    pair.channel = Channel();  // Posts its end; the next takes its place in the same turn.
+    pair.client.executor().post([&] {
+        next = pair.client.connect("sim://other").value();
+        next.call(echo, {}, {}, second.done());
+    });
+    REQUIRE(pair.rig.run_until([&] { return !other_service.held.empty(); }));
+    CHECK(first.completions == 1);
+    CHECK(second.completions == 0);
+    CHECK(core::Context::find(next.impl()->peer())->interest == 1);
+    pair.service.held.clear();
+    other_service.held.clear();
+}

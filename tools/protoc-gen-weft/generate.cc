@@ -49,6 +49,7 @@ std::string initialisers_of(const MethodDescriptor& method) {
     }
     if (options.idempotent()) text += ", .idempotent = true";
     if (options.priority() > 0) text += ", .priority = " + std::to_string(options.priority());
+    if (options.collective()) text += ", .collective = true";
     return text;
 }
 

@@ -1,9 +1,18 @@
 // `weft`: the command. Exit status: the number of the status code (0 is OK), 64 for wrong usage.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
+#include <google/protobuf/stubs/logging.h>
+
+#include "cli/text.h"
 #include "commands.h"
+#include "storage/file.h"
 
 namespace weft::tool {
 
@@ -22,7 +31,53 @@ constexpr Command commands[] = {
 
 constexpr int usage_error = 64;  // EX_USAGE of sysexits.h.
 
+// A closed descriptor would be given to the next file that is opened, and the next line of output
+// would end up in it. What takes its place here refuses what the missing one was for.
+void fill_standard_descriptors() {
+    for (int fd = 0; fd <= 2; ++fd) {
+        if (::fcntl(fd, F_GETFD) >= 0) continue;
+        const int got = ::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+        if (got < 0) std::_Exit(static_cast<int>(Code::failed_precondition));
+    }
+}
+
+// Libraries behind libfabric take these before main() runs (src/na/ofi/signals.cc).
+void take_back_stop_signals() {
+    for (const int signal : {SIGINT, SIGTERM}) {
+        if (std::signal(signal, SIG_DFL) == SIG_IGN) std::signal(signal, SIG_IGN);
+    }
+}
+
+bool asks_for_json(int argc, char** argv) {
+    return std::any_of(argv, argv + argc,
+                       [](const char* argument) { return std::string_view(argument) == "--json"; });
+}
+
+void print_usage_error(const CLI::App& app, const std::string& why, bool json) {
+    std::string command = "weft";
+    for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
+    const std::string text = printable(why) + "; see '" + command + " --help'";
+    std::fprintf(stderr, "weft: %s\n", text.c_str());
+    if (!json) return;
+    Json error = to_json(Status(Code::invalid_argument, text));
+    error["code"] = "USAGE";
+    error["number"] = usage_error;
+    print({{"error", error}});
+}
+
+// What was printed has arrived, or the exit status says so.
+void check_output(Invocation& invocation) {
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
+    const Status lost = storage::errno_status(errno, "can't write to standard output");
+    std::fprintf(stderr, "weft: %s\n", lost.to_string().c_str());
+    if (invocation.status.ok()) invocation.status = lost;
+}
+
 int run(int argc, char** argv) {
+    take_back_stop_signals();
+    fill_standard_descriptors();
+    // Of bytes that a peer sent, and of names: said in our own words, once.
+    google::protobuf::SetLogHandler(nullptr);
     // A reader that went away is an error of write(), not the end of this process.
     std::signal(SIGPIPE, SIG_IGN);
     Invocation invocation;
@@ -37,11 +92,12 @@ int run(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        const bool asked_for_help = app.exit(error) == 0;
-        return asked_for_help ? 0 : usage_error;
+        if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version.
+        print_usage_error(app, error.what(), asks_for_json(argc, argv));
+        return usage_error;
     }
     if (!invocation.status.ok()) print_failure(invocation);
-    std::fflush(stdout);
+    check_output(invocation);
     return static_cast<int>(invocation.status.code());
 }
 

@@ -52,7 +52,7 @@ class OfiEndpoint final : public Endpoint {
     std::string error() const override { return error_; }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
-    void commit(std::size_t bytes) noexcept override;
+    bool commit(std::size_t bytes) noexcept override;
     void flush() noexcept override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
@@ -111,6 +111,7 @@ class OfiEndpoint final : public Endpoint {
     void wake_writers();
     void attend(PeerEntry& entry, TimePoint at);
     void serve_attention();
+    void forgive_opening();
     void serve(PeerEntry& entry);
     void serve_up(PeerEntry& entry);
     bool blocked(PeerEntry& entry);
@@ -166,6 +167,7 @@ class OfiEndpoint final : public Endpoint {
     base::IntrusiveList<Peer, AttentionNode> attention_;
     TimePoint attention_at_ = never;
     TimePoint linger_at_ = never;
+    TimePoint opened_at_ = never;  // Until the first look at the time after it.
     base::IntrusiveList<Peer, FlushNode> unflushed_;
     base::IntrusiveList<Peer, WritableNode> want_writable_;
     Claim claim_;

@@ -92,6 +92,8 @@ class Fabric {
 
 // Before libfabric starts: settings that it takes from the environment only.
 void prepare_environment();
+// Gives the program its signals back, which a library behind libfabric took.
+void take_back_signals();
 // Whether removing an address ends its connection, which fencing needs, going by the environment.
 bool removal_is_fence();
 // Whether the environment was read before we changed it: then the above is not to be trusted.

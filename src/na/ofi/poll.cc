@@ -1,5 +1,6 @@
 // One turn of an endpoint: completions become events, and what time has brought is done.
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "na/ofi/endpoint.h"
@@ -232,6 +233,7 @@ void OfiEndpoint::attend(PeerEntry& entry, TimePoint at) {
 
 void OfiEndpoint::serve_attention() {
     attention_at_ = never;
+    if (opened_at_ != never) forgive_opening();
     // Serving one may end others, so nobody holds a place in the list meanwhile.
     base::IntrusiveList<Peer, AttentionNode> round;
     round.splice_back(attention_);
@@ -245,6 +247,13 @@ void OfiEndpoint::serve_attention() {
     }
     if (linger_at_ <= now_) cut_unused_links();
     attention_at_ = std::min(attention_at_, linger_at_);
+}
+
+// Starting libfabric may take seconds on a busy machine. That was this thread's time and is not
+// held against the peers that had no chance to answer meanwhile.
+void OfiEndpoint::forgive_opening() {
+    const Duration took = now_ - std::exchange(opened_at_, never);
+    peers_.for_each([took](PeerEntry& entry) { entry.value.started += took; });
 }
 
 void OfiEndpoint::serve(PeerEntry& entry) {

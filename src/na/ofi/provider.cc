@@ -41,6 +41,7 @@ class OfiProvider final : public Provider {
 
 std::unique_ptr<Provider> make_ofi_tcp_provider() {
     ofi::prepare_environment();
+    ofi::take_back_signals();
     return std::make_unique<ofi::OfiProvider>(ofi::tcp_row);
 }
 

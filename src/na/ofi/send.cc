@@ -44,13 +44,13 @@ std::byte* OfiEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
     return slot->message + sizeof(Prefix);
 }
 
-void OfiEndpoint::commit(std::size_t bytes) noexcept {
-    if (!claim_.slot) return;
+bool OfiEndpoint::commit(std::size_t bytes) noexcept {
+    if (!claim_.slot) return false;
     SendSlot& slot = *std::exchange(claim_.slot, nullptr);
     PeerEntry* entry = peers_.find(claim_.peer);
     if (!entry || bytes == 0) {
         if (claim_.fresh) sends_.give_back(slot);
-        return;
+        return false;
     }
     Peer& peer = entry->value;
     WEFT_DCHECK(claim_.offset + bytes <= peer.info.message_bytes_max);
@@ -63,10 +63,11 @@ void OfiEndpoint::commit(std::size_t bytes) noexcept {
         if (leaves_now) {
             peer.turn = turn_;
             drain(*entry);
-            return;
+            return true;  // The next turn starts after the flush.
         }
     }
     if (!peer.FlushNode::is_linked()) unflushed_.push_back(peer);
+    return true;
 }
 
 void OfiEndpoint::flush() noexcept {

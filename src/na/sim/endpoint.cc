@@ -209,16 +209,16 @@ std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     return claim_.bytes.get();
 }
 
-void SimEndpoint::commit(std::size_t bytes) noexcept {
+bool SimEndpoint::commit(std::size_t bytes) noexcept {
     WEFT_DCHECK(claim_ && bytes <= claim_.room);
     Parcel message = std::exchange(claim_, {});
     Link* link = find(claim_peer_);
-    if (bytes == 0 || !link || link->state != LinkState::up) return;
+    if (bytes == 0 || !link || link->state != LinkState::up) return false;
     message.size = bytes;
     const bool joins = turn_began_ && network_.options().joins_commits;
     if (link->pending && padded(link->pending.size) + bytes <= link->info.message_bytes_max) {
         append(link->pending, message.view());
-        return;
+        return true;
     }
     if (link->pending) send_pending(claim_peer_, *link);
     link->pending = std::move(message);
@@ -228,6 +228,7 @@ void SimEndpoint::commit(std::size_t bytes) noexcept {
         send_pending(claim_peer_, *link);
         turn_began_ = true;
     }
+    return true;
 }
 
 void SimEndpoint::append(Parcel& pending, ByteView message) {

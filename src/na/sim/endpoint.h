@@ -34,7 +34,7 @@ class SimEndpoint final : public Endpoint {
     std::string error() const override { return error_; }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
-    void commit(std::size_t bytes) noexcept override;
+    bool commit(std::size_t bytes) noexcept override;
     void flush() noexcept override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 

@@ -37,7 +37,7 @@ void SmEndpoint::fence(std::uint32_t region) {
     table_.revoke(region);
     if (std::find(fencing_.begin(), fencing_.end(), region) == fencing_.end()) {
         fencing_.push_back(region);
-        more_than_messages_ = true;
+        attend();
     }
 }
 
@@ -69,7 +69,7 @@ bool SmEndpoint::is_accessed(std::uint32_t region) const noexcept {
 std::size_t SmEndpoint::post(std::span<const RmaItem> items) noexcept {
     std::size_t accepted = 0;
     if (transfers_.is_idle()) copy_budget_ = slice_bytes_max;
-    more_than_messages_ = true;
+    attend();
     for (const RmaItem& item : items) {
         if (!transfers_.has_room()) break;
         ++accepted;

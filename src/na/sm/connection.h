@@ -38,7 +38,7 @@ struct Connection {
     PeerId id;
     Phase phase = Phase::calling;
     bool wants_writable = false;
-    std::uint32_t idle_polls = 0;
+    std::uint32_t empty_polls = 0;
     std::uint32_t place = 0;  // In the endpoint's Watchlist.
 
     // Every message.
@@ -46,13 +46,14 @@ struct Connection {
     std::uint32_t commits = 0;  // Since the last flush.
     bool unpublished = false;
     Connection* next_committed = nullptr;
-    std::uint32_t doze_woken = 0;  // The doze of the peer that we ended.
-    std::uint32_t message_bytes_max = 0;
+    std::uint32_t doze_woken = 0;         // The doze of the peer that we ended.
+    std::uint32_t message_bytes_max = 0;  // Of info while up, else 0.
     RegionView regions;
     base::UniqueFd socket;
     std::shared_ptr<ArenaView> arena;
 
     // Now and then.
+    std::uint64_t taken_before = 0;  // By the reader when its empty polls were counted last.
     PeerInfo info;
     Segment segment;
     Side side = Side::connector;
@@ -67,6 +68,8 @@ struct Connection {
     void move_to(Phase next) {
         WEFT_ASSERT(can_move(phase, next));
         phase = next;
+        message_bytes_max =
+            next == Phase::up ? static_cast<std::uint32_t>(info.message_bytes_max) : 0;
     }
     // Whether the peer may be inside that region of ours right now.
     bool accesses(std::uint32_t region) const {

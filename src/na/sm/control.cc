@@ -27,7 +27,7 @@ constexpr std::uint64_t listener_serial = 0;
 SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
     : parts_(std::move(parts)),
       owner_(::getpid()),
-      received_(new std::byte[received_bytes_max]),
+      received_(new std::byte[received_bytes_max + letter_bytes_max]),
       last_control_(now),
       control_at_(now),
       now_(now) {
@@ -281,7 +281,7 @@ void SmEndpoint::handle_socket(Connection& connection) {
     if (connection.phase == Phase::up) {
         connection.move_to(Phase::ending);
         ++ending_;
-        more_than_messages_ = true;
+        attend();
         connection.reader.freeze(connection.final_tail);
         transfers_.drop(connection, Code::unavailable, "the peer is gone");
         connection.last_words = status.text();
@@ -338,7 +338,6 @@ Status SmEndpoint::take_greeting(Connection& connection, Greeting greeting) {
     info.eager_bytes_max =
         std::min(std::min<std::size_t>(sm::eager_bytes_max, greeting.hello.eager_bytes_max),
                  info.message_bytes_max);
-    connection.message_bytes_max = static_cast<std::uint32_t>(info.message_bytes_max);
     return {};
 }
 

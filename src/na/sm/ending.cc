@@ -20,7 +20,7 @@ void SmEndpoint::finish_ending() {
 
 void SmEndpoint::notify(Notice notice) {
     notices_.push_back(std::move(notice));
-    more_than_messages_ = true;
+    attend();
 }
 
 // Takes the connection out of every list but its slot.
@@ -66,6 +66,7 @@ SmEndpoint::Slot* SmEndpoint::take_slot() {
     if (free_slots_.empty()) {
         free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
         slots_.emplace_back();
+        slots_made_ = static_cast<std::uint32_t>(slots_.size());
         free_slots_.reserve(slots_.size());
     }
     const std::uint32_t index = free_slots_.back();

@@ -5,60 +5,81 @@
 namespace weft::na::sm {
 namespace {
 
-constexpr std::size_t message_alignment = 16;
+constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 15) & ~std::size_t{15}; }
+constexpr std::size_t letter_room = aligned(letter_bytes_max);
 
 // A turn that commits much starts delivering before its flush.
 constexpr std::uint32_t commits_per_publish = 8;
 
-// Between two looks at the sockets: while messages flow, and when none came for that many polls.
-// Handshakes are looked after at every sixteenth of these.
+// Between two looks at the sockets when none came for that many polls. Handshakes are looked after
+// at every sixteenth of these.
 constexpr Duration idle_control_every = 50us;
 constexpr std::uint32_t idle_control_polls = 256;
 constexpr std::uint32_t handshake_control_polls = 16;
 
 }  // namespace
 
-inline Connection* SmEndpoint::find_up(PeerId peer) const {
-    Connection* connection = find(peer);
-    return connection && connection->phase == Phase::up ? connection : nullptr;
-}
-
 std::byte* SmEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     WEFT_DCHECK(!claimed_);
-    Connection* connection = find_up(peer);
+    Connection* connection = find(peer);
     if (!connection || bytes > connection->message_bytes_max) [[unlikely]] {
         return nullptr;
     }
-    std::byte* room = connection->writer.claim(bytes);
-    if (!room) [[unlikely]] {
-        want_writable(*connection);
-        return nullptr;
-    }
     claimed_ = connection;
+    if (std::byte* letter = connection->writer.claim_letter(bytes)) return letter;
+    return reserve_record(*connection, bytes);
+}
+
+std::byte* SmEndpoint::reserve_record(Connection& connection, std::size_t bytes) noexcept {
+    std::byte* room = connection.writer.claim(bytes);
+    if (!room) {
+        claimed_ = nullptr;
+        want_writable(connection);
+    }
     return room;
 }
 
 void SmEndpoint::want_writable(Connection& connection) noexcept {
     refused_ += !connection.wants_writable;
     connection.wants_writable = true;
-    more_than_messages_ = true;
+    attend();
 }
 
-void SmEndpoint::commit(std::size_t bytes) noexcept {
+// A letter is on its way at once: everything before it was taken, so that nothing is joined by
+// waiting.
+bool SmEndpoint::commit(std::size_t bytes) noexcept {
     Connection* connection = std::exchange(claimed_, nullptr);
-    if (!connection || bytes == 0) return;
-    connection->writer.commit(bytes);
-    const std::uint32_t before = connection->commits++;
+    if (!connection || bytes == 0) [[unlikely]] {
+        return false;
+    }
+    RingWriter& writer = connection->writer;
+    if (!writer.is_letter()) return commit_record(*connection, bytes);
+    writer.send_letter(bytes, connection->reader.taken());
+    if (connection->regions.is_dozing() || !watched_.is_active(*connection)) [[unlikely]] {
+        return expect_answer(*connection);
+    }
+    return false;
+}
+
+// Delivers the first of a turn and then now and then, so that the reader need not wait for it all.
+bool SmEndpoint::commit_record(Connection& connection, std::size_t bytes) noexcept {
+    connection.writer.commit(bytes);
+    const std::uint32_t before = connection.commits++;
     if (before == 0) {
-        connection->next_committed = committed_;
-        committed_ = connection;
-        watched_.touch(*connection);  // An answer will come.
+        connection.next_committed = committed_;
+        committed_ = &connection;
+        watched_.touch(connection);
     }
-    if (before % commits_per_publish == 0) {
-        publish(*connection);
-    } else {
-        connection->unpublished = true;
-    }
+    connection.unpublished = before % commits_per_publish != 0;
+    if (!connection.unpublished) publish(connection);
+    return true;
+}
+
+// Ends a commit that needs no flush.
+[[gnu::noinline, gnu::cold]] bool SmEndpoint::expect_answer(Connection& connection) noexcept {
+    watched_.touch(connection);
+    wake_if_dozing(connection);
+    return false;
 }
 
 void SmEndpoint::flush() noexcept {
@@ -66,21 +87,19 @@ void SmEndpoint::flush() noexcept {
         committed_ = connection->next_committed;
         connection->commits = 0;
         if (connection->unpublished) publish(*connection);
+        connection->unpublished = false;
     }
 }
 
-inline void SmEndpoint::publish(Connection& connection) noexcept {
-    connection.unpublished = false;
+void SmEndpoint::publish(Connection& connection) noexcept {
     connection.writer.publish(connection.reader.taken());
     wake_if_dozing(connection);
 }
 
 // Requires: a full barrier after what the peer shall see.
-inline void SmEndpoint::wake_if_dozing(Connection& connection) noexcept {
+void SmEndpoint::wake_if_dozing(Connection& connection) noexcept {
     const std::uint32_t doze = connection.regions.doze();
-    if ((doze & 1) == 0 || doze == connection.doze_woken) [[likely]] {
-        return;
-    }
+    if ((doze & 1) == 0 || doze == connection.doze_woken) return;
     connection.doze_woken = doze;
     send_wake(connection.socket.get());
 }
@@ -88,13 +107,35 @@ inline void SmEndpoint::wake_if_dozing(Connection& connection) noexcept {
 std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     now_ = now;
     received_bytes_ = 0;
-    if (now >= control_at_) [[unlikely]] {
-        control(now);
-    }
-    const std::size_t count = more_than_messages_ ? poll_everything(events) : take_messages(events);
+    return now < attend_at_ ? poll_messages(events) : poll_everything(events);
+}
+
+[[gnu::noinline]] std::size_t SmEndpoint::poll_messages(std::span<Event> events) noexcept {
+    using Visited = Watchlist::Visited;
+    std::size_t count = 0;
+    watched_.visit_ready([&](Connection& connection, std::uint64_t published) {
+        RingReader& reader = connection.reader;
+        std::byte* to = received_.get() + received_bytes_;
+        std::size_t bytes = 0;
+        std::uint64_t acknowledged = 0;
+        if (count == events.size() || received_bytes_ > received_bytes_max - letter_room ||
+            !reader.take_lone_letter(published, to, &bytes, &acknowledged)) {
+            const Taken taken = take_records(connection, events.subspan(count));
+            count += taken.events;
+            if (taken.room_left) return Visited::go_on;
+            return taken.events != 0 || taken.broke_off ? Visited::end_here : Visited::end_before;
+        }
+        received_bytes_ += letter_room;
+        give_message(connection, events[count++], ByteView(to, bytes));
+        if (connection.writer.acknowledge(acknowledged)) [[likely]] {
+            return Visited::go_on;
+        }
+        break_off(connection);
+        return Visited::end_here;
+    });
     if (count != 0) {
         empty_polls_ = 0;
-    } else if (++empty_polls_ % handshake_control_polls == 0) {
+    } else if (++empty_polls_ % handshake_control_polls == 0) [[unlikely]] {
         plan_control();
     }
     return count;
@@ -102,76 +143,82 @@ std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
 
 // Nothing came for a while: the sockets may have something.
 void SmEndpoint::plan_control() noexcept {
+    TimePoint at = never;
     if (handshakes_ != 0) {
-        control_at_ = now_;
+        at = now_;
     } else if (empty_polls_ >= idle_control_polls) {
-        control_at_ = std::min(control_at_, last_control_ + idle_control_every);
+        at = last_control_ + idle_control_every;
     }
+    control_at_ = std::min(control_at_, at);
+    attend_at_ = std::min(attend_at_, at);
 }
 
 std::size_t SmEndpoint::poll_everything(std::span<Event> events) noexcept {
-    copy_budget_ = slice_bytes_max;
-    bool full = false;
-    std::size_t count = give_notices(events, full);
-    if (full) return count;
-    count += take_messages(events.subspan(count));
+    if (now_ >= control_at_) control(now_);
+    attend();  // Unless it all gets done.
+    std::size_t count = 0;
+    if (!give_notices(events, count)) return count;
+    count += poll_messages(events.subspan(count));
     if (ending_ != 0) {
         finish_ending();
-        count += give_notices(events.subspan(count), full);
-        if (full) return count;
+        if (!give_notices(events, count)) return count;
     }
     count += give_writable(events.subspan(count));
     count += give_fenced(events.subspan(count));
+    copy_budget_ = slice_bytes_max;
     count += give_transfers(events.subspan(count));
-    more_than_messages_ = !notices_.empty() || ending_ != 0 || refused_ != 0 || !fencing_.empty() ||
-                          !transfers_.is_idle();
+    const bool more = !notices_.empty() || ending_ != 0 || refused_ != 0 || !fencing_.empty() ||
+                      !transfers_.is_idle();
+    if (!more) attend_at_ = control_at_;
     return count;
 }
 
-std::size_t SmEndpoint::take_messages(std::span<Event> events) noexcept {
-    std::size_t count = 0;
-    watched_.visit_ready(
-        [&](Connection& connection) { return take_from(connection, events, count); });
-    return count;
-}
-
-// False: no more events or bytes fit into this poll.
-bool SmEndpoint::take_from(Connection& connection, std::span<Event> events,
-                           std::size_t& count) noexcept {
+SmEndpoint::Taken SmEndpoint::take_records(Connection& connection,
+                                           std::span<Event> events) noexcept {
     RingReader& reader = connection.reader;
-    RingReader::Take took = RingReader::Take::no_room;
+    Taken taken;
+    reader.look();
+    if (!connection.writer.acknowledge(reader.acknowledged())) {
+        taken.broke_off = true;
+        break_off(connection);
+        return taken;
+    }
     do {
-        if (count == events.size()) break;
+        if (taken.events == events.size()) return taken;
         std::byte* to = received_.get() + received_bytes_;
         std::size_t bytes = 0;
-        took = reader.take(Bytes(to, received_bytes_max - received_bytes_), &bytes);
-        if (took != RingReader::Take::message) break;
-        Event& event = events[count++];
-        event = Event{};
-        event.peer = connection.id;
-        event.bytes = ByteView(to, bytes);
-        received_bytes_ += (bytes + message_alignment - 1) & ~(message_alignment - 1);
-        if (reader.free()) [[unlikely]] {
-            wake_if_dozing(connection);
+        const auto took = reader.take(Bytes(to, received_bytes_max - received_bytes_), &bytes);
+        if (took != RingReader::Take::message) {
+            taken.broke_off = took == RingReader::Take::broken;
+            if (taken.broke_off) break_off(connection);
+            return taken;
         }
+        received_bytes_ += aligned(bytes);
+        give_message(connection, events[taken.events++], ByteView(to, bytes));
+        if (reader.free()) wake_if_dozing(connection);
     } while (reader.has_seen_more());
-    if (took == RingReader::Take::broken || !connection.writer.acknowledge(reader.acknowledged()))
-        [[unlikely]] {
-        take_down(connection, Code::data_loss,
-                  connection.info.uri + " broke the rules of the ring (bad record)");
-        return true;
-    }
-    return took != RingReader::Take::no_room && count < events.size();
+    taken.room_left = true;
+    return taken;
 }
 
-// Events that wait, up to and including the first that error() explains.
-std::size_t SmEndpoint::give_notices(std::span<Event> events, bool& full) noexcept {
-    std::size_t count = 0;
+inline void SmEndpoint::give_message(Connection& connection, Event& event,
+                                     ByteView message) noexcept {
+    event.kind = EventKind::message;
+    event.peer = connection.id;
+    event.bytes = message;
+}
+
+// The walk over the connections must end here, for this changes them; the next poll goes on.
+void SmEndpoint::break_off(Connection& connection) noexcept {
+    take_down(connection, Code::data_loss,
+              connection.info.uri + " broke the rules of the ring (bad record)");
+}
+
+// Events that wait, up to and including the first that error() explains. False: the batch of events
+// ends here.
+bool SmEndpoint::give_notices(std::span<Event> events, std::size_t& count) noexcept {
     while (!notices_.empty()) {
-        if (count == events.size()) {
-            full = true;
-            return count;
-        }
+        if (count == events.size()) return false;
         Notice notice = std::move(notices_.front());
         notices_.pop_front();
         if (!find(notice.event.peer)) continue;  // Closed meanwhile.
@@ -179,11 +226,10 @@ std::size_t SmEndpoint::give_notices(std::span<Event> events, bool& full) noexce
         if (notice.event.kind == EventKind::peer_down) {
             retire(release(notice.event.peer));
             error_ = std::move(notice.text);
-            full = true;
-            return count;
+            return false;
         }
     }
-    return count;
+    return true;
 }
 
 std::size_t SmEndpoint::give_writable(std::span<Event> events) noexcept {
@@ -215,6 +261,7 @@ bool SmEndpoint::arm() {
     table_.doze();
     armed_ = true;
     control_at_ = TimePoint::min();
+    attend();
     for (std::size_t i = 0; i < watched_.size(); ++i) {
         Connection& connection = watched_[i];
         if (connection.reader.has_records() ||

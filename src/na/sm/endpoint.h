@@ -33,7 +33,7 @@ class SmEndpoint final : public Endpoint {
     std::string error() const override { return error_; }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
-    void commit(std::size_t bytes) noexcept override;
+    bool commit(std::size_t bytes) noexcept override;
     void flush() noexcept override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
@@ -59,21 +59,32 @@ class SmEndpoint final : public Endpoint {
     SmEndpoint(EndpointParts parts, TimePoint now);
 
     // Messages (endpoint.cc).
-    // nullptr for a stale id.
+    // nullptr for a stale or made-up id.
     Connection* find(PeerId peer) const {
-        if (peer.index >= slots_.size()) return nullptr;
+        if (peer.index >= slots_made_) return nullptr;
         const Slot& slot = slots_[peer.index];
         return slot.generation == peer.generation ? slot.connection.get() : nullptr;
     }
-    Connection* find_up(PeerId peer) const;
     void want_writable(Connection& connection) noexcept;
+    std::byte* reserve_record(Connection& connection, std::size_t bytes) noexcept;
+    bool commit_record(Connection& connection, std::size_t bytes) noexcept;
+    bool expect_answer(Connection& connection) noexcept;
     void publish(Connection& connection) noexcept;
     void wake_if_dozing(Connection& connection) noexcept;
     void plan_control() noexcept;
+    // The next poll does more than messages.
+    void attend() noexcept { attend_at_ = TimePoint::min(); }
+    std::size_t poll_messages(std::span<Event> events) noexcept;
     std::size_t poll_everything(std::span<Event> events) noexcept;
-    std::size_t take_messages(std::span<Event> events) noexcept;
-    bool take_from(Connection& connection, std::span<Event> events, std::size_t& count) noexcept;
-    std::size_t give_notices(std::span<Event> events, bool& full) noexcept;
+    struct Taken {
+        std::size_t events = 0;
+        bool room_left = false;  // For other connections' messages.
+        bool broke_off = false;
+    };
+    Taken take_records(Connection& connection, std::span<Event> events) noexcept;
+    void give_message(Connection& connection, Event& event, ByteView message) noexcept;
+    void break_off(Connection& connection) noexcept;
+    bool give_notices(std::span<Event> events, std::size_t& count) noexcept;
     std::size_t give_writable(std::span<Event> events) noexcept;
     void unwatch(Connection& connection);
 
@@ -118,6 +129,7 @@ class SmEndpoint final : public Endpoint {
     pid_t owner_ = 0;
 
     std::vector<Slot> slots_;
+    std::uint32_t slots_made_ = 0;  // slots_.size(), in one instruction.
     std::vector<std::uint32_t> free_slots_;
     std::vector<std::unique_ptr<Connection>> incoming_;  // Not greeted yet.
     std::vector<std::unique_ptr<Connection>> retired_;
@@ -134,8 +146,6 @@ class SmEndpoint final : public Endpoint {
     static constexpr std::size_t received_bytes_max = 256 * 1024;
     std::unique_ptr<std::byte[]> received_;
     std::size_t received_bytes_ = 0;
-    // Any of notices_, ending_, refused_, fencing_, transfers_: polls do more than messages.
-    bool more_than_messages_ = false;
 
     std::deque<Notice> notices_;
     std::vector<std::uint32_t> fencing_;
@@ -148,7 +158,10 @@ class SmEndpoint final : public Endpoint {
     std::uint32_t empty_polls_ = 0;
     TimePoint last_control_;
     TimePoint control_at_;  // The next one, at the latest.
-    TimePoint now_;         // Of the last poll.
+    // Until then a poll takes messages and nothing else: no later than control_at_, and at once
+    // while there are notices_, ending_, refused_, fencing_ or transfers_.
+    TimePoint attend_at_ = TimePoint::min();
+    TimePoint now_;  // Of the last poll.
 };
 
 }  // namespace weft::na::sm

@@ -78,6 +78,7 @@ class RegionView {
     // Errors: DATA_LOSS, RESOURCE_EXHAUSTED.
     static Result<RegionView> attach(int file);
 
+    bool is_dozing() const { return (doze() & 1) != 0; }
     std::uint32_t doze() const { return page().doze.load(std::memory_order_relaxed); }
 
     // Offset in the peer's arena when the wish is granted. `why` says why not.

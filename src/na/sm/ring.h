@@ -73,21 +73,45 @@ class RingWriter {
     RingWriter() = default;
     RingWriter(RingWords* words, std::byte* data) : words_(words), data_(data) {}
 
-    // Where the next message of up to `bytes` goes, or nullptr: full (the reader is asked to wake
-    // us) or the reader broke the ring: is_broken().
+    // Where the next message of up to `bytes` goes as a letter: it is sent from there at one go,
+    // since the reader watches the letter's lines. nullptr: not by letter.
+    std::byte* claim_letter(std::size_t bytes) noexcept {
+        is_letter_ = tail_ == taken_ && bytes <= letter_bytes_max;
+        return is_letter_ ? draft_ : nullptr;
+    }
+
+    // Whether what was claimed last is a letter.
+    bool is_letter() const { return is_letter_; }
+
+    // Sends the claimed letter and says what we took of the other direction. A full barrier.
+    void send_letter(std::size_t bytes, std::uint64_t taken) noexcept {
+        RingWords* const words = words_;
+        const std::uint64_t tail = tail_;
+        // The far line first: the reader that sees the near one finds the far one on its way.
+        // Always whole, because two fixed copies cost less than a length; what else the draft
+        // holds was meant for the same reader.
+        std::memcpy(words->letter_far, draft_ + letter_near_bytes, sizeof words->letter_far);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        std::memcpy(words->letter_near, draft_, letter_near_bytes);
+        words->letter.store(tail << 8 | (bytes + 1), std::memory_order_relaxed);
+        words->taken.store(taken, std::memory_order_release);
+        words->tail.store(tail + record_unit, std::memory_order_release);
+        tail_ = tail + record_unit;
+        full_barrier();
+    }
+
+    // Where the next message of up to `bytes` goes in the ring, or nullptr: full (the reader is
+    // asked to wake us) or the reader broke the ring: is_broken().
     std::byte* claim(std::size_t bytes) noexcept {
         const std::size_t record = record_bytes(bytes);
         if (tail_ - taken_ > ring_bytes - record && !look_for_space(record)) [[unlikely]] {
             return nullptr;
         }
-        // The reader watches the letter's lines: they are written at one go, from a draft.
-        drafted_ = bytes <= letter_bytes_max && letter_end_ <= taken_ && tail_ == published_;
-        return drafted_ ? draft_ : data_ + (tail_ & (ring_bytes - 1)) + header_bytes;
+        return data_ + (tail_ & (ring_bytes - 1)) + header_bytes;
     }
 
     // Completes the claimed record, not visible yet.
     void commit(std::size_t bytes) noexcept {
-        if (drafted_) return commit_letter(bytes);
         const std::uint64_t header = bytes | std::uint64_t{message_kind} << 32;
         std::memcpy(data_ + (tail_ & (ring_bytes - 1)), &header, sizeof header);
         tail_ += record_bytes(bytes);
@@ -96,23 +120,25 @@ class RingWriter {
     // Makes everything committed visible and tells how much of the other direction we have taken.
     // A full barrier.
     void publish(std::uint64_t taken) noexcept {
-        words_->taken.store(taken, std::memory_order_relaxed);
+        words_->taken.store(taken, std::memory_order_release);
         words_->tail.store(tail_, std::memory_order_release);
-        published_ = tail_;
         full_barrier();
     }
 
     // What the reader says it has taken. Errors: false when it can't have.
     bool acknowledge(std::uint64_t taken) noexcept {
+        if (taken == tail_) [[likely]] {
+            taken_ = taken;
+            return true;
+        }
         if (taken % record_unit != 0 || taken > tail_) return false;
         if (taken > taken_) taken_ = taken;
         return true;
     }
 
-    // Whether a message that was refused may fit now.
-    bool has_space() noexcept {
-        return read_head() && tail_ - taken_ <= ring_bytes - record_bytes(message_bytes_max);
-    }
+    // Whether a message that was refused may fit now. If not, the reader is asked again to wake us:
+    // it forgets the wish with the first quarter that it frees.
+    bool has_space() noexcept { return look_for_space(record_bytes(message_bytes_max)); }
     bool is_broken() const { return broken_; }
     RingWords& words() const { return *words_; }
 
@@ -124,18 +150,6 @@ class RingWriter {
 #else
         std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
-    }
-
-    // The far line first: the reader that sees the near one finds the far one on its way. Always
-    // whole, because two fixed copies cost less than a length; what else the draft holds was meant
-    // for the same reader.
-    void commit_letter(std::size_t bytes) noexcept {
-        std::memcpy(words_->letter_far, draft_ + letter_near_bytes, sizeof words_->letter_far);
-        std::atomic_signal_fence(std::memory_order_seq_cst);
-        std::memcpy(words_->letter_near, draft_, letter_near_bytes);
-        words_->letter.store(tail_ << 8 | (bytes + 1), std::memory_order_relaxed);
-        tail_ += record_unit;
-        letter_end_ = tail_;
     }
 
     bool read_head() noexcept {
@@ -156,10 +170,8 @@ class RingWriter {
     RingWords* words_ = nullptr;
     std::byte* data_ = nullptr;
     std::uint64_t tail_ = 0;
-    std::uint64_t published_ = 0;
     std::uint64_t taken_ = 0;  // By the reader, as far as we know.
-    std::uint64_t letter_end_ = 0;
-    bool drafted_ = false;
+    bool is_letter_ = false;
     bool broken_ = false;
     alignas(64) std::byte draft_[letter_bytes_max] = {};
 };
@@ -170,11 +182,34 @@ class RingReader {
     RingReader(RingWords* words, const std::byte* data)
         : words_(words), tail_(&words->tail), data_(data) {}
 
-    // Whether records are published that were not taken. Cost: one load.
-    bool has_records() const noexcept {
+    // The end of what is published: has_records() when it is not taken(). Cost: one load.
+    std::uint64_t published() const noexcept {
         // Of the letter: fetched together with the tail, not after it.
         __builtin_prefetch(words_->letter_far);
-        return tail_->load(std::memory_order_acquire) != head_;
+        return tail_->load(std::memory_order_acquire);
+    }
+    bool has_records() const noexcept { return published() != head_; }
+
+    // The common case in short: when all that is published is one letter, copies it to `into`,
+    // which has room for letter_bytes_max whatever its length.
+    bool take_lone_letter(std::uint64_t published, std::byte* into, std::size_t* bytes,
+                          std::uint64_t* acknowledged) noexcept {
+        const RingWords* const words = words_;
+        *bytes = words->letter.load(std::memory_order_relaxed) - (head_ << 8) - 1;
+        if (published - head_ != record_unit || *bytes > letter_bytes_max) return false;
+        *acknowledged = words->taken.load(std::memory_order_acquire);
+        tail_seen_ = head_ = published;
+        copy_letter(*words, into);
+        return true;
+    }
+
+    // Makes what is published ready for take().
+    void look() noexcept {
+        tail_seen_ = tail_->load(std::memory_order_acquire);
+        const std::uint64_t letter = words_->letter.load(std::memory_order_relaxed);
+        letter_bytes_ = (letter & 0xff) - 1;
+        letter_at_ = letter >> 8;
+        acknowledged_ = words_->taken.load(std::memory_order_acquire);
     }
 
     // Ends what can be taken at what is published now, whatever the writer does. `copy` must
@@ -184,26 +219,20 @@ class RingReader {
         tail_ = &copy;
     }
 
-    enum class Take : std::uint8_t { empty, no_room, message, broken };
+    enum class Take : std::uint8_t { message, no_room, broken };
 
-    // Copies the next message to the front of `into` and says how long it is. `no_room`: it needs
-    // more than into.size(), later calls will give it.
+    // Copies the next message to the front of `into` and says how long it is; up to
+    // letter_bytes_max more of `into` may be overwritten. `no_room`: it needs more than
+    // into.size(), later calls will give it. Requires: has_seen_more().
     Take take(Bytes into, std::size_t* bytes) noexcept {
-        if (tail_seen_ == head_ && !look_for_records()) return empty_or_broken_;
-        if (letter_at_ == head_) return take_letter(into, bytes);
-        const std::byte* record = data_ + (head_ & (ring_bytes - 1));
-        std::uint64_t header;
-        std::memcpy(&header, record, sizeof header);
-        std::atomic_signal_fence(std::memory_order_seq_cst);  // Read once: it may change.
-        const std::size_t length = header & 0xffff'ffff;
-        if (header >> 32 != message_kind || length > message_bytes_max ||
-            record_bytes(length) > tail_seen_ - head_) {
-            return Take::broken;
+        if (letter_at_ != head_ || letter_bytes_ > letter_bytes_max) {
+            return take_record(into, bytes);
         }
-        if (length > into.size()) return Take::no_room;
-        std::memcpy(into.data(), record + header_bytes, length);
-        head_ += record_bytes(length);
-        *bytes = length;
+        if (!holds(record_unit)) return Take::broken;
+        if (into.size() < letter_bytes_max) return Take::no_room;
+        copy_letter(*words_, into.data());
+        head_ += record_unit;
+        *bytes = letter_bytes_;
         return Take::message;
     }
 
@@ -229,28 +258,32 @@ class RingReader {
     RingWords& words() const { return *words_; }
 
   private:
-    static constexpr std::uint64_t nowhere = ~std::uint64_t{0};
-
-    bool look_for_records() noexcept {
-        const std::uint64_t tail = tail_->load(std::memory_order_acquire);
-        const bool good = tail - head_ <= ring_bytes && tail % record_unit == 0;
-        empty_or_broken_ = good ? Take::empty : Take::broken;
-        if (tail == head_ || !good) return false;
-        tail_seen_ = tail;
-        const std::uint64_t letter = words_->letter.load(std::memory_order_relaxed);
-        letter_bytes_ = (letter & 0xff) - 1;
-        letter_at_ = letter_bytes_ <= letter_bytes_max ? letter >> 8 : nowhere;
-        acknowledged_ = words_->taken.load(std::memory_order_relaxed);
-        return true;
+    // Whether the tail that was seen covers a record of that size and is one that can be.
+    bool holds(std::size_t record) const noexcept {
+        const std::uint64_t seen = tail_seen_ - head_;
+        return seen <= ring_bytes && seen % record_unit == 0 && record <= seen;
     }
 
-    Take take_letter(Bytes into, std::size_t* bytes) noexcept {
-        if (into.size() < letter_bytes_max) return Take::no_room;
-        std::memcpy(into.data(), words_->letter_near, letter_near_bytes);
-        std::memcpy(into.data() + letter_near_bytes, words_->letter_far, sizeof words_->letter_far);
-        letter_at_ = nowhere;
-        head_ += record_unit;
-        *bytes = letter_bytes_;
+    // Always whole, as it was written.
+    static void copy_letter(const RingWords& words, std::byte* into) noexcept {
+        std::memcpy(into, words.letter_near, letter_near_bytes);
+        std::memcpy(into + letter_near_bytes, words.letter_far, sizeof words.letter_far);
+    }
+
+    Take take_record(Bytes into, std::size_t* bytes) noexcept {
+        const std::byte* record = data_ + (head_ & (ring_bytes - 1));
+        std::uint64_t header;
+        std::memcpy(&header, record, sizeof header);
+        std::atomic_signal_fence(std::memory_order_seq_cst);  // Read once: it may change.
+        const std::size_t length = header & 0xffff'ffff;
+        if (header >> 32 != message_kind || length > message_bytes_max ||
+            !holds(record_bytes(length))) [[unlikely]] {
+            return Take::broken;
+        }
+        if (length > into.size()) return Take::no_room;
+        std::memcpy(into.data(), record + header_bytes, length);
+        head_ += record_bytes(length);
+        *bytes = length;
         return Take::message;
     }
 
@@ -260,10 +293,9 @@ class RingReader {
     std::uint64_t head_ = 0;
     std::uint64_t tail_seen_ = 0;
     std::uint64_t head_freed_ = 0;
-    std::uint64_t letter_at_ = nowhere;
+    std::uint64_t letter_at_ = 0;
     std::uint64_t letter_bytes_ = 0;
     std::uint64_t acknowledged_ = 0;
-    Take empty_or_broken_ = Take::empty;
 };
 
 }  // namespace weft::na::sm

@@ -16,25 +16,38 @@ class Watchlist {
 
     void add(Connection& connection);
     void remove(Connection& connection);
+    bool is_active(const Connection& connection) const { return connection.place < active_; }
     // An answer or more is expected from it.
     void touch(Connection& connection) noexcept {
         if (connection.place >= active_) make_active(connection);
     }
 
-    // Calls `visit(Connection&)` for each active connection that has records, starting after the
-    // one that was visited last, so that none starves the others; ends when it answers false.
+    enum class Visited : std::uint8_t {
+        go_on,
+        end_here,   // No room is left, or the list changed: the next walk starts behind this one.
+        end_before  // It was not served at all: the next walk starts with it.
+    };
+
+    // Calls `visit(Connection&, published)` for each active connection that has records, so that
+    // none starves the others.
     template <class Visit>
     void visit_ready(Visit&& visit) {
-        if (all_.size() > always_active_max) look_at_idle_ones();
-        for (std::size_t looks = active_; looks != 0 && active_ != 0; --looks) {
-            if (++turn_ >= active_) turn_ = 0;
-            Connection& connection = *all_[turn_];
-            if (connection.reader.has_records()) {
-                connection.idle_polls = 0;
-                if (!visit(connection)) return;
-            } else if (++connection.idle_polls > idle_polls_max) [[unlikely]] {
-                fall_idle(connection);
+        std::size_t at = 0;
+        if (is_unusual_) [[unlikely]] {
+            at = begin_walk();
+        }
+        while (at < active_) {
+            Connection& connection = *all_[at];
+            const std::uint64_t published = connection.reader.published();
+            if (published != connection.reader.taken()) {
+                const Visited visited = visit(connection, published);
+                if (visited != Visited::go_on) [[unlikely]] {
+                    return cut_walk(visited == Visited::end_before ? at : at + 1);
+                }
+            } else if (++connection.empty_polls > empty_polls_max) [[unlikely]] {
+                if (fall_idle(connection)) continue;  // Another one took its place.
             }
+            ++at;
         }
     }
 
@@ -42,17 +55,22 @@ class Watchlist {
     // Up to this many are all active.
     static constexpr std::size_t always_active_max = 16;
     static constexpr std::size_t idle_looks_per_visit = 16;
-    static constexpr std::uint32_t idle_polls_max = 1024;
+    // So often without a record: it is asked whether it had any since it was asked last.
+    static constexpr std::uint32_t empty_polls_max = 1024;
 
+    std::size_t begin_walk() noexcept;
+    void cut_walk(std::size_t next) noexcept;
     void look_at_idle_ones() noexcept;
-    void fall_idle(Connection& connection) noexcept;
+    bool fall_idle(Connection& connection) noexcept;
     void make_active(Connection& connection) noexcept;
     void make_idle(Connection& connection) noexcept;
     void put(Connection& connection, std::size_t at) noexcept;
+    void set_active(std::size_t active) noexcept;
 
     std::vector<Connection*> all_;  // [0, active_) are active.
     std::size_t active_ = 0;
-    std::size_t turn_ = 0;
+    std::size_t start_ = 0;    // Of the next walk, when the last one was cut short.
+    bool is_unusual_ = false;  // Some are idle, or start_ is not 0.
     std::size_t idle_turn_ = 0;
 };
 

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <string>
 
+#include "cli/text.h"
+
 namespace weft::tool {
 
 Json to_json(const Status& status) {
@@ -24,7 +26,7 @@ void print(const Json& object) {
 
 void print_failure(const Invocation& invocation) {
     std::fflush(stdout);
-    std::fprintf(stderr, "weft: %s\n", invocation.status.to_string().c_str());
+    std::fprintf(stderr, "weft: %s\n", printable(invocation.status.to_string()).c_str());
     if (invocation.json && !invocation.printed) print({{"error", to_json(invocation.status)}});
 }
 

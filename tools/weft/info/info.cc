@@ -188,9 +188,9 @@ void set_up_info(CLI::App& command, Invocation& invocation) {
     auto uri = std::make_shared<std::string>();
     command.description("Say what works here: transports, each tried out, and limits that hurt");
     command.footer("Examples: weft info --json; weft info tcp://127.0.0.1:7000");
-    command.add_option("uri", *uri, "Check this address only");
-    command.callback([uri, &invocation] {
-        if (uri->empty()) {
+    const CLI::Option* given = command.add_option("uri", *uri, "Check this address only");
+    command.callback([uri, given, &invocation] {
+        if (given->count() == 0) {
             examine(invocation);
         } else {
             examine_uri(*uri, invocation);

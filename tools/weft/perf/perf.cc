@@ -16,6 +16,8 @@ namespace {
 
 // Two of these, the start of the server and the warm-up stay under half a second.
 constexpr Duration floor_budget = 25ms;
+// What one server exposes at most.
+constexpr std::uint64_t size_max = std::uint64_t{4} << 30;
 
 Result<Measurement> measure(const PerfOptions& options, const std::string& uri) {
     if (options.metric == "rpc") return measure_rpc(options, uri);
@@ -93,15 +95,20 @@ void add_options(CLI::App& command, PerfOptions& options) {
         ->capture_default_str();
     command.add_option("--size", options.size, "Bytes per operation: 64, 4KiB, 1MiB")
         ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(std::uint64_t{0}, size_max))
         ->capture_default_str();
     command
         .add_option("--reply-size", options.reply_size, "rpc, proto: bytes per reply, as --size")
-        ->transform(CLI::AsSizeValue(false));
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(std::uint64_t{0}, size_max));
     command.add_option("--inflight", options.inflight, "Operations under way at any time")
         ->check(CLI::Range(1, 65536))
         ->capture_default_str();
     command.add_option("--seconds", options.seconds, "How long to measure")
         ->check(CLI::Range(0.001, 86400.0))
+        ->check([](const std::string& text) {  // Which nan passes.
+            return std::string(text.find_first_of("nN") == text.npos ? "" : "is no number");
+        })
         ->capture_default_str();
     auto* spin = command.add_flag(
         "--spin", [&options](std::int64_t) { options.wait = WaitMode::spin; },

@@ -28,9 +28,9 @@ void PerfService::register_methods(MethodRegistrar& registrar) {
         if (bytes > reply_bytes_max) {
             return call.fail(fail(Code::invalid_argument, "the reply size is out of range"));
         }
-        call.reply(bytes, &bytes, [](void* object, std::byte* to) {
-            std::memset(to, 0x5a, *static_cast<std::uint32_t*>(object));
-        });
+        call.reply_with(BodyWriter{bytes, &bytes, [](void* object, std::byte* to) {
+                                       std::memset(to, 0x5a, *static_cast<std::uint32_t*>(object));
+                                   }});
     });
     registrar.add(perf_expose, [this](Call call) {
         if (call.request().size() != 8) {
@@ -50,8 +50,10 @@ Result<RegionRef> PerfService::expose(std::uint64_t bytes) {
     }
     std::uint64_t total = bytes;
     for (const auto& [size, exposed] : exposed_) total += size;
-    if (bytes == 0 || bytes > exposed_bytes_max || total > exposed_bytes_max ||
-        exposed_.size() >= regions_max) {
+    if (bytes == 0 || bytes > exposed_bytes_max) {
+        return rejected(Code::invalid_argument, "a measured region has 1 byte to 4 GiB");
+    }
+    if (total > exposed_bytes_max || exposed_.size() >= regions_max) {
         return fail(Code::resource_exhausted,
                     "the server exposes 1 byte to 4 GiB in at most 64 regions for measurements");
     }

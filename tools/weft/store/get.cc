@@ -125,6 +125,8 @@ Task<Result<storage::Moved>> get_extent(storage::Client& client, const Target& t
 }
 
 Status get(const GetOptions& options, Invocation& invocation) {
+    if (options.name.empty()) return said_here(storage::judge_name(""));
+    if (Status status = said_here(storage::judge_prefix(options.name)); !status.ok()) return status;
     Result<Session> session = Session::open(options.servers);
     if (!session) return std::move(session).status();
     const bool quiet = options.quiet || options.file == "-";
@@ -163,9 +165,11 @@ void set_up_get(CLI::App& command, Invocation& invocation) {
         "Example: weft get --server ofi+tcp://10.0.0.7:7400 runs/7 results.h5");
     add_server_option(command, options->servers);
     command.add_option("name", options->name, "The object's name")->required();
-    command.add_option("file", options->file,
-                       "A file, a directory, or - for standard output (default: the last part of "
-                       "the name, here)");
+    command
+        .add_option("file", options->file,
+                    "A file, a directory, or - for standard output (default: the last part of "
+                    "the name, here)")
+        ->check(complain_when_empty);
     command
         .add_option_function<std::string>(
             "--extent",

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <thread>
 
+#include "cli/text.h"
+
 namespace weft::tool {
 
 namespace {
@@ -69,10 +71,11 @@ void report(const char* verb, const std::string& name, const Transferred& done, 
     } else if (done.status.ok() && !quiet) {
         const std::string rate = format_rate(done.bytes, done.seconds);
         if (done.objects == 1) {
-            std::printf("%s %s: %s, CRC32C %s\n", verb, name.c_str(), rate.c_str(),
+            std::printf("%s %s: %s, CRC32C %s\n", verb, printable(name).c_str(), rate.c_str(),
                         format_crc32c(done.crc32c).c_str());
         } else {
-            std::printf("%s %s: %zu objects, %s\n", verb, name.c_str(), done.objects, rate.c_str());
+            std::printf("%s %s: %zu objects, %s\n", verb, printable(name).c_str(), done.objects,
+                        rate.c_str());
         }
     }
 }

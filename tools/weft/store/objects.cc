@@ -3,6 +3,7 @@
 
 #include "cli/text.h"
 #include "commands.h"
+#include "storage/name.h"
 #include "store/listing.h"
 
 namespace weft::tool {
@@ -56,6 +57,7 @@ Task<Status> remove_one(storage::StoreClient stub, const std::string& name) {
 }
 
 Status ls(const ObjectOptions& options, Invocation& invocation) {
+    if (Status status = said_here(storage::judge_prefix(options.name)); !status.ok()) return status;
     Result<Session> session = Session::open(options.servers);
     if (!session) return std::move(session).status();
     const Result<std::vector<storage::Entry>> entries = list_all(*session, options.name);
@@ -70,12 +72,13 @@ Status ls(const ObjectOptions& options, Invocation& invocation) {
     for (const storage::Entry& entry : *entries) {
         std::printf("%10s  %8s  %s  %s\n", format_bytes(static_cast<double>(entry.size())).c_str(),
                     crc_of(entry).c_str(), format_mtime(entry.mtime_ns()).c_str(),
-                    entry.name().c_str());
+                    printable(entry.name()).c_str());
     }
     return {};
 }
 
 Status stat(const ObjectOptions& options, Invocation& invocation) {
+    if (Status status = said_here(storage::judge_name(options.name)); !status.ok()) return status;
     Result<Session> session = Session::open(options.servers);
     if (!session) return std::move(session).status();
     const Result<storage::Entry> entry = stat_object(*session, options.name);
@@ -84,13 +87,14 @@ Status stat(const ObjectOptions& options, Invocation& invocation) {
         print(to_json(*entry));
         return {};
     }
-    std::printf("name    %s\nbytes   %llu\nmtime   %s\ncrc32c  %s\n", entry->name().c_str(),
-                static_cast<unsigned long long>(entry->size()),
+    std::printf("name    %s\nbytes   %llu\nmtime   %s\ncrc32c  %s\n",
+                printable(entry->name()).c_str(), static_cast<unsigned long long>(entry->size()),
                 format_mtime(entry->mtime_ns()).c_str(), crc_of(*entry).c_str());
     return {};
 }
 
 Status rm(const ObjectOptions& options, Invocation& invocation) {
+    if (Status status = said_here(storage::judge_name(options.name)); !status.ok()) return status;
     Result<Session> session = Session::open(options.servers);
     if (!session) return std::move(session).status();
     Status status =

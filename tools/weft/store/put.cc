@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "commands.h"
+#include "storage/name.h"
 #include "store/lanes.h"
 #include "store/progress_bar.h"
 #include "store/session.h"
@@ -101,8 +102,20 @@ Task<Result<storage::Moved>> put_one(storage::Client& client, const Source& sour
     co_return co_await client.put(fd->get(), shown, source.name, progress);
 }
 
+// Before anything is sent: all names are good, or nothing is stored.
+Status judge_names(const Sources& sources) {
+    for (const Source& source : sources.list) {
+        Status status = said_here(storage::judge_name(source.name));
+        if (!status.ok()) return std::move(status).in("can't put " + storage::quoted(source.name));
+    }
+    return {};
+}
+
 void put(const PutOptions& options, Invocation& invocation) {
     Result<Sources> sources = find_sources(options);
+    if (sources) {
+        if (Status status = judge_names(*sources); !status.ok()) sources = std::move(status);
+    }
     Result<Session> session = sources ? Session::open(options.servers) : sources.status();
     if (!session) {
         invocation.status = session.status();
@@ -131,9 +144,11 @@ void set_up_put(CLI::App& command, Invocation& invocation) {
     add_server_option(command, options->servers);
     command.add_option("file", options->file, "A file, a directory, or - for standard input")
         ->required();
-    command.add_option("name", options->name,
-                       "The object's name, or what the names of a directory's objects start with "
-                       "(default: the file's)");
+    command
+        .add_option("name", options->name,
+                    "The object's name, or what the names of a directory's objects start with "
+                    "(default: the file's)")
+        ->check(complain_when_empty);
     command.add_flag("--quiet", options->quiet, "Say nothing unless it fails");
     command.callback([options, &invocation] { put(*options, invocation); });
 }

@@ -90,7 +90,10 @@ void set_up_serve(CLI::App& command, Invocation& invocation) {
     command.add_option("--listen", options->listen, "Addresses to serve on; port 0 picks one")
         ->required();
     CLI::Option* group = command.add_option("--group", options->group, "The group's file");
-    CLI::Option* rank = command.add_option("--rank", options->rank, "Our rank in the group");
+    CLI::Option* rank = command.add_option("--rank", options->rank, "Our rank in the group")
+                            ->check([](const std::string& text) {
+                                return std::string(text.empty() ? "is empty" : "");
+                            });
     group->needs(rank);
     rank->needs(group);
     command.callback(

@@ -15,6 +15,14 @@ void add_server_option(CLI::App& command, std::vector<std::string>& uris, bool r
         ->allow_extra_args(false);
 }
 
+Status said_here(const Status& status) {
+    return status.ok() ? Status() : fail(status.code(), std::string(status.text()));
+}
+
+std::string complain_when_empty(const std::string& given) {
+    return given.empty() ? "is empty; leave it out for the default" : "";
+}
+
 Result<Session> Session::open(const std::vector<std::string>& uris) {
     Result<Runtime> runtime = Runtime::create();
     if (!runtime) return std::move(runtime).status();

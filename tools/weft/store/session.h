@@ -17,6 +17,12 @@ namespace weft::tool {
 // --server URI, which may be given several times; the first usable one counts.
 void add_server_option(CLI::App& command, std::vector<std::string>& uris, bool required = true);
 
+// What the storage library says about a name, said before anything was sent.
+Status said_here(const Status& status);
+
+// For an option that has a default: an empty one is a variable that nobody set.
+std::string complain_when_empty(const std::string& given);
+
 struct Session {
     Runtime runtime;
     Channel channel;

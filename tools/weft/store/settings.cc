@@ -1,7 +1,9 @@
 // `weft set`, `weft show`: a setting on every member of a group, one outcome per rank.
 #include <cstdio>
 
+#include "cli/text.h"
 #include "commands.h"
+#include "storage/name.h"
 #include "store/session.h"
 
 namespace weft::tool {
@@ -77,9 +79,10 @@ Status report(const std::string& key, const std::vector<Answer>& answers, Invoca
         if (invocation.json) {
             json["ranks"].push_back(to_json(answer));
         } else if (answer.status.ok()) {
-            std::printf("rank %u: OK, %s = %s\n", answer.rank, key.c_str(), answer.value.c_str());
+            std::printf("rank %u: OK, %s = %s\n", answer.rank, printable(key).c_str(),
+                        printable(answer.value).c_str());
         } else {
-            std::printf("rank %u: %s\n", answer.rank, answer.status.to_string().c_str());
+            std::printf("rank %u: %s\n", answer.rank, printable(answer.status.to_string()).c_str());
         }
     }
     if (invocation.json) {
@@ -89,7 +92,15 @@ Status report(const std::string& key, const std::vector<Answer>& answers, Invoca
     return first;
 }
 
+Status judge_text(const char* what, const std::string& text) {
+    if (storage::is_utf8(text)) return {};
+    return fail(Code::invalid_argument,
+                std::string("the ") + what + " " + storage::quoted(text) + " is not UTF-8");
+}
+
 Status set(const SettingOptions& options, Invocation& invocation) {
+    if (Status status = judge_text("key", options.key); !status.ok()) return status;
+    if (Status status = judge_text("value", options.value); !status.ok()) return status;
     Result<GroupView> view = GroupView::load(options.group);
     if (!view) return std::move(view).status();
     Result<Runtime> runtime = Runtime::create();
@@ -111,12 +122,13 @@ Status show_one(const SettingOptions& options, Invocation& invocation) {
     if (invocation.json) {
         print({{"key", options.key}, {"value", answers[0].value}});
     } else {
-        std::printf("%s\n", answers[0].value.c_str());
+        std::printf("%s\n", printable(answers[0].value).c_str());
     }
     return {};
 }
 
 Status show(const SettingOptions& options, Invocation& invocation) {
+    if (Status status = judge_text("key", options.key); !status.ok()) return status;
     if (!options.servers.empty()) return show_one(options, invocation);
     Result<GroupView> view = GroupView::load(options.group);
     if (!view) return std::move(view).status();

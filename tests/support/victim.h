@@ -1,0 +1,125 @@
+// A full server that is to be harmed, an honest client that must never notice, and the frames that
+// an honest peer sends: what hostile ones are made from.
+#pragma once
+
+#include "bulk/wire.h"
+#include "coll/wire.h"
+#include "rpc/header.h"
+#include "support/echo.h"
+#include "support/raw_peer.h"
+
+namespace weft::test {
+
+struct Victim {
+    explicit Victim(bool rma_checked = true, std::uint64_t seed = 1)
+        : rig(seed, {.rma_checked = rma_checked}) {
+        service.memory = server.allocate(1 << 16).value();
+        REQUIRE(server.add(service).ok());
+        REQUIRE(server.join(view(), 0).ok());
+        REQUIRE(other.add(other_service).ok());
+        REQUIRE(other.join(view(), 1).ok());
+        region = server.expose(service.memory, {.access = Access::read}).value();
+        channel = client.connect("sim://server").value();
+    }
+
+    static GroupView view() {
+        return GroupView::make("victims", 1, {{0, {"sim://server"}}, {1, {"sim://other"}}}).value();
+    }
+
+    // The honest client is served as ever.
+    void check_serves() {
+        const std::string text = "still there " + std::to_string(++asked_);
+        echo::v1::EchoReply reply;
+        Status status = fail(Code::unknown, "no completion");
+        bool done = false;
+        weft::call(channel, echo::v1::EchoMethods::Now, request_of(text),
+                   CallOptions{.timeout = 100ms},
+                   [&](const Status& with, const echo::v1::EchoReply& body) {
+                       done = true;
+                       status = with;
+                       reply = body;
+                   });
+        REQUIRE(rig.run_until([&] { return done; }));
+        INFO(status.to_string());
+        REQUIRE(status.ok());
+        REQUIRE(reply.text() == text);
+    }
+
+    Frame request(MethodId method, ByteView body, rpc::WireCallId call = {3, 1}) const {
+        rpc::RequestHeader header;
+        header.call = call;
+        header.remaining_us = 50'000;
+        header.method = method.hash;
+        return frame_of(header, body);
+    }
+    Frame request(MethodId method, const std::string& text) const {
+        return request(method, as_bytes(request_of(text).SerializeAsString()));
+    }
+    coll::ForwardHeader forward_header() const {
+        return {view().digest(), 1, 77, echo::v1::EchoMethods::Everywhere.id.hash, 0, 0, 2, 4};
+    }
+    Frame forward(const coll::ForwardHeader& header, ByteView body = {}) const {
+        Frame bytes(coll::forward_bytes(body.size()));
+        coll::encode_forward(header, body, bytes);
+        return request(coll::forward_method, bytes);
+    }
+    Frame open(const RegionRef& ref) const {
+        bulk::OpenFrame frame;
+        frame.transfer_slot = 1;
+        frame.transfer_generation = 1;
+        ref.encode(std::span<std::byte, RegionRef::wire_bytes>(
+            reinterpret_cast<std::byte*>(frame.ref), RegionRef::wire_bytes));
+        return frame_of(frame);
+    }
+
+    // One good frame of every kind that reaches a server or a client.
+    std::vector<Frame> good_frames() const {
+        using echo::v1::EchoMethods;
+        rpc::ReplyHeader reply;
+        reply.head.aux = rpc::plain_ok;
+        reply.call = {0, 1};
+        rpc::ReplyHeader failed = reply;
+        failed.head.aux = rpc::pack(Code::not_found, Effect::applied, Stage::executing);
+        rpc::CancelHeader cancel;
+        cancel.call = {3, 1};
+        bulk::GrantFrame grant;
+        grant.transfer_slot = 0;
+        grant.transfer_generation = 1;
+        grant.grant = 1;
+        bulk::CloseFrame close;
+        close.grant = 1;
+        bulk::RevokeFrame revoke;
+        revoke.grant = 1;
+        struct Bare {
+            core::FrameHead head;
+        };
+        return {request(EchoMethods::Now.id, "hello"),
+                request(EchoMethods::Later.id, "later"),
+                request(EchoMethods::Held.id, "held"),
+                request(EchoMethods::Pull.id, "no reference"),
+                request(MethodId("weft.Node/Ping"), as_bytes("ping")),
+                forward(forward_header(), as_bytes(request_of("all").SerializeAsString())),
+                frame_of(reply, as_bytes(request_of("hello").SerializeAsString())),
+                frame_of(failed, as_bytes("nothing here")),
+                frame_of(cancel),
+                frame_of(Bare{{core::FrameKind::ping}}),
+                frame_of(Bare{{core::FrameKind::pong}}),
+                open(region.ref()),
+                frame_of(grant),
+                frame_of(close),
+                frame_of(revoke)};
+    }
+
+    EchoServer service, other_service;  // Outlive the runtimes that serve them.
+    SimRig rig;
+    Runtime& server = rig.add("server");
+    Runtime& other = rig.add("other");
+    Runtime& client = rig.add("");
+    Region region;
+    Channel channel;
+
+  private:
+    int asked_ = 0;
+};
+
+}  // namespace weft::test

@@ -1,0 +1,346 @@
+// Frames that no client of weft sends, to a whole server: each costs its own connection or is
+// answered with a reason, and an honest client is served as before.
+#include "support/victim.h"
+
+using namespace weft;
+using namespace weft::test;
+using core::FrameKind;
+
+namespace {
+
+// Sends it over a connection of its own. True: that cost the connection.
+bool costs_the_connection(RawPeer& raw, ByteView message) {
+    if (!raw.peer || raw.lost) raw.connect("server");
+    raw.take();
+    REQUIRE(raw.send(message));
+    raw.wait();
+    return raw.lost;
+}
+
+void check_refused(Victim& victim, RawPeer& raw, ByteView message) {
+    INFO(hex_of(message));
+    const auto before = victim.server.node().context.counters().broken_peers;
+    REQUIRE(costs_the_connection(raw, message));
+    CHECK(victim.server.node().context.counters().broken_peers == before + 1);
+    victim.check_serves();
+}
+
+Frame with_bytes(Frame frame, std::uint32_t bytes) {
+    core::FrameHead head = head_of(frame);
+    head.bytes = bytes;
+    base::store(frame.data(), head);
+    return frame;
+}
+
+// What the server answered to one request that cost nothing.
+Status answer_to(RawPeer& raw, const Frame& request) {
+    REQUIRE_FALSE(costs_the_connection(raw, request));
+    raw.wait(20ms);
+    const std::vector<Frame> answers = raw.take();
+    REQUIRE(answers.size() == 1);
+    const core::FrameHead head = head_of(answers[0]);
+    REQUIRE(head.kind == FrameKind::reply);
+    const rpc::Outcome outcome = rpc::unpack(head.aux).value();
+    const ByteView text = ByteView(answers[0]).subspan(sizeof(rpc::ReplyHeader));
+    return fail(outcome.code, std::string(as_text(text)))
+        .with_effect(outcome.effect)
+        .with_stage(outcome.stage);
+}
+
+}  // namespace
+
+TEST_CASE("hostile frames: an unknown kind costs its connection") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    for (unsigned kind = 0; kind < 256; ++kind) {
+        if (kind >= 1 && kind < core::frame_kinds) continue;
+        struct Unknown {
+            core::FrameHead head;
+            std::uint64_t more[4] = {};
+        } frame;
+        frame.head.kind = static_cast<FrameKind>(kind);
+        check_refused(victim, raw, frame_of(frame));
+    }
+}
+
+TEST_CASE("hostile frames: flags and extensions of a later version cost their connection") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    for (const Frame& good : victim.good_frames()) {
+        for (unsigned bit = 0; bit < 8; ++bit) {
+            Frame frame = good;
+            frame[1] = static_cast<std::byte>(1u << bit);
+            check_refused(victim, raw, frame);
+        }
+    }
+    Frame extended = victim.request(echo::v1::EchoMethods::Now.id, "x");
+    extended[2] = std::byte{8};
+    check_refused(victim, raw, extended);
+}
+
+TEST_CASE("hostile frames: a head cut short at any byte costs its connection") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    for (const Frame& good : victim.good_frames()) {
+        for (std::size_t bytes = 1; bytes < sizeof(core::FrameHead); ++bytes) {
+            check_refused(victim, raw, ByteView(good).first(bytes));
+        }
+    }
+}
+
+TEST_CASE("hostile frames: a frame longer than its message costs its connection") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    for (const Frame& good : victim.good_frames()) {
+        for (std::size_t bytes = sizeof(core::FrameHead); bytes < good.size(); ++bytes) {
+            check_refused(victim, raw, ByteView(good).first(bytes));
+        }
+        for (const std::uint32_t lie :
+             {std::uint32_t(good.size() + 1), 0x7fffffffu, 0x80000000u, 0xfffffff8u, 0xffffffffu}) {
+            check_refused(victim, raw, with_bytes(good, lie));
+        }
+        for (std::uint32_t lie = 0; lie < sizeof(core::FrameHead); ++lie) {
+            check_refused(victim, raw, with_bytes(good, lie));
+        }
+    }
+}
+
+TEST_CASE("hostile frames: a frame too short for its kind costs its connection") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    for (const Frame& good : victim.good_frames()) {
+        const FrameKind kind = head_of(good).kind;
+        if (kind == FrameKind::ping || kind == FrameKind::pong) continue;
+        const std::size_t header = kind == FrameKind::request      ? sizeof(rpc::RequestHeader)
+                                   : kind == FrameKind::reply      ? sizeof(rpc::ReplyHeader)
+                                   : kind == FrameKind::bulk_grant ? sizeof(bulk::GrantFrame)
+                                                                   : good.size();
+        for (std::size_t bytes = sizeof(core::FrameHead); bytes < header; ++bytes) {
+            const auto cut = static_cast<std::ptrdiff_t>(bytes);
+            check_refused(victim, raw,
+                          with_bytes(Frame(good.begin(), good.begin() + cut),
+                                     static_cast<std::uint32_t>(bytes)));
+        }
+    }
+}
+
+TEST_CASE("hostile frames: good frames before a lying one count, nothing behind it does") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    const Frame good = victim.request(echo::v1::EchoMethods::Now.id, "first");
+    Frame message = good;
+    message.resize(core::padded(message.size()));
+    const Frame lie = with_bytes(good, 0x01000000);
+    message.insert(message.end(), lie.begin(), lie.end());
+    message.resize(core::padded(message.size()));
+    message.insert(message.end(), good.begin(), good.end());
+    const auto handled = victim.service.handled;
+    check_refused(victim, raw, message);
+    CHECK(victim.service.handled == handled + 2);  // The first, and check_refused()'s own.
+}
+
+TEST_CASE("hostile frames: replies, grants and revocations that nobody waits for are dropped") {
+    const bool checked = GENERATE(true, false);
+    Victim victim(checked);
+    RawPeer raw(victim.rig);
+    rpc::ReplyHeader reply;
+    reply.head.aux = rpc::plain_ok;
+    bulk::GrantFrame grant;
+    grant.grant = 9;
+    bulk::RevokeFrame revoke;
+    bulk::CloseFrame close;
+    rpc::CancelHeader cancel;
+    const auto before = victim.server.node().client.counters().late_replies;
+    std::uint64_t replies = 0;
+    for (const std::uint32_t slot : {0u, 1u, 63u, 64u, 0x7fffffffu, 0xffffffffu}) {
+        for (const std::uint32_t generation : {0u, 1u, 0xffffffffu}) {
+            reply.call = cancel.call = {slot, generation};
+            grant.transfer_slot = slot;
+            grant.transfer_generation = generation;
+            revoke.grant = close.grant = std::uint64_t{generation} << 32 | slot;
+            CHECK_FALSE(costs_the_connection(raw, frame_of(reply, as_bytes("psst"))));
+            ++replies;
+            CHECK_FALSE(costs_the_connection(raw, frame_of(grant)));
+            CHECK_FALSE(costs_the_connection(raw, frame_of(revoke)));
+            CHECK_FALSE(costs_the_connection(raw, frame_of(close)));
+            CHECK_FALSE(costs_the_connection(raw, frame_of(cancel)));
+            victim.check_serves();
+        }
+    }
+    CHECK(victim.server.node().client.counters().late_replies == before + replies);
+    CHECK(victim.server.node().client.in_flight() == 0);
+}
+
+TEST_CASE("hostile frames: an impossible outcome or grant code costs its connection") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    for (const unsigned aux : {17u, 255u, 3u << 8, 15u << 8, 5u << 12, 15u << 12, 0xffffu}) {
+        rpc::ReplyHeader reply;
+        reply.head.aux = static_cast<std::uint16_t>(aux);
+        check_refused(victim, raw, frame_of(reply));
+    }
+    for (const unsigned aux : {17u, 256u, 0xffffu}) {
+        bulk::GrantFrame grant;
+        grant.head.aux = static_cast<std::uint16_t>(aux);
+        check_refused(victim, raw, frame_of(grant));
+    }
+}
+
+TEST_CASE("hostile frames: an expired or unknown request is answered, not run") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    Frame expired = victim.request(echo::v1::EchoMethods::Now.id, "late");
+    std::memset(expired.data() + offsetof(rpc::RequestHeader, remaining_us), 0, 4);
+    CHECK(answer_to(raw, expired).code() == Code::deadline_exceeded);
+    const Status unknown = answer_to(raw, victim.request(MethodId("no.Such/Method"), "x"));
+    CHECK(unknown.code() == Code::unimplemented);
+    CHECK(unknown.effect() == Effect::none);
+    const Status garbage =
+        answer_to(raw, victim.request(echo::v1::EchoMethods::Now.id, as_bytes("\x0a\xff\xff\xff")));
+    CHECK(garbage.code() == Code::invalid_argument);
+    CHECK(garbage.effect() == Effect::none);
+    CHECK(victim.service.handled == 0);
+    victim.check_serves();
+}
+
+TEST_CASE("hostile frames: the same call id twice is two calls, each answered") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    const Frame request = victim.request(echo::v1::EchoMethods::Later.id, "twice");
+    raw.connect("server");
+    REQUIRE(raw.send(request));
+    REQUIRE(raw.send(request));
+    raw.wait();
+    CHECK(raw.take().size() == 2);
+    victim.check_serves();
+}
+
+TEST_CASE("hostile frames: a peer that reads no replies is dropped before memory grows") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    raw.connect("server");
+    // It never polls: what the server answers stays under way, then waits, then is too much.
+    const Frame request = victim.request(echo::v1::EchoMethods::Now.id, std::string(60'000, 'x'));
+    for (int i = 0; i < 1000 && raw.send(request); ++i) victim.rig.run_for(20us);
+    raw.wait();
+    CHECK(raw.lost);
+    victim.check_serves();
+}
+
+TEST_CASE("hostile frames: a bulk_open for what was never granted is refused with a reason") {
+    Victim victim(false);
+    RawPeer raw(victim.rig);
+    const RegionRef good = victim.region.ref();
+    const auto refusal_of = [&](auto&& forge) {
+        RegionRef ref = good;
+        forge(ref);
+        REQUIRE_FALSE(costs_the_connection(raw, victim.open(ref)));
+        const std::vector<Frame> answers = raw.take();
+        REQUIRE(answers.size() == 1);
+        REQUIRE(head_of(answers[0]).kind == FrameKind::bulk_grant);
+        CHECK(head_of(answers[0]).aux == static_cast<unsigned>(Code::permission_denied));
+        return std::string(as_text(ByteView(answers[0]).subspan(sizeof(bulk::GrantFrame))));
+    };
+    CHECK(refusal_of([](RegionRef& ref) { ref.key ^= 1; }) == "wrong key for the region");
+    CHECK(refusal_of([](RegionRef& ref) { ref.access = Access::write; }) ==
+          "the region does not grant this access");
+    CHECK(refusal_of([](RegionRef& ref) { ref.length += 1; }) ==
+          "range 0+65537 is outside the region of 65536 bytes");
+    CHECK(refusal_of([](RegionRef& ref) { ref.offset = 65537, ref.length = 0; }) ==
+          "range 65537+0 is outside the region of 65536 bytes");
+    CHECK(refusal_of([](RegionRef& ref) { ref.offset = ~std::uint64_t{0}; }) ==
+          "not a reference of weft's: impossible range");
+    CHECK(
+        refusal_of([](RegionRef& ref) { ++ref.generation; }).starts_with("the region was revoked"));
+    CHECK(refusal_of([](RegionRef& ref) {
+              ref.region = 0xffffffff;
+          }).starts_with("the region was revoked"));
+    CHECK(refusal_of([](RegionRef& ref) {
+              ref.owner ^= 1;
+          }).starts_with("the reference is to memory of another process"));
+    CHECK(refusal_of([](RegionRef& ref) { ref.reserved32 = 1; }) ==
+          "not a reference of weft's: reserved bits set");
+    CHECK(victim.server.node().bulk.regions->open_regions() == 1);
+    victim.check_serves();
+}
+
+TEST_CASE("hostile frames: where each access is judged anyway, a bulk_open costs its connection") {
+    Victim victim(true);
+    RawPeer raw(victim.rig);
+    check_refused(victim, raw, victim.open(victim.region.ref()));
+}
+
+TEST_CASE("hostile frames: who opens without end gets a bounded number of grants") {
+    Victim victim(false);
+    RawPeer raw(victim.rig), second(victim.rig);
+    raw.connect("server");
+    const Frame open = victim.open(victim.region.ref());
+    std::size_t granted = 0, refused = 0;
+    for (int i = 0; i < 70'000 / 64 && !raw.lost; ++i) {
+        for (int k = 0; k < 64; ++k) raw.send(open);
+        raw.wait(20us);
+        for (const Frame& answer : raw.take()) ++(head_of(answer).aux == 0 ? granted : refused);
+    }
+    CHECK(granted == 16384);
+    CHECK(refused > 0);
+    // Somebody else is granted what it asks for.
+    second.connect("server");
+    REQUIRE(second.send(open));
+    second.wait();
+    const std::vector<Frame> answers = second.take();
+    REQUIRE(answers.size() == 1);
+    CHECK(head_of(answers[0]).aux == 0);
+    victim.check_serves();
+}
+
+TEST_CASE("hostile frames: a collective with impossible counts or ranks is refused, not run") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    const auto refusal_of = [&](auto&& forge) {
+        coll::ForwardHeader header = victim.forward_header();
+        forge(header);
+        const Status status = answer_to(raw, victim.forward(header));
+        INFO(status.to_string());
+        CHECK(status.effect() == Effect::none);
+        CHECK_FALSE(status.text().empty());
+        return status.code();
+    };
+    const auto huge = ~std::uint32_t{0};
+    CHECK(refusal_of([](auto& h) { h.view ^= 1; }) == Code::failed_precondition);
+    CHECK(refusal_of([](auto& h) { h.first = 1; }) == Code::failed_precondition);  // Not rank 0.
+    CHECK(refusal_of([](auto& h) { h.last = 3; }) == Code::invalid_argument);
+    CHECK(refusal_of([](auto& h) { h.last = 0; }) == Code::invalid_argument);
+    CHECK(refusal_of([&](auto& h) { h.last = huge; }) == Code::invalid_argument);
+    CHECK(refusal_of([&](auto& h) { h.root = huge - 1; }) == Code::invalid_argument);
+    CHECK(refusal_of([](auto& h) { h.root = 2; }) == Code::invalid_argument);
+    CHECK(refusal_of([&](auto& h) { h.first = huge - 1, h.last = huge; }) ==
+          Code::invalid_argument);
+    CHECK(refusal_of([](auto& h) { h.fanout = 0; }) == Code::invalid_argument);
+    CHECK(refusal_of([](auto& h) { h.fanout = 1; }) == Code::invalid_argument);
+    CHECK(refusal_of([&](auto& h) { h.fanout = huge; }) == Code::invalid_argument);
+    for (std::size_t bytes = 0; bytes < sizeof(coll::ForwardHeader); ++bytes) {
+        const Status cut = answer_to(raw, victim.request(coll::forward_method, Frame(bytes)));
+        CHECK(cut.code() == Code::invalid_argument);
+    }
+    CHECK(victim.service.handled == 0);
+    CHECK(victim.other_service.handled == 0);
+    victim.check_serves();
+}
+
+TEST_CASE("hostile frames: a collective of a collective is refused, however deep it is nested") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    coll::ForwardHeader header = victim.forward_header();
+    header.method = coll::forward_method.hash;
+    header.last = 1;
+    Frame body;
+    while (body.size() + sizeof header < 60'000) {
+        Frame outer(coll::forward_bytes(body.size()));
+        coll::encode_forward(header, body, outer);
+        body = std::move(outer);
+    }
+    const Status status = answer_to(raw, victim.request(coll::forward_method, body));
+    CHECK(status.code() == Code::invalid_argument);
+    CHECK(status.effect() == Effect::none);
+    victim.check_serves();
+}

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""What is too long for continuous integration: the whole suites under the sanitizers once, then
+rounds of what depends on luck until the time is used up.
+
+    SOAK_MINUTES=60 tools/soak.py        the default; building is not counted
+
+A round is the randomised conformance tests from fresh seeds under each build, peers killed over
+each transport, and the demo. A failure does not end the soak: it is printed with the way to repeat
+it, and the last line is the verdict over all.
+"""
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+SANITIZED = ("tsan", "asan-ubsan")
+BUILDS = ("release", *SANITIZED)
+# A tag that no test has must not pass for success.
+TAGGED = {"seeds": ("[seeded]", ("weft_unit", "weft_conformance")),
+          "kills": ("[kill]", ("weft_conformance", "weft_integration"))}
+STEP_SECONDS = 1800
+
+
+class Soak:
+    def __init__(self, minutes):
+        self.seconds = minutes * 60
+        self.failures = []
+        self.done = {}
+
+    def run(self, kind, title, command, **environment):
+        """Runs one step; what it printed is shown when it failed."""
+        begin = time.monotonic()
+        given = " ".join(f"{name}={value}" for name, value in environment.items())
+        process = subprocess.Popen(command, cwd=REPOSITORY, env={**os.environ, **environment},
+                                   text=True, errors="replace", stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            output, _ = process.communicate(timeout=STEP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output = process.communicate()[0] + f"\nkilled after {STEP_SECONDS} s"
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+            raise
+        failed = process.returncode != 0
+        self.done[kind] = self.done.get(kind, 0) + 1
+        print(f"soak: {title:<66} {'FAILED' if failed else 'held':<6} "
+              f"{time.monotonic() - begin:7.1f} s", flush=True)
+        if failed:
+            self.failures.append(title)
+            print("\n".join(output.splitlines()[-100:]))
+            print(f"soak: repeat with: {given} {' '.join(map(repr, command))}".replace("  ", " "),
+                  flush=True)
+        return not failed
+
+    def suites(self):
+        for preset in SANITIZED:
+            self.run("suites", f"the whole suite, {preset}", ["tools/test.sh"], PRESET=preset)
+
+    def round(self, number):
+        for preset in BUILDS:
+            for kind, (tag, programs) in TAGGED.items():
+                seed = str(random.randrange(1, 1 << 48))
+                for program in programs:
+                    self.run(kind, f"{number}: {tag}, {preset}, {program}, seed {seed}",
+                             ["tools/sanitized.sh", f"build/{preset}/bin/{program}",
+                              "--warn", "NoTests", tag], TEST_SEED=seed)
+        self.run("demos", f"{number}: the demo", ["examples/storage/demo.py"])
+
+    def soak(self):
+        for preset in BUILDS:
+            if not self.run("builds", f"build {preset}", ["tools/build.sh"], PRESET=preset):
+                return
+        end = time.monotonic() + self.seconds
+        self.suites()
+        number = 0
+        while number == 0 or time.monotonic() < end:
+            number += 1
+            self.round(number)
+
+    def verdict(self):
+        ran = ", ".join(f"{count} {kind}" for kind, count in self.done.items())
+        if self.failures:
+            print(f"soak: {len(self.failures)} FAILED of {ran}: {'; '.join(self.failures)}")
+            return 1
+        print(f"soak: everything held: {ran}")
+        return 0
+
+
+def main():
+    given = os.environ.get("SOAK_MINUTES", "60")
+    if not re.fullmatch(r"\d+(\.\d+)?", given):
+        print(f"soak: SOAK_MINUTES={given} is not a number of minutes")
+        return 64
+    soak = Soak(float(given))
+    try:
+        soak.soak()
+    except KeyboardInterrupt:
+        print("soak: interrupted")
+        soak.verdict()
+        return 130
+    return soak.verdict()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
