@@ -108,7 +108,13 @@ void Node::add(const MethodId& method, RawHandler handler, MethodTraits traits) 
 }
 
 Status Node::open(na::Provider& provider, const na::Address* listen) {
-    const na::EndpointParts with{*parts.random, log, *arena, incarnation, "", options.peers_max};
+    const na::EndpointParts with{*parts.random,
+                                 log,
+                                 *arena,
+                                 incarnation,
+                                 "",
+                                 options.peers_max,
+                                 options.wait != WaitMode::spin};
     Result<std::unique_ptr<na::Endpoint>> endpoint =
         provider.open(listen, with, parts.clock->now());
     if (!endpoint) return std::move(endpoint).status();

@@ -69,7 +69,7 @@ struct Caps {
                                // weft's code at access time. False: the owner grants a range to
                                // an initiator by message before it posts (bulk/grant.h), and
                                // the fabric enforces only its own key and bounds.
-    bool wait_fd = false;      // wait_fd() and arm() work; false: sleep and poll.
+    bool wait_fd = false;      // wait_fd() and arm() work; false: poll now and then.
     bool reports_peer_death = false;  // SIGKILL of a peer gives peer_down by itself; false: silence
                                       // is all there is, and core's heartbeats find it.
     bool fences_region = false;       // fence() proves the end of access while peers live.
@@ -152,6 +152,9 @@ struct EndpointParts {
     // Listening name others are told; empty: whatever the transport gives.
     std::string public_uri;
     std::size_t peers_max = 1024;
+    // False: the thread spins, nobody will call arm(). A transport whose descriptor costs time even
+    // when nobody sleeps on it goes without (caps().wait_fd is false then).
+    bool sleeps = true;
 };
 
 class Endpoint {

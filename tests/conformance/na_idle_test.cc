@@ -76,6 +76,24 @@ CONFORMANCE("a message makes the descriptor of an armed endpoint readable") {
     }
 }
 
+CONFORMANCE("an endpoint that never sleeps works without a descriptor") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Node& server = rig.open({.sleeps = false});
+    Node& client = rig.open({.listens = false, .sleeps = false});
+    if (!server->caps().wait_fd) {
+        CHECK(server->wait_fd() == -1);
+        CHECK_FALSE(server->arm());
+    }
+    const PeerId peer = rig.connect(client, server);
+    const PeerId back = server.peer_of(client.incarnation);
+    for (std::uint64_t round = 1; round <= 50; ++round) {
+        REQUIRE(rig.pump_until([&] { return client.send(peer, 100); }));
+        client->flush();
+        REQUIRE(rig.pump_until([&] { return server.at(back).received == round; }));
+    }
+}
+
 CONFORMANCE("a message that came before arm() is not slept through") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !rig.open({.listens = false})->caps().wait_fd) return;

@@ -87,6 +87,7 @@ struct OpenOptions {
     bool listens = true;
     std::string uri = {};  // Empty: a fresh one.
     std::size_t peers_max = 64;
+    bool sleeps = true;
 };
 
 class NaRig {

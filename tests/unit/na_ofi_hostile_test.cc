@@ -28,7 +28,8 @@ static Hello some_hello() {
 class Stranger {
   public:
     explicit Stranger(const std::string& victim)
-        : fabric_(Fabric::open(tcp_row, *SocketName::from_numeric("127.0.0.1", 0), 64).value()) {
+        : fabric_(
+              Fabric::open(tcp_row, *SocketName::from_numeric("127.0.0.1", 0), 64, true).value()) {
         const na::Address at = *na::parse_address(victim);
         const auto name = *SocketName::from_numeric(at.host, at.port);
         REQUIRE(fi_av_insert(fabric_->av(), name.get(), 1, &victim_, 0, nullptr) == 1);

@@ -17,7 +17,7 @@ OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
     : row_(row),
       parts_(std::move(parts)),
       now_(now),
-      wait_fd_(::epoll_create1(EPOLL_CLOEXEC)),
+      wait_fd_(parts_.sleeps ? ::epoll_create1(EPOLL_CLOEXEC) : -1),
       sends_(send_slots, message_bytes_wanted),
       receives_(receive_buffers, message_bytes_wanted),
       peers_(table_slots(parts_.peers_max)) {
@@ -60,12 +60,12 @@ Status OfiEndpoint::listen(const Address& at) {
 }
 
 Status OfiEndpoint::open_fabric(const SocketName& source) {
-    auto opened = Fabric::open(row_, source, parts_.peers_max);
+    auto opened = Fabric::open(row_, source, parts_.peers_max, parts_.sleeps);
     if (!opened) return std::move(opened).status();
     epoll_event event{};
     event.events = EPOLLIN;
-    if (!wait_fd_ ||
-        ::epoll_ctl(wait_fd_.get(), EPOLL_CTL_ADD, (*opened)->wait_fd(), &event) != 0) {
+    if (parts_.sleeps && (!wait_fd_ || ::epoll_ctl(wait_fd_.get(), EPOLL_CTL_ADD,
+                                                   (*opened)->wait_fd(), &event) != 0)) {
         return fail(Code::resource_exhausted, "no file descriptor for " + std::string(row_.scheme));
     }
     fabric_ = std::move(*opened);
@@ -99,7 +99,7 @@ Caps OfiEndpoint::caps() const {
     Caps caps;
     caps.rma = true;
     caps.rma_private = true;
-    caps.wait_fd = true;
+    caps.wait_fd = parts_.sleeps;
     caps.fences_region = fences_;
     return caps;
 }

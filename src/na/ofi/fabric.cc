@@ -117,15 +117,16 @@ static Status failed(const Row& row, const char* what, int error) {
 }
 
 Result<std::unique_ptr<Fabric>> Fabric::open(const Row& row, const SocketName& source,
-                                             std::size_t peers_max) {
+                                             std::size_t peers_max, bool sleeps) {
     std::unique_ptr<Fabric> fabric(new Fabric);
-    Status status = fabric->open_objects(row, source, peers_max);
+    Status status = fabric->open_objects(row, source, peers_max, sleeps);
     if (status.ok()) status = fabric->open_endpoint(row, source);
     if (!status.ok()) return status;
     return fabric;
 }
 
-Status Fabric::open_objects(const Row& row, const SocketName& source, std::size_t peers_max) {
+Status Fabric::open_objects(const Row& row, const SocketName& source, std::size_t peers_max,
+                            bool sleeps) {
     auto info = find_info(row, &source);
     if (!info) return std::move(info).status();
     info_ = std::move(*info);
@@ -144,14 +145,16 @@ Status Fabric::open_objects(const Row& row, const SocketName& source, std::size_
     fi_cq_attr cq_attr{};
     cq_attr.size = 4096;  // Sends, receives and transfers of ours together stay well below.
     cq_attr.format = FI_CQ_FORMAT_MSG;
-    cq_attr.wait_obj = FI_WAIT_FD;
+    cq_attr.wait_obj = sleeps ? FI_WAIT_FD : FI_WAIT_NONE;
     fid_cq* cq = nullptr;
     if (int error = fi_cq_open(domain, &cq_attr, &cq, nullptr)) {
         return failed(row, "fi_cq_open", error);
     }
     cq_.reset(cq);
-    if (int error = fi_control(&cq->fid, FI_GETWAIT, &wait_fd_)) {
-        return failed(row, "FI_GETWAIT", error);
+    if (sleeps) {
+        if (int error = fi_control(&cq->fid, FI_GETWAIT, &wait_fd_)) {
+            return failed(row, "FI_GETWAIT", error);
+        }
     }
 
     fi_av_attr av_attr{};

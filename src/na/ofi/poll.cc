@@ -221,7 +221,7 @@ void OfiEndpoint::wake_writers() {
 bool OfiEndpoint::arm() {
     if (pending_at_ < pending_.size()) return false;
     if (receives_.has_idle()) post_receives();
-    return !fabric_ || fabric_->may_sleep();
+    return parts_.sleeps && (!fabric_ || fabric_->may_sleep());
 }
 
 void OfiEndpoint::attend(PeerEntry& entry, TimePoint at) {

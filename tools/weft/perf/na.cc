@@ -147,7 +147,7 @@ BareParty::BareParty() : log_(LogLevel::warning), arena_(na::Arena::make()) {
 }
 
 Result<std::unique_ptr<BareParty>> BareParty::open(const std::string& transport,
-                                                   const std::string& listen_uri) {
+                                                   const std::string& listen_uri, WaitMode wait) {
     std::unique_ptr<BareParty> party(new BareParty());
     std::optional<na::Address> listen;
     if (!listen_uri.empty()) {
@@ -159,7 +159,8 @@ Result<std::unique_ptr<BareParty>> BareParty::open(const std::string& transport,
     if (!provider) return std::move(provider).status();
     const na::Incarnation life{party->random_.next(), party->random_.next()};
     Result<std::unique_ptr<na::Endpoint>> endpoint = (*provider)->open(
-        listen ? &*listen : nullptr, {party->random_, party->log_, *party->arena_, life, "", 64},
+        listen ? &*listen : nullptr,
+        {party->random_, party->log_, *party->arena_, life, "", 64, wait != WaitMode::spin},
         steady_now());
     if (!endpoint) return std::move(endpoint).status();
     party->endpoint_ = *std::move(endpoint);
@@ -207,7 +208,7 @@ Result<Measurement> measure_na(const PerfOptions& options, const std::string& ur
     if (options.inflight > 65535) {
         return fail(Code::invalid_argument, "the na metric has at most 65535 messages in flight");
     }
-    Result<std::unique_ptr<BareParty>> party = BareParty::open(options.transport, "");
+    Result<std::unique_ptr<BareParty>> party = BareParty::open(options.transport, "", options.wait);
     if (!party) return std::move(party).status();
     Result<na::PeerId> peer = (*party)->connect(uri, 3s);
     if (!peer) return std::move(peer).status();
@@ -237,7 +238,7 @@ Result<double> bare_round_trip_ns(const PerfOptions& options, const CpuPair& cpu
 Status serve_bare(const PerfOptions& options, void (*listening)(const std::string& uri)) {
     std::signal(SIGTERM, [](int) { told_to_stop = 1; });
     std::signal(SIGINT, [](int) { told_to_stop = 1; });
-    Result<std::unique_ptr<BareParty>> party = BareParty::open("", options.listen);
+    Result<std::unique_ptr<BareParty>> party = BareParty::open("", options.listen, options.wait);
     if (!party) return std::move(party).status();
     na::Endpoint& endpoint = (*party)->endpoint();
     listening(endpoint.address());

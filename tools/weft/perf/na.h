@@ -21,7 +21,8 @@ class BareParty {
     // Errors: as na::Provider::open, UNIMPLEMENTED, INVALID_ARGUMENT.
     // `listen_uri` may be empty: then `transport` says which provider.
     static Result<std::unique_ptr<BareParty>> open(const std::string& transport,
-                                                   const std::string& listen_uri);
+                                                   const std::string& listen_uri,
+                                                   WaitMode wait = WaitMode::adaptive);
 
     na::Endpoint& endpoint() { return *endpoint_; }
     na::Arena& arena() { return *arena_; }
