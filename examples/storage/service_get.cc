@@ -70,6 +70,7 @@ Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
     }
     const Status status = co_await download->end;
     downloads_.erase(in.transfer());
+    if (!status.ok()) co_return status;  // A read may be under way on another thread.
     out.set_size(download->object.info.size);
     out.set_crc32c(download->crc);
     co_return status;
