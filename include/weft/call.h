@@ -58,7 +58,8 @@ class Call {
     void fail(std::exception_ptr thrown);
 
     // Bulk with the client's memory, by a reference from the request: get() pulls, put() pushes. As
-    // Channel::get and put; the call's deadline counts. Errors also: CANCELLED after the answer.
+    // Channel::get and put; the call's deadline counts. Errors also: CANCELLED after the answer,
+    // and for a default constructed Call, there inside the call.
     OperationId get(const RegionRef& from, std::uint64_t offset, Buffer local,
                     TransferCompletion done) const;
     OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,

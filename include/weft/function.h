@@ -54,7 +54,7 @@ class Function<R(Args...), inline_bytes> {
     R operator()(Args... args) { return table_->invoke(storage_, std::forward<Args>(args)...); }
 
     // Invokes it and destroys it, in one step: it runs where it lies, for the last time.
-    // Requires: not empty.
+    // Requires: not empty; nothing is assigned to it before it has returned.
     R consume(Args... args) {
         const Table* table = std::exchange(table_, nullptr);
         return table->consume(storage_, std::forward<Args>(args)...);

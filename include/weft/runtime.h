@@ -30,6 +30,8 @@ class Node;
 //
 // Thread: any, unless said otherwise. Lifetime: destroying it completes every call with CANCELLED
 // and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
+// It must not end inside one of its own callbacks, handlers or coroutines: they call stop(), and
+// whoever waits in run() goes on. Ending there aborts the program and says so.
 class Runtime {
   public:
     // Errors: INVALID_ARGUMENT (an option or a WEFT_ variable, by name), RESOURCE_EXHAUSTED.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <condition_variable>
 
+#include "base/assert.h"
 #include "base/steady_clock.h"
 
 #if __has_include("na/sm/sm.h")
@@ -230,6 +231,8 @@ Status Node::drain() {
 }
 
 void Node::shutdown() {
+    // A callback of this runtime would return into what is gone: it asks by stop() instead.
+    WEFT_ASSERT(!context.in_turn());
     if (std::exchange(down_, true)) return;
     driver.stop();
     context.adopt_thread();

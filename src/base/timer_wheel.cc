@@ -25,6 +25,7 @@ void TimerWheel::file(Timer& timer) {
 
 void TimerWheel::advance_slow(TimePoint now) {
     const std::uint64_t target = tick_of(now);
+    if (target > now_tick_ + walk_max) skip_to(target - 1);
     while (now_tick_ < target && armed_ != 0) {
         ++now_tick_;
         for (int level = 1; level < levels; ++level) {
@@ -34,6 +35,16 @@ void TimerWheel::advance_slow(TimePoint now) {
         fire_bucket(wheel_[0][now_tick_ % buckets], now);
     }
     now_tick_ = std::max(now_tick_, target);
+}
+
+// Files every timer anew; those that are due by then fire with the next tick.
+void TimerWheel::skip_to(std::uint64_t tick) {
+    Bucket all;
+    for (auto& level : wheel_) {
+        for (Bucket& bucket : level) all.splice_back(bucket);
+    }
+    now_tick_ = tick;
+    while (Timer* timer = all.pop_front()) file(*timer);
 }
 
 void TimerWheel::cascade(int level) {

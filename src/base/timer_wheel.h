@@ -48,8 +48,9 @@ class TimerWheel {
         --armed_;
     }
 
-    // Fires every timer whose deadline is at or before `now`; a fired timer may arm and cancel
-    // others, itself included.
+    // Fires every timer whose deadline's tick is over; what is armed past due waits for the end of
+    // the tick. A fired timer may arm and cancel others, itself included. Cost: a step for each
+    // tick since the last call, or, after seconds without one, for each timer armed.
     void advance(TimePoint now) {
         if (tick_of(now) != now_tick_) [[unlikely]] {
             advance_slow(now);
@@ -69,6 +70,8 @@ class TimerWheel {
     static constexpr std::uint64_t buckets = 1u << bits;
     // In ticks; what is farther waits in the last bucket and is filed again.
     static constexpr std::uint64_t reach = (buckets - 1) << (bits * (levels - 1));
+    // More ticks than this are not walked one by one.
+    static constexpr std::uint64_t walk_max = buckets * buckets;
     using Bucket = IntrusiveList<Timer>;
 
     static std::uint64_t tick_of(TimePoint at) {
@@ -86,6 +89,7 @@ class TimerWheel {
     void file(Timer& timer);
     void advance_slow(TimePoint now);
     void cascade(int level);
+    void skip_to(std::uint64_t tick);
     void fire_bucket(Bucket& bucket, TimePoint now);
 
     std::array<std::array<Bucket, buckets>, levels> wheel_;

@@ -317,11 +317,13 @@ void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
     });
 }
 
-void Transfers::on_refused(core::Peer&, ByteView frame, const Status& why) {
-    if (frame.size() != sizeof(OpenFrame)) return;
+void Transfers::on_refused(core::Peer& peer, ByteView frame) {
     const auto open = base::load<OpenFrame>(frame.data());
     Entry* entry = transfers_.find({open.transfer_slot, open.transfer_generation});
-    if (entry) end(*entry, why);
+    if (!entry) return;
+    end(*entry, fail(Code::unimplemented, peer.uri + " takes no message of " +
+                                              std::to_string(frame.size()) +
+                                              " bytes, which a transfer there begins with"));
 }
 
 void Transfers::shutdown(const Status& why) {

@@ -130,7 +130,7 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
 
 // ---- the turn --------------------------------------------------------------------------------
 
-Turn Context::turn(TimePoint now) {
+Turn Context::turn(TimePoint now) noexcept {
     Executor*& current = current_;
     const Restored scope(current, this);
     owner_.store(&current, std::memory_order_relaxed);
@@ -281,6 +281,14 @@ void Context::post(Function<void()> work) {
     wake();
 }
 
+bool Context::admit(std::size_t bytes) {
+    if (bytes > options_.submitted_bytes_max) return false;
+    const std::size_t before = submitted_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    if (before + bytes <= options_.submitted_bytes_max) return true;
+    release(bytes);
+    return false;
+}
+
 // A post that raced with this either sees the flag or is seen here.
 void Context::close_submissions() {
     submissions_closed_.store(true, std::memory_order_seq_cst);
@@ -357,22 +365,15 @@ void Context::drop_all(Peer& peer) {
 }
 
 void Context::drain(Peer& peer) {
+    const std::size_t frame_bytes_max =
+        std::min(peer.message_bytes_max, peer.eager_bytes_max + call_header_bytes_max);
     while (QueuedFrame* queued = peer.waiting.front()) {
         if (peer.state != PeerState::up) return;
         const auto head = base::load<FrameHead>(queued->frame().data());
         FrameSink* origin = origins_[static_cast<std::size_t>(head.kind)];
-        if (queued->frame_bytes > peer.message_bytes_max) {
-            // Out of the queue first: the sink may run user code.
-            std::vector<std::byte> frame(queued->frame().begin(), queued->frame().end());
+        if (queued->frame_bytes > frame_bytes_max) {
+            if (origin) origin->on_refused(peer, queued->frame());
             drop(peer, *queued);
-            if (origin) {
-                origin->on_refused(
-                    peer, frame,
-                    fail(Code::invalid_argument,
-                         std::to_string(frame.size()) + " bytes exceed the limit of " +
-                             std::to_string(peer.message_bytes_max) + " bytes on " + peer.uri +
-                             "; pass large data by weft.BulkRef"));
-            }
             continue;
         }
         std::byte* to = reserve(peer, queued->frame_bytes);

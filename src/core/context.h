@@ -35,8 +35,9 @@ class FrameSink {
     virtual void on_frame(Peer& peer, FrameHead head, ByteView frame) = 0;
     // A frame that waited is about to be copied to the transport: last chance to patch it.
     virtual void on_leaving(Peer&, Bytes /*frame*/) {}
-    // A frame that waited will never leave: too large for the transport that was found.
-    virtual void on_refused(Peer&, ByteView /*frame*/, const Status&) {}
+    // A frame that waited will never leave: too large for the transport that was found. It still
+    // lies in the FIFO: no user code, and hands off the FIFO, until the return.
+    virtual void on_refused(Peer&, ByteView /*frame*/) {}
     virtual void on_peer_up(Peer&) {}
     // The connection is gone (or never came); the frames that waited are dropped.
     virtual void on_peer_down(Peer&, const Status& /*why*/) {}
@@ -70,6 +71,7 @@ struct ContextOptions {
     std::size_t waiting_bytes_max = 16u << 20;  // Per peer.
     std::uint32_t waiting_frames_max = 16384;   // Per peer.
     std::uint32_t peers_max = 65536;
+    std::size_t submitted_bytes_max = 64u << 20;  // Requests from other threads.
 };
 
 // What one turn did, for the driver.
@@ -92,14 +94,15 @@ class Context final : public Executor {
     void set_rma_sink(RmaSink& sink) { rma_sink_ = &sink; }
 
     // Ends every connection, telling the sinks `why`, and destroys the endpoints: nothing can touch
-    // exposed memory afterwards. Nothing connects again.
-    void shutdown(const Status& why);
+    // exposed memory afterwards. Nothing connects again. Requires: not in a turn, which walks them.
+    void shutdown(const Status& why) noexcept;
     // No turn will come any more: from here on post() runs its work at once, on the calling thread,
     // one at a time.
     void close_submissions();
 
     // ---- the turn ----------------------------------------------------------------------------
-    Turn turn(TimePoint now);
+    // What a callback throws ends the program: half a batch would be lost.
+    Turn turn(TimePoint now) noexcept;
     // The instant of the current or last turn.
     TimePoint now() const { return now_; }
     // Whether this thread is in a turn of this very context.
@@ -126,6 +129,12 @@ class Context final : public Executor {
     void post(Function<void()> work) override;
     void offload(Function<void()> work) override;
     void wake();
+    // Room for `bytes` of what other threads hand over, until release()d. False: there is none now.
+    bool admit(std::size_t bytes);
+    void release(std::size_t bytes) {
+        submitted_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    }
+    std::size_t submitted_bytes_max() const { return options_.submitted_bytes_max; }
 
     // ---- peers -------------------------------------------------------------------------------
     // A peer with these addresses, the first usable one counts; connects with the first frame.
@@ -184,13 +193,8 @@ class Context final : public Executor {
             commit_queued(peer, claim, bytes);
         }
     }
-    // Takes frames out of a peer's FIFO: `match(frame)` answers which.
-    template <class Match>
-    void drop_waiting(Peer& peer, Match&& match) {
-        peer.waiting.for_each([&](QueuedFrame& queued) {
-            if (match(queued.frame())) drop(peer, queued);
-        });
-    }
+    // Takes a frame out of its peer's FIFO and destroys it.
+    void drop(Peer& peer, QueuedFrame& queued);
 
     // ---- time --------------------------------------------------------------------------------
     base::TimerWheel& timers() { return timers_; }
@@ -222,7 +226,6 @@ class Context final : public Executor {
     static const void* thread_identity() { return &current_; }
     Claim claim_queued(Peer& peer, std::size_t bytes);
     void commit_queued(Peer& peer, const Claim& claim, std::size_t bytes);
-    void drop(Peer& peer, QueuedFrame& queued);
     void drop_all(Peer& peer);
     void drain(Peer& peer);
     std::uint32_t run_submissions();
@@ -285,6 +288,7 @@ class Context final : public Executor {
     bool closed_ = false;
 
     base::MpscQueue submissions_;
+    std::atomic<std::size_t> submitted_bytes_{0};
     std::atomic<bool> submissions_closed_{false};
     std::recursive_mutex late_mutex_;  // Late work may post more.
     std::atomic<bool> sleeping_{false};

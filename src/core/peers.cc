@@ -151,7 +151,8 @@ void Context::lost(Peer& peer, const Status& why) {
     }
 }
 
-void Context::shutdown(const Status& why) {
+void Context::shutdown(const Status& why) noexcept {
+    WEFT_ASSERT(!in_turn());
     closed_ = true;
     peers_.for_each([&](auto& entry) {
         Peer& peer = entry.value;

@@ -18,8 +18,13 @@ ChannelImpl::~ChannelImpl() {
 inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint now) const {
     const Duration timeout =
         options.timeout == Duration::zero() ? default_timeout_ : options.timeout;
-    // Longer than anybody waits: no_timeout.
-    return timeout < 24h * 36500 ? now + timeout : never;
+    // One comparison for the usual case: a negative timeout is a huge one here.
+    constexpr Duration longest = 24h * 36500;  // Than which nobody waits: no_timeout.
+    const auto ns = static_cast<std::uint64_t>(timeout.count());
+    if (ns < static_cast<std::uint64_t>(longest.count())) [[likely]] {
+        return now + timeout;
+    }
+    return timeout < Duration::zero() ? now : never;
 }
 
 [[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,
@@ -41,25 +46,31 @@ inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint 
 // From another thread: the request is copied. The channel may be gone when its turn comes.
 void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
                             const CallOptions& options, Completion&& done) {
-    if (body.bytes > request_bytes_max) return refuse(body.bytes, std::move(done));
+    const std::size_t bytes = body.bytes + handed_over_bytes;
+    if (!context_.admit(bytes)) return refuse(body.bytes, std::move(done));
     std::vector<std::byte> copy(body.bytes);
     body(copy.data());
-    context_.post([owner = owner_, &client = client_, peer = peer_, method, copy = std::move(copy),
+    context_.post([owner = owner_, &context = context_, &client = client_, peer = peer_, method,
+                   bytes, copy = std::move(copy),
                    deadline = deadline_of(options, context_.current_time()),
                    done = std::move(done)]() mutable {
+        context.release(bytes);
         client.submit(peer, method, BodyWriter::of(copy), deadline, std::move(done));
     });
 }
 
-// Before anything is copied: no transport could carry it, nor protobuf write it.
+// Before anything is copied: no transport could carry it, or too much waits for its turn already.
 void ChannelImpl::refuse(std::size_t bytes, Completion done) {
-    context_.post([owner = owner_, bytes, peer = uri_, done = std::move(done)]() mutable {
-        done(fail(Code::invalid_argument, "a request of " + std::to_string(bytes) +
-                                              " bytes; pass large data by weft.BulkRef")
-                 .with_stage(Stage::queued)
-                 .with_peer(peer),
-             {});
-    });
+    const std::size_t most = context_.submitted_bytes_max();
+    const Status why =
+        bytes + handed_over_bytes > most
+            ? fail(Code::invalid_argument, "a request of " + std::to_string(bytes) +
+                                               " bytes; pass large data by weft.BulkRef")
+            : fail(Code::resource_exhausted, "other threads have handed over calls of " +
+                                                 std::to_string(most >> 20) +
+                                                 " MiB that wait for the context's turn");
+    context_.post([owner = owner_, why = Status(why).with_stage(Stage::queued).with_peer(uri_),
+                   done = std::move(done)]() mutable { done(why, {}); });
 }
 
 OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,

@@ -40,7 +40,8 @@ class ChannelImpl {
     core::PeerRef peer() const { return peer_; }
 
   private:
-    static constexpr std::size_t request_bytes_max = INT32_MAX;
+    // What a call from another thread holds until its turn, besides its body.
+    static constexpr std::size_t handed_over_bytes = 256;
 
     void refuse(std::size_t bytes, Completion done);
     void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,

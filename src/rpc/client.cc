@@ -25,6 +25,7 @@ CallId Client::submit_queued(Entry& entry, const MethodId& method, const BodyWri
     const std::size_t bytes = sizeof(RequestHeader) + body.bytes;
     const core::Context::Claim claim = context_.claim(peer, bytes);
     if (!claim.data) return refuse_full(entry);
+    entry.value.queued = claim.queued;
     store_request(claim.data, bytes, {entry.slot, entry.generation},
                   to_remaining_us(context_.now(), entry.value.deadline), method.hash);
     body(claim.data + sizeof(RequestHeader));
@@ -154,11 +155,11 @@ void Client::on_deadline(base::Timer& timer, TimePoint) {
 void Client::expire(Call& call) {
     // Fired, so no longer in the wheel; a deferred completion has cancelled its timer.
     Status status = fail(Code::deadline_exceeded, "no reply in time");
+    forget_frame(call);
     if (call.peer->state != core::PeerState::up) {
         call.stage = Stage::resolving;
         status = fail(Code::unavailable, "not connected before the deadline");
     }
-    forget_frame(call);
     if (call.stage == Stage::sent) send_cancel(call);
     finish(base::SlotTable<Call>::entry_of(call),
            std::move(status)
@@ -186,11 +187,7 @@ void Client::abandon(CallId id) {
 
 // A frame that still waits must not leave for a call that is over.
 void Client::forget_frame(Call& call) {
-    if (call.stage == Stage::sent || call.peer->waiting_frames == 0) return;
-    context_.drop_waiting(*call.peer, [&](ByteView frame) {
-        Entry* entry = entry_of(frame);
-        return entry && &entry->value == &call;
-    });
+    if (call.stage == Stage::queued) context_.drop(*call.peer, *call.queued);
 }
 
 void Client::send_cancel(Call& call) {
@@ -221,9 +218,8 @@ void Client::on_leaving(core::Peer&, Bytes frame) {
     entry->value.stage = Stage::sent;
 }
 
-void Client::on_refused(core::Peer&, ByteView frame, const Status& why) {
-    Entry* entry = entry_of(frame);
-    if (entry) finish_early(*entry, why);
+void Client::on_refused(core::Peer&, ByteView frame) {
+    if (Entry* entry = entry_of(frame)) refuse_size(*entry, frame.size() - sizeof(RequestHeader));
 }
 
 void Client::on_peer_down(core::Peer& peer, const Status& why) {

@@ -43,7 +43,7 @@ class Client final : public core::FrameSink {
 
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
     void on_leaving(core::Peer& peer, Bytes frame) override;
-    void on_refused(core::Peer& peer, ByteView frame, const Status& why) override;
+    void on_refused(core::Peer& peer, ByteView frame) override;
     void on_peer_down(core::Peer& peer, const Status& why) override;
 
   private:
@@ -53,7 +53,8 @@ class Client final : public core::FrameSink {
         core::Peer* peer = nullptr;  // nullptr once it is gone and the completion waits.
         Stage stage = Stage::none;
         Completion done;
-        Status early;  // Why a deferred completion happens.
+        Status early;                         // Why a deferred completion happens.
+        core::QueuedFrame* queued = nullptr;  // While the stage is `queued`.
     };
     using Entry = base::SlotTable<Call>::Entry;
 

@@ -1,6 +1,5 @@
 #include "rpc/method_table.h"
 
-#include <algorithm>
 #include <bit>
 
 #include <weft/method.h>
@@ -26,13 +25,9 @@ Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTr
     return {};
 }
 
-void MethodTable::remove(std::string_view full_name) {
-    const auto at = std::find_if(methods_.begin(), methods_.end(),
-                                 [&](const auto& method) { return method->name == full_name; });
-    if (at == methods_.end()) return;
-    retired_.push_back(std::move(*at));
-    methods_.erase(at);
-    rebuild();
+void MethodTable::close() {
+    slots_.assign(1, nullptr);
+    mask_ = 0;
 }
 
 void MethodTable::rebuild() {

@@ -24,7 +24,8 @@ class MethodTable {
   public:
     // Errors: ALREADY_EXISTS, also when two names share a hash.
     Status add(std::string_view full_name, RawHandler handler, MethodTraits traits);
-    void remove(std::string_view full_name);
+    // From here on nothing is found.
+    void close();
 
     Method* find(std::uint64_t hash) const {
         for (std::size_t i = hash & mask_;; i = (i + 1) & mask_) {
@@ -36,8 +37,7 @@ class MethodTable {
   private:
     void rebuild();
 
-    std::vector<std::unique_ptr<Method>> methods_;
-    std::vector<std::unique_ptr<Method>> retired_;  // Calls in their handlers still name them.
+    std::vector<std::unique_ptr<Method>> methods_;  // Calls in their handlers name them.
     std::vector<Method*> slots_ = {nullptr};
     std::size_t mask_ = 0;
 };

@@ -7,7 +7,8 @@
 
 namespace weft::rpc {
 
-Server::Server(core::Context& context, bulk::Bulk& bulk) : context_(context), bulk_(bulk) {
+Server::Server(core::Context& context, bulk::Bulk& bulk)
+    : context_(context), bulk_(bulk), held_(context.random().next()) {
     context_.set_sink(core::FrameKind::request, *this);
     context_.set_sink(core::FrameKind::cancel, *this);
 }
@@ -34,7 +35,7 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     const auto remaining_us =
         base::load<std::uint32_t>(from + offsetof(RequestHeader, remaining_us));
     Method* method = methods_.find(hash);
-    const bool welcome = method && remaining_us != 0 && !draining_;
+    const bool welcome = method && remaining_us != 0;  // No method is found when draining.
     Entry* entry = welcome ? calls_.take() : nullptr;
     if (!entry) [[unlikely]] {
         return refuse_request(peer, base::load<RequestHeader>(from), method);
@@ -45,9 +46,19 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     call.deadline = to_deadline(context_.now(), remaining_us);
     call.method = method;
     call.request = frame.subspan(sizeof(RequestHeader));
-    call.cancelled = false;
     context_.add_interest(peer);
     run_handler(call);
+    // The record has no peer any more once it was answered.
+    if (call.peer) [[unlikely]] {
+        hold(call);
+    }
+}
+
+// The handler returned and answers later.
+void Server::hold(ServerCall& call) {
+    call.marked = true;
+    if (call.held || held_.add(call)) return;
+    context_.broken(*call.peer, "two calls under one number");
 }
 
 void Server::on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
@@ -60,38 +71,34 @@ void Server::on_other_frame(core::Peer& peer, core::FrameHead head, ByteView fra
 
 void Server::refuse_request(core::Peer& peer, const RequestHeader& header, const Method* method) {
     Status why = fail(Code::resource_exhausted, "too many calls in handlers");
-    if (!method) {
+    if (draining_) {
+        why = fail(Code::unavailable, "the server is shutting down");
+    } else if (!method) {
         ++counters_.unknown_methods;
         why = fail(Code::unimplemented, "no such method here");
     } else if (header.remaining_us == 0) {
         ++counters_.expired;
         why = fail(Code::deadline_exceeded, "expired before it reached its handler");
-    } else if (draining_) {
-        why = fail(Code::unavailable, "the server is shutting down");
     }
     refuse(peer, header.call, why);
 }
 
 void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadline,
                             LocalCompletion done) {
+    if (draining_) return done(fail(Code::unavailable, "the server is shutting down"), {});
     Method* method = methods_.find(hash);
     if (!method) return done(fail(Code::unimplemented, "no such method here"), {});
     if (!method->traits.collective) {
         return done(fail(Code::unimplemented, method->name + " is not a collective method"), {});
     }
-    Entry* entry = draining_ ? nullptr : calls_.take();
-    if (!entry) {
-        return done(draining_ ? fail(Code::unavailable, "the server is shutting down")
-                              : fail(Code::resource_exhausted, "too many calls in handlers"),
-                    {});
-    }
+    Entry* entry = calls_.take();
+    if (!entry) return done(fail(Code::resource_exhausted, "too many calls in handlers"), {});
     ServerCall& call = entry->value;
     call.peer = nullptr;
     call.wire = {};
     call.deadline = deadline;
     call.method = method;
     call.request = body;
-    call.cancelled = false;
     call.local = std::move(done);
     run_handler(call);
 }
@@ -108,17 +115,12 @@ void Server::log_thrown(const std::string& method, std::exception_ptr thrown) {
 
 void Server::on_cancel(core::Peer& peer, ByteView frame) {
     const auto header = base::load<CancelHeader>(frame.data());
-    calls_.for_each([&](Entry& entry) {
-        ServerCall& call = entry.value;
-        if (call.peer == &peer && call.wire.slot == header.call.slot &&
-            call.wire.generation == header.call.generation) {
-            cancel(call);
-        }
-    });
+    if (ServerCall* call = held_.find(peer, header.call)) cancel(*call);
 }
 
 void Server::cancel(ServerCall& call) {
     if (std::exchange(call.cancelled, true)) return;
+    call.marked = true;
     // Out of the record first: it may answer, and so end, the call.
     if (Function<void()> notice = std::move(call.on_cancel)) notice();
 }
@@ -128,6 +130,7 @@ void Server::on_peer_down(core::Peer& peer, const Status&) {
         ServerCall& call = entry.value;
         if (call.peer != &peer) return;
         context_.drop_interest(peer);
+        if (call.held) held_.remove(call);
         call.peer = nullptr;
         cancel(call);
     });
@@ -139,10 +142,18 @@ inline void Server::give_back(ServerCall& call) {
 }
 
 inline void Server::recycle(ServerCall& call) {
+    if (call.marked) [[unlikely]] {
+        unmark(call);
+    }
     call.peer = nullptr;
-    if (call.on_cancel) [[unlikely]]
-        call.on_cancel.reset();
     calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
+}
+
+void Server::unmark(ServerCall& call) {
+    if (call.held) held_.remove(call);
+    call.on_cancel.reset();
+    call.cancelled = false;
+    call.marked = false;
 }
 
 [[gnu::always_inline]] inline void Server::answer(ServerCall& call, BodyWriter body) {
@@ -264,6 +275,7 @@ std::string_view Call::method() const { return call_ ? call_->method->name : "";
 
 void Call::on_cancel(Function<void()> notice) {
     if (!call_) return;
+    call_->marked = true;
     call_->on_cancel = std::move(notice);
     if (call_->cancelled) {
         if (Function<void()> now = std::move(call_->on_cancel)) now();
@@ -283,7 +295,13 @@ OperationId Call::put(const RegionRef& to, std::uint64_t offset, Buffer local,
 OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
                            TransferCompletion done) const {
     if (!call_) {
-        done(weft::fail(Code::cancelled, "the call was answered"));
+        const Status answered = weft::fail(Code::cancelled, "the call was answered");
+        if (!server_) {
+            done(answered);  // Never a call: nobody turns for it.
+        } else {
+            server_->context_.post(
+                [answered, done = std::move(done)]() mutable { done(answered); });
+        }
         return {};
     }
     const bulk::TransferId id =

@@ -4,36 +4,22 @@
 #include "bulk/bulk.h"
 #include "core/context.h"
 #include "rpc/header.h"
+#include "rpc/held_calls.h"
 #include "rpc/method_table.h"
+#include "rpc/server_call.h"
 
 namespace weft::rpc {
-
-using LocalCompletion = Function<void(const Status&, ByteView reply)>;
-
-// One call in its handler. A handler that outlives its client keeps its record; the answer then
-// goes nowhere.
-struct ServerCall {
-    core::Peer* peer = nullptr;  // nullptr: the client is gone, or it is a local call.
-    WireCallId wire;
-    TimePoint deadline = never;
-    Method* method = nullptr;
-    ByteView request;
-    bool cancelled = false;
-    Function<void()> on_cancel;
-    LocalCompletion local;  // Of a call from this very process.
-};
 
 class Server final : public core::FrameSink {
   public:
     Server(core::Context& context, bulk::Bulk& bulk);
     ~Server();
 
-    // Errors: ALREADY_EXISTS. Thread: the context's, like everything here.
+    // Errors: ALREADY_EXISTS, UNAVAILABLE (draining). Thread: the context's, like everything here.
     Status add_method(std::string_view full_name, RawHandler handler, MethodTraits traits = {}) {
+        if (draining_) return fail(Code::unavailable, "the server is shutting down");
         return methods_.add(full_name, std::move(handler), traits);
     }
-    void remove_method(std::string_view full_name) { methods_.remove(full_name); }
-    Method* find_method(std::uint64_t hash) const { return methods_.find(hash); }
 
     // Runs a method of this very process, as a collective does for its own rank: UNIMPLEMENTED
     // unless the method is made for that (MethodTraits). `done` may run inside. `body` must be
@@ -42,7 +28,10 @@ class Server final : public core::FrameSink {
                         LocalCompletion done);
 
     // From here on new requests are refused with UNAVAILABLE, effect none.
-    void drain() { draining_ = true; }
+    void drain() {
+        draining_ = true;
+        methods_.close();
+    }
     std::uint32_t executing() const { return calls_.taken(); }
 
     struct Counters {
@@ -64,6 +53,8 @@ class Server final : public core::FrameSink {
     void refuse_request(core::Peer& peer, const RequestHeader& header, const Method* method);
     void on_cancel(core::Peer& peer, ByteView frame);
     void run_handler(ServerCall& call);
+    void hold(ServerCall& call);
+    void unmark(ServerCall& call);
     void answer_local(ServerCall& call, const Status& status, ByteView reply);
     void cancel(ServerCall& call);
     void answer(ServerCall& call, BodyWriter body);
@@ -80,6 +71,7 @@ class Server final : public core::FrameSink {
     bulk::Bulk& bulk_;
     MethodTable methods_;
     base::SlotTable<ServerCall> calls_;
+    HeldCalls held_;
     bool draining_ = false;
     Counters counters_;
 };

@@ -70,7 +70,7 @@ class BadInput(StorageCase):
 
     def check_unharmed(self):
         for uri in self.server.uris:
-            self.ok("ping", uri, "--count", "1")
+            self.ok("ping", uri, "--count", "1", "--timeout", "30s")
         self.assertEqual(self.ok("ls", "--server", self.uri), self.listed)
         self.ok("get", "--server", self.uri, "good", self.directory / "back")
         self.assertEqual((self.directory / "back").read_bytes(), b"good bytes")

@@ -20,11 +20,12 @@ WEFT = os.path.abspath(sys.argv[1])
 MEMORY_BOUNDS = "--without-memory-bounds" not in sys.argv
 MIB = 1 << 20
 NOBODY = 65534
+PATIENCE = 60  # Seconds: a hang is told from a busy machine.
 
 
 def weft(*arguments, **options):
     """Runs the command to its end: exit status, standard output, standard error."""
-    done = subprocess.run([WEFT, *map(str, arguments)], capture_output=True, timeout=60, **options)
+    done = subprocess.run([WEFT, *map(str, arguments)], capture_output=True, timeout=PATIENCE, **options)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
@@ -46,7 +47,7 @@ class Server:
             return self.process.returncode, ""
         if self.process.poll() is None:
             self.process.send_signal(how)
-        _, error = self.process.communicate(timeout=30)
+        _, error = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, error
 
 
@@ -119,7 +120,7 @@ class RoundTrip(StorageCase):
         content = os.urandom(9 * MIB + 5)
         self.ok("put", "--server", uri, "-", "piped", input=content)
         out = subprocess.run([WEFT, "get", "--server", uri, "piped", "-"], capture_output=True,
-                             timeout=60)
+                             timeout=PATIENCE)
         self.assertTrue((out.returncode, out.stdout) == (0, content), out.stderr)
         extent = self.directory / "extent"
         self.ok("get", "--server", uri, "piped", extent, "--extent", f"{MIB}+5000")
@@ -254,7 +255,7 @@ class Deaths(StorageCase):
         self.addCleanup(client.kill)
         client.stdin.write(bytes(20 * MIB))
         client.stdin.flush()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while not any(path.stat().st_size >= 16 * MIB for path in self.unfinished()):
             self.assertLess(time.monotonic(), deadline, "nothing arrives")
             time.sleep(0.01)
@@ -262,7 +263,7 @@ class Deaths(StorageCase):
 
     def finish(self, client, more):
         """Feeds the rest; what the client prints, whether it reads it or not."""
-        out, error = client.communicate(more, timeout=30)
+        out, error = client.communicate(more, timeout=PATIENCE)
         return json.loads(out)["error"], error.decode()
 
     def test_a_server_killed_in_a_put(self):
@@ -289,7 +290,7 @@ class Deaths(StorageCase):
             client = self.start_put(server.uris[0])
             client.kill()
             client.wait()
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + PATIENCE
             while self.unfinished():
                 self.assertLess(time.monotonic(), deadline, "the upload outlives its client")
                 time.sleep(0.01)

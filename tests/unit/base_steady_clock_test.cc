@@ -12,7 +12,7 @@ using base::SteadyClock;
 // The kernel is asked before and after, so that an interruption widens the interval it must be in.
 static void check_against_kernel(int readings) {
     const SteadyClock clock;
-    const Duration tolerance = 20us;
+    const Duration tolerance = 3us;
     TimePoint last{};
     bool monotonic = true;
     bool near = true;

@@ -61,3 +61,32 @@ TEST_CASE("a cancelled timer does not fire, and a fired one may be armed again")
     CHECK(wheel.armed() == 0);
     CHECK(wheel.next_deadline() == never);
 }
+
+TEST_CASE("after a silence of any length the wheel fires what is due and nothing else") {
+    base::SeededRandom random(2);
+    for (const Duration silence : {Duration(5s), Duration(1h), Duration(24h * 30)}) {
+        TimePoint now(Duration(987'654'321));
+        TimerWheel wheel(now);
+        std::vector<std::unique_ptr<Probe>> probes;
+        for (int i = 0; i < 2000; ++i) {
+            probes.push_back(std::make_unique<Probe>());
+            const auto most = static_cast<std::uint64_t>(2 * silence.count());
+            wheel.arm(*probes.back(), now + Duration(random.next() % most));
+        }
+        now += silence;
+        wheel.advance(now);
+        for (const auto& probe : probes) {
+            if (probe->deadline <= now - tick) REQUIRE(probe->fired_at == now);
+            if (probe->deadline > now) REQUIRE(probe->fired_at == never);
+        }
+        while (wheel.armed() != 0) {
+            now = wheel.next_deadline();
+            wheel.advance(now);
+        }
+        for (const auto& probe : probes) {
+            REQUIRE(probe->fired_at >= probe->deadline);
+            REQUIRE((probe->fired_at <= probe->deadline + 2 * tick ||
+                     probe->fired_at == TimePoint(Duration(987'654'321)) + silence));
+        }
+    }
+}

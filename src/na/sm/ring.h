@@ -221,9 +221,9 @@ class RingReader {
 
     enum class Take : std::uint8_t { message, no_room, broken };
 
-    // Copies the next message to the front of `into` and says how long it is; up to
-    // letter_bytes_max more of `into` may be overwritten. `no_room`: it needs more than
-    // into.size(), later calls will give it. Requires: has_seen_more().
+    // Copies the next message to the front of `into` and says how long it is; what follows it there
+    // may be overwritten, up to letter_bytes_max in all. `no_room`: `into` is shorter than that or
+    // than the message, later calls will give it. Requires: has_seen_more().
     Take take(Bytes into, std::size_t* bytes) noexcept {
         if (letter_at_ != head_ || letter_bytes_ > letter_bytes_max) {
             return take_record(into, bytes);

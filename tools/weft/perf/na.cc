@@ -210,7 +210,7 @@ Result<Measurement> measure_na(const PerfOptions& options, const std::string& ur
     }
     Result<std::unique_ptr<BareParty>> party = BareParty::open(options.transport, "", options.wait);
     if (!party) return std::move(party).status();
-    Result<na::PeerId> peer = (*party)->connect(uri, 3s);
+    Result<na::PeerId> peer = (*party)->connect(uri, 30s);
     if (!peer) return std::move(peer).status();
     if (const na::PeerInfo* info = (*party)->endpoint().info(*peer);
         info && options.size > info->message_bytes_max) {

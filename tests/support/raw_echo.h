@@ -1,0 +1,55 @@
+// A service on bytes that answers what it is sent, or holds it; and a client beside it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/sim_rig.h"
+
+namespace weft::test {
+
+inline constexpr MethodId echo("test.Echo/Echo");
+
+struct Echo final : Service {
+    std::vector<Call> held;
+    bool hold = false;
+    std::uint64_t handled = 0;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(echo, [this](Call call) {
+            ++handled;
+            if (hold) {
+                held.push_back(std::move(call));
+            } else {
+                call.reply(call.request());
+            }
+        });
+    }
+};
+
+struct Outcome {
+    int completions = 0;
+    Status status;
+    std::string reply;
+    Completion done() {
+        return [this](const Status& with, ByteView body) {
+            ++completions;
+            status = with;
+            reply = as_text(body);
+        };
+    }
+};
+
+struct Pair {
+    SimRig rig;
+    Echo service;
+    Runtime& server = rig.add("server");
+    Runtime& client = rig.add("");
+    Channel channel;
+    Pair() {
+        REQUIRE(server.add(service).ok());
+        channel = client.connect("sim://server").value();
+    }
+};
+
+}  // namespace weft::test

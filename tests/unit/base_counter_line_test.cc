@@ -1,0 +1,119 @@
+#include "base/counter_line.h"
+
+#include "base/random.h"
+#include "support/catch.h"
+
+using namespace weft;
+using base::CounterLine;
+
+namespace {
+
+// A machine whose counter runs at `ns_per_tick` and whose pairs are off by up to `pair_error`.
+struct Machine {
+    double ns_per_tick;
+    std::int64_t pair_error;
+    std::int64_t boot = 1'000'000'000;
+    base::SeededRandom random{7};
+    std::int64_t real = 0;
+
+    std::uint64_t ticks() const {
+        return 1'000'000 + static_cast<std::uint64_t>(static_cast<double>(real) / ns_per_tick);
+    }
+    TimePoint kernel() const { return TimePoint(Duration(boot + real)); }
+    std::int64_t noise() {
+        if (pair_error == 0) return 0;
+        const auto span = static_cast<std::uint64_t>(2 * pair_error + 1);
+        return static_cast<std::int64_t>(random.next() % span) - pair_error;
+    }
+    TimePoint read(CounterLine& line) {
+        if (line.covers(ticks())) return line.at(ticks());
+        return line.pass(ticks(), kernel() + Duration(noise()));
+    }
+};
+
+struct Judged {
+    Duration worst = Duration::zero();
+    bool monotonic = true;
+};
+
+// Reads every `step` ns for `readings` times.
+Judged judge(Machine& machine, CounterLine& line, int readings, std::int64_t step) {
+    Judged judged;
+    TimePoint last{};
+    for (int i = 0; i < readings; ++i) {
+        machine.real += step;
+        const TimePoint told = machine.read(line);
+        judged.monotonic = judged.monotonic && told >= last;
+        last = told;
+        judged.worst = std::max(judged.worst, std::chrono::abs(told - machine.kernel()));
+    }
+    return judged;
+}
+
+}  // namespace
+
+TEST_CASE("a counter line without error is right to a nanosecond or two") {
+    for (const double ns_per_tick : {0.1 + 0.01, 0.25, 0.4347826, 1.0, 3.3}) {
+        Machine machine{ns_per_tick, 0};
+        CounterLine line;
+        const Judged judged = judge(machine, line, 200'000, 1000);
+        INFO(ns_per_tick);
+        CHECK(judged.monotonic);
+        CHECK(judged.worst <= 5ns);
+    }
+}
+
+TEST_CASE("a counter line does not run ahead of a noisy kernel, however long it is read") {
+    Machine machine{0.4347826, 400};
+    CounterLine line;
+    // A million windows without a gap: the error of each may not add up.
+    const Judged judged = judge(machine, line, 4'000'000, 250'000);
+    CHECK(judged.monotonic);
+    CHECK(judged.worst <= 2 * 400ns + 1us);
+}
+
+TEST_CASE("a counter line is right after a silence of any length") {
+    Machine machine{0.4347826, 400};
+    CounterLine line;
+    for (const std::int64_t silence :
+         {2'000'000L, 500'000'000L, 30'000'000'000L, 86'400'000'000'000L}) {
+        (void)judge(machine, line, 10'000, 1000);
+        machine.real += silence;
+        CHECK(judge(machine, line, 10'000, 1000).worst <= 2 * 400ns + 1us);
+    }
+}
+
+TEST_CASE("a counter line forgets what it knew when the counter's rate changes") {
+    Machine machine{0.4347826, 100};
+    CounterLine line;
+    (void)judge(machine, line, 3'000'000, 1000);
+    // The machine is moved: another counter under the same kernel's time.
+    Machine moved{0.4, 100, machine.boot, base::SeededRandom{8}, machine.real};
+    (void)judge(moved, line, 20'000, 250'000);  // Finds out within two stretches.
+    CHECK(judge(moved, line, 100'000, 1000).worst <= 1200ns);
+}
+
+TEST_CASE("a counter line asks the kernel until it knows its counter") {
+    CounterLine line;
+    CHECK_FALSE(line.covers(0));
+    CHECK_FALSE(line.covers(1'000'000));
+    const TimePoint start(1s);
+    CHECK(line.pass(1'000'000, start) == start);
+    CHECK_FALSE(line.covers(1'000'001));
+    // No tick may take a year, none nothing.
+    CHECK(line.pass(1'000'001, start + 10s) == start + 10s);
+    CHECK_FALSE(line.covers(1'000'002));
+    CHECK(line.pass(1'000'000'000'000, start + 11s) == start + 11s);
+    CHECK_FALSE(line.covers(1'000'000'000'001));
+}
+
+TEST_CASE("a counter line tells what was told when the kernel says less") {
+    Machine machine{0.5, 0};
+    CounterLine line;
+    (void)judge(machine, line, 20'000, 1000);
+    machine.real += 2'000'000;
+    const TimePoint told = line.pass(machine.ticks(), machine.kernel());
+    // The kernel can't go back, but a pair may be off.
+    CHECK(line.pass(machine.ticks() + 2, told - 500ns) >= told);
+    CHECK(line.floor() >= told);
+}

@@ -1,0 +1,217 @@
+// What a call may not do, and what happens at each bound.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "rpc/held_calls.h"
+#include "support/raw_echo.h"
+
+using namespace weft;
+using namespace weft::test;
+
+// Runs `doomed` in a child process; true when that ended by SIGABRT.
+template <class Doomed>
+static bool aborts(Doomed&& doomed) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        // Catch would report the signal as its own failure.
+        signal(SIGABRT, SIG_DFL);
+        [[maybe_unused]] const auto quiet = freopen("/dev/null", "w", stderr);
+        doomed();
+        _exit(0);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+TEST_CASE("a request that waited for its connection is held to the eager limit too") {
+    Pair pair;
+    Outcome warm;
+    pair.channel.call(echo, {}, {}, warm.done());
+    REQUIRE(pair.rig.run_until([&] { return warm.completions > 0; }));
+    const std::size_t eager = core::Context::find(pair.channel.impl()->peer())->eager_bytes_max;
+    const std::uint64_t handled = pair.service.handled;
+    Channel fresh = pair.client.connect("sim://server").value();
+    Outcome over, exact;
+    fresh.call(echo, std::vector<std::byte>(eager + 1), {}, over.done());
+    fresh.call(echo, std::vector<std::byte>(eager), {}, exact.done());
+    REQUIRE(pair.rig.run_until([&] { return over.completions > 0 && exact.completions > 0; }));
+    CHECK(over.status.code() == Code::invalid_argument);
+    CHECK(over.status.effect() == Effect::none);
+    CHECK(std::string(over.status.text()).find("BulkRef") != std::string::npos);
+    CHECK(exact.status.ok());
+    CHECK(pair.service.handled == handled + 1);
+}
+
+TEST_CASE("calls that end while they wait leave the queue at once, in any order") {
+    Pair pair;
+    std::vector<Outcome> outcomes(1000);
+    std::vector<OperationId> ids;
+    for (Outcome& outcome : outcomes) {
+        ids.push_back(pair.channel.call(echo, as_bytes("x"), {.timeout = 5s}, outcome.done()));
+    }
+    const core::Peer& peer = *core::Context::find(pair.channel.impl()->peer());
+    REQUIRE(peer.waiting_frames == 1000);
+    std::set<std::size_t> ended;
+    for (int i = 0; i < 600; ++i) ended.insert(pair.rig.random->next() % 1000);
+    for (const std::size_t at : ended) pair.channel.cancel_call(ids[at]);
+    CHECK(peer.waiting_frames == 1000 - ended.size());
+    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        REQUIRE(outcomes[i].completions == 1);
+        REQUIRE(outcomes[i].status.code() == (ended.count(i) ? Code::cancelled : Code::ok));
+    }
+    CHECK(pair.service.handled == 1000 - ended.size());
+}
+
+TEST_CASE("calls that expire while they wait leave the queue and say that nothing was sent") {
+    Pair pair;
+    Channel nobody = pair.client.connect("sim://server").value();
+    pair.rig.kill("server");
+    std::vector<Outcome> outcomes(100);
+    for (Outcome& outcome : outcomes) nobody.call(echo, {}, {.timeout = 1ms}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
+    for (const Outcome& outcome : outcomes) {
+        REQUIRE(outcome.completions == 1);
+        REQUIRE(outcome.status.effect() == Effect::none);
+    }
+    CHECK(core::Context::find(nobody.impl()->peer())->waiting_frames == 0);
+}
+
+TEST_CASE("a negative timeout is over, the longest never") {
+    Pair pair;
+    Outcome least, negative, most;
+    pair.channel.call(echo, {}, {.timeout = Duration::min()}, least.done());
+    pair.channel.call(echo, {}, {.timeout = -1ns}, negative.done());
+    pair.channel.call(echo, {}, {.timeout = Duration::max()}, most.done());
+    REQUIRE(pair.rig.run_until([&] { return most.completions > 0; }));
+    pair.rig.run_for(10ms);
+    CHECK(most.status.ok());
+    CHECK(least.completions == 1);
+    CHECK_FALSE(least.status.ok());
+    CHECK(negative.completions == 1);
+    CHECK_FALSE(negative.status.ok());
+    CHECK(pair.service.handled == 1);
+}
+
+TEST_CASE("what other threads hand over is bounded, and room comes back with the turn") {
+    Pair pair;
+    const auto& bound = pair.client.node().context;
+    const std::vector<std::byte> body(1 << 20);
+    const std::size_t calls = bound.submitted_bytes_max() / body.size() + 5;
+    std::vector<Outcome> outcomes(calls), again(1);
+    Outcome huge;
+    std::thread([&] {
+        for (Outcome& outcome : outcomes) pair.channel.call(echo, body, {}, outcome.done());
+        // Nobody may write it: it would take the memory first.
+        const BodyWriter never_written{bound.submitted_bytes_max() + 1, nullptr,
+                                       [](void*, std::byte*) { std::abort(); }};
+        pair.channel.call_with(echo, never_written, {}, huge.done());
+    }).join();
+    REQUIRE(pair.rig.run_until([&] { return huge.completions > 0; }));
+    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
+    std::size_t refused = 0;
+    for (const Outcome& outcome : outcomes) {
+        REQUIRE(outcome.completions == 1);
+        if (std::string(outcome.status.text()).find("handed over") == std::string::npos) continue;
+        CHECK(outcome.status.code() == Code::resource_exhausted);
+        CHECK(outcome.status.effect() == Effect::none);
+        ++refused;
+    }
+    CHECK(refused == 6);
+    CHECK(huge.status.code() == Code::invalid_argument);
+    std::thread([&] { pair.channel.call(echo, {}, {}, again[0].done()); }).join();
+    REQUIRE(pair.rig.run_until([&] { return again[0].completions > 0; }));
+    CHECK(again[0].status.ok());
+}
+
+TEST_CASE("a call that was answered has no request, and its transfers end with CANCELLED, later") {
+    Pair pair;
+    pair.service.hold = true;
+    Outcome outcome;
+    pair.channel.call(echo, as_bytes("x"), {}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    Call call = std::move(pair.service.held[0]);
+    pair.service.held.clear();
+    call.reply({});
+    CHECK(call.request().empty());
+    int completions = 0;
+    Status status;
+    call.get({}, 0, Buffer(), [&](const Status& with) {
+        ++completions;
+        status = with;
+    });
+    CHECK(completions == 0);
+    REQUIRE(pair.rig.run_until([&] { return completions > 0; }));
+    CHECK(status.code() == Code::cancelled);
+    CHECK(Call().request().empty());
+}
+
+TEST_CASE("held calls are found by client and number, and by nothing else") {
+    rpc::HeldCalls held(12345);
+    core::Peer one, other;
+    std::vector<rpc::ServerCall> calls(500);
+    for (std::uint32_t i = 0; i < calls.size(); ++i) {
+        calls[i].peer = i % 2 ? &one : &other;
+        calls[i].wire = {i / 4, 1 + i % 4 / 2};  // Same slots and generations for both.
+        REQUIRE(held.add(calls[i]));
+    }
+    rpc::ServerCall twice;
+    twice.peer = &one;
+    twice.wire = calls[1].wire;
+    CHECK_FALSE(held.add(twice));
+    CHECK(held.size() == 500);
+    CHECK(held.find(one, {9999, 1}) == nullptr);
+    CHECK(held.find(one, {0, 7}) == nullptr);
+    for (std::size_t i = 0; i < calls.size(); i += 3) held.remove(calls[i]);
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        REQUIRE(held.find(*calls[i].peer, calls[i].wire) == (i % 3 ? &calls[i] : nullptr));
+    }
+}
+
+TEST_CASE("each of many held calls is cancelled alone") {
+    Pair pair;
+    pair.service.hold = true;
+    std::vector<Outcome> outcomes(3000);
+    std::vector<OperationId> ids;
+    for (Outcome& outcome : outcomes) {
+        ids.push_back(pair.channel.call(echo, as_bytes("x"), {}, outcome.done()));
+    }
+    REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 3000; }));
+    for (std::size_t i = 0; i < ids.size(); i += 2) pair.channel.cancel_call(ids[i]);
+    pair.rig.run_for(5ms);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        REQUIRE(pair.service.held[i].cancelled() == (i % 2 == 0));
+    }
+    // A record that was cancelled is fresh for the next call.
+    pair.service.held.clear();
+    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
+    Outcome next;
+    pair.channel.call(echo, {}, {}, next.done());
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    CHECK_FALSE(pair.service.held[0].cancelled());
+    pair.service.held.clear();
+}
+
+TEST_CASE("a completion that throws ends the program") {
+    CHECK(aborts([] {
+        Pair pair;
+        pair.channel.call(echo, {}, {},
+                          [](const Status&, ByteView) { throw std::runtime_error("not here"); });
+        pair.rig.run_for(1s);
+    }));
+}
+
+TEST_CASE("a runtime that is destroyed by its own callback ends the program") {
+    CHECK(aborts([] {
+        Pair pair;
+        pair.channel.call(echo, {}, {},
+                          [&](const Status&, ByteView) { pair.rig.runtimes.pop_back(); });
+        pair.rig.run_for(1s);
+    }));
+}
