@@ -18,7 +18,7 @@ import sys
 import time
 import unittest
 
-from storage_cli_test import MIB, NOBODY, WEFT, Server, StorageCase, weft
+from storage_cli_test import MIB, NOBODY, PATIENCE, WEFT, Server, StorageCase, weft
 
 SEED = int(os.environ.get("BAD_INPUT_SEED", "20261121"))
 
@@ -78,7 +78,7 @@ class BadInput(StorageCase):
         self.check_nothing_unfinished()
 
     def check_nothing_unfinished(self):
-        deadline = time.monotonic() + 5  # A server hears of a client's death a little later.
+        deadline = time.monotonic() + PATIENCE  # A server hears of a client's death a little later.
         while left := list(self.directory.rglob(".*.weft-tmp")):
             self.assertLess(time.monotonic(), deadline, left)
             time.sleep(0.02)
@@ -415,7 +415,7 @@ class Roots(BadInput):
         large = self.file("large", bytes(20 * MIB))
         self.ok("put", "--server", uri, self.source, "small")
         self.refused_put(8, ["RESOURCE_EXHAUSTED", "'large'", "No space left"], uri, large)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while os.listdir(inside) != ["small"]:  # What was written is gone a moment later.
             self.assertLess(time.monotonic(), deadline, os.listdir(inside))
             time.sleep(0.02)
@@ -502,7 +502,7 @@ class Output(BadInput):
                 self.await_open_below(place, client)
                 time.sleep(random.uniform(0, 0.25))
                 client.send_signal(stop)
-                _, error = client.communicate(timeout=30)
+                _, error = client.communicate(timeout=PATIENCE)
                 self.assertEqual(os.listdir(place), ["big"], stop)
                 if client.returncode == 0:  # It was quicker.
                     self.assertEqual((place / "big").stat().st_size, 200 * MIB)
@@ -619,7 +619,7 @@ class RawBytes(BadInput):
         return len(os.listdir(f"/proc/{self.server.process.pid}/fd"))
 
     def check_descriptors(self, before):
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + PATIENCE
         while self.open_descriptors() > before:
             self.assertLess(time.monotonic(), deadline, "descriptors leak")
             time.sleep(0.05)

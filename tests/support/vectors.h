@@ -1,0 +1,47 @@
+// The golden bytes of tests/vectors/*.hex: one structure a file, whitespace ignored, '#' starts a
+// comment.
+#pragma once
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <weft/bytes.h>
+
+#include "support/catch.h"
+
+namespace weft::test {
+
+inline std::vector<std::byte> vector_of(const std::string& name) {
+    std::ifstream file(std::string(WEFT_TEST_DIR) + "/vectors/" + name + ".hex");
+    REQUIRE(file);
+    std::string hex, line;
+    while (std::getline(file, line)) {
+        for (char c : line.substr(0, line.find('#'))) {
+            if (c != ' ' && c != '\t') hex += c;
+        }
+    }
+    std::vector<std::byte> bytes;
+    for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+        bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+    }
+    return bytes;
+}
+
+inline std::string hex_of(ByteView bytes) {
+    static constexpr char digits[] = "0123456789abcdef";
+    std::string hex;
+    for (std::byte byte : bytes) {
+        hex += digits[static_cast<unsigned>(byte) >> 4];
+        hex += digits[static_cast<unsigned>(byte) & 15];
+    }
+    return hex;
+}
+
+// Both directions in hexadecimal, so that a failure can be read.
+inline void check_bytes(const std::string& name, ByteView bytes) {
+    INFO(name);
+    CHECK(hex_of(bytes) == hex_of(vector_of(name)));
+}
+
+}  // namespace weft::test
