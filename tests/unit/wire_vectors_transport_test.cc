@@ -11,8 +11,7 @@
 using namespace weft;
 using namespace weft::test;
 
-static const na::Hello hello{
-    {0x1122334455667788, 0x99aabbccddeeff00}, 66560, 65536, "sm://store"};
+static const na::Hello hello{{0x1122334455667788, 0x99aabbccddeeff00}, 66560, 65536, "sm://store"};
 
 namespace {
 
