@@ -7,39 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "base/codec.h"
 #include "base/log.h"
-#include "core/frame.h"
 #include "na/arena.h"
 #include "support/catch.h"
+#include "support/frames.h"
+#include "support/hex.h"
 #include "support/sim_rig.h"
 
 namespace weft::test {
-
-using Frame = std::vector<std::byte>;
-using Frames = std::vector<Frame>;
-
-// A whole frame: header, body, and the length that belongs to them.
-template <class Header>
-Frame frame_of(Header header, ByteView body = {}) {
-    Frame frame(sizeof header + body.size());
-    header.head.bytes = static_cast<std::uint32_t>(frame.size());
-    base::store(frame.data(), header);
-    if (!body.empty()) std::memcpy(frame.data() + sizeof header, body.data(), body.size());
-    return frame;
-}
-
-inline core::FrameHead head_of(ByteView frame) { return base::load<core::FrameHead>(frame.data()); }
-
-inline std::string hex_of(ByteView bytes) {
-    static constexpr char digits[] = "0123456789abcdef";
-    std::string hex;
-    for (std::byte byte : bytes) {
-        hex += digits[static_cast<unsigned>(byte) >> 4];
-        hex += digits[static_cast<unsigned>(byte) & 15];
-    }
-    return hex;
-}
 
 class RawPeer {
   public:

@@ -9,6 +9,7 @@
 #include <weft/bytes.h>
 
 #include "support/catch.h"
+#include "support/hex.h"
 
 namespace weft::test {
 
@@ -26,16 +27,6 @@ inline std::vector<std::byte> vector_of(const std::string& name) {
         bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
     }
     return bytes;
-}
-
-inline std::string hex_of(ByteView bytes) {
-    static constexpr char digits[] = "0123456789abcdef";
-    std::string hex;
-    for (std::byte byte : bytes) {
-        hex += digits[static_cast<unsigned>(byte) >> 4];
-        hex += digits[static_cast<unsigned>(byte) & 15];
-    }
-    return hex;
 }
 
 // Both directions in hexadecimal, so that a failure can be read.

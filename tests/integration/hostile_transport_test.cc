@@ -1,0 +1,169 @@
+// Frames that no client of weft sends, over each real transport: each costs its own connection, and
+// the server serves on. What there is to be judged in a frame, tests/unit/hostile_frames_test.cc
+// has over the simulator.
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+#include <weft/runtime.h>
+
+#include "api/node.h"
+#include "base/random.h"
+#include "rpc/header.h"
+#include "support/catch.h"
+#include "support/frames.h"
+#include "support/hex.h"
+#include "support/patience.h"
+
+using namespace weft;
+using namespace weft::test;
+using core::FrameKind;
+
+namespace {
+
+constexpr MethodId echo("test.Echo/Echo");
+constexpr MethodId hold("test.Echo/Hold");
+
+struct Server final : Service {
+    std::vector<Call> held;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(echo, [](Call call) { call.reply(call.request()); });
+        registrar.add(hold, [this](Call call) { held.push_back(std::move(call)); });
+    }
+};
+
+// A bare endpoint that greets as it should.
+class Stranger {
+  public:
+    Stranger(na::Provider& provider, const std::string& uri)
+        : address_(na::parse_address(uri).value()),
+          endpoint_(provider
+                        .open(nullptr,
+                              {random_, log_, *arena_, {random_.next(), random_.next()}, "", 16},
+                              now())
+                        .value()) {}
+
+    // Whether one message, sent over a connection of its own, costs it.
+    bool loses_by(ByteView message) {
+        const na::PeerId peer = endpoint_->connect(address_, now()).value();
+        up_ = down_ = false;
+        REQUIRE(poll_until([&] { return up_ || down_; }));
+        REQUIRE(up_);
+        std::byte* to = nullptr;
+        REQUIRE(poll_until([&] { return (to = endpoint_->reserve(peer, message.size())); }));
+        std::memcpy(to, message.data(), message.size());
+        endpoint_->commit(message.size());
+        endpoint_->flush();
+        return poll_until([&] { return down_; });
+    }
+
+  private:
+    static TimePoint now() { return std::chrono::steady_clock::now(); }
+    template <class Done>
+    bool poll_until(Done&& done) {
+        const TimePoint end = now() + patience;
+        while (!done()) {
+            if (now() > end) return false;
+            std::array<na::Event, 16> events;
+            const std::size_t count = endpoint_->poll(events, now());
+            for (std::size_t i = 0; i < count; ++i) {
+                up_ |= events[i].kind == na::EventKind::peer_up;
+                down_ |= events[i].kind == na::EventKind::peer_down;
+            }
+        }
+        return true;
+    }
+
+    base::KernelRandom random_;
+    base::Log log_{LogLevel::off};
+    std::shared_ptr<na::Arena> arena_ = na::Arena::make(1 << 20);
+    const na::Address address_;
+    std::unique_ptr<na::Endpoint> endpoint_;
+    bool up_ = false, down_ = false;
+};
+
+Frame request(const MethodId& method) {
+    rpc::RequestHeader header;
+    header.call = {1, 1};
+    header.remaining_us = 60'000'000;
+    header.method = method.hash;
+    return frame_of(header, as_bytes("body"));
+}
+
+Frames bad_messages() {
+    const Frame good = request(echo);
+    const auto with_head = [&](auto change) {
+        Frame frame = good;
+        core::FrameHead head = head_of(frame);
+        change(head);
+        base::store(frame.data(), head);
+        return frame;
+    };
+    Frame twice = request(hold);
+    const Frame again = twice;
+    twice.resize(core::padded(twice.size()));
+    twice.insert(twice.end(), again.begin(), again.end());
+    rpc::ReplyHeader impossible;
+    impossible.head.aux = 0xffff;
+    rpc::CancelHeader cancel;
+    return {
+        with_head([](core::FrameHead& head) { head.kind = FrameKind{200}; }),
+        with_head([](core::FrameHead& head) { head.kind = FrameKind::none; }),
+        with_head([](core::FrameHead& head) { head.flags = 1; }),
+        with_head([](core::FrameHead& head) { head.aux = 8; }),
+        with_head([](core::FrameHead& head) { head.bytes = 0; }),
+        with_head([](core::FrameHead& head) { head.bytes += 1; }),
+        with_head([](core::FrameHead& head) { head.bytes = 0xffffffff; }),
+        Frame(good.begin(), good.begin() + 5),
+        Frame(good.begin(), good.begin() + 20),
+        frame_of(impossible),
+        frame_of(cancel, as_bytes("more")),
+        twice,
+    };
+}
+
+void check_serves(Runtime& client, const std::string& uri) {
+    Status status = fail(Code::unknown, "no completion");
+    bool done = false;
+    Channel channel = client.connect(uri).value();
+    channel.call(echo, as_bytes("still there"), {.timeout = patience},
+                 [&](const Status& with, ByteView) {
+                     status = with;
+                     done = true;
+                 });
+    REQUIRE(client.turn_until([&] { return done; }, patience));
+    INFO(status.to_string());
+    REQUIRE(status.ok());
+}
+
+void check_transport(const std::string& uri) {
+    const api::NodeParts parts = api::real_parts();
+    const auto provider = parts.providers->find(uri.substr(0, uri.find(':')));
+    if (!provider) {
+        WARN("not in this build: " << uri);
+        return;
+    }
+    Server service;
+    Runtime server = Runtime::create({.log_level = LogLevel::off}).value();
+    REQUIRE(server.serve(service, uri).ok());
+    const std::string address = server.addresses().front();
+    Runtime client = Runtime::create({.manual = true}).value();
+    Stranger stranger(**provider, address);
+    for (const Frame& message : bad_messages()) {
+        INFO(hex_of(message));
+        REQUIRE(stranger.loses_by(message));
+        check_serves(client, address);
+    }
+    server.node().on_context([&] { service.held.clear(); });
+}
+
+}  // namespace
+
+TEST_CASE("bad frames over sm cost their connection and nothing else") {
+    check_transport("sm://hostile-" + std::to_string(getpid()));
+}
+
+TEST_CASE("bad frames over ofi+tcp cost their connection and nothing else") {
+    check_transport("ofi+tcp://127.0.0.1:0");
+}
