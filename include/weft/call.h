@@ -18,9 +18,9 @@ struct ServerCall;
 // Handed to the handler, who answers exactly once; a Call that is dropped unanswered answers
 // INTERNAL by itself. Move-only.
 //
-// Thread: the context's that received the call; coroutine handlers are resumed there. Lifetime: ends
-// before the runtime's last use; whoever keeps calls hears of the end by on_cancel(). One that is
-// left when the runtime is gone aborts the program.
+// Thread: the context's that received the call; coroutine handlers are resumed there. Lifetime:
+// ends before the runtime's last use; whoever keeps calls hears of the end by on_cancel(). One that
+// is left when the runtime is gone aborts the program.
 class Call {
   public:
     Call() = default;
