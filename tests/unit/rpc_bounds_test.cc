@@ -150,6 +150,7 @@ TEST_CASE("a call that was answered has no request, and its transfers end with C
     REQUIRE(pair.rig.run_until([&] { return completions > 0; }));
     CHECK(status.code() == Code::cancelled);
     CHECK(Call().request().empty());
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
 }
 
 TEST_CASE("held calls are found by client and number, and by nothing else") {
@@ -196,6 +197,7 @@ TEST_CASE("each of many held calls is cancelled alone") {
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     CHECK_FALSE(pair.service.held[0].cancelled());
     pair.service.held.clear();
+    REQUIRE(pair.rig.run_until([&] { return next.completions > 0; }));
 }
 
 TEST_CASE("a completion that throws ends the program") {

@@ -177,6 +177,7 @@ TEST_CASE("a call made long after the last turn carries what is left of its own 
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     CHECK(pair.service.held[0].deadline() <= end + 1ms);
     pair.service.held.clear();
+    REQUIRE(pair.rig.run_until([&] { return second.completions > 0; }));
 }
 
 TEST_CASE("a call that ended with its channel takes nothing from the next channel's peer") {
@@ -200,4 +201,5 @@ TEST_CASE("a call that ended with its channel takes nothing from the next channe
     CHECK(core::Context::find(next.impl()->peer())->interest == 1);
     pair.service.held.clear();
     other_service.held.clear();
+    REQUIRE(pair.rig.run_until([&] { return second.completions > 0; }));
 }
