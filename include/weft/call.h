@@ -18,9 +18,10 @@ struct ServerCall;
 // Handed to the handler, who answers exactly once; a Call that is dropped unanswered answers
 // INTERNAL by itself. Move-only.
 //
-// Thread: the context's that received the call; coroutine handlers are resumed there. Lifetime:
-// ends before the runtime's last use; whoever keeps calls hears of the end by on_cancel(). One that
-// is left when the runtime is gone aborts the program.
+// Thread: the context's that received the call; coroutine handlers are resumed there. Lifetime: may
+// outlive its client and its runtime (on_cancel() tells of both); the answer then goes nowhere.
+// Calls that are left when the runtime is gone are one thread's at a time; one that was answered
+// can then only be destroyed.
 class Call {
   public:
     Call() = default;
@@ -61,7 +62,7 @@ class Call {
 
     // Bulk with the client's memory, by a reference from the request: get() pulls, put() pushes. As
     // Channel::get and put; the call's deadline counts. Errors also: CANCELLED after the answer,
-    // and for a default constructed Call, there inside the call.
+    // and for a default constructed Call or one whose runtime is gone, there inside the call.
     OperationId get(const RegionRef& from, std::uint64_t offset, Buffer local,
                     TransferCompletion done) const;
     OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,

@@ -51,7 +51,8 @@ Node::Node(RuntimeOptions given, NodeParts with)
               options.manual ? nullptr : &pool),
       bulk(context, incarnation),
       client(context),
-      server(context, bulk),
+      server_held(new rpc::Server(context, bulk)),
+      server(*server_held),
       collectives(
           context, server,
           [this](const std::vector<std::string>& uris) { return connect_here(uris); },
@@ -75,6 +76,8 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
     if (!node->options.manual) node->driver.start();
     return node;
 }
+
+static constexpr int last_turns_max = 1000;
 
 Node::~Node() { shutdown(); }
 
@@ -109,6 +112,11 @@ void Node::add(const MethodId& method, RawHandler handler, MethodTraits traits) 
 }
 
 Status Node::open(na::Provider& provider, const na::Address* listen) {
+    if (context.endpoints().size() == core::endpoints_max) {
+        return fail(Code::resource_exhausted, "a runtime has at most " +
+                                                  std::to_string(core::endpoints_max) +
+                                                  " addresses and transports");
+    }
     const na::EndpointParts with{*parts.random,
                                  log,
                                  *arena,
@@ -234,17 +242,24 @@ void Node::shutdown() {
     // A callback of this runtime would return into what is gone: it asks by stop() instead.
     WEFT_ASSERT(!context.in_turn());
     if (std::exchange(down_, true)) return;
+    // First the pool, while there are turns: offloaded work may wait for one. From here on what is
+    // offloaded runs inline.
+    pool.stop();
     driver.stop();
     context.adopt_thread();
+    // What completes here runs user code, which is in the context then as it always is.
+    const core::Context::Entered scope(context);
+    context.refresh_time();
     const Status why = fail(Code::cancelled, "the runtime is shutting down");
     server.drain();
     collectives.shutdown();
     context.shutdown(why);
     client.shutdown(why);
+    server.shutdown(why);
     bulk.transfers.shutdown(why);
-    // Offloaded work ends, and what it posts runs: coroutines see their cancelled calls and end.
-    pool.stop();
-    while (context.turn(parts.clock->now()).events > 0) {
+    // Coroutines see their cancelled calls and end. Work that posts itself for ever does not count.
+    for (int turns = 0; turns < last_turns_max; ++turns) {
+        if (context.turn(parts.clock->now()).events == 0) break;
     }
     bulk.regions->shutdown();
     context.close_submissions();

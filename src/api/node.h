@@ -68,7 +68,8 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     core::Context context;
     bulk::Bulk bulk;
     rpc::Client client;
-    rpc::Server server;
+    const std::unique_ptr<rpc::Server, rpc::Server::Leave> server_held;
+    rpc::Server& server;
     coll::Engine collectives;
     core::Driver driver;
 

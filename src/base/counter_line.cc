@@ -9,13 +9,14 @@ static constexpr Duration stretch_max = 1s;
 static constexpr std::uint64_t tick_min = (std::uint64_t{1} << 32) / 10;
 static constexpr std::uint64_t tick_max = (std::uint64_t{1} << 32) * 10;
 
-TimePoint CounterLine::floor() const {
+TimePoint CounterLine::floor(std::uint64_t ticks) const {
+    if (ticks < ticks_) return told_;
     const std::uint64_t ns = (window_ticks_ * slope_) >> 32;
     return told_ + Duration(static_cast<std::int64_t>(ns));
 }
 
 TimePoint CounterLine::pass(std::uint64_t ticks, TimePoint now) {
-    const TimePoint least = floor();
+    const TimePoint least = floor(ticks);
     measure(ticks, now);
     ticks_ = ticks;
     told_ = std::max(now, least);

@@ -1,7 +1,7 @@
 // Time by a counter that runs steadily: a straight line through the last pair of counter and
 // kernel time, good for a window of a millisecond, then the kernel is asked for the next pair.
 //
-// Never goes back. A line that turns out to run ahead is not broken but slowed, as adjtime() does:
+// Never goes back while the counter does not. A line that turns out to run ahead is not broken but slowed, as adjtime() does:
 // the next window is told as long as the kernel's less what it is ahead. What a tick takes is
 // measured over ever longer stretches between pairs, up to a second.
 //
@@ -30,8 +30,9 @@ class CounterLine {
     // The kernel said `now` when the counter stood at `ticks`. What to tell: `now`, or what was
     // told last if that was more.
     TimePoint pass(std::uint64_t ticks, TimePoint now);
-    // Nothing told so far was after this: the least that may be told when no pair could be had.
-    TimePoint floor() const;
+    // The least that may be told at `ticks`, where no pair could be had: the end of the window. A
+    // counter that stepped back says nothing about what was told; then it is the window's begin.
+    TimePoint floor(std::uint64_t ticks) const;
 
   private:
     void measure(std::uint64_t ticks, TimePoint now);

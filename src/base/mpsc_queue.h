@@ -18,7 +18,9 @@ class MpscQueue {
 
     void push(MpscNode& node) {
         node.next.store(nullptr, std::memory_order_relaxed);
-        MpscNode* prev = head_.exchange(&node, std::memory_order_acq_rel);
+        // Sequentially consistent with empty(), for consumers that announce their sleep and then
+        // look once more.
+        MpscNode* prev = head_.exchange(&node, std::memory_order_seq_cst);
         prev->next.store(&node, std::memory_order_release);
     }
 
@@ -44,7 +46,7 @@ class MpscQueue {
 
     // Consumer only. Cost: one load of the producers' word.
     bool empty() const {
-        return tail_ == &stub_ && head_.load(std::memory_order_acquire) == &stub_;
+        return tail_ == &stub_ && head_.load(std::memory_order_seq_cst) == &stub_;
     }
 
   private:

@@ -40,7 +40,7 @@ TimePoint SteadyClock::ask_kernel() {
             const std::uint64_t between = __rdtsc() - before;
             if (between <= pair_ticks_max) return line.pass(before + between / 2, now);
         }
-        return std::max(kernel_time(), line.floor());
+        return std::max(kernel_time(), line.floor(__rdtsc()));
     }
 #endif
     return kernel_time();

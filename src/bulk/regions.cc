@@ -90,15 +90,17 @@ void Regions::add_endpoint(core::EndpointSlot& endpoint) {
 }
 
 void Regions::close(std::uint32_t region, std::uint32_t generation, Function<void()> fenced) {
-    if (!context_) {
-        if (fenced) fenced();
-        return;
+    {
+        const std::lock_guard lock(end_mutex_);
+        if (context_ && !context_->on_thread()) {
+            context_->post([self = shared_from_this(), region, generation,
+                            fenced = std::move(fenced)]() mutable {
+                self->close_here(region, generation, std::move(fenced));
+            });
+            return;
+        }
     }
-    if (context_->on_thread()) return close_here(region, generation, std::move(fenced));
-    context_->post(
-        [self = shared_from_this(), region, generation, fenced = std::move(fenced)]() mutable {
-            self->close_here(region, generation, std::move(fenced));
-        });
+    close_here(region, generation, std::move(fenced));
 }
 
 void Regions::close_here(std::uint32_t region, std::uint32_t generation, Function<void()> fenced) {
@@ -285,6 +287,7 @@ void Regions::shutdown() {
         context_->timers().cancel(slot.value.lease);
         finish(slot);
     });
+    const std::lock_guard lock(end_mutex_);
     context_ = nullptr;
 }
 

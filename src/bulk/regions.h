@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -70,6 +71,8 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     void send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
                     na::FabricKey fabric, std::uint64_t grant);
 
+    // Guards context_ against a close() on another thread while shutdown() takes it away.
+    std::mutex end_mutex_;
     core::Context* context_;
     const na::Incarnation owner_;
     base::SlotTable<Entry> regions_{na::regions_max};

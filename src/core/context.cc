@@ -14,25 +14,15 @@ Executor* Executor::current() { return core::Context::current_; }
 
 namespace core {
 
-// While one endpoint is unflushed, one that has been idle this long is polled every `idle_stride`
-// turns: an idle libfabric poll costs system calls, a shared-memory round trip none.
+// Where there are several endpoints, one that has been idle this long is polled every `idle_stride`
+// turns only: an idle libfabric poll costs system calls, a shared-memory round trip none.
 static constexpr std::uint32_t idle_polls_max = 64;
 static constexpr std::uint64_t idle_stride = 64;
 
+// What is posted after the end and by such work again: this much runs.
+static constexpr std::size_t late_work_max = 65536;
+
 constinit thread_local Executor* Context::current_ = nullptr;
-
-namespace {
-class Restored {
-  public:
-    Restored(Executor*& place, Executor* executor)
-        : place_(place), outer_(std::exchange(place, executor)) {}
-    ~Restored() { place_ = outer_; }
-
-  private:
-    Executor*& place_;
-    Executor* outer_;
-};
-}  // namespace
 
 Context::Context(base::Clock& clock, base::Random& random, base::Log& log, ContextOptions options,
                  OffloadPool* pool)
@@ -131,9 +121,8 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
 // ---- the turn --------------------------------------------------------------------------------
 
 Turn Context::turn(TimePoint now) noexcept {
-    Executor*& current = current_;
-    const Restored scope(current, this);
-    owner_.store(&current, std::memory_order_relaxed);
+    const Entered scope(*this);
+    owner_.store(&current_, std::memory_order_relaxed);
     now_ = now;
     EndpointSlot* const slot = only_;
     if (!slot || !submissions_.empty() || !deferred_.empty()) [[unlikely]] {
@@ -295,12 +284,21 @@ void Context::close_submissions() {
     run_late_submissions();
 }
 
-void Context::run_late_submissions() {
+void Context::run_late_submissions() noexcept {
+    // Destroyed last of all: with what it holds this context may go.
+    std::vector<std::unique_ptr<Submission>> done;
     const std::lock_guard lock(late_mutex_);
+    if (std::exchange(running_late_, true)) return;
+    const Entered scope(*this);
     while (base::MpscNode* node = submissions_.pop()) {
-        const std::unique_ptr<Submission> submission(static_cast<Submission*>(node));
-        submission->work();
+        done.emplace_back(static_cast<Submission*>(node));
+        if (done.size() <= late_work_max) done.back()->work();
+        if (done.size() == late_work_max) {
+            log_.error("work that is posted again and again does not end with its runtime: dropped");
+        }
+        if (done.size() == 2 * late_work_max) break;
     }
+    running_late_ = false;
 }
 
 void Context::offload(Function<void()> work) {
@@ -321,6 +319,8 @@ void Context::wake() {
 // ---- frames that wait ------------------------------------------------------------------------
 
 Context::Claim Context::claim_queued(Peer& peer, std::size_t bytes) {
+    // Who came in can't be connected to again.
+    if (peer.incoming && peer.state != PeerState::up) return {};
     if (peer.waiting_frames >= options_.waiting_frames_max ||
         peer.waiting_bytes + bytes > options_.waiting_bytes_max) {
         return {};

@@ -56,6 +56,9 @@ class RmaSink {
     ~RmaSink() = default;
 };
 
+// Sets of endpoints are kept as bits (bulk/regions.h).
+inline constexpr std::size_t endpoints_max = 64;
+
 struct EndpointSlot {
     std::unique_ptr<na::Endpoint> endpoint;
     na::Caps caps;
@@ -94,11 +97,25 @@ class Context final : public Executor {
     void set_rma_sink(RmaSink& sink) { rma_sink_ = &sink; }
 
     // Ends every connection, telling the sinks `why`, and destroys the endpoints: nothing can touch
-    // exposed memory afterwards. Nothing connects again. Requires: not in a turn, which walks them.
+    // exposed memory afterwards. Nothing connects again. Requires: not called from turn(), which
+    // walks them.
     void shutdown(const Status& why) noexcept;
     // No turn will come any more: from here on post() runs its work at once, on the calling thread,
-    // one at a time.
+    // one at a time; work that posts more and more is dropped in the end.
     void close_submissions();
+
+    // While it lives the calling thread is in this context as in a turn: for work outside of one
+    // that may run user code.
+    class Entered {
+      public:
+        explicit Entered(Context& context) : outer_(std::exchange(current_, &context)) {}
+        Entered(const Entered&) = delete;
+        Entered& operator=(const Entered&) = delete;
+        ~Entered() { current_ = outer_; }
+
+      private:
+        Executor* const outer_;
+    };
 
     // ---- the turn ----------------------------------------------------------------------------
     // What a callback throws ends the program: half a batch would be lost.
@@ -229,7 +246,7 @@ class Context final : public Executor {
     void drop_all(Peer& peer);
     void drain(Peer& peer);
     std::uint32_t run_submissions();
-    void run_late_submissions();
+    void run_late_submissions() noexcept;
     std::uint32_t run_deferred();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
     std::uint32_t turn_with_work(TimePoint now);
@@ -290,7 +307,8 @@ class Context final : public Executor {
     base::MpscQueue submissions_;
     std::atomic<std::size_t> submitted_bytes_{0};
     std::atomic<bool> submissions_closed_{false};
-    std::recursive_mutex late_mutex_;  // Late work may post more.
+    std::recursive_mutex late_mutex_;  // Late work may post more, which the outer call runs.
+    bool running_late_ = false;
     std::atomic<bool> sleeping_{false};
     std::atomic<const void*> owner_{nullptr};
     int wake_fd_ = -1;

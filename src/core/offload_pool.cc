@@ -1,5 +1,7 @@
 #include "core/offload_pool.h"
 
+#include <system_error>
+
 namespace weft::core {
 
 void OffloadPool::run(Function<void()> work) {
@@ -8,7 +10,11 @@ void OffloadPool::run(Function<void()> work) {
         if (!stopping_) {
             queue_.push_back(std::move(work));
             if (queue_.size() > idle_ && threads_.size() < threads_max_) {
-                threads_.emplace_back([this] { loop(); });
+                try {
+                    threads_.emplace_back([this] { loop(); });
+                } catch (const std::system_error&) {
+                    if (threads_.empty()) throw;  // No thread at all: nobody would run it.
+                }
             }
             changed_.notify_one();
             return;

@@ -146,13 +146,13 @@ void Context::lost(Peer& peer, const Status& why) {
         if (peer.ref != ref) return;  // A callback removed it.
     }
     if (forget) {
+        WEFT_DCHECK(peer.waiting.empty() && !peer.connect_later.is_linked());
         peer.ref = {};
         if (find(ref)) peers_.give_back(base::SlotTable<Peer>::entry_of(peer));
     }
 }
 
 void Context::shutdown(const Status& why) noexcept {
-    WEFT_ASSERT(!in_turn());
     closed_ = true;
     peers_.for_each([&](auto& entry) {
         Peer& peer = entry.value;

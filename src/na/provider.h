@@ -67,7 +67,7 @@ struct Caps {
     bool rma_private = false;  // Memory outside the arena can be exposed.
     bool rma_checked = false;  // Each access is judged (key, range, permission, generation) by
                                // weft's code at access time. False: the owner grants a range to
-                               // an initiator by message before it posts (bulk/grant.h), and
+                               // an initiator by message before it posts (bulk/wire.h), and
                                // the fabric enforces only its own key and bounds.
     bool wait_fd = false;      // wait_fd() and arm() work; false: poll now and then.
     bool reports_peer_death = false;  // SIGKILL of a peer gives peer_down by itself; false: silence

@@ -37,11 +37,9 @@ CallId Client::submit_queued(Entry& entry, const MethodId& method, const BodyWri
 CallId Client::refuse(Entry* entry, Completion&& done) {
     if (closed_ || !entry) {
         if (entry) calls_.give_back(*entry);
-        // No turn will come, or no record is left to wait for one: the only cases in which a
-        // completion runs inside the call.
-        done(closed_ ? fail(Code::cancelled, "the runtime is shutting down")
-                     : fail(Code::resource_exhausted, "too many calls in flight"),
-             {});
+        const Status why = closed_ ? fail(Code::cancelled, "the runtime is shutting down")
+                                   : fail(Code::resource_exhausted, "too many calls in flight");
+        context_.post([why, done = std::move(done)]() mutable { done(why, {}); });
         return {};
     }
     entry->value.client = this;
@@ -96,7 +94,11 @@ void Client::finish_early(Entry& entry, Status status) {
     Call& call = entry.value;
     context_.timers().cancel(call);
     call.early = std::move(status).with_effect(effect_at(call.stage)).with_stage(call.stage);
-    if (call.peer) call.early = std::move(call.early).with_peer(call.peer->uri);
+    if (call.peer) {
+        call.early = std::move(call.early).with_peer(call.peer->uri);
+        // By then the peer's place may be another's.
+        context_.drop_interest(*std::exchange(call.peer, nullptr));
+    }
     call.run = [](core::Deferred& work) {
         auto& early = static_cast<Call&>(work);
         const Status why = std::exchange(early.early, Status());
@@ -229,9 +231,6 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
         if (call.peer != &peer || call.core::Deferred::is_linked()) return;
         if (call.stage == Stage::queued) call.stage = Stage::resolving;
         finish_early(entry, why);
-        // It completes in the next turn, when the peer's place may be another's.
-        context_.drop_interest(peer);
-        call.peer = nullptr;
     });
 }
 

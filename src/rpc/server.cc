@@ -13,10 +13,7 @@ Server::Server(core::Context& context, bulk::Bulk& bulk)
     context_.set_sink(core::FrameKind::cancel, *this);
 }
 
-Server::~Server() {
-    // A Call that outlives the runtime would point into nothing.
-    WEFT_ASSERT(calls_.taken() == 0);
-}
+Server::~Server() { WEFT_DCHECK(calls_.taken() == 0); }
 
 inline void Server::run_handler(ServerCall& call) {
     Method* method = call.method;
@@ -107,6 +104,7 @@ void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadlin
 }
 
 void Server::log_thrown(const std::string& method, std::exception_ptr thrown) {
+    if (left_) return;
     try {
         std::rethrow_exception(std::move(thrown));
     } catch (const std::exception& error) {
@@ -128,15 +126,38 @@ void Server::cancel(ServerCall& call) {
     if (Function<void()> notice = std::move(call.on_cancel)) notice();
 }
 
+// First all of them, then the notices: one may answer another call of the same client.
 void Server::on_peer_down(core::Peer& peer, const Status&) {
+    std::vector<base::SlotId> ended = std::exchange(ending_, {});
     calls_.for_each([&](Entry& entry) {
         ServerCall& call = entry.value;
         if (call.peer != &peer) return;
         context_.drop_interest(peer);
         if (call.held) held_.remove(call);
         call.peer = nullptr;
-        cancel(call);
+        ended.push_back(entry.id());
     });
+    for (const base::SlotId id : ended) {
+        if (Entry* entry = calls_.find(id)) cancel(entry->value);
+    }
+    ended.clear();
+    ending_ = std::move(ended);
+}
+
+void Server::shutdown(const Status& why) {
+    draining_ = true;
+    calls_.for_each([&](Entry& entry) {
+        const base::SlotId id = entry.id();
+        cancel(entry.value);
+        if (!calls_.find(id)) return;
+        if (LocalCompletion done = std::move(entry.value.local)) done(why, {});
+    });
+}
+
+void Server::leave() {
+    left_ = true;
+    calls_.for_each([](Entry& entry) { entry.value.marked = true; });
+    if (calls_.taken() == 0) delete this;
 }
 
 inline void Server::give_back(ServerCall& call) {
@@ -146,17 +167,21 @@ inline void Server::give_back(ServerCall& call) {
 
 inline void Server::recycle(ServerCall& call) {
     if (call.marked) [[unlikely]] {
-        unmark(call);
+        return recycle_marked(call);
     }
     call.peer = nullptr;
     calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
 }
 
-void Server::unmark(ServerCall& call) {
+void Server::recycle_marked(ServerCall& call) {
     if (call.held) held_.remove(call);
-    call.on_cancel.reset();
+    // Out of the record first: what it holds may answer other calls.
+    const Function<void()> notice = std::move(call.on_cancel);
     call.cancelled = false;
     call.marked = false;
+    call.peer = nullptr;
+    calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
+    if (left_ && calls_.taken() == 0) delete this;
 }
 
 [[gnu::always_inline]] inline void Server::answer(ServerCall& call, BodyWriter body) {
@@ -297,10 +322,11 @@ OperationId Call::put(const RegionRef& to, std::uint64_t offset, Buffer local,
 
 OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
                            TransferCompletion done) const {
-    if (!call_) {
-        const Status answered = weft::fail(Code::cancelled, "the call was answered");
-        if (!server_) {
-            done(answered);  // Never a call: nobody turns for it.
+    if (!call_ || server_->left_) {
+        const Status answered = weft::fail(
+            Code::cancelled, call_ ? "the runtime is gone" : "the call was answered");
+        if (!server_ || server_->left_) {
+            done(answered);  // Nobody turns for it.
         } else {
             server_->context_.post(
                 [answered, done = std::move(done)]() mutable { done(answered); });
@@ -342,7 +368,7 @@ void Call::fail(std::exception_ptr thrown) {
 }
 
 void Call::abandon_transfer(OperationId id) const {
-    if (server_) server_->bulk_.transfers.abandon({id.slot, id.generation});
+    if (server_ && !server_->left_) server_->bulk_.transfers.abandon({id.slot, id.generation});
 }
 
 }  // namespace weft

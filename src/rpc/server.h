@@ -13,7 +13,6 @@ namespace weft::rpc {
 class Server final : public core::FrameSink {
   public:
     Server(core::Context& context, bulk::Bulk& bulk);
-    ~Server();
 
     // Errors: ALREADY_EXISTS, UNAVAILABLE (draining). Thread: the context's, like everything here.
     Status add_method(std::string_view full_name, RawHandler handler, MethodTraits traits = {}) {
@@ -26,6 +25,14 @@ class Server final : public core::FrameSink {
     // valid until then or until the handler has returned.
     void dispatch_local(std::uint64_t method, ByteView body, TimePoint deadline,
                         LocalCompletion done);
+
+    // Ends what is held: its notices run, local calls complete with `why`, later answers go nowhere.
+    void shutdown(const Status& why);
+    // Its owner's deleter. Calls may outlive their runtime, in a service say: then the records, and
+    // the server around them, go with the last of them.
+    struct Leave {
+        void operator()(Server* server) const { server->leave(); }
+    };
 
     // From here on new requests are refused with UNAVAILABLE, effect none.
     void drain() {
@@ -46,6 +53,7 @@ class Server final : public core::FrameSink {
     void on_peer_down(core::Peer& peer, const Status& why) override;
 
   private:
+    ~Server();
     friend class weft::Call;
     using Entry = base::SlotTable<ServerCall>::Entry;
 
@@ -54,7 +62,8 @@ class Server final : public core::FrameSink {
     void on_cancel(core::Peer& peer, ByteView frame);
     void run_handler(ServerCall& call);
     void hold(ServerCall& call);
-    void unmark(ServerCall& call);
+    void recycle_marked(ServerCall& call);
+    void leave();
     void answer_local(ServerCall& call, const Status& status, ByteView reply);
     void cancel(ServerCall& call);
     void answer(ServerCall& call, BodyWriter body);
@@ -72,7 +81,9 @@ class Server final : public core::FrameSink {
     MethodTable methods_;
     base::SlotTable<ServerCall> calls_;
     HeldCalls held_;
+    std::vector<base::SlotId> ending_;  // Kept for its memory.
     bool draining_ = false;
+    bool left_ = false;  // Context and bulk are gone.
     Counters counters_;
 };
 

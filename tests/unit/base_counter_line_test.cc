@@ -115,5 +115,19 @@ TEST_CASE("a counter line tells what was told when the kernel says less") {
     const TimePoint told = line.pass(machine.ticks(), machine.kernel());
     // The kernel can't go back, but a pair may be off.
     CHECK(line.pass(machine.ticks() + 2, told - 500ns) >= told);
-    CHECK(line.floor() >= told);
+    CHECK(line.floor(machine.ticks() + 2) >= told);
+}
+
+TEST_CASE("a counter that steps back a little moves the line by no window") {
+    Machine machine{0.4, 0};
+    CounterLine line;
+    (void)judge(machine, line, 50'000, 1000);
+    for (const std::uint64_t back : {1ull, 10ull, 1000ull, 100'000ull}) {
+        machine.real += 2'000'000;
+        const TimePoint told = line.pass(machine.ticks(), machine.kernel());
+        CHECK(told == machine.kernel());
+        CHECK_FALSE(line.covers(machine.ticks() - back));
+        CHECK(line.floor(machine.ticks() - back) == told);
+        CHECK(line.pass(machine.ticks() - back, machine.kernel() + 20ns) <= told + 3us);
+    }
 }

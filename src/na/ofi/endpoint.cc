@@ -46,7 +46,7 @@ Status OfiEndpoint::listen(const Address& at) {
     if (!source) {
         const auto resolution = Resolution::start(host, at.port);
         while (!resolution->done()) {
-            // Opening may wait, unlike connect(): it happens before the context turns.
+            // Opening may wait, unlike connect(): the context it is for stands still meanwhile.
             timespec pause{0, 1'000'000};
             ::nanosleep(&pause, nullptr);
         }

@@ -42,6 +42,7 @@ struct Packet {
     std::array<base::UniqueFd, files_max> files;
     std::size_t file_count = 0;
     bool cut = false;
+    bool files_lost = false;  // No descriptor was free here for one of them.
 };
 
 // Takes over every descriptor of the message before anything can go wrong with it.
@@ -63,7 +64,9 @@ void take_files(msghdr& message, Packet& packet) {
 
 // False: nothing there. Errors: UNAVAILABLE.
 Result<bool> receive(int socket, Packet& packet) {
-    alignas(cmsghdr) char control[CMSG_SPACE(files_max * sizeof(int))];
+    // One more than there may be, to tell the peer's excess from our own want.
+    constexpr std::size_t room = files_max + 1;
+    alignas(cmsghdr) char control[CMSG_SPACE(room * sizeof(int))];
     iovec vector{packet.bytes.data(), packet.bytes.size()};
     msghdr message{};
     message.msg_iov = &vector;
@@ -76,12 +79,16 @@ Result<bool> receive(int socket, Packet& packet) {
     take_files(message, packet);
     if (got == 0) return fail(Code::unavailable, "the peer hung up in the handshake");
     packet.length = static_cast<std::size_t>(got);
-    packet.cut |= (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+    packet.cut |= (message.msg_flags & MSG_TRUNC) != 0;
+    packet.files_lost = !packet.cut && (message.msg_flags & MSG_CTRUNC) != 0;
     return true;
 }
 
 Result<Greeting> decode(Packet& packet) {
     if (packet.cut) return garbage("oversized packet");
+    if (packet.files_lost) {
+        return fail(Code::resource_exhausted, "no file descriptor left (ulimit -n)");
+    }
     base::Reader in(ByteView(packet.bytes).first(packet.length));
     if (in.take<std::uint32_t>() != greeting_magic) return garbage("bad magic");
     const auto version = in.take<std::uint16_t>();

@@ -1,0 +1,203 @@
+// The end of a runtime, and of a client, with user code in every place that sees it.
+#include <atomic>
+#include <thread>
+
+#include <weft/await.h>
+#include <weft/offload.h>
+
+#include "rpc/header.h"
+#include "support/patience.h"
+#include "support/raw_echo.h"
+#include "support/raw_peer.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+// A lock service: when one client goes, the next call in line is answered.
+struct Locks final : Service {
+    std::vector<Call> held;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(echo, [this](Call call) {
+            call.on_cancel([this] {
+                if (held.size() < 2) return;
+                Call next = std::move(held[1]);
+                held.erase(held.begin() + 1);
+                next.reply(as_bytes("for the dead client"));
+            });
+            held.push_back(std::move(call));
+        });
+    }
+};
+
+Frame request(std::uint32_t slot, const MethodId& method) {
+    rpc::RequestHeader header;
+    header.call = {slot, 1};
+    header.remaining_us = 1'000'000;
+    header.method = method.hash;
+    return frame_of(header);
+}
+
+Task<> calls_and_cleans_up(Channel channel, bool& cleaned) {
+    co_await weft::call(channel, echo, {}, {});
+    const auto work = [&] { cleaned = true; };
+    co_await weft::offload(work);
+}
+
+// Calls again whenever it failed, for ever.
+struct Retry {
+    Channel channel;
+    std::uint64_t tries = 0;
+    void again() {
+        ++tries;
+        channel.call(echo, {}, {}, [this](const Status& status, ByteView) {
+            if (!status.ok()) again();
+        });
+    }
+};
+
+void post_for_ever(Executor& executor) {
+    executor.post([&executor] { post_for_ever(executor); });
+}
+
+}  // namespace
+
+TEST_CASE("a notice that answers another call of the dead client harms nobody who comes then") {
+    SimRig rig;
+    Locks service;
+    Runtime& server = rig.add("server");
+    REQUIRE(server.add(service).ok());
+    RawPeer first(rig), second(rig);
+    first.connect("server");
+    for (std::uint32_t slot = 0; slot < 2; ++slot) {
+        REQUIRE(first.send(request(slot, echo)));
+        first.wait();
+    }
+    REQUIRE(service.held.size() == 2);
+    // It loses its connection for it; the next client comes up in the same batch of events.
+    REQUIRE(first.send(as_bytes("garbage!")));
+    second.connect("server");
+    second.wait(1ms);
+    CHECK(second.take().empty());
+    REQUIRE(second.send(request(7, MethodId("weft.Node/Ping"))));
+    second.wait(1ms);
+    CHECK_FALSE(second.lost);
+    CHECK(second.take().size() == 1);
+    service.held.clear();
+    CHECK(server.node().server.executing() == 0);
+}
+
+TEST_CASE("a cancelled call of a closed channel takes nothing from the next channel's peer") {
+    Pair pair;
+    pair.service.hold = true;
+    Outcome cancelled, outcome;
+    Channel fresh;
+    const OperationId id = pair.channel.call(echo, {}, {.timeout = 60s}, cancelled.done());
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    const core::PeerRef before = pair.channel.impl()->peer();
+    pair.channel.cancel_call(id);
+    pair.channel = Channel();  // Posts its end; the next takes its place in the same turn.
+    pair.client.executor().post([&] {
+        fresh = pair.client.connect("sim://server").value();
+        fresh.call(echo, {}, {.timeout = 60s}, outcome.done());
+    });
+    REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 2; }));
+    CHECK(cancelled.completions == 1);
+    REQUIRE(fresh.impl()->peer().at == before.at);
+    CHECK(before.at->interest == 1);
+    pair.service.held.clear();
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+    CHECK(before.at->interest == 0);
+}
+
+TEST_CASE("calls that a service holds may outlive the runtime") {
+    Echo service;
+    service.hold = true;
+    Outcome first, second;
+    {
+        SimRig rig;
+        REQUIRE(rig.add("server").add(service).ok());
+        Channel channel = rig.add("").connect("sim://server").value();
+        channel.call(echo, as_bytes("x"), {}, first.done());
+        channel.call(echo, as_bytes("y"), {}, second.done());
+        REQUIRE(rig.run_until([&] { return service.held.size() == 2; }));
+    }
+    CHECK(first.completions == 1);
+    CHECK(second.completions == 1);
+    CHECK(service.held[0].cancelled());
+    CHECK(service.held[0].method() == echo.name);
+    service.held[0].reply(as_bytes("to nobody"));
+    Status status;
+    service.held[1].get({}, 0, Buffer(), [&](const Status& with) { status = with; });
+    CHECK(status.code() == Code::cancelled);
+    service.held[1].fail(std::make_exception_ptr(std::runtime_error("not here")));
+    service.held.clear();
+}
+
+TEST_CASE("a coroutine may offload after the end of the runtime cancelled its call") {
+    bool cleaned = false;
+    Echo service;
+    service.hold = true;
+    SimRig rig;
+    REQUIRE(rig.add("server").add(service).ok());
+    Runtime& client = rig.add("");
+    client.spawn(calls_and_cleans_up(client.connect("sim://server").value(), cleaned));
+    REQUIRE(rig.run_until([&] { return !service.held.empty(); }));
+    rig.runtimes.pop_back();
+    CHECK(cleaned);
+    service.held.clear();
+}
+
+TEST_CASE("offloaded work may need the context while the runtime ends") {
+    const auto view = GroupView::make("group", 1, {{0, {"sm://nobody"}}}).value();
+    auto runtime = std::make_unique<Runtime>(Runtime::create().value());
+    Group group = runtime->group(view).value();
+    std::atomic<bool> started{false};
+    runtime->executor().offload([&started, group] {
+        for (int i = 0; i < 2000; ++i) {
+            (void)group.channel(0);
+            started = true;
+        }
+    });
+    while (!started) std::this_thread::yield();
+    group = Group();
+    runtime.reset();
+    SUCCEED("it ended");
+}
+
+TEST_CASE("a call that is retried for ever does not outlive its runtime for ever") {
+    Retry retry;
+    Echo service;
+    service.hold = true;
+    {
+        SimRig rig;
+        REQUIRE(rig.add("server").add(service).ok());
+        retry.channel = rig.add("").connect("sim://server").value();
+        retry.again();
+        REQUIRE(rig.run_until([&] { return !service.held.empty(); }));
+        service.held.clear();
+    }
+    CHECK(retry.tries > 1);
+    const std::uint64_t before = retry.tries;
+    retry.channel.call(echo, {}, {}, [](const Status&, ByteView) {});
+    CHECK(retry.tries == before);
+    retry.channel = Channel();
+}
+
+TEST_CASE("work that posts itself does not keep its runtime from ending") {
+    auto runtime = std::make_unique<Runtime>(Runtime::create({.log_level = LogLevel::off}).value());
+    post_for_ever(runtime->executor());
+    runtime.reset();
+    SUCCEED("it ended");
+}
+
+TEST_CASE("the last channel may go inside work that is posted after the end") {
+    SimRig rig;
+    Channel channel = rig.add("server").connect("sim://server").value();
+    const std::weak_ptr<api::Node> node = rig.runtimes[0]->node().weak_from_this();
+    rig.runtimes.clear();
+    Executor& executor = channel.executor();
+    executor.post([channel = std::move(channel)]() mutable { channel = Channel(); });
+    CHECK(node.expired());
+}
