@@ -25,7 +25,7 @@ static Status refused(const Status& status) {
     return weft::rejected(status.code(), std::string(status.text()));
 }
 
-static Status refused_errno(int error, std::string_view name) {
+static Status refused_errno(int error, const char* deed, std::string_view name) {
     if (error == ENOENT) {
         return weft::rejected(Code::not_found, "there is no object " + quoted(name));
     }
@@ -33,7 +33,7 @@ static Status refused_errno(int error, std::string_view name) {
         return weft::rejected(Code::permission_denied, "the object name " + quoted(name) +
                                                            " leads out of the server's root");
     }
-    return refused(errno_status(error, "can't open " + quoted(name)));
+    return refused(errno_status(error, std::string("can't ") + deed + " " + quoted(name)));
 }
 
 // Files below `directory` that a killed server left; `levels` bounds the descent.
@@ -91,7 +91,7 @@ Result<Root> Root::open(const std::string& path) {
 
 Result<Fd> Root::open_directory(const std::string& name) const {
     Fd fd = open_beneath(directory_.get(), name.empty() ? "." : name.c_str(), directory_flags);
-    if (!fd) return refused_errno(errno, name);
+    if (!fd) return refused_errno(errno, "open", name);
     return fd;
 }
 
@@ -137,7 +137,7 @@ Result<Fd> Root::open_object(std::string_view name) const {
     // Without O_NONBLOCK a fifo would hold this thread for ever.
     Fd fd = open_beneath(directory_.get(), std::string(name).c_str(),
                          O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (!fd) return refused_errno(errno, name);
+    if (!fd) return refused_errno(errno, "open", name);
     return fd;
 }
 
@@ -149,10 +149,10 @@ Status Root::remove(std::string_view name) const {
         if (directory.status().code() != Code::not_found) {
             return std::move(directory).status().in("can't remove " + quoted(name));
         }
-        return refused_errno(ENOENT, name);
+        return refused_errno(ENOENT, "remove", name);
     }
     if (::unlinkat(directory->get(), parts.leaf.c_str(), 0) != 0) {
-        return refused_errno(errno, name);
+        return refused_errno(errno, "remove", name);
     }
     if (::fsync(directory->get()) != 0) {
         return errno_status(errno, "can't make the end of " + quoted(name) + " durable");

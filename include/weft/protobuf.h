@@ -58,7 +58,8 @@ class Pooled {
     Pooled(Pooled&&) noexcept = default;
     Pooled& operator=(Pooled&&) = delete;
     ~Pooled() {
-        if (!message_) return;
+        // A large one, as a handler's reply may be, would keep its strings' memory.
+        if (!message_ || message_->GetCachedSize() > kept_bytes_max) return;
         message_->Clear();
         if (auto& kept = pool(); kept.size() < kept_max) kept.push_back(std::move(message_));
     }
@@ -66,8 +67,8 @@ class Pooled {
     Message& operator*() const { return *message_; }
 
   private:
-    // As many as coroutine frames (rpc/frame_pool.cc); a message is of eager size at most.
-    static constexpr std::size_t kept_max = 64;
+    static constexpr std::size_t kept_max = 64;  // As many as coroutine frames (rpc/frame_pool.cc).
+    static constexpr int kept_bytes_max = 64 << 10;
     static std::vector<std::unique_ptr<Message>>& pool() {
         thread_local std::vector<std::unique_ptr<Message>> kept;
         return kept;

@@ -1,9 +1,9 @@
 // Time by a counter that runs steadily: a straight line through the last pair of counter and
 // kernel time, good for a window of a millisecond, then the kernel is asked for the next pair.
 //
-// Never goes back while the counter does not. A line that turns out to run ahead is not broken but slowed, as adjtime() does:
-// the next window is told as long as the kernel's less what it is ahead. What a tick takes is
-// measured over ever longer stretches between pairs, up to a second.
+// Never goes back while the counter does not. A line that turns out to run ahead is not broken but
+// slowed, as adjtime() does: the next window is told as long as the kernel's less what it is ahead.
+// What a tick takes is measured over ever longer stretches between pairs, up to a second.
 //
 // Pure: the caller reads counter and kernel. The error of a reading is at most that of the last
 // two pairs together, plus a thousandth of a window.

@@ -294,7 +294,8 @@ void Context::run_late_submissions() noexcept {
         done.emplace_back(static_cast<Submission*>(node));
         if (done.size() <= late_work_max) done.back()->work();
         if (done.size() == late_work_max) {
-            log_.error("work that is posted again and again does not end with its runtime: dropped");
+            log_.error(
+                "work that is posted again and again does not end with its runtime: dropped");
         }
         if (done.size() == 2 * late_work_max) break;
     }

@@ -323,8 +323,8 @@ OperationId Call::put(const RegionRef& to, std::uint64_t offset, Buffer local,
 OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
                            TransferCompletion done) const {
     if (!call_ || server_->left_) {
-        const Status answered = weft::fail(
-            Code::cancelled, call_ ? "the runtime is gone" : "the call was answered");
+        const Status answered =
+            weft::fail(Code::cancelled, call_ ? "the runtime is gone" : "the call was answered");
         if (!server_ || server_->left_) {
             done(answered);  // Nobody turns for it.
         } else {

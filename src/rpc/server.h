@@ -26,7 +26,8 @@ class Server final : public core::FrameSink {
     void dispatch_local(std::uint64_t method, ByteView body, TimePoint deadline,
                         LocalCompletion done);
 
-    // Ends what is held: its notices run, local calls complete with `why`, later answers go nowhere.
+    // Ends what is held: its notices run, local calls complete with `why`, later answers go
+    // nowhere.
     void shutdown(const Status& why);
     // Its owner's deleter. Calls may outlive their runtime, in a service say: then the records, and
     // the server around them, go with the last of them.

@@ -30,10 +30,11 @@ def weft(*arguments, **options):
 
 
 class Server:
-    def __init__(self, root, listen, more=()):
+    def __init__(self, root, listen, more=(), environment=None):
         self.process = subprocess.Popen(
             [WEFT, "serve", "--root", root, "--listen", *listen, *map(str, more)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, **(environment or {})})
         self.uris = []
         for _ in listen:
             words = self.process.stdout.readline().split()
@@ -306,6 +307,25 @@ class Deaths(StorageCase):
         self.assertEqual(client.returncode, 14, error)
         self.assertEqual(server.end(), (0, ""))
         self.assertEqual(self.unfinished(), [])
+
+    def test_a_server_that_ends_with_many_puts_under_way(self):
+        big = self.directory / "big"
+        with open(big, "wb") as file:
+            file.truncate(200 * MIB)
+        for _ in range(4):
+            server = Server(self.root, [self.sm_name()], environment={"WEFT_DRAIN": "5"})
+            self.addCleanup(server.end, signal.SIGKILL)
+            clients = [subprocess.Popen([WEFT, "put", "--server", server.uris[0], big, f"b{i}"],
+                                        stderr=subprocess.DEVNULL) for i in range(6)]
+            deadline = time.monotonic() + PATIENCE
+            while not any(path.stat().st_size > 0 for path in self.unfinished()):
+                self.assertLess(time.monotonic(), deadline, "nothing arrives")
+                time.sleep(0.001)
+            status, error = server.end()
+            self.assertIn(status, (0, 4), error)  # All ended in time, or some did not.
+            for client in clients:
+                self.assertIn(client.wait(PATIENCE), (0, 14))
+            self.assertEqual(self.unfinished(), [])
 
 
 class Groups(StorageCase):

@@ -277,24 +277,27 @@ TEST_CASE("sm: a forked child that drops the endpoint takes nothing away from it
     await({&another, server.get()}, another, EventKind::peer_up);
 }
 
+// A server that may open `free` more descriptors and serves for ever.
+[[noreturn]] static void serve_with_few_files(const std::string& name, rlim_t free, auto ready) {
+    SmNode server(name);
+    // A sanitizer looks at each type once, through a pipe that it can't have later.
+    server.turn();
+    server.endpoint->arm();
+    const int next = ::dup(0);  // The lowest free one is the first that is not allowed.
+    ::close(next);
+    const auto end = static_cast<rlim_t>(next) + free;
+    const rlimit few{end, end};
+    if (::setrlimit(RLIMIT_NOFILE, &few) != 0) ::_exit(1);
+    ready();
+    while (true) {
+        server.turn();
+        if (server.endpoint->arm()) is_readable(server.endpoint->wait_fd(), 10s);
+    }
+}
+
 TEST_CASE("sm: out of descriptors, a connection is dropped and the server may sleep again") {
     const std::string name = unique_name("files");
-    Child child([&](auto ready) {
-        SmNode server(name);
-        // A sanitizer looks at each type once, through a pipe that it can't have later.
-        server.turn();
-        server.endpoint->arm();
-        const int next = ::dup(0);  // The lowest free one is the first that is not allowed.
-        ::close(next);
-        const auto end = static_cast<rlim_t>(next);
-        const rlimit few{end, end};
-        if (::setrlimit(RLIMIT_NOFILE, &few) != 0) ::_exit(1);
-        ready();
-        while (true) {
-            server.turn();
-            if (server.endpoint->arm()) is_readable(server.endpoint->wait_fd(), 10s);
-        }
-    });
+    Child child([&](auto ready) { serve_with_few_files(name, 0, ready); });
     REQUIRE(child.is_ready());
     SmNode client;
     client.connect(name);
@@ -308,6 +311,19 @@ TEST_CASE("sm: out of descriptors, a connection is dropped and the server may sl
         return line.find(") S ") != std::string::npos;
     };
     turn_until({&client}, is_asleep);
+}
+
+TEST_CASE("sm: a server without descriptors for what a client sends says so, and blames nobody") {
+    for (const rlim_t free : {1, 2, 3}) {
+        const std::string name = unique_name("few-files");
+        Child child([&](auto ready) { serve_with_few_files(name, free, ready); });
+        REQUIRE(child.is_ready());
+        SmNode client;
+        client.connect(name);
+        const Seen down = await({&client}, client, EventKind::peer_down);
+        INFO(free << ": " << client.endpoint->error());
+        CHECK(down.event.code == Code::resource_exhausted);
+    }
 }
 
 TEST_CASE("sm: the directory of names must be ours alone") {

@@ -305,7 +305,12 @@ void SmEndpoint::handle_greeting(Connection& connection) {
         return;
     }
     if (status.ok()) status = welcome(connection);
-    if (!status.ok()) refuse_incoming(connection, status);
+    if (status.ok()) return;
+    if (status.code() == Code::resource_exhausted) {
+        parts_.log.warning("sm: " + address() +
+                           " can't take another connection: " + std::string(status.text()));
+    }
+    refuse_incoming(connection, status);
 }
 
 // Judges and maps what the peer sent; changes nothing but the connection.
