@@ -239,9 +239,9 @@ Status Node::drain() {
 }
 
 void Node::shutdown() {
+    if (std::exchange(down_, true)) return;
     // A callback of this runtime would return into what is gone: it asks by stop() instead.
     WEFT_ASSERT(!context.in_turn());
-    if (std::exchange(down_, true)) return;
     // First the pool, while there are turns: offloaded work may wait for one. From here on what is
     // offloaded runs inline.
     pool.stop();
