@@ -298,8 +298,14 @@ Call::~Call() {
 ByteView Call::request() const { return call_ ? call_->request : ByteView(); }
 TimePoint Call::deadline() const { return call_ ? call_->deadline : never; }
 bool Call::cancelled() const { return call_ && call_->cancelled; }
-std::string_view Call::peer() const { return call_ && call_->peer ? call_->peer->uri : ""; }
-std::string_view Call::method() const { return call_ ? call_->method->name : ""; }
+std::string_view Call::peer() const {
+    if (!call_ || !call_->peer) return {};
+    return call_->peer->uri;
+}
+std::string_view Call::method() const {
+    if (!call_) return {};
+    return call_->method->name;
+}
 
 void Call::on_cancel(Function<void()> notice) {
     if (!call_) return;

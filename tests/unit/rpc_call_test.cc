@@ -25,6 +25,32 @@ TEST_CASE("an unknown method is UNIMPLEMENTED with no effect") {
     CHECK(outcome.status.effect() == Effect::none);
 }
 
+TEST_CASE("a call names its method and its client, however long their names") {
+    Pair pair;
+    const std::string name = "test.AServiceWithAName/ThatIsLongerThanAStringKeepsInside";
+    struct Named final : Service {
+        explicit Named(const std::string& of) : method(of) {}
+        MethodId method;
+        std::vector<Call> held;
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(method, [this](Call call) { held.push_back(std::move(call)); });
+        }
+    } service(name);
+    REQUIRE(pair.server.add(service).ok());
+    Runtime& client = pair.rig.add("a-client-whose-name-is-long-as-well");
+    Channel channel = client.connect("sim://server").value();
+    Outcome outcome;
+    channel.call(service.method, {}, {}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return !service.held.empty(); }));
+    const std::string_view method = service.held[0].method(), peer = service.held[0].peer();
+    CHECK(method == name);
+    CHECK(peer == "sim://a-client-whose-name-is-long-as-well");
+    service.held[0].reply({});
+    CHECK(service.held[0].method().empty());
+    CHECK(service.held[0].peer().empty());
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+}
+
 TEST_CASE("a refused connection is UNAVAILABLE with no effect") {
     Pair pair;
     Channel nobody = pair.client.connect("sim://nobody").value();
