@@ -23,8 +23,8 @@ class ChannelImpl;
 class Call;
 
 // Runs exactly once, in a later turn of the channel's context, never inside the call that started
-// the operation, unless its runtime is gone and no turn will come. `reply` is valid until it
-// returns. Must not throw: that ends the program.
+// the operation, unless its runtime is gone and no turn will come, or no record is left for it.
+// `reply` is valid until it returns. Must not throw: that ends the program.
 using Completion = Function<void(const Status&, ByteView reply), 64>;
 using TransferCompletion = Function<void(const Status&), 64>;
 

@@ -62,6 +62,7 @@ Node::Node(RuntimeOptions given, NodeParts with)
 
 Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts) {
     std::shared_ptr<Node> node(new Node(std::move(options), std::move(parts)));
+    node->context.set_owner(node);
     if (node->context.wake_fd() < 0) {
         return fail(Code::resource_exhausted, "no file descriptor left (ulimit -n)");
     }
@@ -82,7 +83,7 @@ static constexpr int last_turns_max = 1000;
 Node::~Node() { shutdown(); }
 
 void Node::on_context(Function<void()> work) {
-    if (context.on_thread()) return work();
+    if (context.on_thread() || context.in_turn()) return work();
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
@@ -112,6 +113,7 @@ void Node::add(const MethodId& method, RawHandler handler, MethodTraits traits) 
 }
 
 Status Node::open(na::Provider& provider, const na::Address* listen) {
+    if (context.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
     if (context.endpoints().size() == core::endpoints_max) {
         return fail(Code::resource_exhausted, "a runtime has at most " +
                                                   std::to_string(core::endpoints_max) +
@@ -242,9 +244,6 @@ void Node::shutdown() {
     if (std::exchange(down_, true)) return;
     // A callback of this runtime would return into what is gone: it asks by stop() instead.
     WEFT_ASSERT(!context.in_turn());
-    // First the pool, while there are turns: offloaded work may wait for one. From here on what is
-    // offloaded runs inline.
-    pool.stop();
     driver.stop();
     context.adopt_thread();
     // What completes here runs user code, which is in the context then as it always is.
@@ -257,12 +256,18 @@ void Node::shutdown() {
     client.shutdown(why);
     server.shutdown(why);
     bulk.transfers.shutdown(why);
-    // Coroutines see their cancelled calls and end. Work that posts itself for ever does not count.
-    for (int turns = 0; turns < last_turns_max; ++turns) {
-        if (context.turn(parts.clock->now()).events == 0) break;
+    // Coroutines see their cancelled calls and end, and so does offloaded work, which may wait for
+    // a turn. Work that posts itself for ever does not count.
+    for (int turns = 0; turns < last_turns_max;) {
+        const bool idle = pool.is_idle();
+        const std::uint32_t events = driver.turn_and_wait(10ms);
+        if (idle && events == 0) break;
+        if (idle) ++turns;
     }
+    pool.stop();
     bulk.regions->shutdown();
     context.close_submissions();
+    context.release_thread();
 }
 
 }  // namespace weft::api

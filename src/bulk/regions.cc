@@ -17,6 +17,9 @@ Regions::Regions(core::Context& context, na::Incarnation owner)
 Regions::~Regions() { WEFT_DCHECK(context_ == nullptr); }
 
 Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
+    if (!context_ || context_->is_closed()) {
+        return fail(Code::unavailable, "the runtime is shutting down");
+    }
     if (!memory || memory.size() == 0) {
         return fail(Code::invalid_argument, "an empty buffer can't be exposed");
     }

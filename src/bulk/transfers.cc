@@ -29,19 +29,50 @@ static base::SlotId id_of(std::uint64_t cookie) {
 }
 
 TransferId Transfers::start(core::PeerRef peer, TransferSpec spec, TransferCompletion done) {
-    Entry* entry = closed_ ? nullptr : transfers_.take();
+    Entry* entry = take(std::move(done));
+    if (!entry) return {};
+    Transfer& transfer = entry->value;
+    transfer.peer = closed_ ? nullptr : context_.find(peer);
+    transfer.peer_ref = peer;
+    transfer.spec = std::move(spec);
+    const base::SlotId id = transfer.id;
+    if (!transfer.peer) {
+        end(*entry, closed_ ? fail(Code::cancelled, "the runtime is shutting down")
+                            : fail(Code::unavailable, "the peer is gone"));
+        return id;
+    }
+    context_.add_interest(*transfer.peer);
+    context_.timers().arm(transfer, transfer.spec.deadline);
+    if (transfer.peer->state == core::PeerState::up) {
+        begin(*entry);
+    } else if (transfer.peer->state == core::PeerState::idle) {
+        context_.connect(*transfer.peer);
+    }
+    return id;
+}
+
+TransferId Transfers::refuse(TransferCompletion done, Status why) {
+    Entry* entry = take(std::move(done));
+    if (!entry) return {};
+    const base::SlotId id = entry->value.id;
+    end(*entry, std::move(why));
+    return id;
+}
+
+// nullptr: it has completed.
+Transfers::Entry* Transfers::take(TransferCompletion done) {
+    Entry* entry = transfers_.take();
     if (!entry) {
-        // No record to defer with: the one place where a completion runs inside the call.
-        done(fail(closed_ ? Code::cancelled : Code::resource_exhausted,
-                  closed_ ? "the runtime is shutting down" : "too many transfers under way"));
-        return {};
+        // No record to wait with: the only case in which a completion runs inside the call.
+        done(fail(Code::resource_exhausted, "too many transfers under way"));
+        return nullptr;
     }
     Transfer& transfer = entry->value;
     transfer.owner = this;
     transfer.id = entry->id();
-    transfer.peer = context_.find(peer);
-    transfer.peer_ref = peer;
-    transfer.spec = std::move(spec);
+    transfer.peer = nullptr;
+    transfer.peer_ref = {};
+    transfer.spec = {};
     transfer.state = State::waiting;
     transfer.posted = 0;
     transfer.chunks = 0;
@@ -58,19 +89,7 @@ TransferId Transfers::start(core::PeerRef peer, TransferSpec spec, TransferCompl
         expired.owner->end(*expired.owner->transfers_.find(expired.id),
                            fail(Code::deadline_exceeded, "the transfer did not end in time"));
     };
-    const base::SlotId id = transfer.id;
-    if (!transfer.peer) {
-        end(*entry, fail(Code::unavailable, "the peer is gone"));
-        return id;
-    }
-    context_.add_interest(*transfer.peer);
-    context_.timers().arm(transfer, transfer.spec.deadline);
-    if (transfer.peer->state == core::PeerState::up) {
-        begin(*entry);
-    } else if (transfer.peer->state == core::PeerState::idle) {
-        context_.connect(*transfer.peer);
-    }
-    return id;
+    return entry;
 }
 
 // What can be said without the owner.

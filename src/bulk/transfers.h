@@ -32,6 +32,8 @@ class Transfers final : public core::FrameSink {
 
     // Thread: the context's. `done` runs once, in a later turn.
     TransferId start(core::PeerRef peer, TransferSpec spec, TransferCompletion done);
+    // One that fails with `why` at its start.
+    TransferId refuse(TransferCompletion done, Status why);
     void cancel(TransferId id);
     // As cancel(), but the completion never runs: its owner is going away.
     void abandon(TransferId id);
@@ -66,6 +68,7 @@ class Transfers final : public core::FrameSink {
     };
     using Entry = base::SlotTable<Transfer>::Entry;
 
+    Entry* take(TransferCompletion done);
     Status judge(const core::Peer& peer, const TransferSpec& spec) const;
     void begin(Entry& entry);
     void send_open(Entry& entry);

@@ -43,6 +43,7 @@ Engine::Engine(core::Context& context, rpc::Server& server, Connect connect, Run
 }
 
 Status Engine::join(std::shared_ptr<GroupImpl> group) {
+    if (context_.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
     for (const auto& there : groups_) {
         if (there->view.name() == group->view.name()) {
             return fail(Code::already_exists,

@@ -19,8 +19,8 @@ namespace core {
 static constexpr std::uint32_t idle_polls_max = 64;
 static constexpr std::uint64_t idle_stride = 64;
 
-// What is posted after the end and by such work again: this much runs.
-static constexpr std::size_t late_work_max = 65536;
+// Work that is posted after the end by such work, and again by that: so often and no more.
+static constexpr std::uint32_t late_depth_max = 1000;
 
 constinit thread_local Executor* Context::current_ = nullptr;
 
@@ -264,6 +264,9 @@ void Context::disarm() {
 void Context::post(Function<void()> work) {
     auto* submission = new Submission;
     submission->work = std::move(work);
+    if (submissions_closed_.load(std::memory_order_relaxed) && in_turn()) [[unlikely]] {
+        submission->depth = late_depth_ + 1;
+    }
     submissions_.push(*submission);
     if (submissions_closed_.load(std::memory_order_seq_cst)) [[unlikely]]
         return run_late_submissions();
@@ -284,22 +287,35 @@ void Context::close_submissions() {
     run_late_submissions();
 }
 
+// One thread at a time: who finds one running leaves his work to it, which looks once more before
+// it ends.
 void Context::run_late_submissions() noexcept {
-    // Destroyed last of all: with what it holds this context may go.
-    std::vector<std::unique_ptr<Submission>> done;
-    const std::lock_guard lock(late_mutex_);
-    if (std::exchange(running_late_, true)) return;
-    const Entered scope(*this);
-    while (base::MpscNode* node = submissions_.pop()) {
-        done.emplace_back(static_cast<Submission*>(node));
-        if (done.size() <= late_work_max) done.back()->work();
-        if (done.size() == late_work_max) {
-            log_.error(
-                "work that is posted again and again does not end with its runtime: dropped");
-        }
-        if (done.size() == 2 * late_work_max) break;
+    {
+        const std::lock_guard lock(late_mutex_);
+        if (std::exchange(running_late_, true)) return;
     }
-    running_late_ = false;
+    // Destroyed last: with what the work holds and lets go of, this context may go.
+    const std::shared_ptr<void> owner = owner_object_.lock();
+    const Entered scope(*this);
+    while (true) {
+        base::MpscNode* node = submissions_.pop();
+        if (node) {
+            const std::unique_ptr<Submission> submission(static_cast<Submission*>(node));
+            late_depth_ = submission->depth;
+            if (late_depth_ <= late_depth_max) {
+                submission->work();
+            } else {
+                log_.error(
+                    "work that posts itself for ever does not end with its runtime: dropped");
+            }
+            continue;
+        }
+        const std::lock_guard lock(late_mutex_);
+        // Not empty: more came, or somebody is between the two steps of a push.
+        if (!submissions_.empty()) continue;
+        running_late_ = false;
+        return;
+    }
 }
 
 void Context::offload(Function<void()> work) {

@@ -100,9 +100,12 @@ class Context final : public Executor {
     // exposed memory afterwards. Nothing connects again. Requires: not called from turn(), which
     // walks them.
     void shutdown(const Status& why) noexcept;
-    // No turn will come any more: from here on post() runs its work at once, on the calling thread,
-    // one at a time; work that posts more and more is dropped in the end.
+    // No turn will come any more: from here on post() runs its work at once, on the calling thread
+    // or on another that is doing so, one at a time; work that posts itself for ever is dropped.
     void close_submissions();
+    // What this context is a part of: kept alive while late work runs, which may let go of it.
+    void set_owner(std::weak_ptr<void> owner) { owner_object_ = std::move(owner); }
+    bool is_closed() const { return closed_; }
 
     // While it lives the calling thread is in this context as in a turn: for work outside of one
     // that may run user code.
@@ -219,8 +222,12 @@ class Context final : public Executor {
     base::Log& log() { return log_; }
     base::Clock& clock() { return clock_; }
 
-    // Requires: not linked.
-    void defer(Deferred& work) { deferred_.push_back(work); }
+    // Requires: not linked. Runs in the next turn; when none will come, as post() does.
+    void defer(Deferred& work) {
+        deferred_.push_back(work);
+        if (submissions_closed_.load(std::memory_order_relaxed)) [[unlikely]]
+            post([this] { run_deferred(); });
+    }
     void undefer(Deferred& work) {
         if (work.is_linked()) work.unlink();
     }
@@ -235,6 +242,7 @@ class Context final : public Executor {
   private:
     struct Submission : base::MpscNode {
         Function<void()> work;
+        std::uint32_t depth = 0;  // How often late work posted again to come to this.
     };
 
     friend class weft::Executor;
@@ -307,8 +315,10 @@ class Context final : public Executor {
     base::MpscQueue submissions_;
     std::atomic<std::size_t> submitted_bytes_{0};
     std::atomic<bool> submissions_closed_{false};
-    std::recursive_mutex late_mutex_;  // Late work may post more, which the outer call runs.
+    std::weak_ptr<void> owner_object_;
+    std::mutex late_mutex_;  // Guards the next. Never held over user code.
     bool running_late_ = false;
+    std::uint32_t late_depth_ = 0;  // Of what runs; the runner's.
     std::atomic<bool> sleeping_{false};
     std::atomic<const void*> owner_{nullptr};
     int wake_fd_ = -1;

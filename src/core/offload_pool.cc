@@ -13,7 +13,10 @@ void OffloadPool::run(Function<void()> work) {
                 try {
                     threads_.emplace_back([this] { loop(); });
                 } catch (const std::system_error&) {
-                    if (threads_.empty()) throw;  // No thread at all: nobody would run it.
+                    if (threads_.empty()) {  // Nobody would run it.
+                        queue_.pop_back();
+                        throw;
+                    }
                 }
             }
             changed_.notify_one();
@@ -37,6 +40,11 @@ void OffloadPool::loop() {
         work.reset();
         lock.lock();
     }
+}
+
+bool OffloadPool::is_idle() {
+    const std::lock_guard lock(mutex_);
+    return queue_.empty() && idle_ == threads_.size();
 }
 
 void OffloadPool::stop() {

@@ -18,6 +18,8 @@ class OffloadPool {
 
     // Starts a thread when all are busy and fewer than the limit exist. Thread: any.
     void run(Function<void()> work);
+    // Nothing runs and nothing waits: what was posted by its work has been posted. Thread: any.
+    bool is_idle();
     // Runs what is queued, then joins. run() afterwards works inline.
     void stop();
 

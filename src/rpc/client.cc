@@ -35,18 +35,17 @@ CallId Client::submit_queued(Entry& entry, const MethodId& method, const BodyWri
 }
 
 CallId Client::refuse(Entry* entry, Completion&& done) {
-    if (closed_ || !entry) {
-        if (entry) calls_.give_back(*entry);
-        const Status why = closed_ ? fail(Code::cancelled, "the runtime is shutting down")
-                                   : fail(Code::resource_exhausted, "too many calls in flight");
-        context_.post([why, done = std::move(done)]() mutable { done(why, {}); });
+    if (!entry) {
+        // No record to wait with: the only case in which a completion runs inside the call.
+        done(fail(Code::resource_exhausted, "too many calls in flight"), {});
         return {};
     }
     entry->value.client = this;
     entry->value.peer = nullptr;
     entry->value.done = std::move(done);
     entry->value.stage = Stage::none;
-    finish_early(*entry, fail(Code::unavailable, "the channel is closed"));
+    finish_early(*entry, closed_ ? fail(Code::cancelled, "the runtime is shutting down")
+                                 : fail(Code::unavailable, "the channel is closed"));
     return entry->id();
 }
 

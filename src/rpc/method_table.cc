@@ -30,6 +30,10 @@ void MethodTable::close() {
     mask_ = 0;
 }
 
+void MethodTable::drop_handlers() {
+    for (const auto& method : methods_) method->handler.reset();
+}
+
 void MethodTable::rebuild() {
     slots_.assign(std::bit_ceil(methods_.size() * 2 + 2), nullptr);
     mask_ = slots_.size() - 1;

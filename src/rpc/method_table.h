@@ -26,6 +26,8 @@ class MethodTable {
     Status add(std::string_view full_name, RawHandler handler, MethodTraits traits);
     // From here on nothing is found.
     void close();
+    // Of methods that nobody calls any more; their names stay.
+    void drop_handlers();
 
     Method* find(std::uint64_t hash) const {
         for (std::size_t i = hash & mask_;; i = (i + 1) & mask_) {

@@ -145,13 +145,15 @@ void Server::on_peer_down(core::Peer& peer, const Status&) {
 }
 
 void Server::shutdown(const Status& why) {
-    draining_ = true;
+    drain();
     calls_.for_each([&](Entry& entry) {
         const base::SlotId id = entry.id();
         cancel(entry.value);
         if (!calls_.find(id)) return;
         if (LocalCompletion done = std::move(entry.value.local)) done(why, {});
     });
+    // What handlers hold may hold this, Calls above all.
+    methods_.drop_handlers();
 }
 
 void Server::leave() {
@@ -329,15 +331,15 @@ OperationId Call::put(const RegionRef& to, std::uint64_t offset, Buffer local,
 OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
                            TransferCompletion done) const {
     if (!call_ || server_->left_) {
-        const Status answered =
+        Status why =
             weft::fail(Code::cancelled, call_ ? "the runtime is gone" : "the call was answered");
         if (!server_ || server_->left_) {
-            done(answered);  // Nobody turns for it.
-        } else {
-            server_->context_.post(
-                [answered, done = std::move(done)]() mutable { done(answered); });
+            done(why);  // Nobody turns for it.
+            return {};
         }
-        return {};
+        const bulk::TransferId id =
+            server_->bulk_.transfers.refuse(std::move(done), std::move(why));
+        return {id.slot, id.generation};
     }
     const bulk::TransferId id =
         server_->bulk_.transfers.start(call_->peer ? call_->peer->ref : core::PeerRef(),
