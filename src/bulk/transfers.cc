@@ -19,7 +19,15 @@ Transfers::Transfers(core::Context& context) : context_(context) {
     context_.set_origin(core::FrameKind::bulk_open, *this);
 }
 
-Transfers::~Transfers() { WEFT_DCHECK(in_flight() == 0); }
+// What is left was retried for ever after the end, until that was dropped, or its memory was still
+// with a transport when that ended.
+Transfers::~Transfers() {
+    transfers_.for_each([&](Entry& entry) {
+        WEFT_DCHECK(closed_ && entry.value.state == State::ended);
+        context_.undefer(entry.value);
+        transfers_.give_back(entry);
+    });
+}
 
 static std::uint64_t cookie_of(base::SlotId id) {
     return std::uint64_t{id.generation} << 32 | id.slot;

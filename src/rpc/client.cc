@@ -9,7 +9,14 @@ Client::Client(core::Context& context) : context_(context) {
     context_.set_origin(core::FrameKind::request, *this);
 }
 
-Client::~Client() { WEFT_DCHECK(calls_.taken() == 0); }
+// What is left was retried for ever after the end, until that was dropped.
+Client::~Client() {
+    calls_.for_each([&](Entry& entry) {
+        WEFT_DCHECK(closed_ && entry.value.core::Deferred::is_linked());
+        context_.undefer(entry.value);
+        calls_.give_back(entry);
+    });
+}
 
 static Effect effect_at(Stage stage) {
     return stage == Stage::sent || stage == Stage::executing ? Effect::unknown : Effect::none;

@@ -40,15 +40,6 @@ struct RetryGet {
     }
 };
 
-Task<> tries_for_ever(Channel channel, Buffer buffer, std::uint64_t& tries) {
-    const Buffer& into = buffer;
-    while (true) {
-        ++tries;
-        if ((co_await weft::get(channel, RegionRef{}, 0, into)).ok()) co_return;
-        if ((co_await weft::call(channel, echo, {}, {})).ok()) co_return;
-    }
-}
-
 // An operation in a place of its own, so that it can go before its coroutine's frame.
 struct Started {
     CallOperation operation;
@@ -99,7 +90,6 @@ struct AnswersThenGets final : Service {
 
 TEST_CASE("transfers that are retried for ever end with their runtime") {
     RetryGet retry;
-    std::uint64_t tries = 0;
     {
         SimRig rig;
         rig.add("server");
@@ -107,13 +97,10 @@ TEST_CASE("transfers that are retried for ever end with their runtime") {
         retry.buffer = client.allocate(4096).value();
         retry.channel = client.connect("sim://server").value();
         client.executor().post([&] { retry.again(); });
-        client.spawn(tries_for_ever(client.connect("sim://server").value(),
-                                    client.allocate(4096).value(), tries));
         client.turn();
         client.turn();
     }
     CHECK(retry.tries > 1);
-    CHECK(tries > 1);
     retry.buffer = Buffer();
     retry.channel = Channel();
 }
