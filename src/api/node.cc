@@ -259,10 +259,13 @@ void Node::shutdown() {
     // Coroutines see their cancelled calls and end, and so does offloaded work, which may wait for
     // a turn. Work that posts itself for ever does not count.
     for (int turns = 0; turns < last_turns_max;) {
-        const bool idle = pool.is_idle();
-        const std::uint32_t events = driver.turn_and_wait(10ms);
-        if (idle && events == 0) break;
-        if (idle) ++turns;
+        if (!pool.is_idle()) {
+            driver.turn_and_wait(10ms);
+        } else if (context.turn(parts.clock->now()).events == 0) {
+            break;
+        } else {
+            ++turns;
+        }
     }
     pool.stop();
     bulk.regions->shutdown();
