@@ -122,7 +122,7 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
 
 Turn Context::turn(TimePoint now) noexcept {
     const Entered scope(*this);
-    owner_.store(&current_, std::memory_order_relaxed);
+    thread_.store(&current_, std::memory_order_relaxed);
     now_ = now;
     EndpointSlot* const slot = only_;
     if (!slot || !submissions_.empty() || !deferred_.empty()) [[unlikely]] {
@@ -295,7 +295,7 @@ void Context::run_late_submissions() noexcept {
         if (std::exchange(running_late_, true)) return;
     }
     // Destroyed last: with what the work holds and lets go of, this context may go.
-    const std::shared_ptr<void> owner = owner_object_.lock();
+    const std::shared_ptr<void> owner = owner_.lock();
     const Entered scope(*this);
     while (true) {
         base::MpscNode* node = submissions_.pop();
@@ -382,13 +382,15 @@ void Context::drop_all(Peer& peer) {
 }
 
 void Context::drain(Peer& peer) {
-    const std::size_t frame_bytes_max =
+    // The eager limit is that of calls, which have an origin; answers were judged when they were
+    // made, and the least message that a peer may offer holds any other frame.
+    const std::size_t call_bytes_max =
         std::min(peer.message_bytes_max, peer.eager_bytes_max + call_header_bytes_max);
     while (QueuedFrame* queued = peer.waiting.front()) {
         if (peer.state != PeerState::up) return;
         const auto head = base::load<FrameHead>(queued->frame().data());
         FrameSink* origin = origins_[static_cast<std::size_t>(head.kind)];
-        if (queued->frame_bytes > frame_bytes_max) {
+        if (queued->frame_bytes > (origin ? call_bytes_max : peer.message_bytes_max)) {
             if (origin) origin->on_refused(peer, queued->frame());
             drop(peer, *queued);
             continue;

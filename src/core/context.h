@@ -91,7 +91,8 @@ class Context final : public Executor {
     // ---- composition -------------------------------------------------------------------------
     EndpointSlot& add_endpoint(std::unique_ptr<na::Endpoint> endpoint);
     const std::vector<std::unique_ptr<EndpointSlot>>& endpoints() const { return endpoints_; }
-    // Who receives frames of a kind, and who is asked about those that wait to be sent.
+    // Who receives frames of a kind, and who is asked about those that wait to be sent: calls,
+    // whose size the peer's eager limit bounds.
     void set_sink(FrameKind kind, FrameSink& sink);
     void set_origin(FrameKind kind, FrameSink& origin);
     void set_rma_sink(RmaSink& sink) { rma_sink_ = &sink; }
@@ -104,7 +105,7 @@ class Context final : public Executor {
     // or on another that is doing so, one at a time; work that posts itself for ever is dropped.
     void close_submissions();
     // What this context is a part of: kept alive while late work runs, which may let go of it.
-    void set_owner(std::weak_ptr<void> owner) { owner_object_ = std::move(owner); }
+    void set_owner(std::weak_ptr<void> owner) { owner_ = std::move(owner); }
     bool is_closed() const { return closed_; }
 
     // While it lives the calling thread is in this context as in a turn: for work outside of one
@@ -139,11 +140,11 @@ class Context final : public Executor {
     // eventfd, readable after wake(); the driver clears it with disarm().
     int wake_fd() const { return wake_fd_; }
     void disarm();
-    bool on_thread() const { return owner_.load(std::memory_order_relaxed) == thread_identity(); }
+    bool on_thread() const { return thread_.load(std::memory_order_relaxed) == thread_identity(); }
     // Makes the calling thread the one that may call; turn() does it too.
-    void adopt_thread() { owner_.store(thread_identity(), std::memory_order_relaxed); }
+    void adopt_thread() { thread_.store(thread_identity(), std::memory_order_relaxed); }
     // From here on no thread may, until one turns.
-    void release_thread() { owner_.store(nullptr, std::memory_order_relaxed); }
+    void release_thread() { thread_.store(nullptr, std::memory_order_relaxed); }
 
     // ---- from any thread ---------------------------------------------------------------------
     void post(Function<void()> work) override;
@@ -315,12 +316,12 @@ class Context final : public Executor {
     base::MpscQueue submissions_;
     std::atomic<std::size_t> submitted_bytes_{0};
     std::atomic<bool> submissions_closed_{false};
-    std::weak_ptr<void> owner_object_;
+    std::weak_ptr<void> owner_;
     std::mutex late_mutex_;  // Guards the next. Never held over user code.
     bool running_late_ = false;
     std::uint32_t late_depth_ = 0;  // Of what runs; the runner's.
     std::atomic<bool> sleeping_{false};
-    std::atomic<const void*> owner_{nullptr};
+    std::atomic<const void*> thread_{nullptr};  // Whose the context is.
     int wake_fd_ = -1;
 };
 

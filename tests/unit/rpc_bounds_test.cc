@@ -48,6 +48,26 @@ TEST_CASE("a request that waited for its connection is held to the eager limit t
     CHECK(pair.service.handled == handled + 1);
 }
 
+TEST_CASE("an answer that waited is held to the message limit, not to that of calls") {
+    SimRig rig(1, {.eager_bytes_max = 64, .link_messages_max = 4, .joins_commits = false});
+    Echo service;
+    service.hold = true;
+    REQUIRE(rig.add("server").add(service).ok());
+    Channel channel = rig.add("").connect("sim://server").value();
+    std::vector<Outcome> outcomes(20);
+    for (Outcome& outcome : outcomes) channel.call(echo, {}, {.timeout = 1s}, outcome.done());
+    REQUIRE(rig.run_until([&] { return service.held.size() == outcomes.size(); }));
+    const std::string reason(500, 'r');
+    for (Call& call : service.held) call.fail(fail(Code::not_found, reason));
+    service.held.clear();
+    rig.run_for(2s);
+    for (const Outcome& outcome : outcomes) {
+        REQUIRE(outcome.completions == 1);
+        REQUIRE(outcome.status.code() == Code::not_found);
+        REQUIRE(outcome.status.text() == reason);
+    }
+}
+
 TEST_CASE("calls that end while they wait leave the queue at once, in any order") {
     Pair pair;
     std::vector<Outcome> outcomes(1000);
