@@ -8,7 +8,8 @@ namespace weft {
 class Executor {
   public:
     // Runs `work` on this executor's thread, soon, never inside post(). Once its runtime is gone:
-    // inside post(), on the calling thread.
+    // inside post(), on the calling thread or on another one that does the same; work that posts
+    // itself again a thousand times is dropped then.
     // Thread: any. Cost: one allocation and, when the thread sleeps, one system call.
     virtual void post(Function<void()> work) = 0;
 

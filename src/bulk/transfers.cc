@@ -16,7 +16,6 @@ static constexpr std::uint32_t window = 4;
 Transfers::Transfers(core::Context& context) : context_(context) {
     context_.set_sink(core::FrameKind::bulk_grant, *this);
     context_.set_sink(core::FrameKind::bulk_revoke, *this);
-    context_.set_origin(core::FrameKind::bulk_open, *this);
 }
 
 // What is left was retried for ever after the end, until that was dropped, or its memory was still
@@ -80,7 +79,6 @@ Transfers::Entry* Transfers::take(TransferCompletion done) {
     transfer.id = entry->id();
     transfer.peer = nullptr;
     transfer.peer_ref = {};
-    transfer.spec = {};
     transfer.state = State::waiting;
     transfer.posted = 0;
     transfer.chunks = 0;
@@ -342,15 +340,6 @@ void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
         transfer.grant = 0;  // It ended with the connection.
         if (peer.incoming) transfer.peer = nullptr;
     });
-}
-
-void Transfers::on_refused(core::Peer& peer, ByteView frame) {
-    const auto open = base::load<OpenFrame>(frame.data());
-    Entry* entry = transfers_.find({open.transfer_slot, open.transfer_generation});
-    if (!entry) return;
-    end(*entry, fail(Code::unimplemented, peer.uri + " takes no message of " +
-                                              std::to_string(frame.size()) +
-                                              " bytes, which a transfer there begins with"));
 }
 
 void Transfers::shutdown(const Status& why) {

@@ -47,7 +47,6 @@ class Transfers final : public core::FrameSink {
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
     void on_peer_up(core::Peer& peer) override;
     void on_peer_down(core::Peer& peer, const Status& why) override;
-    void on_refused(core::Peer& peer, ByteView frame) override;
 
   private:
     enum class State : std::uint8_t { waiting, opening, running, ended };

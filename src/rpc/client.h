@@ -25,7 +25,8 @@ class Client final : public core::FrameSink {
     explicit Client(core::Context& context);
     ~Client();
 
-    // Thread: the context's. `done` runs once, in a later turn or at shutdown(), never in here.
+    // Thread: the context's. `done` runs once, in a later turn or at shutdown(), never in here
+    // unless no record is left for the call.
     CallId submit(core::PeerRef peer, const MethodId& method, BodyWriter body, TimePoint deadline,
                   Completion&& done);
     // Completes the call with CANCELLED in the next turn and tells the peer. Stale ids are ignored.

@@ -1,6 +1,5 @@
 #include "rpc/server.h"
 
-#include <cstdio>
 #include <exception>
 
 #include "base/assert.h"
@@ -128,7 +127,7 @@ void Server::cancel(ServerCall& call) {
 
 // First all of them, then the notices: one may answer another call of the same client.
 void Server::on_peer_down(core::Peer& peer, const Status&) {
-    std::vector<base::SlotId> ended = std::exchange(ending_, {});
+    std::vector<base::SlotId> ended;
     calls_.for_each([&](Entry& entry) {
         ServerCall& call = entry.value;
         if (call.peer != &peer) return;
@@ -140,8 +139,6 @@ void Server::on_peer_down(core::Peer& peer, const Status&) {
     for (const base::SlotId id : ended) {
         if (Entry* entry = calls_.find(id)) cancel(entry->value);
     }
-    ended.clear();
-    ending_ = std::move(ended);
 }
 
 void Server::shutdown(const Status& why) {

@@ -82,7 +82,6 @@ class Server final : public core::FrameSink {
     MethodTable methods_;
     base::SlotTable<ServerCall> calls_;
     HeldCalls held_;
-    std::vector<base::SlotId> ending_;  // Kept for its memory.
     bool draining_ = false;
     bool left_ = false;  // Context and bulk are gone.
     Counters counters_;
