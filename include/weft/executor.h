@@ -13,7 +13,8 @@ class Executor {
     // Thread: any. Cost: one allocation and, when the thread sleeps, one system call.
     virtual void post(Function<void()> work) = 0;
 
-    // Runs `work` on a thread that may block. Thread: any.
+    // Runs `work` on a thread that may block. Throws std::system_error, and drops the work, when
+    // the system gives not a single thread for it. Thread: any.
     virtual void offload(Function<void()> work) = 0;
 
     // The executor whose turn runs on this thread; nullptr outside of any.

@@ -7,10 +7,13 @@
 
 namespace weft::test {
 
-// The seed of the index-th run of a test: 1, 2, ... or from TEST_SEED on.
-inline std::uint64_t seed_of(std::uint64_t index) {
-    const char* given = std::getenv("TEST_SEED");
-    return (given ? std::strtoull(given, nullptr, 10) : 1) + index;
+// A number from the environment.
+inline std::uint64_t setting(const char* name, std::uint64_t otherwise) {
+    const char* text = std::getenv(name);
+    return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
+
+// The seed of the index-th run of a test: 1, 2, ... or from TEST_SEED on.
+inline std::uint64_t seed_of(std::uint64_t index) { return setting("TEST_SEED", 1) + index; }
 
 }  // namespace weft::test

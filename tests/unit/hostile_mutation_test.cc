@@ -1,20 +1,14 @@
 // Good frames, spoiled at random: whatever comes of one, the honest are served and nothing leaks.
 // TEST_SEED (tests/support/seed.h) and HOSTILE_ROUNDS repeat or extend a run.
-#include <cstdlib>
-
 #include <google/protobuf/stubs/logging.h>
 
+#include "support/seed.h"
 #include "support/victim.h"
 
 using namespace weft;
 using namespace weft::test;
 
 namespace {
-
-std::uint64_t setting(const char* name, std::uint64_t otherwise) {
-    const char* text = std::getenv(name);
-    return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 class Mutator {
   public:
@@ -88,31 +82,44 @@ Frames overheard(Victim& victim) {
     return listener.take();
 }
 
-void check_nothing_is_left(Victim& victim) {
-    victim.rig.run_for(5s);
-    CHECK(victim.server.node().server.executing() == 0);
-    CHECK(victim.other.node().server.executing() == 0);
-    CHECK(victim.server.node().client.in_flight() == 0);
-    CHECK(victim.server.node().bulk.transfers.in_flight() == 0);
-    CHECK(victim.server.node().bulk.regions->open_regions() == 1);
-    CHECK(victim.rig.world->late_accesses() == 0);
-}
+// Who is attacked, and where the spoiled frames come from.
+struct Attack {
+    explicit Attack(std::uint64_t first_seed)
+        : seed(setting("TEST_SEED", first_seed)),
+          rounds(setting("HOSTILE_ROUNDS", 4000)),
+          victim(GENERATE(true, false), seed),
+          mutator(seed) {
+        mutator.add(victim.good_frames());
+    }
+
+    void check_nothing_is_left() {
+        victim.rig.run_for(5s);
+        CHECK(victim.server.node().server.executing() == 0);
+        CHECK(victim.other.node().server.executing() == 0);
+        CHECK(victim.server.node().client.in_flight() == 0);
+        CHECK(victim.server.node().bulk.transfers.in_flight() == 0);
+        CHECK(victim.server.node().bulk.regions->open_regions() == 1);
+        CHECK(victim.rig.world->late_accesses() == 0);
+    }
+
+    const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
+    const std::uint64_t seed;
+    const std::uint64_t rounds;
+    Victim victim;  // Its transport checks transfers by itself, or does not.
+    Mutator mutator;
+};
 
 }  // namespace
 
 TEST_CASE("hostile mutations: a server serves on, whatever it is sent", "[seeded]") {
-    const bool checked = GENERATE(true, false);
-    const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
-    const std::uint64_t seed = setting("TEST_SEED", 20'261'121);
-    Victim victim(checked, seed);
-    Mutator mutator(seed);
-    mutator.add(victim.good_frames());
-    mutator.add(overheard(victim));
+    Attack attack(20'261'121);
+    Victim& victim = attack.victim;
+    attack.mutator.add(overheard(victim));
     {
         RawPeer raw(victim.rig);
-        for (std::uint64_t round = 0; round < setting("HOSTILE_ROUNDS", 4000); ++round) {
-            const Frame message = mutator.next();
-            INFO("TEST_SEED=" << seed << ", round " << round << ": " << hex_of(message));
+        for (std::uint64_t round = 0; round < attack.rounds; ++round) {
+            const Frame message = attack.mutator.next();
+            INFO("TEST_SEED=" << attack.seed << ", round " << round << ": " << hex_of(message));
             if (!raw.peer || raw.lost) raw.connect("server");
             raw.send(message);
             raw.wait();
@@ -120,17 +127,13 @@ TEST_CASE("hostile mutations: a server serves on, whatever it is sent", "[seeded
             victim.check_serves();
         }
     }
-    check_nothing_is_left(victim);
+    attack.check_nothing_is_left();
 }
 
 TEST_CASE("hostile mutations: a client's calls complete once, whatever they are answered",
           "[seeded]") {
-    const bool checked = GENERATE(true, false);
-    const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
-    const std::uint64_t seed = setting("TEST_SEED", 20'261'122);
-    Victim victim(checked, seed);
-    Mutator mutator(seed);
-    mutator.add(victim.good_frames());
+    Attack attack(20'261'122);
+    Victim& victim = attack.victim;
     {
         RawPeer liar(victim.rig, "liar");
         Channel channel = victim.client.connect("sim://liar").value();
@@ -140,14 +143,14 @@ TEST_CASE("hostile mutations: a client's calls complete once, whatever they are 
         ref.length = 1 << 16;
         ref.owner = liar.incarnation.low;
         const Buffer local = victim.client.allocate(4096).value();
-        for (std::uint64_t round = 0; round < setting("HOSTILE_ROUNDS", 4000); ++round) {
+        for (std::uint64_t round = 0; round < attack.rounds; ++round) {
             int calls = 0, transfers = 0;
             weft::call(channel, echo::v1::EchoMethods::Now, request_of("question"),
                        CallOptions{.timeout = 2ms},
                        [&](const Status&, const echo::v1::EchoReply&) { ++calls; });
             channel.get(ref, 0, local, {.timeout = 2ms}, [&](const Status&) { ++transfers; });
-            const Frame message = mutator.next();
-            INFO("TEST_SEED=" << seed << ", round " << round << ": " << hex_of(message));
+            const Frame message = attack.mutator.next();
+            INFO("TEST_SEED=" << attack.seed << ", round " << round << ": " << hex_of(message));
             for (int i = 0; i < 3; ++i) liar.wait(20us);
             liar.take();
             liar.send(message);
@@ -158,7 +161,7 @@ TEST_CASE("hostile mutations: a client's calls complete once, whatever they are 
         }
         channel = Channel();
     }
-    check_nothing_is_left(victim);
+    attack.check_nothing_is_left();
     CHECK(victim.client.node().client.in_flight() == 0);
     CHECK(victim.client.node().bulk.transfers.in_flight() == 0);
 }

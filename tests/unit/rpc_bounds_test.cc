@@ -68,6 +68,25 @@ TEST_CASE("an answer that waited is held to the message limit, not to that of ca
     }
 }
 
+TEST_CASE("a runtime has so many addresses and not one more") {
+    SimRig rig;
+    Runtime& many = rig.add("");
+    for (std::size_t i = 0; i < core::endpoints_max; ++i) {
+        REQUIRE(many.listen("sim://name-" + std::to_string(i)).ok());
+    }
+    const Status status = many.listen("sim://one-too-many");
+    CHECK(status.code() == Code::resource_exhausted);
+    CHECK(status.text() ==
+          "can't listen on sim://one-too-many: a runtime has at most 64 addresses and transports");
+    Echo service;
+    REQUIRE(many.add(service).ok());
+    Outcome outcome;
+    Channel channel = rig.add("").connect("sim://name-63").value();
+    channel.call(echo, as_bytes("the last"), {}, outcome.done());
+    REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
+    CHECK(outcome.status.ok());
+}
+
 TEST_CASE("calls that end while they wait leave the queue at once, in any order") {
     Pair pair;
     std::vector<Outcome> outcomes(1000);

@@ -1,0 +1,88 @@
+#include <pthread.h>
+
+#include <atomic>
+#include <future>
+#include <system_error>
+
+#include "support/catch.h"
+
+#include "core/offload_pool.h"
+#include "support/patience.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+// While it lives no thread can be made: each would get a stack that no address space holds.
+class NoMoreThreads {
+  public:
+    NoMoreThreads() {
+        REQUIRE(pthread_getattr_default_np(&before_) == 0);
+        pthread_attr_t attributes;
+        REQUIRE(pthread_attr_init(&attributes) == 0);
+        REQUIRE(pthread_attr_setstacksize(&attributes, std::size_t{1} << 47) == 0);
+        REQUIRE(pthread_setattr_default_np(&attributes) == 0);
+        pthread_attr_destroy(&attributes);
+    }
+    ~NoMoreThreads() {
+        pthread_setattr_default_np(&before_);
+        pthread_attr_destroy(&before_);
+    }
+
+  private:
+    pthread_attr_t before_;
+};
+
+}  // namespace
+
+TEST_CASE("an offload pool starts a thread for work only while others are busy") {
+    core::OffloadPool pool(2);
+    CHECK(pool.is_idle());
+    std::promise<void> go;
+    const std::shared_future<void> gate = go.get_future().share();
+    std::promise<void> both;
+    std::atomic<int> running{0}, ran{0};
+    for (int i = 0; i < 20; ++i) {
+        pool.run([&, gate] {
+            if (++running == 2) both.set_value();
+            gate.wait();
+            ++ran;
+        });
+    }
+    REQUIRE(both.get_future().wait_for(patience) == std::future_status::ready);
+    CHECK_FALSE(pool.is_idle());
+    CHECK(running == 2);
+    go.set_value();
+    pool.stop();
+    CHECK(ran == 20);
+    bool inlined = false;
+    pool.run([&] { inlined = true; });
+    CHECK(inlined);
+}
+
+TEST_CASE("work that no thread can be made for is refused, or waits for one that exists") {
+    core::OffloadPool pool(2);
+    bool refused_work_ran = false;
+    {
+        const NoMoreThreads limit;
+        REQUIRE_THROWS_AS(pool.run([&] { refused_work_ran = true; }), std::system_error);
+    }
+    CHECK(pool.is_idle());
+    std::promise<void> started, go;
+    pool.run([&] {
+        started.set_value();
+        go.get_future().wait();
+    });
+    REQUIRE(started.get_future().wait_for(patience) == std::future_status::ready);
+    std::promise<void> second;
+    {
+        const NoMoreThreads limit;
+        pool.run([&] { second.set_value(); });
+    }
+    CHECK_FALSE(pool.is_idle());
+    go.set_value();
+    CHECK(second.get_future().wait_for(patience) == std::future_status::ready);
+    pool.stop();
+    CHECK_FALSE(refused_work_ran);
+}
