@@ -26,6 +26,8 @@ inline constexpr weft::Duration lease_default = std::chrono::seconds(5);
 inline constexpr weft::Duration lease_max = std::chrono::seconds(60);
 // A chunk that takes longer is no progress; a commit waits for the disk.
 inline constexpr weft::Duration chunk_timeout = std::chrono::seconds(30);
+// What a server grants to a chunk, whose client holds one of its buffers so long.
+inline constexpr weft::Duration chunk_time_max = std::chrono::seconds(60);
 inline constexpr weft::Duration commit_timeout = std::chrono::seconds(120);
 
 }  // namespace storage

@@ -117,6 +117,14 @@ Result<Fd> Root::make_directories(const std::string& name) const {
 
 Result<UnfinishedFile> Root::create(std::string_view name) const {
     if (Status status = judge_name(name); !status.ok()) return status;
+    for (int tries = 1;; ++tries) {
+        Result<UnfinishedFile> file = try_create(name);
+        // Else a remove() took the directory, which was empty, from under it.
+        if (file || file.status().code() != Code::not_found || tries == 100) return file;
+    }
+}
+
+Result<UnfinishedFile> Root::try_create(std::string_view name) const {
     SplitName parts = split(name);
     Result<Fd> directory = make_directories(parts.directory);
     if (!directory) return std::move(directory).status();
@@ -157,7 +165,18 @@ Status Root::remove(std::string_view name) const {
     if (::fsync(directory->get()) != 0) {
         return errno_status(errno, "can't make the end of " + quoted(name) + " durable");
     }
+    remove_empty(parts.directory);
     return {};
+}
+
+// Directories are there for the objects in them: nobody sees, or could remove, an empty one.
+void Root::remove_empty(std::string directory) const {
+    while (!directory.empty()) {
+        const SplitName parts = split(directory);
+        const Result<Fd> above = open_directory(parts.directory);
+        if (!above || ::unlinkat(above->get(), parts.leaf.c_str(), AT_REMOVEDIR) != 0) return;
+        directory = parts.directory;
+    }
 }
 
 Result<ObjectInfo> info_of(int fd, std::string_view name) {

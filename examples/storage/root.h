@@ -30,6 +30,7 @@ class Root {
     weft::Result<Fd> open_object(std::string_view name) const;
     // Makes the directories that it needs.
     weft::Result<UnfinishedFile> create(std::string_view name) const;
+    // Removes the directories that this leaves empty, too.
     weft::Status remove(std::string_view name) const;
     // "" is the root. The descriptor reads.
     weft::Result<Fd> open_directory(const std::string& name) const;
@@ -38,6 +39,8 @@ class Root {
 
   private:
     weft::Result<Fd> make_directories(const std::string& name) const;
+    weft::Result<UnfinishedFile> try_create(std::string_view name) const;
+    void remove_empty(std::string directory) const;
 
     std::string path_;
     Fd directory_;

@@ -22,6 +22,9 @@
 
 namespace storage {
 
+// Errors: INVALID_ARGUMENT for a client that would keep a buffer longer than others should wait.
+weft::Status judge_chunk_time(const weft::Call& call);
+
 struct Upload;
 struct Download;
 

@@ -85,12 +85,18 @@ static Status append(Upload& upload, weft::ByteView bytes, std::uint32_t expecte
     return {};
 }
 
+Status judge_chunk_time(const Call& call) {
+    if (call.time_left() <= chunk_time_max) return {};
+    return weft::rejected(Code::invalid_argument, "a chunk's timeout is at most 60 s");
+}
+
 Task<Status> Store::PutChunk(Call& call, const PutChunkRequest& in, PutChunkReply&) {
     const auto found = uploads_.find(in.transfer());
     if (found == uploads_.end()) co_return no_such_upload();
     const std::shared_ptr<Upload> upload = found->second;
     const Result<weft::RegionRef> data = weft::from_proto(in.data());
     if (!data) co_return data.status();
+    if (Status status = judge_chunk_time(call); !status.ok()) co_return status;
     if (in.length() == 0 || in.length() > chunk_bytes || in.offset() != upload->announced) {
         co_return weft::rejected(Code::invalid_argument,
                                  "a chunk has 1 byte to 4 MiB and starts where the last one ended");

@@ -37,12 +37,15 @@ class Call {
 
     // When the client gives up: nested calls take the smaller of this and their own.
     TimePoint deadline() const;
+    // Until then; no_timeout for a client that waits for ever. 0 when the runtime is gone.
+    Duration time_left() const;
     // The client gave up, cancelled or died: nobody waits for the reply.
     bool cancelled() const;
     // `notice` runs once when that happens, if the call is still open; replaces an earlier one.
     void on_cancel(Function<void()> notice);
-    // The client, for logs: what it calls itself.
-    std::string_view peer() const;
+    // The client, for logs: what it calls itself. Empty when it is gone.
+    std::string peer() const;
+    // Valid as long as the runtime.
     std::string_view method() const;
 
     // Answers. Errors are told to the client instead: a reply over the transport's eager limit

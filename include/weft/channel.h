@@ -54,7 +54,8 @@ struct BodyWriter {
 };
 
 // A shared handle: copies speak to the same peer. Connects with the first call and again with the
-// first call after a loss.
+// first call after a loss. With the last copy the connection goes: what is under way then ends with
+// CANCELLED, so keep one as long as a callback is awaited (awaited operations keep their own).
 //
 // Thread: any. On the context's own thread a call costs no lock, allocation or hop; from another
 // thread the request is copied and handed over, and the returned id is none.
@@ -64,7 +65,8 @@ class Channel {
     explicit Channel(std::shared_ptr<rpc::ChannelImpl> impl) : impl_(std::move(impl)) {}
 
     // ---- calls in bytes; protobuf stubs stand on these -------------------------------------
-    // Errors: INVALID_ARGUMENT, effect none, for a body over the transport's eager limit.
+    // Errors: INVALID_ARGUMENT, effect none, for a body over the transport's eager limit;
+    // RESOURCE_EXHAUSTED, effect none, for a full queue.
     OperationId call(const MethodId& method, ByteView body, const CallOptions& options,
                      Completion&& done) const;
     // The same for a body that is written in place.
@@ -75,13 +77,17 @@ class Channel {
     // Reads local.size() bytes at `offset` of `from` into `local`; writes `local` there.
     // All or error: after an error the bytes inside the range are unspecified.
     // Errors: PERMISSION_DENIED (forged, stale, revoked, out of range, access not granted),
-    // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED. The transfer holds `local` until the transport is
+    // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, RESOURCE_EXHAUSTED. The transfer holds `local` until the transport is
     // done with it, also after an early completion.
     OperationId get(const RegionRef& from, std::uint64_t offset, Buffer local,
                     const CallOptions& options, TransferCompletion done) const;
     OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,
                     const CallOptions& options, TransferCompletion done) const;
 
+    // For awaiters on other threads. Room to hand over an operation with a body of `bytes`; not OK
+    // (RESOURCE_EXHAUSTED) when 64 MiB wait already. Where it arrives, release() gives it back.
+    Status admit(std::size_t bytes) const;
+    void release(std::size_t bytes) const;
     // The operation completes with CANCELLED and the peer is told. Thread: the context's.
     void cancel_call(OperationId id) const;
     void cancel_transfer(OperationId id) const;

@@ -75,6 +75,8 @@ class Group {
     const GroupView& view() const;
     // To one member. Errors: OUT_OF_RANGE, else as Runtime::connect().
     Result<Channel> channel(std::uint32_t rank) const;
+    // As Channel::on_thread().
+    bool on_thread() const;
     explicit operator bool() const { return impl_ != nullptr; }
 
   private:

@@ -58,7 +58,8 @@ class Pooled {
     Pooled(Pooled&&) noexcept = default;
     Pooled& operator=(Pooled&&) = delete;
     ~Pooled() {
-        // A large one, as a handler's reply may be, would keep its strings' memory.
+        // A large one, as a handler's reply may be, would keep its strings' memory. Its size is
+        // known when it was sent; what was received is no larger than a message can be.
         if (!message_ || message_->GetCachedSize() > kept_bytes_max) return;
         message_->Clear();
         if (auto& kept = pool(); kept.size() < kept_max) kept.push_back(std::move(message_));
@@ -166,8 +167,10 @@ namespace detail {
 
 template <class Reply>
 void answer(Call& call, const Status& status, const Reply& reply) {
-    if (!status.ok()) [[unlikely]]
+    if (!status.ok()) [[unlikely]] {
+        (void)reply.ByteSizeLong();  // Nobody else asks: Pooled must know it.
         return call.fail(status);
+    }
     call.reply_with(writer_of(reply));
 }
 
@@ -179,6 +182,7 @@ void serve_inline(Service& service, Call call) {
     try {
         answer(call, (service.*handler)(call, *in, *out), *out);
     } catch (...) {
+        (void)(*out).ByteSizeLong();
         call.fail(std::current_exception());
     }
 }
@@ -195,6 +199,7 @@ Detached serve_task(Service& service, Call call) {
         const Status status = co_await (service.*handler)(call, *in, *out);
         answer(call, status, *out);
     } catch (...) {
+        (void)(*out).ByteSizeLong();
         call.fail(std::current_exception());
     }
 }

@@ -66,6 +66,10 @@ class [[nodiscard]] GroupCall {
               const CallOptions& options)
         : shared_(std::make_shared<Shared>()) {
         shared_->home = Executor::current();
+        if (!shared_->home && !group.on_thread()) {
+            shared_->refuse(group.view().size());
+            return;
+        }
         group.collective(method.id, detail::writer_of(in), detail::options_for(method, options),
                          [shared = shared_](auto outcomes) {
                              shared->take(outcomes);
@@ -99,6 +103,13 @@ class [[nodiscard]] GroupCall {
                     taken.status = detail::read_reply<Reply>(&taken.reply, bytes);
                 if (!taken.status.ok()) taken.reply.Clear();
             }
+        }
+
+        void refuse(std::uint32_t ranks_in_all) {
+            for (std::uint32_t rank = 0; rank < ranks_in_all; ++rank) {
+                ranks.push_back({rank, detail::nowhere(), {}});
+            }
+            done = true;
         }
 
         void bring_home(std::shared_ptr<Shared> self) {

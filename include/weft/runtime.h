@@ -2,13 +2,13 @@
 #pragma once
 
 #include <condition_variable>
-#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <weft/addresses.h>
 #include <weft/buffer.h>
 #include <weft/channel.h>
 #include <weft/executor.h>
@@ -25,8 +25,9 @@ namespace api {
 class Node;
 }
 
-// Several runtimes may live in one process; nothing is process-global, except the signals that
-// run() waits for.
+// Several runtimes may live in one process. Process-global are the signals that run() waits for,
+// and what libfabric needs with the first runtime: two FI_ variables, and the signal handlers that
+// its libraries took, which are given back (docs/environment.md).
 //
 // Thread: any, unless said otherwise. Lifetime: destroying it completes every call with CANCELLED
 // and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
@@ -43,11 +44,11 @@ class Runtime {
     ~Runtime();
 
     // ---- serving -----------------------------------------------------------------------------
-    // Adds the service's methods and listens on the address, or on each of several.
+    // Adds the service's methods, unless it is served already, and listens on the address, or on
+    // each of several. After an error it may be tried again.
     // Errors: INVALID_ARGUMENT (address), ALREADY_EXISTS (name or port in use, method served
     // already), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable here).
-    Status serve(Service& service, std::string_view uri);
-    Status serve(Service& service, const std::vector<std::string>& uris);
+    Status serve(Service& service, const Addresses& at);
     // The two halves of serve().
     Status add(Service& service);
     Status listen(std::string_view uri);
@@ -55,7 +56,8 @@ class Runtime {
     std::vector<std::string> addresses() const;
 
     // Blocks until SIGINT, SIGTERM or stop(), then refuses new calls and waits for the handlers.
-    // Errors: DEADLINE_EXCEEDED when handlers were left after options.drain_timeout.
+    // Errors: DEADLINE_EXCEEDED when handlers were left after options.drain_timeout, CANCELLED when
+    // a second signal came before; RESOURCE_EXHAUSTED, at once, without a descriptor for signals.
     // A program with other threads blocks these signals in them before it starts them; the
     // runtime's own threads have them blocked.
     Status run();
@@ -64,8 +66,7 @@ class Runtime {
     // ---- calling -----------------------------------------------------------------------------
     // A channel to a server, or to the first usable of its addresses. Does not wait: the first call
     // connects. Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no transport for any address).
-    Result<Channel> connect(std::string_view uri);
-    Result<Channel> connect(const std::vector<std::string>& uris);
+    Result<Channel> connect(const Addresses& to);
 
     // ---- groups ------------------------------------------------------------------------------
     // A handle to call the whole group. For a joined member's view the collectives start at it.
@@ -92,6 +93,8 @@ class Runtime {
     Executor& executor();
 
     // ---- a turn at a time --------------------------------------------------------------------
+    // Neither these nor, with options.manual, block_on() may be called by a handler, a completion
+    // or a coroutine, which run inside a turn: that aborts the program.
     // With options.manual: does what is due and returns the number of events.
     std::uint32_t turn();
     // With options.manual: turns, and sleeps when idle, until `done()`; false when `limit` was over

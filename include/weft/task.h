@@ -134,8 +134,8 @@ struct Detached {
         std::suspend_never initial_suspend() const noexcept { return {}; }
         std::suspend_never final_suspend() const noexcept { return {}; }
         void return_void() const noexcept {}
-        // The callers below catch before this.
-        void unhandled_exception() noexcept { std::terminate(); }
+        // Nobody awaits it: what the task threw is dropped.
+        void unhandled_exception() const noexcept {}
     };
 };
 

@@ -1,5 +1,7 @@
 #include "api/environment.h"
 
+#include <sched.h>
+
 #include <charconv>
 #include <string>
 #include <string_view>
@@ -7,6 +9,9 @@
 namespace weft::api {
 
 namespace {
+
+constexpr std::uint64_t arena_bytes_min = std::uint64_t{1} << 20;
+constexpr std::uint64_t arena_bytes_most = std::uint64_t{1} << 40;
 
 Status bad(std::string_view name, std::string_view value, std::string_view good) {
     return fail(Code::invalid_argument, std::string(name) + "='" + std::string(value) +
@@ -48,7 +53,7 @@ Status apply(RuntimeOptions& options, std::string_view name, std::string_view va
         if (!ranged(1, 86'400'000)) return bad(name, value, "milliseconds from 1 to 86400000");
         options.default_timeout = std::chrono::milliseconds(number);
     } else if (name == "WEFT_ARENA") {
-        if (!ranged(1u << 20, std::uint64_t{1} << 40)) {
+        if (!ranged(arena_bytes_min, arena_bytes_most)) {
             return bad(name, value, "bytes from 1048576 to 1099511627776");
         }
         options.arena_bytes_max = number;
@@ -77,6 +82,40 @@ Status apply(RuntimeOptions& options, std::string_view name, std::string_view va
 }
 
 }  // namespace
+
+Status judge(const RuntimeOptions& options) {
+    const auto bad_option = [](std::string_view name, std::string_view good) {
+        return fail(Code::invalid_argument,
+                    "RuntimeOptions::" + std::string(name) + ": expected " + std::string(good));
+    };
+    const auto within = [](Duration value, Duration min, Duration max) {
+        return value >= min && value <= max;
+    };
+    if (!within(options.spin, 0s, 1s)) return bad_option("spin", "0 to 1 s");
+    if (options.default_timeout <= 0s) return bad_option("default_timeout", "more than 0");
+    if (!within(options.heartbeat_interval, 1ms, 60s)) {
+        return bad_option("heartbeat_interval", "1 ms to 60 s");
+    }
+    if (!within(options.drain_timeout, 0s, 1h)) return bad_option("drain_timeout", "0 to 1 h");
+    if (options.peers_max < 1 || options.peers_max > 65536) {
+        return bad_option("peers_max", "1 to 65536");
+    }
+    if (options.offload_threads < 1 || options.offload_threads > 256) {
+        return bad_option("offload_threads", "1 to 256");
+    }
+    if (options.arena_bytes_max != 0 && (options.arena_bytes_max < arena_bytes_min ||
+                                         options.arena_bytes_max > arena_bytes_most)) {
+        return bad_option("arena_bytes_max", "0, or 1 MiB to 1 TiB");
+    }
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    if (options.cpu && ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+        (*options.cpu >= CPU_SETSIZE || !CPU_ISSET(*options.cpu, &allowed))) {
+        return bad_option("cpu", "a cpu that this process may run on, which " +
+                                     std::to_string(*options.cpu) + " is not");
+    }
+    return {};
+}
 
 Result<RuntimeOptions> overlay_environment(RuntimeOptions options, char** environment) {
     for (char** at = environment; at && *at; ++at) {

@@ -63,7 +63,7 @@ Node::Node(RuntimeOptions given, NodeParts with)
 Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts) {
     std::shared_ptr<Node> node(new Node(std::move(options), std::move(parts)));
     node->context.set_owner(node);
-    if (node->context.wake_fd() < 0) {
+    if (node->context.wake_fd() < 0 || !node->stop_fd_ || !node->driver.is_usable()) {
         return fail(Code::resource_exhausted, "no file descriptor left (ulimit -n)");
     }
     // What `weft ping` calls.
@@ -73,8 +73,15 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
         !status.ok()) {
         return status;
     }
+    node->context.set_opener([node = node.get()](const na::Address& to) {
+        if (Result<na::Provider*> provider = node->parts.providers->find(to.scheme)) {
+            (void)node->open(**provider, nullptr);
+        }
+    });
     node->collectives.default_timeout = node->options.default_timeout;
-    if (!node->options.manual) node->driver.start();
+    if (!node->options.manual) {
+        if (Status status = node->driver.start(); !status.ok()) return status;
+    }
     return node;
 }
 
@@ -103,8 +110,15 @@ Status Node::add(Service& service) {
         registering_ = Status();
         service.register_methods(*this);
         status = std::move(registering_);
+        if (status.ok()) served_.push_back(&service);
     });
     return status;
+}
+
+bool Node::serves(const Service& service) {
+    bool found = false;
+    on_context([&] { found = std::find(served_.begin(), served_.end(), &service) != served_.end(); });
+    return found;
 }
 
 void Node::add(const MethodId& method, RawHandler handler, MethodTraits traits) {
@@ -225,7 +239,7 @@ void Node::stop() {
     [[maybe_unused]] const auto put = write(stop_fd_.get(), &one, sizeof one);
 }
 
-Status Node::drain() {
+Status Node::drain(int impatience_fd) {
     const TimePoint end = saturating_add(parts.clock->now(), options.drain_timeout);
     std::uint32_t left = 0;
     on_context([&] { server.drain(); });
@@ -233,7 +247,12 @@ Status Node::drain() {
         on_context([&] { left = server.executing(); });
         if (left == 0) return {};
         if (parts.clock->now() >= end) break;
-        poll(nullptr, 0, 1);
+        pollfd impatience{impatience_fd, POLLIN, 0};
+        if (poll(&impatience, 1, 1) > 0) {
+            return fail(Code::cancelled, std::to_string(left) +
+                                             " calls were still in their handlers when a second "
+                                             "signal came");
+        }
     }
     return fail(Code::deadline_exceeded, std::to_string(left) +
                                              " calls were still in their handlers after " +

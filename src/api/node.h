@@ -43,6 +43,7 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
 
     // Thread of all that follow up to shutdown(): any; they hop to the context's.
     Status add(Service& service);
+    bool serves(const Service& service);
     Status listen(std::string_view uri);
     Result<Channel> connect(const std::vector<std::string>& uris);
     Result<Region> expose(Buffer memory, ExposeOptions options);
@@ -51,8 +52,9 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     std::vector<std::string> addresses();
     // Runs `work` on the context's thread and waits; inline when this is that thread.
     void on_context(Function<void()> work);
-    // Refuses new calls and waits for those in their handlers. Errors: DEADLINE_EXCEEDED.
-    Status drain();
+    // Refuses new calls and waits for those in their handlers. Errors: DEADLINE_EXCEEDED; CANCELLED
+    // when the descriptor becomes readable first.
+    Status drain(int impatience_fd);
     // Readable after stop().
     int stop_fd() const { return stop_fd_.get(); }
     void stop();
@@ -81,6 +83,7 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
 
     std::vector<std::string> addresses_;
     Status registering_;  // First error of the service that is being added.
+    std::vector<const Service*> served_;
     base::UniqueFd stop_fd_;
     bool down_ = false;
 };

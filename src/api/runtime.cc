@@ -9,6 +9,7 @@
 
 #include "api/environment.h"
 #include "api/node.h"
+#include "base/assert.h"
 #include "base/unique_fd.h"
 
 extern char** environ;
@@ -33,6 +34,7 @@ Runtime::~Runtime() {
 Result<Runtime> Runtime::create(RuntimeOptions options) {
     Result<RuntimeOptions> overlaid = api::overlay_environment(std::move(options), environ);
     if (!overlaid) return std::move(overlaid).status();
+    if (Status status = api::judge(*overlaid); !status.ok()) return status;
     Result<std::shared_ptr<api::Node>> node =
         api::Node::make(*std::move(overlaid), api::real_parts());
     if (!node) return std::move(node).status();
@@ -47,24 +49,17 @@ Status Runtime::add(Service& service) { return node_->add(service); }
 Status Runtime::listen(std::string_view uri) { return node_->listen(uri); }
 std::vector<std::string> Runtime::addresses() const { return node_->addresses(); }
 
-Status Runtime::serve(Service& service, std::string_view uri) {
-    return serve(service, std::vector<std::string>{std::string(uri)});
-}
-
-Status Runtime::serve(Service& service, const std::vector<std::string>& uris) {
-    if (Status status = add(service); !status.ok()) return status;
-    for (const std::string& uri : uris) {
+Status Runtime::serve(Service& service, const Addresses& at) {
+    if (!node_->serves(service)) {
+        if (Status status = add(service); !status.ok()) return status;
+    }
+    for (const std::string& uri : at.uris()) {
         if (Status status = listen(uri); !status.ok()) return status;
     }
     return {};
 }
 
-Result<Channel> Runtime::connect(std::string_view uri) {
-    return node_->connect({std::string(uri)});
-}
-Result<Channel> Runtime::connect(const std::vector<std::string>& uris) {
-    return node_->connect(uris);
-}
+Result<Channel> Runtime::connect(const Addresses& to) { return node_->connect(to.uris()); }
 
 Result<Buffer> Runtime::allocate(std::size_t bytes) { return node_->arena->allocate(bytes); }
 Result<Region> Runtime::expose(Buffer memory, ExposeOptions options) {
@@ -91,6 +86,7 @@ void Runtime::spawn(Task<void> task) {
 void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex,
                            std::condition_variable& changed) {
     if (node_->options.manual) {
+        WEFT_ASSERT(!node_->context.in_turn());
         node_->context.post(std::move(start));
         while (!done) node_->driver.turn_and_wait(10ms);
         return;
@@ -100,9 +96,13 @@ void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex
     changed.wait(lock, [&] { return done; });
 }
 
-std::uint32_t Runtime::turn() { return node_->context.turn(node_->parts.clock->now()).events; }
+std::uint32_t Runtime::turn() {
+    WEFT_ASSERT(!node_->context.in_turn());
+    return node_->context.turn(node_->parts.clock->now()).events;
+}
 
 bool Runtime::turn_until(Function<bool()> done, Duration limit) {
+    WEFT_ASSERT(!node_->context.in_turn());
     const TimePoint end = saturating_add(node_->parts.clock->now(), limit);
     while (!done()) {
         const TimePoint now = node_->parts.clock->now();
@@ -114,21 +114,30 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
 
 // ---- running until a signal --------------------------------------------------------------------
 
+static void take_signals(int signal_fd) {
+    signalfd_siginfo info;
+    while (read(signal_fd, &info, sizeof info) > 0) {
+    }
+}
+
 Status Runtime::run() {
     sigset_t signals, before;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, &before);
-    const base::UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
-    pollfd watched[2] = {{signal_fd.get(), POLLIN, 0}, {node_->stop_fd(), POLLIN, 0}};
-    while (poll(watched, 2, -1) < 0) {
+    const base::UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+    Status status =
+        fail(Code::resource_exhausted, "no file descriptor for signals left (ulimit -n)");
+    if (signal_fd) {
+        pollfd watched[2] = {{signal_fd.get(), POLLIN, 0}, {node_->stop_fd(), POLLIN, 0}};
+        while (poll(watched, 2, -1) < 0) {
+        }
+        take_signals(signal_fd.get());
+        status = node_->drain(signal_fd.get());
+        // One that came meanwhile was heard; it must not end the program now.
+        take_signals(signal_fd.get());
     }
-    if (watched[0].revents) {
-        signalfd_siginfo info;
-        [[maybe_unused]] const auto got = read(signal_fd.get(), &info, sizeof info);
-    }
-    Status status = node_->drain();
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return status;
 }

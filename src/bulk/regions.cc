@@ -7,6 +7,8 @@ namespace weft::bulk {
 // One peer leaves some for the others.
 static constexpr std::size_t grants_max = 65536;
 static constexpr std::size_t grants_of_a_peer_max = grants_max / 4;
+// How long the holder of a revoked grant may take to give it back.
+static constexpr Duration give_back_max = 3s;
 
 Regions::Regions(core::Context& context, na::Incarnation owner)
     : context_(&context), owner_(owner) {
@@ -15,6 +17,17 @@ Regions::Regions(core::Context& context, na::Incarnation owner)
 }
 
 Regions::~Regions() { WEFT_DCHECK(context_ == nullptr); }
+
+// Memory that could still be written after it went back is not lent in the first place.
+static Result<na::FabricKey> expose_at(core::EndpointSlot& slot, const na::Exposure& exposure) {
+    if (!slot.caps.fences_region) {
+        return fail(Code::unimplemented,
+                    std::string(slot.endpoint->scheme()) +
+                        " can't fence memory in this process, so none is exposed (`weft info` and "
+                        "docs/environment.md say what it needs)");
+    }
+    return slot.endpoint->expose(exposure);
+}
 
 Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
     if (!context_ || context_->is_closed()) {
@@ -26,7 +39,9 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
     if (options.access == Access::none) {
         return fail(Code::invalid_argument, "a region without any access makes no sense");
     }
-    if (!context_) return fail(Code::unavailable, "the runtime is shutting down");
+    if (options.lease < Duration::zero()) {
+        return fail(Code::invalid_argument, "a lease can't be negative");
+    }
     Slot* slot = regions_.take();
     if (!slot) {
         return fail(Code::resource_exhausted,
@@ -38,13 +53,14 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
     entry.key = context_->random().next() | 1;
     entry.closing = false;
     entry.grants = 0;
+    entry.holders = na::Holders::done;
     entry.unfenced = 0;
     entry.fabric.assign(context_->endpoints().size(), {});
     const na::Exposure exposure{slot->slot, slot->generation, entry.key, memory.bytes(),
                                 options.access};
     for (const auto& endpoint : context_->endpoints()) {
         if (!endpoint->caps.rma) continue;
-        Result<na::FabricKey> fabric = endpoint->endpoint->expose(exposure);
+        Result<na::FabricKey> fabric = expose_at(*endpoint, exposure);
         if (!fabric) {
             close_here(slot->slot, slot->generation, nullptr);
             return std::move(fabric).status();
@@ -52,16 +68,7 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
         entry.fabric[endpoint->index] = *fabric;
         entry.unfenced |= std::uint64_t{1} << endpoint->index;
     }
-    if (options.lease > Duration::zero()) {
-        entry.lease.owner = this;
-        entry.lease.region = slot->slot;
-        entry.lease.generation = slot->generation;
-        entry.lease.fire = [](base::Timer& timer, TimePoint) {
-            auto& lease = static_cast<Lease&>(timer);
-            lease.owner->close_here(lease.region, lease.generation, nullptr);
-        };
-        context_->timers().arm(entry.lease, saturating_add(context_->now(), options.lease));
-    }
+    if (options.lease > Duration::zero()) expire_in(*slot, options.lease);
     Region region;
     region.owner_ = shared_from_this();
     region.ref_.version = 1;
@@ -74,13 +81,46 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
     return region;
 }
 
+void Regions::expire_in(Slot& slot, Duration time) {
+    Expiry& expiry = slot.value.expiry;
+    expiry.owner = this;
+    expiry.region = slot.slot;
+    expiry.generation = slot.generation;
+    expiry.fire = [](base::Timer& timer, TimePoint) {
+        auto& due = static_cast<Expiry&>(timer);
+        due.owner->on_expiry(due.region, due.generation);
+    };
+    context_->timers().arm(expiry, saturating_add(context_->current_time(), time));
+}
+
+void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
+    const Slot* slot = regions_.find({region, generation});
+    WEFT_ASSERT(slot != nullptr);
+    if (!slot->value.closing) return close_here(region, generation, nullptr);
+    std::vector<core::PeerRef> holders;
+    for (const auto& [number, grant] : grants_) {
+        if (grant.region == region && grant.generation == generation) {
+            holders.push_back(grant.peer);
+        }
+    }
+    for (const core::PeerRef& holder : holders) {
+        core::Peer* peer = context_->find(holder);
+        if (!peer || peer->state != core::PeerState::up) continue;  // Lost with one before.
+        context_->log().warning("closing " + peer->uri +
+                                ": it did not give back a revoked region");
+        context_->drop_connection(
+            *peer, fail(Code::unavailable, "the peer did not give back a revoked region"));
+    }
+}
+
 void Regions::add_endpoint(core::EndpointSlot& endpoint) {
     regions_.for_each([&](Slot& slot) {
         Entry& entry = slot.value;
         entry.fabric.resize(context_->endpoints().size());
         if (entry.closing || !endpoint.caps.rma) return;
-        Result<na::FabricKey> fabric = endpoint.endpoint->expose(
-            {slot.slot, slot.generation, entry.key, entry.memory.bytes(), entry.access});
+        Result<na::FabricKey> fabric =
+            expose_at(endpoint, {slot.slot, slot.generation, entry.key, entry.memory.bytes(),
+                                 entry.access});
         if (!fabric) {
             context_->log().warning("a region can't be reached over " +
                                     std::string(endpoint.endpoint->scheme()) + ": " +
@@ -115,12 +155,12 @@ void Regions::close_here(std::uint32_t region, std::uint32_t generation, Functio
     Entry& entry = slot->value;
     if (fenced) entry.fenced = std::move(fenced);
     if (std::exchange(entry.closing, true)) return;
-    context_->timers().cancel(entry.lease);
+    context_->timers().cancel(entry.expiry);
     // Where the transport judges each access the revocation takes effect at once.
     for (const auto& endpoint : context_->endpoints()) {
         const std::uint64_t bit = std::uint64_t{1} << endpoint->index;
         if ((entry.unfenced & bit) && endpoint->caps.rma_checked) {
-            endpoint->endpoint->fence(region);
+            endpoint->endpoint->fence(region, na::Holders::done);
         }
     }
     for (const auto& [number, grant] : grants_) {
@@ -134,16 +174,18 @@ void Regions::close_here(std::uint32_t region, std::uint32_t generation, Functio
         base::store(claim.data, revoke);
         context_->commit(*peer, claim, sizeof revoke);
     }
-    if (entry.grants == 0) fence(*slot);
+    if (entry.grants == 0) return fence(*slot);
+    expire_in(*slot, give_back_max);
 }
 
 // No grant is left: the transports that check nothing can prove the end now.
 void Regions::fence(Slot& slot) {
     Entry& entry = slot.value;
+    context_->timers().cancel(entry.expiry);
     for (const auto& endpoint : context_->endpoints()) {
         const std::uint64_t bit = std::uint64_t{1} << endpoint->index;
         if ((entry.unfenced & bit) && !endpoint->caps.rma_checked) {
-            endpoint->endpoint->fence(slot.slot);
+            endpoint->endpoint->fence(slot.slot, entry.holders);
         }
     }
     if (entry.unfenced == 0) finish(slot);
@@ -277,6 +319,8 @@ void Regions::on_peer_down(core::Peer& peer, const Status&) {
         const auto next = std::next(at);
         if (at->second.peer == peer.ref) {
             context_->drop_interest(peer);
+            regions_.find({at->second.region, at->second.generation})->value.holders =
+                na::Holders::lost;
             end_grant(at);
         }
         at = next;
@@ -287,7 +331,7 @@ void Regions::shutdown() {
     grants_.clear();
     grants_held_.clear();
     regions_.for_each([&](Slot& slot) {
-        context_->timers().cancel(slot.value.lease);
+        context_->timers().cancel(slot.value.expiry);
         finish(slot);
     });
     const std::lock_guard lock(end_mutex_);

@@ -3,7 +3,7 @@
 // Life of a region: open (in every endpoint's table or registered there) -> closing (no new access
 // is judged good; holders of grants are told) -> fenced by every endpoint -> the Buffer goes back.
 // A grant is a promise to an initiator on a transport that checks nothing itself; it ends with the
-// initiator's close or with its connection.
+// initiator's close or with its connection, which ends when a revoked grant does not come back.
 #pragma once
 
 #include <memory>
@@ -38,7 +38,8 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     void on_peer_down(core::Peer& peer, const Status& why) override;
 
   private:
-    struct Lease : base::Timer {
+    // Of a region that is open: its lease. Of one that closes: the time its holders have.
+    struct Expiry : base::Timer {
         Regions* owner = nullptr;
         std::uint32_t region = 0;
         std::uint32_t generation = 0;
@@ -51,8 +52,9 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         std::vector<na::FabricKey> fabric;  // By endpoint.
         std::uint64_t unfenced = 0;         // One bit per endpoint.
         std::uint32_t grants = 0;
+        na::Holders holders = na::Holders::done;
         Function<void()> fenced;
-        Lease lease;
+        Expiry expiry;
     };
     using Slot = base::SlotTable<Entry>::Entry;
     struct Grant {
@@ -61,6 +63,8 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         std::uint32_t generation = 0;
     };
 
+    void expire_in(Slot& slot, Duration time);
+    void on_expiry(std::uint32_t region, std::uint32_t generation);
     void close_here(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
     void fence(Slot& slot);
     void finish(Slot& slot);

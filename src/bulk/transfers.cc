@@ -13,6 +13,9 @@ static constexpr std::size_t chunk_bytes_checked = 256u << 10;
 static constexpr std::size_t chunk_bytes_fabric = 1u << 20;
 static constexpr std::uint32_t window = 4;
 
+// Between two tries to give back grants while the queue to their owner is full.
+static constexpr Duration pay_every = 1ms;
+
 Transfers::Transfers(core::Context& context) : context_(context) {
     context_.set_sink(core::FrameKind::bulk_grant, *this);
     context_.set_sink(core::FrameKind::bulk_revoke, *this);
@@ -301,16 +304,36 @@ void Transfers::return_grant(Transfer& transfer) {
 }
 
 void Transfers::send_close(core::Peer& peer, std::uint64_t grant) {
+    if (owed_.empty() && try_send_close(peer, grant)) return;
+    owed_.push_back({peer.ref, grant});
+    if (owed_.size() == 1) pay_later();
+}
+
+bool Transfers::try_send_close(core::Peer& peer, std::uint64_t grant) {
     const core::Context::Claim claim = context_.claim(peer, sizeof(CloseFrame));
-    if (!claim.data) {
-        // The owner would wait for it for ever: better lose the connection than its memory.
-        context_.remove_peer(peer, fail(Code::unavailable, "the peer does not read"));
-        return;
-    }
+    if (!claim.data) return false;
     CloseFrame close;
     close.grant = grant;
     base::store(claim.data, close);
     context_.commit(peer, claim, sizeof close);
+    return true;
+}
+
+void Transfers::pay_later() {
+    paying_.owner = this;
+    paying_.fire = [](base::Timer& timer, TimePoint) {
+        static_cast<Paying&>(timer).owner->pay();
+    };
+    context_.timers().arm(paying_, saturating_add(context_.current_time(), pay_every));
+}
+
+// What was owed to a connection that has ended is nobody's: its grants ended with it.
+void Transfers::pay() {
+    std::erase_if(owed_, [&](const Owed& owed) {
+        core::Peer* peer = context_.find(owed.peer);
+        return !peer || peer->state != core::PeerState::up || try_send_close(*peer, owed.grant);
+    });
+    if (!owed_.empty()) pay_later();
 }
 
 void Transfers::cancel(TransferId id) {
@@ -344,6 +367,8 @@ void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
 
 void Transfers::shutdown(const Status& why) {
     closed_ = true;
+    context_.timers().cancel(paying_);
+    owed_.clear();
     transfers_.for_each([&](Entry& entry) {
         Transfer& transfer = entry.value;
         end(entry, why);

@@ -66,6 +66,14 @@ class Transfers final : public core::FrameSink {
         Status outcome;
     };
     using Entry = base::SlotTable<Transfer>::Entry;
+    // A grant that goes back when there is room for the message.
+    struct Owed {
+        core::PeerRef peer;
+        std::uint64_t grant = 0;
+    };
+    struct Paying : base::Timer {
+        Transfers* owner = nullptr;
+    };
 
     Entry* take(TransferCompletion done);
     Status judge(const core::Peer& peer, const TransferSpec& spec) const;
@@ -78,10 +86,15 @@ class Transfers final : public core::FrameSink {
     void settle(Entry& entry);
     void return_grant(Transfer& transfer);
     void send_close(core::Peer& peer, std::uint64_t grant);
+    bool try_send_close(core::Peer& peer, std::uint64_t grant);
+    void pay_later();
+    void pay();
 
     core::Context& context_;
     base::SlotTable<Transfer> transfers_{1u << 16};
     std::deque<base::SlotId> starved_;  // The endpoint was full: in order of arrival.
+    std::vector<Owed> owed_;  // At most one per transfer that has ended.
+    Paying paying_;
     std::uint32_t quarantined_ = 0;
     bool closed_ = false;
 };

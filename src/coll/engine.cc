@@ -233,6 +233,12 @@ void Engine::expire(Operation& expired) {
     progress(operation);
 }
 
+std::vector<RankOutcome> GroupImpl::fail_all(const Status& why) const {
+    std::vector<RankOutcome> all(view.size());
+    for (std::uint32_t rank = 0; rank < all.size(); ++rank) all[rank] = {rank, why, {}};
+    return all;
+}
+
 Result<Channel> GroupImpl::channel(std::uint32_t rank) {
     if (rank >= view.size()) {
         return fail(Code::out_of_range, "group '" + view.name() + "' has ranks 0 to " +
@@ -260,16 +266,26 @@ void Group::collective(const MethodId& method, const BodyWriter& body, const Cal
         options.timeout == Duration::zero() ? engine.default_timeout : options.timeout;
     const TimePoint deadline =
         timeout == no_timeout ? never : saturating_add(engine.context().clock().now(), timeout);
+    const bool hands_over = !engine.context().on_thread();
+    const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
+    if (hands_over && !engine.context().admit(bytes)) {
+        return engine.context().post([impl = impl_, done = std::move(done)]() mutable {
+            done(impl->fail_all(impl->engine.context().too_much_submitted()));
+        });
+    }
     std::vector<std::byte> copy(body.bytes);
     body(copy.data());
-    if (engine.context().on_thread()) {
+    if (!hands_over) {
         return engine.start(impl_, method.hash, std::move(copy), deadline, std::move(done));
     }
-    engine.context().post([impl = impl_, hash = method.hash, copy = std::move(copy), deadline,
-                           done = std::move(done)]() mutable {
+    engine.context().post([impl = impl_, hash = method.hash, copy = std::move(copy), bytes,
+                           deadline, done = std::move(done)]() mutable {
+        impl->engine.context().release(bytes);
         impl->engine.start(impl, hash, std::move(copy), deadline, std::move(done));
     });
 }
+
+bool Group::on_thread() const { return impl_->engine.context().on_thread(); }
 
 Result<Channel> Group::channel(std::uint32_t rank) const {
     Result<Channel> channel = fail(Code::internal, "");

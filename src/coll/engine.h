@@ -27,6 +27,8 @@ class GroupImpl {
         : engine(of), view(std::move(with)), owner_(std::move(owner)) {}
 
     Result<Channel> channel(std::uint32_t rank);
+    // One outcome per rank, all the same.
+    std::vector<RankOutcome> fail_all(const Status& why) const;
 
     Engine& engine;
     const GroupView view;

@@ -281,6 +281,13 @@ bool Context::admit(std::size_t bytes) {
     return false;
 }
 
+Status Context::too_much_submitted() const {
+    return fail(Code::resource_exhausted, "other threads have handed over " +
+                                              std::to_string(options_.submitted_bytes_max >> 20) +
+                                              " MiB that wait for the context's turn")
+        .with_stage(Stage::queued);
+}
+
 // A post that raced with this either sees the flag or is seen here.
 void Context::close_submissions() {
     submissions_closed_.store(true, std::memory_order_seq_cst);

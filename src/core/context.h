@@ -95,6 +95,8 @@ class Context final : public Executor {
     // whose size the peer's eager limit bounds.
     void set_sink(FrameKind kind, FrameSink& sink);
     void set_origin(FrameKind kind, FrameSink& origin);
+    // Who adds an endpoint for an address that none of those here can reach, if there is a way.
+    void set_opener(Function<void(const na::Address&)> opener) { opener_ = std::move(opener); }
     void set_rma_sink(RmaSink& sink) { rma_sink_ = &sink; }
 
     // Ends every connection, telling the sinks `why`, and destroys the endpoints: nothing can touch
@@ -150,12 +152,15 @@ class Context final : public Executor {
     void post(Function<void()> work) override;
     void offload(Function<void()> work) override;
     void wake();
+    // What an operation that is handed over holds until its turn, besides its body.
+    static constexpr std::size_t handed_over_bytes = 256;
     // Room for `bytes` of what other threads hand over, until release()d. False: there is none now.
     bool admit(std::size_t bytes);
     void release(std::size_t bytes) {
         submitted_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     }
     std::size_t submitted_bytes_max() const { return options_.submitted_bytes_max; }
+    Status too_much_submitted() const;
 
     // ---- peers -------------------------------------------------------------------------------
     // A peer with these addresses, the first usable one counts; connects with the first frame.
@@ -165,6 +170,8 @@ class Context final : public Executor {
         return ref.at && base::SlotTable<Peer>::entry_of(*ref.at).generation == ref.generation;
     }
     static Peer* find(PeerRef ref) { return knows(ref) ? ref.at : nullptr; }
+    // Ends the peer's connection and tells every sink. One that we connected to may be used again.
+    void drop_connection(Peer& peer, const Status& why);
     // Forgets a peer: closes its connection and tells every sink.
     void remove_peer(Peer& peer, const Status& why);
     // Starts connecting an idle peer; whatever comes of it is told in a later turn.
@@ -268,6 +275,7 @@ class Context final : public Executor {
     void on_up(EndpointSlot& slot, const na::Event& event);
     void on_down(EndpointSlot& slot, Peer& peer, Status why);
     void try_candidates(Peer& peer, Status last);
+    bool try_next(EndpointSlot& slot, Peer& peer, const Status& why);
     void lost(Peer& peer, const Status& why);
     void disconnect(Peer& peer);
     void send_small(Peer& peer, FrameKind kind);
@@ -313,6 +321,7 @@ class Context final : public Executor {
     Counters counters_;
     bool closed_ = false;
 
+    Function<void(const na::Address&)> opener_;
     base::MpscQueue submissions_;
     std::atomic<std::size_t> submitted_bytes_{0};
     std::atomic<bool> submissions_closed_{false};

@@ -2,17 +2,17 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <cmath>
+#include <system_error>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 #include "base/assert.h"
+#include "base/quiet_thread.h"
 
 namespace weft::core {
 
@@ -49,17 +49,18 @@ void Driver::watch_endpoints() {
     }
 }
 
-void Driver::start() {
+Status Driver::start() {
     WEFT_ASSERT(!thread_.joinable());
     stop_.store(false);
     context_.release_thread();
-    // Signals are the program's own: none is delivered on this thread.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    thread_ = std::thread([this] { loop(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    try {
+        thread_ = base::start_quiet_thread([this] { loop(); });
+    } catch (const std::system_error& error) {
+        return fail(Code::resource_exhausted,
+                    std::string("no thread for the context (ulimit -u): ") + error.what());
+    }
     pthread_setname_np(thread_.native_handle(), "weft-context");
+    return {};
 }
 
 void Driver::stop() {

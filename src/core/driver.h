@@ -23,7 +23,10 @@ class Driver {
     Driver(Context& context, base::Clock& clock, DriverOptions options);
     ~Driver();  // stop()
 
-    void start();
+    // False: the system gave no descriptor to sleep on; it must not be started.
+    bool is_usable() const { return bool(epoll_); }
+    // Errors: RESOURCE_EXHAUSTED.
+    Status start();
     // Ends and joins the thread. Thread: any but the context's.
     void stop();
     bool running() const { return thread_.joinable(); }

@@ -2,6 +2,8 @@
 
 #include <system_error>
 
+#include "base/quiet_thread.h"
+
 namespace weft::core {
 
 void OffloadPool::run(Function<void()> work) {
@@ -11,7 +13,7 @@ void OffloadPool::run(Function<void()> work) {
             queue_.push_back(std::move(work));
             if (queue_.size() > idle_ && threads_.size() < threads_max_) {
                 try {
-                    threads_.emplace_back([this] { loop(); });
+                    threads_.push_back(base::start_quiet_thread([this] { loop(); }));
                 } catch (const std::system_error&) {
                     if (threads_.empty()) {  // Nobody would run it.
                         queue_.pop_back();

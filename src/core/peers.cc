@@ -41,6 +41,7 @@ void Context::connect(Peer& peer) {
     WEFT_DCHECK(peer.state == PeerState::idle);
     peer.state = PeerState::connecting;
     peer.candidate = 0;
+    peer.candidate_endpoint = 0;
     peer.connect_later.peer = &peer;
     peer.connect_later.context = this;
     peer.connect_later.run = [](Deferred& work) {
@@ -52,9 +53,10 @@ void Context::connect(Peer& peer) {
 
 // Starts with `peer.candidate`; the peer is lost when none is left.
 void Context::try_candidates(Peer& peer, Status last) {
-    for (; peer.candidate < peer.candidates.size(); ++peer.candidate) {
+    for (; peer.candidate < peer.candidates.size(); ++peer.candidate, peer.candidate_endpoint = 0) {
         const na::Address& address = peer.candidates[peer.candidate];
-        for (auto& slot : endpoints_) {
+        while (peer.candidate_endpoint < endpoints_.size()) {
+            const auto& slot = endpoints_[peer.candidate_endpoint++];
             if (slot->endpoint->scheme() != address.scheme) continue;
             Result<na::PeerId> id = slot->endpoint->connect(address, now_);
             if (!id) {
@@ -109,16 +111,29 @@ void Context::on_up(EndpointSlot& slot, const na::Event& event) {
     for (FrameSink* sink : all_sinks_) sink->on_peer_up(*peer);
 }
 
-void Context::on_down(EndpointSlot& slot, Peer& peer, Status why) {
-    if (peer.state == PeerState::connecting && peer.candidate + 1 < peer.candidates.size()) {
-        slot.peers[peer.na_id.index] = nullptr;
-        peer.na_id = {};
-        ++peer.candidate;
-        log_.info(peer.uri + " is not usable (" + std::string(why.text()) + "), trying " +
-                  peer.candidates[peer.candidate].uri());
-        try_candidates(peer, std::move(why));
-        return;
+// Another endpoint may reach what this one can't, a new one if need be; what nobody serves, none
+// does. False: there is nothing left to try.
+bool Context::try_next(EndpointSlot& slot, Peer& peer, const Status& why) {
+    const bool elsewhere = why.code() == Code::unimplemented;
+    if (elsewhere && peer.candidate_endpoint == endpoints_.size() && opener_) {
+        opener_(peer.candidates[peer.candidate]);
     }
+    if (!elsewhere || peer.candidate_endpoint == endpoints_.size()) {
+        if (peer.candidate + 1 == peer.candidates.size()) return false;
+        ++peer.candidate;
+        peer.candidate_endpoint = 0;
+    }
+    slot.peers[peer.na_id.index] = nullptr;
+    peer.na_id = {};
+    log_.info(peer.uri + " is not usable (" + std::string(why.text()) + "), trying " +
+              peer.candidates[peer.candidate].uri());
+    try_candidates(peer, why);
+    return true;
+}
+
+void Context::on_down(EndpointSlot& slot, Peer& peer, Status why) {
+    if (peer.state == PeerState::connecting && try_next(slot, peer, why)) return;
+    if (why.code() == Code::unimplemented) why = fail(Code::unavailable, std::string(why.text()));
     lost(peer, why);
 }
 
@@ -164,6 +179,11 @@ void Context::shutdown(const Status& why) noexcept {
     for (auto& slot : endpoints_) slot->endpoint->flush();
     endpoints_.clear();
     only_ = nullptr;
+}
+
+void Context::drop_connection(Peer& peer, const Status& why) {
+    if (peer.na_id) peer.endpoint->endpoint->close(peer.na_id);
+    lost(peer, why);
 }
 
 void Context::remove_peer(Peer& peer, const Status& why) {

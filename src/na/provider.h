@@ -128,6 +128,10 @@ struct FabricKey {
     std::uint64_t key = 0;
 };
 
+// Those who were granted a region, where caps().rma_checked is false: whether each of them has said
+// that it is done with it.
+enum class Holders : std::uint8_t { done, lost };
+
 enum class RmaKind : std::uint8_t { get, put };
 
 // One piece of a transfer. `local` must stay valid until rma_done, also after peer_down.
@@ -168,7 +172,8 @@ class Endpoint {
     virtual const Limits& limits() const = 0;
 
     // Starts connecting. peer_up or peer_down follows, also for refusals found at once: its code is
-    // RESOURCE_EXHAUSTED when the listener is at its peers_max, UNAVAILABLE when nobody listens.
+    // RESOURCE_EXHAUSTED when the listener is at its peers_max, UNAVAILABLE when nobody listens,
+    // UNIMPLEMENTED when this endpoint can't get there and another one of its provider may.
     // Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED (peers_max).
     virtual Result<PeerId> connect(const Address& to, TimePoint now) = 0;
     // nullptr for a stale id or a peer that is not up.
@@ -198,9 +203,9 @@ class Endpoint {
     // RESOURCE_EXHAUSTED.
     virtual Result<FabricKey> expose(const Exposure& exposure) = 0;
     // Revokes and starts the fence; region_fenced follows when no access can happen any more. For
-    // caps().rma_checked that waits for accesses under way; otherwise core has already collected
-    // the acknowledgement or the end of every holder of a grant.
-    virtual void fence(std::uint32_t region) = 0;
+    // caps().rma_checked that waits for accesses under way; otherwise every holder of a grant has
+    // acknowledged, or is lost: then what it had under way may cost connections to end.
+    virtual void fence(std::uint32_t region, Holders holders) = 0;
 
     // Starts transfers; returns how many of the prefix were accepted (the rest: try again after a
     // rma_done). Each accepted item gives exactly one rma_done, at the latest soon after peer_down.

@@ -33,7 +33,7 @@ bool Operation::is_home(const Channel& channel) {
     return channel.on_thread() && (!here || here == &channel.executor());
 }
 
-static Status nowhere() {
+Status nowhere() {
     return fail(Code::failed_precondition,
                 "awaited on a thread that turns no context; start the coroutine by "
                 "Runtime::spawn or Runtime::block_on");
@@ -51,10 +51,12 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
         return;
     }
     if (!Executor::current()) return arrive(nowhere(), {});
+    if (Status full = channel.admit(body.bytes); !full.ok()) return arrive(full, {});
     auto relay = make_relay();
     relay->body.resize(body.bytes);
     body(relay->body.data());
     channel.executor().post([relay, method, options] {
+        relay->channel.release(relay->body.size());
         relay->id = relay->channel.call(method, relay->body, options,
                                         [relay](const Status& status, ByteView reply) {
                                             relay->status = status;
@@ -75,8 +77,10 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
         return;
     }
     if (!Executor::current()) return arrive(nowhere(), {});
+    if (Status full = channel.admit(0); !full.ok()) return arrive(full, {});
     channel.executor().post(
         [relay = make_relay(), start, remote, offset, local = std::move(local), options]() mutable {
+            relay->channel.release(0);
             relay->id = (relay->channel.*start)(remote, offset, std::move(local), options,
                                                 [relay](const Status& status) {
                                                     relay->status = status;

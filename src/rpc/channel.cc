@@ -46,7 +46,7 @@ inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint 
 // From another thread: the request is copied. The channel may be gone when its turn comes.
 void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
                             const CallOptions& options, Completion&& done) {
-    const std::size_t bytes = body.bytes + handed_over_bytes;
+    const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
     if (!context_.admit(bytes)) return refuse(body.bytes, std::move(done));
     std::vector<std::byte> copy(body.bytes);
     body(copy.data());
@@ -59,18 +59,22 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
     });
 }
 
+Status ChannelImpl::too_much_handed_over() const {
+    return context_.too_much_submitted().with_peer(uri_);
+}
+
 // Before anything is copied: no transport could carry it, or too much waits for its turn already.
 void ChannelImpl::refuse(std::size_t bytes, Completion done) {
-    const std::size_t most = context_.submitted_bytes_max();
-    const Status why =
-        bytes + handed_over_bytes > most
-            ? fail(Code::invalid_argument, "a request of " + std::to_string(bytes) +
+    Status why = too_much_handed_over();
+    if (bytes + core::Context::handed_over_bytes > context_.submitted_bytes_max()) {
+        why = fail(Code::invalid_argument, "a request of " + std::to_string(bytes) +
                                                " bytes; pass large data by weft.BulkRef")
-            : fail(Code::resource_exhausted, "other threads have handed over calls of " +
-                                                 std::to_string(most >> 20) +
-                                                 " MiB that wait for the context's turn");
-    context_.post([owner = owner_, why = Status(why).with_stage(Stage::queued).with_peer(uri_),
-                   done = std::move(done)]() mutable { done(why, {}); });
+                  .with_stage(Stage::queued)
+                  .with_peer(uri_);
+    }
+    context_.post([owner = owner_, why = std::move(why), done = std::move(done)]() mutable {
+        done(why, {});
+    });
 }
 
 OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
@@ -82,8 +86,15 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
         const bulk::TransferId id = bulk_.transfers.start(peer_, std::move(spec), std::move(done));
         return {id.slot, id.generation};
     }
-    context_.post([owner = owner_, &bulk = bulk_, peer = peer_, spec = std::move(spec),
-                   done = std::move(done)]() mutable {
+    if (!context_.admit(core::Context::handed_over_bytes)) {
+        context_.post([owner = owner_, why = too_much_handed_over(), done = std::move(done)]() mutable {
+            done(why);
+        });
+        return {};
+    }
+    context_.post([owner = owner_, &context = context_, &bulk = bulk_, peer = peer_,
+                   spec = std::move(spec), done = std::move(done)]() mutable {
+        context.release(core::Context::handed_over_bytes);
         bulk.transfers.start(peer, std::move(spec), std::move(done));
     });
     return {};
@@ -119,6 +130,17 @@ void Channel::cancel_call(OperationId id) const { impl_->cancel_call(id); }
 void Channel::cancel_transfer(OperationId id) const { impl_->cancel_transfer(id); }
 void Channel::abandon_call(OperationId id) const { impl_->abandon_call(id); }
 void Channel::abandon_transfer(OperationId id) const { impl_->abandon_transfer(id); }
+
+Status Channel::admit(std::size_t bytes) const {
+    core::Context& context = impl_->context();
+    if (context.admit(bytes + core::Context::handed_over_bytes)) return {};
+    return context.too_much_submitted().with_peer(impl_->uri());
+}
+
+void Channel::release(std::size_t bytes) const {
+    impl_->context().release(bytes + core::Context::handed_over_bytes);
+}
+
 Executor& Channel::executor() const { return impl_->context(); }
 bool Channel::on_thread() const { return impl_->context().on_thread(); }
 std::string Channel::uri() const { return impl_ ? impl_->uri() : ""; }

@@ -40,9 +40,7 @@ class ChannelImpl {
     core::PeerRef peer() const { return peer_; }
 
   private:
-    // What a call from another thread holds until its turn, besides its body.
-    static constexpr std::size_t handed_over_bytes = 256;
-
+    Status too_much_handed_over() const;
     void refuse(std::size_t bytes, Completion done);
     void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,
                    Completion&& done);

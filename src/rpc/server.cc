@@ -296,8 +296,13 @@ Call::~Call() {
 
 ByteView Call::request() const { return call_ ? call_->request : ByteView(); }
 TimePoint Call::deadline() const { return call_ ? call_->deadline : never; }
+Duration Call::time_left() const {
+    if (!call_ || server_->left_) return Duration::zero();
+    if (call_->deadline == never) return no_timeout;
+    return call_->deadline - server_->context_.current_time();
+}
 bool Call::cancelled() const { return call_ && call_->cancelled; }
-std::string_view Call::peer() const {
+std::string Call::peer() const {
     if (!call_ || !call_->peer) return {};
     return call_->peer->uri;
 }

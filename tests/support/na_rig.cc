@@ -110,7 +110,7 @@ void Node::close(PeerId peer) {
 }
 
 void Node::fence(std::uint32_t region) {
-    endpoint->fence(region);
+    endpoint->fence(region, na::Holders::lost);
     fencing.insert(region);
     fenced.erase(region);
 }

@@ -62,8 +62,11 @@ struct Result1 {
 };
 
 struct Pair {
-    explicit Pair(bool checked, Duration piece_time = 500ns)
-        : rig(7, {.piece_time = piece_time, .rma_checked = checked}) {
+    explicit Pair(bool checked, Duration piece_time = 500ns, std::uint32_t link_messages_max = 256)
+        : rig(7, {.piece_time = piece_time,
+                  .link_messages_max = link_messages_max,
+                  .joins_commits = link_messages_max == 256,
+                  .rma_checked = checked}) {
         REQUIRE(server.add(service).ok());
         service.memory = server.allocate(8 << 20).value();
         channel = client.connect("sim://server").value();
@@ -201,6 +204,63 @@ TEST_CASE("a lease ends by itself") {
     CHECK(pair.get(ref, 0, local).code() == Code::permission_denied);
     CHECK(pair.server.node().bulk.regions->open_regions() == 0);
     pair.service.region.close();  // Harmless.
+}
+
+TEST_CASE("a lease is counted from when it is given, and can't be negative") {
+    Pair pair(true);
+    // No turn for a while, as a program that turns by itself may do.
+    pair.rig.clock->advance(10s);
+    bool ended = false;
+    Region region =
+        pair.server.expose(pair.server.allocate(4096).value(), {.access = Access::read, .lease = 2s})
+            .value();
+    pair.rig.run_for(1900ms);
+    CHECK(pair.server.node().bulk.regions->open_regions() == 1);
+    pair.rig.run_for(200ms);
+    CHECK(pair.server.node().bulk.regions->open_regions() == 0);
+    region.close([&] { ended = true; });
+    CHECK(ended);
+    CHECK(pair.server
+              .expose(pair.server.allocate(4096).value(), {.access = Access::read, .lease = -1s})
+              .status()
+              .code() == Code::invalid_argument);
+}
+
+TEST_CASE("a grant goes back though the queue to its owner is full, and costs nobody") {
+    // The transfer ends while calls fill the queue, or a little before or after.
+    for (const Duration until_full : {0us, 8us, 12us, 16us, 20us, 40us}) {
+        INFO("full after " << until_full.count() << " ns");
+        Pair pair(false, 500ns, 4);
+        const RegionRef ref = pair.borrow(Access::read);
+        Result1 transfer;
+        pair.channel.get(ref, 0, pair.client.allocate(100'000).value(), {}, transfer.transfer());
+        pair.rig.run_for(until_full);
+        int calls = 0, ok = 0, full = 0, other = 0;
+        const auto call_often = [&](int times) {
+            calls += times;
+            for (; times > 0; --times) {
+                pair.channel.call(lend, {}, {.timeout = 60s}, [&](const Status& status, ByteView) {
+                    ++(status.ok() ? ok : status.code() == Code::resource_exhausted ? full : other);
+                });
+            }
+        };
+        call_often(17'000);
+        while (transfer.completions == 0) {  // More than the link takes meanwhile.
+            pair.rig.run_for(1us);
+            call_often(10);
+        }
+        REQUIRE(pair.rig.run_until([&] { return ok + full + other == calls; }));
+        CHECK(other == 0);
+        CHECK(full > 600);
+        INFO(transfer.status.to_string());
+        CHECK((transfer.status.ok() || transfer.status.code() == Code::resource_exhausted));
+        bool fenced = false;
+        pair.service.region.close([&] { fenced = true; });
+        pair.rig.run_for(100ms);
+        CHECK(fenced);
+        CHECK(pair.get(ref, 0, pair.client.allocate(10).value()).code() ==
+              Code::permission_denied);  // The channel works.
+    }
 }
 
 TEST_CASE("a deadline completes the transfer, and its buffer is held until the network is done") {

@@ -1,4 +1,4 @@
-#include <pthread.h>
+#include <signal.h>
 
 #include <atomic>
 #include <future>
@@ -7,34 +7,11 @@
 #include "support/catch.h"
 
 #include "core/offload_pool.h"
+#include "support/no_more_threads.h"
 #include "support/patience.h"
 
 using namespace weft;
 using namespace weft::test;
-
-namespace {
-
-// While it lives no thread can be made: each would get a stack that no address space holds.
-class NoMoreThreads {
-  public:
-    NoMoreThreads() {
-        REQUIRE(pthread_getattr_default_np(&before_) == 0);
-        pthread_attr_t attributes;
-        REQUIRE(pthread_attr_init(&attributes) == 0);
-        REQUIRE(pthread_attr_setstacksize(&attributes, std::size_t{1} << 47) == 0);
-        REQUIRE(pthread_setattr_default_np(&attributes) == 0);
-        pthread_attr_destroy(&attributes);
-    }
-    ~NoMoreThreads() {
-        pthread_setattr_default_np(&before_);
-        pthread_attr_destroy(&before_);
-    }
-
-  private:
-    pthread_attr_t before_;
-};
-
-}  // namespace
 
 TEST_CASE("an offload pool starts a thread for work only while others are busy") {
     core::OffloadPool pool(2);
@@ -59,6 +36,20 @@ TEST_CASE("an offload pool starts a thread for work only while others are busy")
     bool inlined = false;
     pool.run([&] { inlined = true; });
     CHECK(inlined);
+}
+
+TEST_CASE("no signal is delivered on an offload thread") {
+    core::OffloadPool pool(1);
+    std::promise<bool> blocked;
+    pool.run([&] {
+        sigset_t mask;
+        pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+        blocked.set_value(sigismember(&mask, SIGTERM) == 1);
+    });
+    CHECK(blocked.get_future().get());
+    sigset_t mine;
+    pthread_sigmask(SIG_BLOCK, nullptr, &mine);
+    CHECK(sigismember(&mine, SIGTERM) == 0);
 }
 
 TEST_CASE("work that no thread can be made for is refused, or waits for one that exists") {

@@ -293,6 +293,31 @@ TEST_CASE("hostile frames: who opens without end gets a bounded number of grants
     victim.check_serves();
 }
 
+TEST_CASE("hostile frames: who keeps a revoked grant loses its connection, and the memory returns") {
+    Victim victim(false);
+    RawPeer keeper(victim.rig), honest(victim.rig);
+    keeper.connect("server");
+    REQUIRE(keeper.send(victim.open(victim.region.ref())));
+    keeper.wait();
+    REQUIRE(head_of(keeper.take().at(0)).aux == 0);
+    bool fenced = false;
+    victim.region.close([&] { fenced = true; });
+    keeper.wait(2s);
+    CHECK_FALSE(fenced);
+    const std::vector<Frame> told = keeper.take();
+    REQUIRE_FALSE(told.empty());
+    CHECK(head_of(told[0]).kind == FrameKind::bulk_revoke);
+    // It lives, as its pongs say, and does not give the grant back.
+    for (int i = 0; i < 20 && !keeper.lost; ++i) {
+        core::FrameHead pong{FrameKind::pong, 0, 0, sizeof(core::FrameHead)};
+        keeper.send({reinterpret_cast<const std::byte*>(&pong), sizeof pong});
+        keeper.wait(100ms);
+    }
+    CHECK(keeper.lost);
+    CHECK(fenced);
+    victim.check_serves();
+}
+
 TEST_CASE("hostile frames: a collective with impossible counts or ranks is refused, not run") {
     Victim victim;
     RawPeer raw(victim.rig);

@@ -98,7 +98,7 @@ TEST_CASE("ofi: a wrong key, a wrong range and a fenced region cost the connecti
     if (fault == 0) key.key ^= 1;
     if (fault == 1) offset = 4097;
     if (fault == 2) {
-        server->fence(3);
+        server->fence(3, na::Holders::lost);
         REQUIRE(turn_until({&server}, [&] { return server.find(EventKind::region_fenced); }));
     }
     const auto put = item(na::RmaKind::put, peer, key, offset, local, 1);
@@ -206,7 +206,7 @@ TEST_CASE("ofi: a closed peer's writes never land after the fence") {
         REQUIRE(turn_until({&server}, [&] { return owned[bytes / 2] != std::byte{0}; }));
         turn_for({&server}, 30ms);
         server->close(peer);
-        server->fence(3);
+        server->fence(3, na::Holders::lost);
         REQUIRE(turn_until({&server}, [&] { return server.find(EventKind::region_fenced); }));
         const std::vector<std::byte> then = owned;
         turn_for({&server}, 300ms);

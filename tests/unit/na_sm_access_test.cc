@@ -132,7 +132,7 @@ TEST_CASE("sm: access that was not granted is refused") {
 
 TEST_CASE("sm: a fence ends access, and the index serves again with another generation") {
     Rig rig;
-    rig.server.endpoint->fence(rig.exposure.region);
+    rig.server.endpoint->fence(rig.exposure.region, na::Holders::lost);
     CHECK(await({&rig.server}, rig.server, EventKind::region_fenced).event.region == 7);
     const Seen done = rig.run(rig.item(na::RmaKind::get));
     CHECK(done.event.code == Code::permission_denied);
@@ -208,25 +208,25 @@ TEST_CASE("sm: a fence waits for a copy under way, whatever becomes of the conne
     REQUIRE(server.endpoint->expose({5, 1, 1, buffer.bytes(), Access::write}).ok());
     peer.writer_words().accessing.store(6);  // In the midst of region 5.
     SECTION("until the copy ends") {
-        server.endpoint->fence(5);
+        server.endpoint->fence(5, na::Holders::lost);
         for (int i = 0; i < 1000; ++i) REQUIRE(server.turn() == 0);
         CHECK(server.endpoint->next_deadline() != never);
         peer.writer_words().accessing.store(0);
     }
     SECTION("until the copy ends, after the owner closed the connection") {
         server.endpoint->close(id);
-        server.endpoint->fence(5);
+        server.endpoint->fence(5, na::Holders::lost);
         for (int i = 0; i < 1000; ++i) REQUIRE(server.turn() == 0);
         peer.writer_words().accessing.store(0);
     }
     SECTION("until the peer is gone") {
-        server.endpoint->fence(5);
+        server.endpoint->fence(5, na::Holders::lost);
         for (int i = 0; i < 1000; ++i) REQUIRE(server.turn() == 0);
         peer.socket.reset();
     }
     SECTION("until the peer is gone, after the owner closed the connection") {
         server.endpoint->close(id);
-        server.endpoint->fence(5);
+        server.endpoint->fence(5, na::Holders::lost);
         for (int i = 0; i < 1000; ++i) REQUIRE(server.turn() == 0);
         peer.socket.reset();
     }
@@ -238,6 +238,6 @@ TEST_CASE("sm: another region's copy does not hold a fence up") {
     SmRawPeer peer(server.endpoint->address().substr(5));
     peer.join(server);
     peer.writer_words().accessing.store(6);
-    server.endpoint->fence(4);
+    server.endpoint->fence(4, na::Holders::lost);
     CHECK(await({&server}, server, EventKind::region_fenced).event.region == 4);
 }

@@ -140,7 +140,7 @@ TEST_CASE("sm: a fence completes when the peer is killed in the midst of copying
         child.kill();
         await({&server}, server, EventKind::peer_down);
     }
-    server.endpoint->fence(3);
+    server.endpoint->fence(3, na::Holders::lost);
     await({&server}, server, EventKind::region_fenced, promised(100ms));
 }
 
@@ -186,7 +186,7 @@ TEST_CASE("sm: nothing lands after a fence while peers keep writing") {
         // Fenced in mid-copy: the first byte has come, mostly the last one has not.
         while (*first == std::byte{0} && real_now() < end) {
         }
-        server.endpoint->fence(0);
+        server.endpoint->fence(0, na::Holders::lost);
         await({&server}, server, EventKind::region_fenced);
         cut += *first != std::byte{0} && *last == std::byte{0};
         std::memset(buffer.data(), 0, bytes);

@@ -24,6 +24,12 @@ struct FakeGroup {
     mutable EchoRequest asked;
     mutable Duration timeout{};
     mutable Done done;
+    bool here = true;
+    struct View {
+        std::uint32_t size() const { return 3; }
+    };
+    View view() const { return {}; }
+    bool on_thread() const { return here; }
     void collective(const MethodId& method, const BodyWriter& body, const CallOptions& options,
                     Done completion) const {
         CHECK(method.name == "echo.v1.Echo/Hasty");
@@ -66,6 +72,18 @@ TEST_CASE("a collective call has one outcome per rank") {
     CHECK(result->first_error().text() == "rank 4: died");
     CHECK((*result)[2].status.code() == Code::internal);
     CHECK((*result)[2].status.effect() == Effect::applied);
+}
+
+TEST_CASE("a collective call is refused where nothing could resume its awaiter") {
+    FakeGroup group;
+    group.here = false;
+    std::optional<GroupResult<EchoReply>> result;
+    OwnedCoroutine coroutine = ask(group, result);
+    REQUIRE(result.has_value());
+    CHECK(result->size() == 3);
+    CHECK((*result)[2].rank == 2);
+    CHECK((*result)[2].status.code() == Code::failed_precondition);
+    CHECK_FALSE(group.done);
 }
 
 TEST_CASE("a collective call's outcome may come after its coroutine has gone") {

@@ -42,7 +42,8 @@ TEST_CASE("a call names its method and its client, however long their names") {
     Outcome outcome;
     channel.call(service.method, {}, {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return !service.held.empty(); }));
-    const std::string_view method = service.held[0].method(), peer = service.held[0].peer();
+    const std::string_view method = service.held[0].method();
+    const std::string peer = service.held[0].peer();
     CHECK(method == name);
     CHECK(peer == "sim://a-client-whose-name-is-long-as-well");
     service.held[0].reply({});

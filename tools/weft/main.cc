@@ -65,6 +65,13 @@ void print_usage_error(const CLI::App& app, const std::string& why, bool json) {
     print({{"error", error}});
 }
 
+std::string why_refused(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+    const auto is_word = [](const char* argument) { return argument[0] != '-'; };
+    char** const word = std::find_if(argv + 1, argv + argc, is_word);
+    if (!app.get_subcommands().empty() || word == argv + argc) return error.what();
+    return std::string("there is no command '") + *word + "'";
+}
+
 // What was printed has arrived, or the exit status says so.
 void check_output(Invocation& invocation) {
     if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
@@ -93,7 +100,7 @@ int run(int argc, char** argv) {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version.
-        print_usage_error(app, error.what(), asks_for_json(argc, argv));
+        print_usage_error(app, why_refused(app, error, argc, argv), asks_for_json(argc, argv));
         return usage_error;
     }
     if (!invocation.status.ok()) print_failure(invocation);

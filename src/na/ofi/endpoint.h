@@ -57,7 +57,7 @@ class OfiEndpoint final : public Endpoint {
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
     Result<FabricKey> expose(const Exposure& exposure) override;
-    void fence(std::uint32_t region) override;
+    void fence(std::uint32_t region, Holders holders) override;
     std::size_t post(std::span<const RmaItem> items) noexcept override;
 
     int wait_fd() const override { return wait_fd_.get(); }

@@ -62,7 +62,7 @@ void OfiEndpoint::start_connecting(PeerEntry& entry) {
     }
     const SocketName& own = fabric_->name();
     if (own.family() != peer.name.family() || (own.is_loopback() && !peer.name.is_loopback())) {
-        return bring_down(entry, Code::unavailable,
+        return bring_down(entry, Code::unimplemented,
                           "can't reach " + peer.name.text() + " from " + own.text() +
                               ", where this endpoint is bound; listen on an address that can");
     }

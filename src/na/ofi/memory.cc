@@ -58,13 +58,14 @@ Status OfiEndpoint::register_region(Region& region) {
 }
 
 // Closing the registration refuses new accesses but not one under way (libfabric 1.17: 510 of 512
-// MiB landed after it). Live holders have acknowledged; the connections of the others end here.
-void OfiEndpoint::fence(std::uint32_t region) {
+// MiB landed after it). Where a holder was lost before it acknowledged, the connections that lost
+// peers used end here.
+void OfiEndpoint::fence(std::uint32_t region, Holders holders) {
     if (region < regions_.size()) {
         regions_[region].memory.reset();
         regions_[region].taken = false;
     }
-    for (auto at = links_.begin(); at != links_.end();) {
+    for (auto at = links_.begin(); at != links_.end() && holders == Holders::lost;) {
         Link& link = at->second;
         ++at;
         if (link.dirty) cut(link, "the connection was closed to fence memory");

@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <cerrno>
-#include <thread>
+#include <system_error>
+
+#include "base/quiet_thread.h"
 
 namespace weft::na::ofi {
 
@@ -45,10 +47,15 @@ std::unique_ptr<Resolution> Resolution::start(const std::string& host, std::uint
     resolution->shared_ = shared;
     shared->host = host;
     shared->port = port;
-    std::thread([shared] {
-        look_up(shared->host, shared->port, shared->name, shared->error);
+    try {
+        base::start_quiet_thread([shared] {
+            look_up(shared->host, shared->port, shared->name, shared->error);
+            shared->done.store(true, std::memory_order_release);
+        }).detach();
+    } catch (const std::system_error& error) {
+        shared->error = std::string("no thread to ask the resolver with: ") + error.what();
         shared->done.store(true, std::memory_order_release);
-    }).detach();
+    }
     return resolution;
 }
 

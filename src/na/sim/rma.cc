@@ -46,7 +46,7 @@ Result<FabricKey> SimEndpoint::expose(const Exposure& exposure) {
     return FabricKey{exposure.region, exposure.key};
 }
 
-void SimEndpoint::fence(std::uint32_t region) {
+void SimEndpoint::fence(std::uint32_t region, Holders) {
     const auto found = regions_.find(region);
     const bool waits = network_.options().rma_checked && network_.flip();
     if (found != regions_.end() && found->second.transfers != 0 && waits) {

@@ -33,7 +33,7 @@ Result<FabricKey> SmEndpoint::expose(const Exposure& exposure) {
     return FabricKey{*offset, exposure.key};
 }
 
-void SmEndpoint::fence(std::uint32_t region) {
+void SmEndpoint::fence(std::uint32_t region, Holders) {
     table_.revoke(region);
     if (std::find(fencing_.begin(), fencing_.end(), region) == fencing_.end()) {
         fencing_.push_back(region);

@@ -65,6 +65,10 @@ Result<std::vector<Target>> targets_below(Session& session, const GetOptions& op
     if (entries->empty()) {
         return fail(Code::not_found, "there are no objects below " + storage::quoted(options.name));
     }
+    if (options.file == "-") {
+        return fail(Code::invalid_argument,
+                    "several objects can't go to standard output; name a directory");
+    }
     const fs::path base = options.file.empty() ? fs::path(options.name).parent_path().filename()
                                                : fs::path(options.file);
     std::vector<Target> targets;

@@ -1,0 +1,27 @@
+// One address or several of the same server, as `connect("sm://a")` and `connect({"sm://a", …})`
+// make it.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+class Addresses {
+  public:
+    Addresses(const char* uri) : uris_{uri} {}
+    Addresses(std::string_view uri) : uris_{std::string(uri)} {}
+    Addresses(std::string uri) { uris_.push_back(std::move(uri)); }
+    Addresses(std::initializer_list<std::string_view> uris) : uris_(uris.begin(), uris.end()) {}
+    Addresses(std::vector<std::string> uris) : uris_(std::move(uris)) {}
+
+    const std::vector<std::string>& uris() const { return uris_; }
+
+  private:
+    std::vector<std::string> uris_;
+};
+
+}  // namespace weft

@@ -1,0 +1,203 @@
+// A runtime as a program meets it: its options, its addresses, what the system refuses it, and what
+// may not be done with it.
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <stdexcept>
+#include <thread>
+
+#include "support/no_more_threads.h"
+#include "support/patience.h"
+#include "support/raw_echo.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+std::string unique_uri(const char* what) {
+    static int count = 0;
+    return std::string("sm://runtime-") + what + "-" + std::to_string(getpid()) + "-" +
+           std::to_string(++count);
+}
+
+// How a child process that runs `body` ends: its exit status, or minus the signal.
+int end_of_child(const std::function<int()>& body) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        for (const int sig : {SIGABRT, SIGTERM, SIGINT}) signal(sig, SIG_DFL);
+        [[maybe_unused]] const auto quiet = freopen("/dev/null", "w", stderr);
+        _exit(body());
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+Task<> throws() {
+    throw std::runtime_error("nobody awaits this");
+    co_return;
+}
+
+Task<> notes(bool& done) {
+    done = true;
+    co_return;
+}
+
+}  // namespace
+
+TEST_CASE("an option that can't be is refused by its name") {
+    const auto refused = [](const char* name, const std::function<void(RuntimeOptions&)>& spoil) {
+        RuntimeOptions options;
+        options.manual = true;
+        spoil(options);
+        const Result<Runtime> runtime = Runtime::create(std::move(options));
+        INFO(name);
+        REQUIRE_FALSE(runtime.ok());
+        CHECK(runtime.status().code() == Code::invalid_argument);
+        CHECK(runtime.status().text().find(name) != std::string_view::npos);
+    };
+    refused("heartbeat_interval", [](auto& options) { options.heartbeat_interval = 0s; });
+    refused("heartbeat_interval", [](auto& options) { options.heartbeat_interval = -1s; });
+    refused("peers_max", [](auto& options) { options.peers_max = 0; });
+    refused("peers_max", [](auto& options) { options.peers_max = std::size_t{1} << 40; });
+    refused("cpu", [](auto& options) { options.cpu = 5000; });
+    refused("cpu", [](auto& options) { options.cpu = 1023; });
+    refused("drain_timeout", [](auto& options) { options.drain_timeout = -1s; });
+    refused("default_timeout", [](auto& options) { options.default_timeout = 0s; });
+    refused("arena_bytes_max", [](auto& options) { options.arena_bytes_max = ~std::size_t{0}; });
+    refused("offload_threads", [](auto& options) { options.offload_threads = 0; });
+    refused("spin", [](auto& options) { options.spin = 2s; });
+}
+
+TEST_CASE("addresses are given alone or as a list") {
+    Echo service;
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    const std::string one = unique_uri("a"), two = unique_uri("b"), three = unique_uri("c");
+    REQUIRE(runtime.serve(service, {one, two}).ok());
+    REQUIRE(runtime.serve(service, three.c_str()).ok());  // The same service, once more.
+    CHECK(runtime.addresses() == std::vector<std::string>{one, two, three});
+    CHECK(runtime.connect({"sm://nobody", "sm://nobody-else"}).ok());
+    CHECK(runtime.connect({one}).ok());
+    CHECK(runtime.connect(std::vector<std::string>{one, two}).ok());
+    CHECK(runtime.connect(std::string_view(two)).ok());
+    CHECK(runtime.connect("nonsense").status().code() == Code::invalid_argument);
+    CHECK(runtime.connect(std::vector<std::string>{}).status().code() == Code::invalid_argument);
+}
+
+TEST_CASE("serving may be tried again at another address") {
+    Echo service, other;
+    Runtime owner = Runtime::create({.manual = true}).value();
+    const std::string taken = unique_uri("taken"), free = unique_uri("free");
+    REQUIRE(owner.serve(other, taken).ok());
+    Runtime runtime = Runtime::create().value();
+    REQUIRE(runtime.serve(service, taken).code() == Code::already_exists);
+    REQUIRE(runtime.serve(service, free).ok());
+    Outcome outcome;
+    Channel channel = owner.connect(free).value();
+    channel.call(echo, as_bytes("there"), {}, outcome.done());
+    REQUIRE(owner.turn_until([&] { return outcome.completions > 0; }, patience));
+    CHECK(outcome.reply == "there");
+}
+
+TEST_CASE("what a spawned task throws is dropped") {
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    bool later = false;
+    runtime.spawn(throws());
+    runtime.spawn(notes(later));
+    CHECK(runtime.turn_until([&] { return later; }, patience));
+}
+
+TEST_CASE("turning inside a turn ends the program") {
+    using Nested = void (*)(Runtime&);
+    const Nested nested = GENERATE(
+        static_cast<Nested>([](Runtime& runtime) { runtime.turn(); }),
+        static_cast<Nested>([](Runtime& runtime) { runtime.turn_until([] { return true; }, 1s); }),
+        static_cast<Nested>([](Runtime& runtime) {
+            bool done = false;
+            runtime.block_on(notes(done));
+        }));
+    CHECK(end_of_child([nested] {
+              Runtime runtime = Runtime::create({.manual = true}).value();
+              runtime.executor().post([&] { nested(runtime); });
+              runtime.turn();
+              return 0;
+          }) == -SIGABRT);
+}
+
+TEST_CASE("without a thread or a descriptor there is no runtime, and the reason is told") {
+    {
+        const NoMoreThreads limit;
+        const Result<Runtime> runtime = Runtime::create();
+        REQUIRE_FALSE(runtime.ok());
+        CHECK(runtime.status().code() == Code::resource_exhausted);
+        sigset_t mask;
+        pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+        CHECK(sigismember(&mask, SIGTERM) == 0);
+    }
+    // With so many descriptors it is refused, or it works.
+    CHECK(end_of_child([] {
+              int refused = 0, worked = 0;
+              for (rlim_t limit = 3; limit < 24; ++limit) {
+                  const rlimit few{limit, 1024};
+                  setrlimit(RLIMIT_NOFILE, &few);
+                  Result<Runtime> runtime = Runtime::create();
+                  if (!runtime) {
+                      if (runtime.status().code() != Code::resource_exhausted) return 1;
+                      ++refused;
+                      continue;
+                  }
+                  runtime->stop();
+                  const Status status = runtime->run();
+                  if (!status.ok() && status.code() != Code::resource_exhausted) return 2;
+                  worked += status.ok();
+              }
+              return refused > 0 && worked > 0 ? 0 : 3;
+          }) == 0);
+}
+
+TEST_CASE("a second signal ends the wait for handlers, and the program goes on") {
+    const std::string uri = unique_uri("signals");
+    CHECK(end_of_child([&] {
+              sigset_t stop;
+              sigemptyset(&stop);
+              sigaddset(&stop, SIGTERM);
+              pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+              Echo service;
+              service.hold = true;
+              Status status;
+              {
+                  Runtime runtime = Runtime::create({.drain_timeout = 60s}).value();
+                  if (!runtime.serve(service, uri).ok()) return 1;
+                  std::thread signaller([&] {
+                      Runtime client = Runtime::create({.manual = true}).value();
+                      Channel channel = client.connect(uri).value();
+                      Outcome held, refused;
+                      channel.call(echo, {}, {}, held.done());
+                      std::size_t calls = 0;
+                      while (calls == 0) {
+                          client.turn();
+                          runtime.node().on_context([&] { calls = service.held.size(); });
+                      }
+                      kill(getpid(), SIGTERM);
+                      // It drains when it refuses.
+                      while (refused.status.code() != Code::unavailable) {
+                          refused = {};
+                          channel.call(echo, {}, {}, refused.done());
+                          client.turn_until([&] { return refused.completions > 0; }, 10ms);
+                          channel = client.connect(uri).value();
+                      }
+                      kill(getpid(), SIGTERM);
+                  });
+                  status = runtime.run();
+                  signaller.join();
+                  runtime.node().on_context([&] { service.held.clear(); });
+                  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);
+              }
+              return status.code() == Code::cancelled ? 0 : 2;
+          }) == 0);
+}
