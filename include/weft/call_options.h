@@ -13,7 +13,8 @@ namespace weft {
 // twice inside a co_await expression.
 struct CallOptions {
     // Covers everything from the call to its reply. Zero: the method's own (options.proto), else
-    // the runtime's default (30 s). `no_timeout` must be asked for by name.
+    // the runtime's default (30 s). `no_timeout` must be asked for by name. A server is told at
+    // most 71 minutes (32 bits of microseconds): its handlers see that deadline for longer ones.
     Duration timeout{};
 };
 static_assert(std::is_trivially_copyable_v<CallOptions>);

@@ -123,6 +123,13 @@ class Addresses(BadInput):
         self.assertFalse((self.directory / "new").exists())
         self.check_unharmed()
 
+    def test_words_that_are_no_command(self):
+        code, out, error = weft("frobnicate", "--server", self.uri)
+        self.assertEqual((code, out), (64, ""), error)
+        self.assertIn("there is no command 'frobnicate'", error)
+        self.refused(3, ["standard output"], "get", "--server", self.uri, "good/", "-")
+        self.check_unharmed()
+
     def test_addresses_where_nobody_is(self):
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))

@@ -194,6 +194,17 @@ TEST_CASE("a closed region is refused, and its memory comes back after the fence
     CHECK(pair.server.node().bulk.regions->open_regions() == 0);
 }
 
+TEST_CASE("memory is not lent over a transport that can't take it back") {
+    SimRig rig(1, {.rma_checked = false, .fences_region = false});
+    Runtime& server = rig.add("server");
+    const Result<Region> region =
+        server.expose(server.allocate(4096).value(), {.access = Access::read});
+    REQUIRE_FALSE(region.ok());
+    CHECK(region.status().code() == Code::unimplemented);
+    CHECK(region.status().text().find("sim can't fence memory") != std::string_view::npos);
+    CHECK(server.node().bulk.regions->open_regions() == 0);
+}
+
 TEST_CASE("a lease ends by itself") {
     const bool checked = GENERATE(true, false);
     Pair pair(checked);
@@ -212,7 +223,8 @@ TEST_CASE("a lease is counted from when it is given, and can't be negative") {
     pair.rig.clock->advance(10s);
     bool ended = false;
     Region region =
-        pair.server.expose(pair.server.allocate(4096).value(), {.access = Access::read, .lease = 2s})
+        pair.server
+            .expose(pair.server.allocate(4096).value(), {.access = Access::read, .lease = 2s})
             .value();
     pair.rig.run_for(1900ms);
     CHECK(pair.server.node().bulk.regions->open_regions() == 1);

@@ -2,6 +2,7 @@
 #include <sys/epoll.h>
 
 #include "na/ofi/reach.h"
+#include "support/no_more_threads.h"
 #include "support/ofi_process.h"
 
 using namespace weft;
@@ -92,6 +93,17 @@ TEST_CASE("ofi: a host without an address is reported, and localhost is known") 
     client.seen.clear();
     client.connect("ofi+tcp://localhost:" + std::to_string(socket_name(server->address()).port()));
     CHECK(turn_until({&client, &server}, [&] { return client.find(EventKind::peer_up); }));
+}
+
+TEST_CASE("ofi: without a thread to ask the resolver with, the host is reported unresolved") {
+    Node client;
+    {
+        const NoMoreThreads limit;
+        client.connect("ofi+tcp://some-host.invalid:7");
+    }
+    time_to_down(client, {&client});
+    CHECK(client.seen[0].event.code == Code::unavailable);
+    CHECK(client.seen[0].error.find("no thread") != std::string::npos);
 }
 
 TEST_CASE("ofi: a taken port is refused by name") {

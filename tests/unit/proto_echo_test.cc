@@ -1,6 +1,7 @@
 #include "support/echo.h"
 
 using namespace weft;
+using echo::v1::EchoMethods;
 using echo::v1::EchoReply;
 using echo::v1::EchoRequest;
 using test::EchoPair;
@@ -63,6 +64,37 @@ TEST_CASE("a handler's failure is told as applied, unless it was rejected or is 
         CHECK(failed.text.empty());
         CHECK(outcome_of(pair, method, request_of("reject")).status.effect() == Effect::none);
         CHECK(outcome_of(pair, method, request_of("unsure")).status.effect() == Effect::unknown);
+    }
+}
+
+namespace {
+
+// Fails, or throws, with a large reply half made.
+struct Wasteful final : Service {
+    Status Now(Call&, const EchoRequest& in, EchoReply& out) {
+        out.set_text(std::string(1 << 20, 'x'));
+        if (in.text() == "throw") throw std::runtime_error("half-way");
+        return fail(Code::not_found, "half-way");
+    }
+    void register_methods(MethodRegistrar& registrar) override {
+        serve<&Wasteful::Now>(registrar, *this, EchoMethods::Now);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("the memory of a large reply is not kept, also when its handler fails or throws") {
+    Wasteful service;
+    test::SimRig rig;
+    REQUIRE(rig.add("server").add(service).ok());
+    Channel channel = rig.add("").connect("sim://server").value();
+    for (const char* text : {"fail", "throw"}) {
+        int completions = 0;
+        weft::call(channel, EchoMethods::Now, request_of(text), CallOptions{},
+                   [&](const Status& status, const EchoReply&) { completions += !status.ok(); });
+        REQUIRE(rig.run_until([&] { return completions == 1; }));
+        const detail::Pooled<EchoReply> next;  // Of this thread, as the handler's was.
+        CHECK((*next).SpaceUsedLong() < 64 * 1024);
     }
 }
 

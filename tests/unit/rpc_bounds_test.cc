@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include <weft/await.h>
+
 #include "rpc/held_calls.h"
 #include "support/raw_echo.h"
 
@@ -167,6 +169,65 @@ TEST_CASE("what other threads hand over is bounded, and room comes back with the
     std::thread([&] { pair.channel.call(echo, {}, {}, again[0].done()); }).join();
     REQUIRE(pair.rig.run_until([&] { return again[0].completions > 0; }));
     CHECK(again[0].status.ok());
+}
+
+template <class Count>
+static Task<> ask(Channel channel, const std::vector<std::byte>& body, const Count& count) {
+    const auto reply = co_await weft::call(channel, echo, body, {});
+    count(reply.status());
+}
+
+TEST_CASE("collectives, transfers and awaited calls of other threads are bounded like calls") {
+    Pair pair;
+    auto& context = pair.client.node().context;
+    const std::size_t room = context.submitted_bytes_max();
+    const GroupView view = GroupView::make("one", 1, {{0, {"sim://server"}}}).value();
+    const Group group = pair.client.group(view).value();
+    const std::vector<std::byte> body(1 << 20);
+    std::size_t completions = 0, full = 0;
+    const auto count = [&](const Status& status) {
+        ++completions;
+        full += status.text().find("handed over") != std::string_view::npos &&
+                status.code() == Code::resource_exhausted;
+    };
+    const auto run_all = [&](std::size_t all) {
+        REQUIRE(pair.rig.run_until([&] { return completions == all; }));
+        return std::exchange(completions, 0) - std::exchange(full, 0);
+    };
+    SECTION("collectives") {
+        std::thread([&] {
+            for (int i = 0; i < 70; ++i) {
+                group.collective(echo, BodyWriter::of(body), {}, [&](std::vector<RankOutcome> all) {
+                    REQUIRE(all.size() == 1);
+                    count(all[0].status);
+                });
+            }
+        }).join();
+        CHECK(run_all(70) == 63);
+    }
+    SECTION("transfers") {
+        const std::size_t records = room / core::Context::handed_over_bytes;
+        std::thread([&] {
+            for (std::size_t i = 0; i < records + 7; ++i) pair.channel.get({}, 0, {}, {}, count);
+        }).join();
+        CHECK(run_all(records + 7) == records);
+    }
+    SECTION("awaited calls") {
+        Runtime other = Runtime::create({.manual = true}).value();
+        for (int i = 0; i < 70; ++i) other.spawn(ask(pair.channel, body, count));
+        // Its turn is another thread's; that of the channel is this one's.
+        std::thread([&] { other.turn(); }).join();
+        REQUIRE(pair.rig.run_until([&] {
+            other.turn();
+            return completions == 70;
+        }));
+        CHECK(full == 7);
+    }
+    // Room has come back.
+    Outcome again;
+    std::thread([&] { pair.channel.call(echo, {}, {}, again.done()); }).join();
+    REQUIRE(pair.rig.run_until([&] { return again.completions > 0; }));
+    CHECK(again.status.ok());
 }
 
 TEST_CASE("a call that was answered has no request, and its transfers end with CANCELLED, later") {

@@ -131,6 +131,67 @@ TEST_CASE("stat says size, time and checksum, and delete ends the object") {
     CHECK(stat(rig, "a").status().code() == Code::not_found);
 }
 
+TEST_CASE("a directory goes with its last object, and its name is free") {
+    StoreRig rig;
+    fs::create_directories(rig.root + "/kept/by/hand");
+    REQUIRE(rig.put("a/b/one", "1").ok());
+    REQUIRE(rig.put("a/two", "2").ok());
+    CHECK(remove(rig, "a/b/one").ok());
+    CHECK_FALSE(fs::exists(rig.root + "/a/b"));
+    CHECK(rig.put("a/b", "an object now").ok());
+    CHECK(remove(rig, "a/b").ok());
+    CHECK(remove(rig, "a/two").ok());
+    CHECK(rig.put("a", "and one here").ok());
+    CHECK(fs::exists(rig.root + "/kept/by/hand"));
+}
+
+TEST_CASE("puts and removals in one directory do not trip over each other") {
+    test::TemporaryDirectory files;
+    const storage::Root root = storage::Root::open(files.path).value();
+    std::atomic<bool> stop{false};
+    std::thread remover([&] {
+        while (!stop) (void)root.remove("a/b/x");
+    });
+    for (int i = 0; i < 500; ++i) {
+        Result<storage::UnfinishedFile> file = root.create("a/b/x");
+        INFO(file.status().to_string());
+        REQUIRE(file.ok());
+        REQUIRE(file->append(as_bytes("x")).ok());
+        REQUIRE(file->commit(0).ok());
+    }
+    stop = true;
+    remover.join();
+}
+
+TEST_CASE("a chunk that a client would take for ever is refused") {
+    StoreRig rig;
+    Channel channel = rig.client_runtime->connect("sim://server").value();
+    const Buffer memory = rig.client_runtime->allocate(4096).value();
+    const Region region =
+        rig.client_runtime->expose(memory, {.access = Access::read_write}).value();
+    storage::PutRequest put;
+    put.set_name("a");
+    put.set_transfer(7);
+    storage::PutChunkRequest chunk;
+    chunk.set_transfer(7);
+    chunk.set_length(10);
+    to_proto(region.ref(), chunk.mutable_data());
+    Status outcome, whole;
+    bool done = false;
+    storage::StoreClient stub(channel);
+    stub.Put(put, {.timeout = no_timeout},
+             [&](const Status& status, const storage::PutReply&) { whole = status; });
+    rig.rig.run_for(1ms);
+    stub.PutChunk(chunk, {.timeout = no_timeout},
+                  [&](const Status& status, const storage::PutChunkReply&) {
+                      outcome = status;
+                      done = true;
+                  });
+    REQUIRE(rig.rig.run_until([&] { return done; }));
+    CHECK(outcome.code() == Code::invalid_argument);
+    CHECK(outcome.effect() == Effect::none);
+}
+
 TEST_CASE("a listing is in order, complete over many pages, and knows prefixes") {
     StoreRig rig;
     std::vector<std::string> names;

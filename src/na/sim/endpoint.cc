@@ -64,7 +64,7 @@ Caps SimEndpoint::caps() const {
     caps.rma_private = true;
     caps.rma_checked = network_.options().rma_checked;
     caps.reports_peer_death = true;
-    caps.fences_region = true;
+    caps.fences_region = network_.options().fences_region;
     caps.virtual_time = true;
     return caps;
 }

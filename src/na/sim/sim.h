@@ -30,6 +30,7 @@ struct WorldOptions {
     bool joins_commits = true;
     // False: like a fabric that enforces only key and bounds, so that owners must grant ranges.
     bool rma_checked = true;
+    bool fences_region = true;  // As the capability, and nothing else.
 };
 
 // Shared by every endpoint of one simulation. Thread: one.

@@ -43,8 +43,10 @@ struct Sources {
 Result<Sources> below(const fs::path& directory, const std::string& name) {
     Sources sources{name, {}, 0};
     std::error_code error;
+    fs::path last = directory;  // What it enters next, or could not.
     fs::recursive_directory_iterator at(directory, error);
     for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
+        last = at->path();
         std::error_code ignored;  // A link to nothing is no file.
         if (!fs::is_regular_file(at->path(), ignored)) continue;
         const std::uint64_t size = fs::file_size(at->path(), ignored);
@@ -55,7 +57,7 @@ Result<Sources> below(const fs::path& directory, const std::string& name) {
         sources.bytes += size;
     }
     if (error) {
-        return storage::errno_status(error.value(), "can't read '" + directory.string() + "'");
+        return storage::errno_status(error.value(), "can't read '" + last.string() + "'");
     }
     std::sort(sources.list.begin(), sources.list.end(),
               [](const Source& a, const Source& b) { return a.name < b.name; });

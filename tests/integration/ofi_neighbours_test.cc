@@ -1,0 +1,121 @@
+// Several channels and several addresses between the same two processes over ofi+tcp: none is the
+// worse for what the others do.
+#include <cstdio>
+
+#include <weft/runtime.h>
+
+#include "support/catch.h"
+#include "support/patience.h"
+
+#if WEFT_WITH_OFI
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr MethodId echo("test.Echo/Echo");
+constexpr MethodId hold("test.Echo/Hold");
+
+struct Server final : Service {
+    std::vector<Call> held;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(echo, [](Call call) { call.reply(call.request()); });
+        registrar.add(hold, [this](Call call) { held.push_back(std::move(call)); });
+    }
+};
+
+struct Reply {
+    bool done = false;
+    Status status;
+    Completion completion() {
+        return [this](const Status& with, ByteView) {
+            done = true;
+            status = with;
+        };
+    }
+};
+
+void check_echo(Runtime& client, const Channel& channel) {
+    Reply reply;
+    channel.call(echo, as_bytes("x"), {.timeout = patience}, reply.completion());
+    REQUIRE(client.turn_until([&] { return reply.done; }, patience));
+    INFO(reply.status.to_string());
+    REQUIRE(reply.status.ok());
+}
+
+}  // namespace
+
+TEST_CASE("a region that nobody was granted closes without a channel ending") {
+    Server service;
+    Runtime server = Runtime::create({.manual = true}).value();
+    REQUIRE(server.serve(service, "ofi+tcp://127.0.0.1:0").ok());
+    const std::string uri = server.addresses().front();
+    Runtime client = Runtime::create({.manual = true}).value();
+    const auto both_until = [&](auto done) {
+        const auto end = std::chrono::steady_clock::now() + patience;
+        while (!done() && std::chrono::steady_clock::now() < end) {
+            server.turn();
+            client.turn();
+        }
+        return done();
+    };
+    Channel main = client.connect(uri).value();
+    Reply held;
+    main.call(hold, {}, {.timeout = patience}, held.completion());
+    REQUIRE(both_until([&] { return service.held.size() == 1; }));
+    for (int round = 0; round < 20; ++round) {
+        {
+            Channel passing = client.connect(uri).value();
+            Reply reply;
+            passing.call(echo, {}, {}, reply.completion());
+            REQUIRE(both_until([&] { return reply.done; }));
+        }
+        bool fenced = false;
+        Region region =
+            server.expose(server.allocate(4096).value(), {.access = Access::read_write}).value();
+        region.close([&] { fenced = true; });
+        REQUIRE(both_until([&] { return fenced; }));
+    }
+    INFO(held.status.to_string());
+    CHECK_FALSE(held.done);
+    service.held[0].reply({});
+    REQUIRE(both_until([&] { return held.done; }));
+    CHECK(held.status.ok());
+}
+
+TEST_CASE("an address that one endpoint can't reach is tried from another, or from a new one") {
+    Server service;
+    Runtime server = Runtime::create().value();
+    if (!server.serve(service, "ofi+tcp://[::1]:0").ok()) {
+        WARN("no IPv6 on this machine");
+        return;
+    }
+    const std::string uri = server.addresses().front();
+    SECTION("from another") {
+        Runtime client = Runtime::create({.manual = true}).value();
+        REQUIRE(client.listen("ofi+tcp://127.0.0.1:0").ok());
+        REQUIRE(client.listen("ofi+tcp://[::1]:0").ok());
+        check_echo(client, client.connect(uri).value());
+    }
+    SECTION("from a new one") {
+        Runtime client = Runtime::create({.manual = true}).value();
+        REQUIRE(client.listen("ofi+tcp://127.0.0.1:0").ok());
+        check_echo(client, client.connect(uri).value());
+    }
+    SECTION("after the address before it was nobody's") {
+        Runtime client = Runtime::create({.manual = true}).value();
+        check_echo(client, client.connect({"ofi+tcp://127.0.0.1:1", uri}).value());
+    }
+    SECTION("what nobody serves is UNAVAILABLE, once") {
+        Runtime client = Runtime::create({.manual = true}).value();
+        REQUIRE(client.listen("ofi+tcp://127.0.0.1:0").ok());
+        Reply reply;
+        Channel nobody = client.connect("ofi+tcp://[::1]:1").value();
+        nobody.call(echo, {}, {}, reply.completion());
+        REQUIRE(client.turn_until([&] { return reply.done; }, patience));
+        CHECK(reply.status.code() == Code::unavailable);
+    }
+}
+
+#endif
