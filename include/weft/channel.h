@@ -77,8 +77,8 @@ class Channel {
     // Reads local.size() bytes at `offset` of `from` into `local`; writes `local` there.
     // All or error: after an error the bytes inside the range are unspecified.
     // Errors: PERMISSION_DENIED (forged, stale, revoked, out of range, access not granted),
-    // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, RESOURCE_EXHAUSTED. The transfer holds `local` until the transport is
-    // done with it, also after an early completion.
+    // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, RESOURCE_EXHAUSTED. The transfer holds `local`
+    // until the transport is done with it, also after an early completion.
     OperationId get(const RegionRef& from, std::uint64_t offset, Buffer local,
                     const CallOptions& options, TransferCompletion done) const;
     OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,

@@ -103,8 +103,8 @@ Status judge(const RuntimeOptions& options) {
     if (options.offload_threads < 1 || options.offload_threads > 256) {
         return bad_option("offload_threads", "1 to 256");
     }
-    if (options.arena_bytes_max != 0 && (options.arena_bytes_max < arena_bytes_min ||
-                                         options.arena_bytes_max > arena_bytes_most)) {
+    if (options.arena_bytes_max != 0 &&
+        (options.arena_bytes_max < arena_bytes_min || options.arena_bytes_max > arena_bytes_most)) {
         return bad_option("arena_bytes_max", "0, or 1 MiB to 1 TiB");
     }
     cpu_set_t allowed;

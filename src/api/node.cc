@@ -117,7 +117,8 @@ Status Node::add(Service& service) {
 
 bool Node::serves(const Service& service) {
     bool found = false;
-    on_context([&] { found = std::find(served_.begin(), served_.end(), &service) != served_.end(); });
+    on_context(
+        [&] { found = std::find(served_.begin(), served_.end(), &service) != served_.end(); });
     return found;
 }
 
@@ -265,16 +266,18 @@ void Node::shutdown() {
     WEFT_ASSERT(!context.in_turn());
     driver.stop();
     context.adopt_thread();
-    // What completes here runs user code, which is in the context then as it always is.
-    const core::Context::Entered scope(context);
-    context.refresh_time();
-    const Status why = fail(Code::cancelled, "the runtime is shutting down");
-    server.drain();
-    collectives.shutdown();
-    context.shutdown(why);
-    client.shutdown(why);
-    server.shutdown(why);
-    bulk.transfers.shutdown(why);
+    {
+        // What completes here runs user code, which is in the context then as it always is.
+        const core::Context::Entered scope(context);
+        context.refresh_time();
+        const Status why = fail(Code::cancelled, "the runtime is shutting down");
+        server.drain();
+        collectives.shutdown();
+        context.shutdown(why);
+        client.shutdown(why);
+        server.shutdown(why);
+        bulk.transfers.shutdown(why);
+    }
     // Coroutines see their cancelled calls and end, and so does offloaded work, which may wait for
     // a turn. Work that posts itself for ever does not count.
     for (int turns = 0; turns < last_turns_max;) {
@@ -287,7 +290,10 @@ void Node::shutdown() {
         }
     }
     pool.stop();
-    bulk.regions->shutdown();
+    {
+        const core::Context::Entered scope(context);
+        bulk.regions->shutdown();
+    }
     context.close_submissions();
     context.release_thread();
 }

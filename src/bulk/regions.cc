@@ -106,8 +106,7 @@ void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
     for (const core::PeerRef& holder : holders) {
         core::Peer* peer = context_->find(holder);
         if (!peer || peer->state != core::PeerState::up) continue;  // Lost with one before.
-        context_->log().warning("closing " + peer->uri +
-                                ": it did not give back a revoked region");
+        context_->log().warning("closing " + peer->uri + ": it did not give back a revoked region");
         context_->drop_connection(
             *peer, fail(Code::unavailable, "the peer did not give back a revoked region"));
     }
@@ -118,9 +117,8 @@ void Regions::add_endpoint(core::EndpointSlot& endpoint) {
         Entry& entry = slot.value;
         entry.fabric.resize(context_->endpoints().size());
         if (entry.closing || !endpoint.caps.rma) return;
-        Result<na::FabricKey> fabric =
-            expose_at(endpoint, {slot.slot, slot.generation, entry.key, entry.memory.bytes(),
-                                 entry.access});
+        Result<na::FabricKey> fabric = expose_at(
+            endpoint, {slot.slot, slot.generation, entry.key, entry.memory.bytes(), entry.access});
         if (!fabric) {
             context_->log().warning("a region can't be reached over " +
                                     std::string(endpoint.endpoint->scheme()) + ": " +

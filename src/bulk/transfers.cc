@@ -321,9 +321,7 @@ bool Transfers::try_send_close(core::Peer& peer, std::uint64_t grant) {
 
 void Transfers::pay_later() {
     paying_.owner = this;
-    paying_.fire = [](base::Timer& timer, TimePoint) {
-        static_cast<Paying&>(timer).owner->pay();
-    };
+    paying_.fire = [](base::Timer& timer, TimePoint) { static_cast<Paying&>(timer).owner->pay(); };
     context_.timers().arm(paying_, saturating_add(context_.current_time(), pay_every));
 }
 

@@ -93,7 +93,7 @@ class Transfers final : public core::FrameSink {
     core::Context& context_;
     base::SlotTable<Transfer> transfers_{1u << 16};
     std::deque<base::SlotId> starved_;  // The endpoint was full: in order of arrival.
-    std::vector<Owed> owed_;  // At most one per transfer that has ended.
+    std::vector<Owed> owed_;            // At most one per transfer that has ended.
     Paying paying_;
     std::uint32_t quarantined_ = 0;
     bool closed_ = false;

@@ -57,6 +57,7 @@ EndpointSlot& Context::add_endpoint(std::unique_ptr<na::Endpoint> endpoint) {
     slot->index = static_cast<std::uint32_t>(endpoints_.size());
     endpoints_.push_back(std::move(slot));
     only_ = endpoints_.size() == 1 ? endpoints_.front().get() : nullptr;
+    quick_ = nullptr;  // The next turn finds out.
     return *endpoints_.back();
 }
 
@@ -124,8 +125,8 @@ Turn Context::turn(TimePoint now) noexcept {
     const Entered scope(*this);
     thread_.store(&current_, std::memory_order_relaxed);
     now_ = now;
-    EndpointSlot* const slot = only_;
-    if (!slot || !submissions_.empty() || !deferred_.empty()) [[unlikely]] {
+    EndpointSlot* const slot = quick_;
+    if (!slot || !submissions_.empty()) [[unlikely]] {
         return {turn_with_work(now)};
     }
     const std::uint32_t events = poll_endpoint(*slot);
@@ -142,6 +143,7 @@ void Context::flush(EndpointSlot& slot) {
 // Any number of endpoints, submissions and deferred work.
 std::uint32_t Context::turn_with_work(TimePoint now) {
     ++turns_;
+    quick_ = only_;
     std::uint32_t events = run_submissions() + run_deferred();
     // By index: a completion may open another endpoint.
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {

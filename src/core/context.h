@@ -114,7 +114,11 @@ class Context final : public Executor {
     // that may run user code.
     class Entered {
       public:
-        explicit Entered(Context& context) : outer_(std::exchange(current_, &context)) {}
+        explicit Entered(Context& context) : outer_(current_) {
+            // Else messages would be freed that the turn around this one is still looking at.
+            WEFT_ASSERT(outer_ != &context);
+            current_ = &context;
+        }
         Entered(const Entered&) = delete;
         Entered& operator=(const Entered&) = delete;
         ~Entered() { current_ = outer_; }
@@ -233,6 +237,7 @@ class Context final : public Executor {
     // Requires: not linked. Runs in the next turn; when none will come, as post() does.
     void defer(Deferred& work) {
         deferred_.push_back(work);
+        quick_ = nullptr;
         if (submissions_closed_.load(std::memory_order_relaxed)) [[unlikely]]
             post([this] { run_deferred(); });
     }
@@ -300,7 +305,8 @@ class Context final : public Executor {
     TimePoint now_;
     base::TimerWheel timers_;
     std::vector<std::unique_ptr<EndpointSlot>> endpoints_;
-    EndpointSlot* only_ = nullptr;  // When there is exactly one: the common case of a client.
+    EndpointSlot* only_ = nullptr;   // When there is exactly one: the common case of a client.
+    EndpointSlot* quick_ = nullptr;  // The same, unless deferred work waits for the turn.
     // Pings, and whatever no layer above has asked for.
     struct OwnFrames final : FrameSink {
         explicit OwnFrames(Context& own) : context(own) {}

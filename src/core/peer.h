@@ -62,8 +62,8 @@ struct Peer {
     std::vector<na::Address> candidates;  // In order of preference.
     std::size_t candidate = 0;
     std::size_t candidate_endpoint = 0;  // Those before it were tried for this candidate.
-    na::Incarnation incarnation;  // While up.
-    std::string uri;              // For people.
+    na::Incarnation incarnation;         // While up.
+    std::string uri;                     // For people.
 
     struct Heartbeat : base::Timer {
         Peer* peer = nullptr;

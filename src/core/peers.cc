@@ -178,7 +178,7 @@ void Context::shutdown(const Status& why) noexcept {
     });
     for (auto& slot : endpoints_) slot->endpoint->flush();
     endpoints_.clear();
-    only_ = nullptr;
+    only_ = quick_ = nullptr;
 }
 
 void Context::drop_connection(Peer& peer, const Status& why) {

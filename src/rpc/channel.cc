@@ -87,9 +87,8 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
         return {id.slot, id.generation};
     }
     if (!context_.admit(core::Context::handed_over_bytes)) {
-        context_.post([owner = owner_, why = too_much_handed_over(), done = std::move(done)]() mutable {
-            done(why);
-        });
+        context_.post([owner = owner_, why = too_much_handed_over(),
+                       done = std::move(done)]() mutable { done(why); });
         return {};
     }
     context_.post([owner = owner_, &context = context_, &bulk = bulk_, peer = peer_,

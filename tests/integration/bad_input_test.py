@@ -127,7 +127,10 @@ class Addresses(BadInput):
         code, out, error = weft("frobnicate", "--server", self.uri)
         self.assertEqual((code, out), (64, ""), error)
         self.assertIn("there is no command 'frobnicate'", error)
-        self.refused(3, ["standard output"], "get", "--server", self.uri, "good/", "-")
+        self.ok("put", "--server", self.uri, self.source, "below/one")
+        self.refused(3, ["standard output"], "get", "--server", self.uri, "below/", "-")
+        self.ok("rm", "--server", self.uri, "below/one")
+        self.assertFalse((self.directory / "-").exists())
         self.check_unharmed()
 
     def test_addresses_where_nobody_is(self):
@@ -570,7 +573,7 @@ class Usage(BadInput):
     def test_wrong_usage_is_one_line_that_names_the_help(self):
         uri = self.uri
         for arguments, word in (
-                ([], "subcommand"), (["nonsense"], "subcommand"), (["put"], "--server"),
+                ([], "subcommand"), (["nonsense"], "nonsense"), (["put"], "--server"),
                 (["put", "--server", uri], "file"), (["get", "--server", uri], "name"),
                 (["put", "--server", uri, "a", "b", "c"], "c"), (["ls", "--bogus"], "--"),
                 (["perf", "nonsense"], "nonsense"), (["perf", "rpc", "--size", "-1"], "--size"),

@@ -293,7 +293,8 @@ TEST_CASE("hostile frames: who opens without end gets a bounded number of grants
     victim.check_serves();
 }
 
-TEST_CASE("hostile frames: who keeps a revoked grant loses its connection, and the memory returns") {
+TEST_CASE(
+    "hostile frames: who keeps a revoked grant loses its connection, and the memory returns") {
     Victim victim(false);
     RawPeer keeper(victim.rig), honest(victim.rig);
     keeper.connect("server");
