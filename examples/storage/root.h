@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "file.h"
+#include "name.h"
 #include "unfinished_file.h"
 
 namespace storage {
@@ -32,6 +33,9 @@ class Root {
     weft::Result<UnfinishedFile> create(std::string_view name) const;
     // Removes the directories that this leaves empty, too.
     weft::Status remove(std::string_view name) const;
+    // The directories that were made for an object which did not come to be go, unless they hold
+    // others.
+    void remove_empty_above(std::string_view name) const { remove_empty(split(name).directory); }
     // "" is the root. The descriptor reads.
     weft::Result<Fd> open_directory(const std::string& name) const;
 

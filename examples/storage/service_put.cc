@@ -55,7 +55,10 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
     const Status status = co_await upload->end;
     Line::Place last(upload->line);
     co_await last;
-    const auto discard = [&] { upload->file.reset(); };  // Harmless to one that was committed.
+    const auto discard = [&] {
+        upload->file.reset();  // Harmless to one that was committed.
+        if (!status.ok()) root_.remove_empty_above(upload->name);
+    };
     co_await weft::offload(discard);
     uploads_.erase(in.transfer());  // Until now its chunks were told why it ended.
     out.set_size(upload->written);

@@ -37,7 +37,8 @@ class Call {
 
     // When the client gives up: nested calls take the smaller of this and their own.
     TimePoint deadline() const;
-    // Until then; no_timeout for a client that waits for ever. 0 when the runtime is gone.
+    // Until then, 0 when that is over or the runtime is gone; no_timeout for a client that waits
+    // for ever.
     Duration time_left() const;
     // The client gave up, cancelled or died: nobody waits for the reply.
     bool cancelled() const;

@@ -1,5 +1,6 @@
 // Everything a user may tune, with unit and default. `WEFT_*` variables overlay what the program
-// sets (docs/environment.md); unknown WEFT_ variables and bad values are errors.
+// sets; docs/environment.md has the ranges of both. Unknown WEFT_ variables and values out of range
+// are errors.
 #pragma once
 
 #include <cstddef>

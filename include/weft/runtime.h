@@ -45,7 +45,8 @@ class Runtime {
 
     // ---- serving -----------------------------------------------------------------------------
     // Adds the service's methods, unless it is served already, and listens on the address, or on
-    // each of several. After an error it may be tried again.
+    // each of several. After an error it may be tried again at other addresses; those before the
+    // one that failed are listened on.
     // Errors: INVALID_ARGUMENT (address), ALREADY_EXISTS (name or port in use, method served
     // already), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable here).
     Status serve(Service& service, const Addresses& at);
@@ -57,8 +58,8 @@ class Runtime {
 
     // Blocks until SIGINT, SIGTERM or stop(), then refuses new calls and waits for the handlers.
     // Errors: DEADLINE_EXCEEDED when handlers were left after options.drain_timeout, CANCELLED when
-    // a second signal came before; RESOURCE_EXHAUSTED, at once, without a descriptor for signals.
-    // A program with other threads blocks these signals in them before it starts them; the
+    // a signal came while it waited for them; RESOURCE_EXHAUSTED, at once, without a descriptor for
+    // signals. A program with other threads blocks these signals in them before it starts them; the
     // runtime's own threads have them blocked.
     Status run();
     void stop();
@@ -94,7 +95,7 @@ class Runtime {
 
     // ---- a turn at a time --------------------------------------------------------------------
     // Neither these nor, with options.manual, block_on() may be called by a handler, a completion
-    // or a coroutine, which run inside a turn: that aborts the program.
+    // or a coroutine of the same runtime, which run inside a turn: that aborts the program.
     // With options.manual: does what is due and returns the number of events.
     std::uint32_t turn();
     // With options.manual: turns, and sleeps when idle, until `done()`; false when `limit` was over

@@ -1,7 +1,5 @@
 #include "api/environment.h"
 
-#include <sched.h>
-
 #include <charconv>
 #include <string>
 #include <string_view>
@@ -106,13 +104,6 @@ Status judge(const RuntimeOptions& options) {
     if (options.arena_bytes_max != 0 &&
         (options.arena_bytes_max < arena_bytes_min || options.arena_bytes_max > arena_bytes_most)) {
         return bad_option("arena_bytes_max", "0, or 1 MiB to 1 TiB");
-    }
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    if (options.cpu && ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
-        (*options.cpu >= CPU_SETSIZE || !CPU_ISSET(*options.cpu, &allowed))) {
-        return bad_option("cpu", "a cpu that this process may run on, which " +
-                                     std::to_string(*options.cpu) + " is not");
     }
     return {};
 }

@@ -251,7 +251,7 @@ Status Node::drain(int impatience_fd) {
         pollfd impatience{impatience_fd, POLLIN, 0};
         if (poll(&impatience, 1, 1) > 0) {
             return fail(Code::cancelled, std::to_string(left) +
-                                             " calls were still in their handlers when a second "
+                                             " calls were still in their handlers when another "
                                              "signal came");
         }
     }

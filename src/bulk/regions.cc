@@ -7,11 +7,13 @@ namespace weft::bulk {
 // One peer leaves some for the others.
 static constexpr std::size_t grants_max = 65536;
 static constexpr std::size_t grants_of_a_peer_max = grants_max / 4;
-// How long the holder of a revoked grant may take to give it back.
-static constexpr Duration give_back_max = 3s;
+// How long the holder of a revoked grant may take to give it back. Ticks are counted, not time, so
+// that a stall of our own accuses nobody.
+static constexpr Duration give_back_tick = 400ms;
+static constexpr std::uint32_t give_back_ticks = 25;
 
 Regions::Regions(core::Context& context, na::Incarnation owner)
-    : context_(&context), owner_(owner) {
+    : context_(&context), owner_(owner), next_grant_(context.random().next()) {
     context.set_sink(core::FrameKind::bulk_open, *this);
     context.set_sink(core::FrameKind::bulk_close, *this);
 }
@@ -20,7 +22,7 @@ Regions::~Regions() { WEFT_DCHECK(context_ == nullptr); }
 
 // Memory that could still be written after it went back is not lent in the first place.
 static Result<na::FabricKey> expose_at(core::EndpointSlot& slot, const na::Exposure& exposure) {
-    if (!slot.caps.fences_region) {
+    if (!slot.endpoint->caps().fences_region) {  // Some find out with their first connection.
         return fail(Code::unimplemented,
                     std::string(slot.endpoint->scheme()) +
                         " can't fence memory in this process, so none is exposed (`weft info` and "
@@ -54,6 +56,7 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
     entry.closing = false;
     entry.grants = 0;
     entry.holders = na::Holders::done;
+    entry.ticks = 0;
     entry.unfenced = 0;
     entry.fabric.assign(context_->endpoints().size(), {});
     const na::Exposure exposure{slot->slot, slot->generation, entry.key, memory.bytes(),
@@ -94,9 +97,13 @@ void Regions::expire_in(Slot& slot, Duration time) {
 }
 
 void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
-    const Slot* slot = regions_.find({region, generation});
+    Slot* slot = regions_.find({region, generation});
     WEFT_ASSERT(slot != nullptr);
     if (!slot->value.closing) return close_here(region, generation, nullptr);
+    if (++slot->value.ticks < give_back_ticks) {
+        tell_holders(*slot);
+        return expire_in(*slot, give_back_tick);
+    }
     std::vector<core::PeerRef> holders;
     for (const auto& [number, grant] : grants_) {
         if (grant.region == region && grant.generation == generation) {
@@ -161,19 +168,27 @@ void Regions::close_here(std::uint32_t region, std::uint32_t generation, Functio
             endpoint->endpoint->fence(region, na::Holders::done);
         }
     }
-    for (const auto& [number, grant] : grants_) {
-        if (grant.region != region || grant.generation != generation) continue;
+    if (entry.grants == 0) return fence(*slot);
+    entry.ticks = 0;
+    tell_holders(*slot);
+    expire_in(*slot, give_back_tick);
+}
+
+// Those who were not told yet, where there is room for the message.
+void Regions::tell_holders(const Slot& slot) {
+    for (auto& [number, grant] : grants_) {
+        if (grant.region != slot.slot || grant.generation != slot.generation || grant.told)
+            continue;
         core::Peer* peer = context_->find(grant.peer);
         if (!peer) continue;
         const core::Context::Claim claim = context_->claim(*peer, sizeof(RevokeFrame));
-        if (!claim.data) continue;  // It closes by itself, or dies.
+        if (!claim.data) continue;
         RevokeFrame revoke;
         revoke.grant = number;
         base::store(claim.data, revoke);
         context_->commit(*peer, claim, sizeof revoke);
+        grant.told = true;
     }
-    if (entry.grants == 0) return fence(*slot);
-    expire_in(*slot, give_back_max);
 }
 
 // No grant is left: the transports that check nothing can prove the end now.
@@ -261,6 +276,11 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
     std::uint32_t& held = grants_held_[&peer];
     if (slot && (grants_.size() >= grants_max || held >= grants_of_a_peer_max)) {
         slot = fail(Code::resource_exhausted, "too many transfers under way at the owner");
+    }
+    const std::uint64_t bit = std::uint64_t{1} << peer.endpoint->index;
+    if (slot &&
+        (((*slot)->value.unfenced & bit) == 0 || !peer.endpoint->endpoint->caps().fences_region)) {
+        slot = fail(Code::unimplemented, "the owner can't lend memory over this transport");
     }
     if (!slot) return send_grant(peer, open, slot.status(), {}, 0);
     const std::uint64_t number = next_grant_++;

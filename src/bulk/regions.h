@@ -53,6 +53,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         std::uint64_t unfenced = 0;         // One bit per endpoint.
         std::uint32_t grants = 0;
         na::Holders holders = na::Holders::done;
+        std::uint32_t ticks = 0;  // Since it closes.
         Function<void()> fenced;
         Expiry expiry;
     };
@@ -61,8 +62,10 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         core::PeerRef peer;
         std::uint32_t region = 0;
         std::uint32_t generation = 0;
+        bool told = false;  // That it was revoked.
     };
 
+    void tell_holders(const Slot& slot);
     void expire_in(Slot& slot, Duration time);
     void on_expiry(std::uint32_t region, std::uint32_t generation);
     void close_here(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
@@ -82,7 +85,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     base::SlotTable<Entry> regions_{na::regions_max};
     std::unordered_map<std::uint64_t, Grant> grants_;  // Bounded by grants_max.
     std::unordered_map<const core::Peer*, std::uint32_t> grants_held_;
-    std::uint64_t next_grant_ = 1;
+    std::uint64_t next_grant_;  // From a random number on: those of another owner mean nothing.
 };
 
 }  // namespace weft::bulk

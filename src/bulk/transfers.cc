@@ -154,6 +154,7 @@ void Transfers::send_open(Entry& entry) {
         reinterpret_cast<std::byte*>(open.ref), RegionRef::wire_bytes));
     base::store(claim.data, open);
     context_.commit(*transfer.peer, claim, sizeof open);
+    ++opens_[transfer.peer];
 }
 
 void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
@@ -177,6 +178,9 @@ void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame)
     if (frame.size() < sizeof(GrantFrame) || head.aux > code_max) {
         return context_.broken(peer, "a malformed bulk_grant");
     }
+    const auto asked = opens_.find(&peer);
+    if (asked == opens_.end()) return context_.broken(peer, "a bulk_grant that nobody asked for");
+    if (--asked->second == 0) opens_.erase(asked);
     const auto grant = base::load<GrantFrame>(frame.data());
     Entry* entry = transfers_.find({grant.transfer_slot, grant.transfer_generation});
     if (!entry || entry->value.peer != &peer || entry->value.state != State::opening) {
@@ -325,11 +329,10 @@ void Transfers::pay_later() {
     context_.timers().arm(paying_, saturating_add(context_.current_time(), pay_every));
 }
 
-// What was owed to a connection that has ended is nobody's: its grants ended with it.
 void Transfers::pay() {
     std::erase_if(owed_, [&](const Owed& owed) {
         core::Peer* peer = context_.find(owed.peer);
-        return !peer || peer->state != core::PeerState::up || try_send_close(*peer, owed.grant);
+        return !peer || try_send_close(*peer, owed.grant);
     });
     if (!owed_.empty()) pay_later();
 }
@@ -354,6 +357,10 @@ void Transfers::on_peer_up(core::Peer& peer) {
 }
 
 void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
+    opens_.erase(&peer);
+    // Its grants ended with the connection; a later one to the same peer has grants of its own.
+    std::erase_if(owed_, [&](const Owed& owed) { return owed.peer == peer.ref; });
+    if (owed_.empty()) context_.timers().cancel(paying_);
     transfers_.for_each([&](Entry& entry) {
         Transfer& transfer = entry.value;
         if (transfer.peer != &peer) return;

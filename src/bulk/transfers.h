@@ -7,6 +7,8 @@
 #pragma once
 
 #include <deque>
+#include <unordered_map>
+#include <vector>
 
 #include <weft/channel.h>
 
@@ -93,7 +95,8 @@ class Transfers final : public core::FrameSink {
     core::Context& context_;
     base::SlotTable<Transfer> transfers_{1u << 16};
     std::deque<base::SlotId> starved_;  // The endpoint was full: in order of arrival.
-    std::vector<Owed> owed_;            // At most one per transfer that has ended.
+    std::unordered_map<const core::Peer*, std::uint32_t> opens_;  // Sent and not answered.
+    std::vector<Owed> owed_;                                      // At most one per open.
     Paying paying_;
     std::uint32_t quarantined_ = 0;
     bool closed_ = false;

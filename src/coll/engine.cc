@@ -269,9 +269,9 @@ void Group::collective(const MethodId& method, const BodyWriter& body, const Cal
     const bool hands_over = !engine.context().on_thread();
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
     if (hands_over && !engine.context().admit(bytes)) {
-        return engine.context().post([impl = impl_, done = std::move(done)]() mutable {
-            done(impl->fail_all(impl->engine.context().too_much_submitted()));
-        });
+        const Status why = engine.context().why_not_admitted(bytes);
+        return engine.context().post(
+            [impl = impl_, why, done = std::move(done)]() mutable { done(impl->fail_all(why)); });
     }
     std::vector<std::byte> copy(body.bytes);
     body(copy.data());

@@ -283,15 +283,22 @@ bool Context::admit(std::size_t bytes) {
     return false;
 }
 
-Status Context::too_much_submitted() const {
-    return fail(Code::resource_exhausted, "other threads have handed over " +
-                                              std::to_string(options_.submitted_bytes_max >> 20) +
-                                              " MiB that wait for the context's turn")
-        .with_stage(Stage::queued);
+Status Context::why_not_admitted(std::size_t bytes) const {
+    Status why =
+        fail(Code::resource_exhausted, "other threads have handed over " +
+                                           std::to_string(options_.submitted_bytes_max >> 20) +
+                                           " MiB that wait for the context's turn");
+    if (bytes > options_.submitted_bytes_max) {
+        why = fail(Code::invalid_argument, "a request of " +
+                                               std::to_string(bytes - handed_over_bytes) +
+                                               " bytes; pass large data by weft.BulkRef");
+    }
+    return std::move(why).with_stage(Stage::queued);
 }
 
 // A post that raced with this either sees the flag or is seen here.
 void Context::close_submissions() {
+    post([this] { run_deferred(); });  // No turn will come for it.
     submissions_closed_.store(true, std::memory_order_seq_cst);
     run_late_submissions();
 }

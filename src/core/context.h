@@ -164,7 +164,8 @@ class Context final : public Executor {
         submitted_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     }
     std::size_t submitted_bytes_max() const { return options_.submitted_bytes_max; }
-    Status too_much_submitted() const;
+    // INVALID_ARGUMENT for what will never be admitted, else RESOURCE_EXHAUSTED.
+    Status why_not_admitted(std::size_t bytes) const;
 
     // ---- peers -------------------------------------------------------------------------------
     // A peer with these addresses, the first usable one counts; connects with the first frame.
@@ -280,8 +281,9 @@ class Context final : public Executor {
     void on_up(EndpointSlot& slot, const na::Event& event);
     void on_down(EndpointSlot& slot, Peer& peer, Status why);
     void try_candidates(Peer& peer, Status last);
+    bool has_endpoint_left(const Peer& peer) const;
     bool try_next(EndpointSlot& slot, Peer& peer, const Status& why);
-    void lost(Peer& peer, const Status& why);
+    void lost(Peer& peer, Status why);
     void disconnect(Peer& peer);
     void send_small(Peer& peer, FrameKind kind);
     void update_direct(Peer& peer);

@@ -60,7 +60,19 @@ Status Driver::start() {
                     std::string("no thread for the context (ulimit -u): ") + error.what());
     }
     pthread_setname_np(thread_.native_handle(), "weft-context");
-    return {};
+    if (!options_.cpu || bind_to(*options_.cpu)) return {};
+    stop();
+    return fail(Code::invalid_argument, "cpu " + std::to_string(*options_.cpu) +
+                                            " (RuntimeOptions::cpu, WEFT_CPU): the context's "
+                                            "thread can't run there");
+}
+
+bool Driver::bind_to(unsigned cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (cpu >= CPU_SETSIZE) return false;
+    CPU_SET(cpu, &set);
+    return pthread_setaffinity_np(thread_.native_handle(), sizeof set, &set) == 0;
 }
 
 void Driver::stop() {
@@ -72,12 +84,6 @@ void Driver::stop() {
 }
 
 void Driver::loop() {
-    if (options_.cpu) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET(*options_.cpu, &set);
-        pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-    }
     TimePoint last_event = clock_.now();
     while (!stop_.load(std::memory_order_relaxed)) {
         const TimePoint now = clock_.now();

@@ -25,7 +25,7 @@ class Driver {
 
     // False: the system gave no descriptor to sleep on; it must not be started.
     bool is_usable() const { return bool(epoll_); }
-    // Errors: RESOURCE_EXHAUSTED.
+    // Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT (the cpu).
     Status start();
     // Ends and joins the thread. Thread: any but the context's.
     void stop();
@@ -39,6 +39,7 @@ class Driver {
     void watch_endpoints();
 
   private:
+    bool bind_to(unsigned cpu);
     void loop();
     void sleep(TimePoint now, Duration longest);
 

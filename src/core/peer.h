@@ -62,6 +62,7 @@ struct Peer {
     std::vector<na::Address> candidates;  // In order of preference.
     std::size_t candidate = 0;
     std::size_t candidate_endpoint = 0;  // Those before it were tried for this candidate.
+    bool candidate_opened = false;       // One was opened for it.
     na::Incarnation incarnation;         // While up.
     std::string uri;                     // For people.
 

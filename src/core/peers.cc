@@ -42,6 +42,7 @@ void Context::connect(Peer& peer) {
     peer.state = PeerState::connecting;
     peer.candidate = 0;
     peer.candidate_endpoint = 0;
+    peer.candidate_opened = false;
     peer.connect_later.peer = &peer;
     peer.connect_later.context = this;
     peer.connect_later.run = [](Deferred& work) {
@@ -111,17 +112,27 @@ void Context::on_up(EndpointSlot& slot, const na::Event& event) {
     for (FrameSink* sink : all_sinks_) sink->on_peer_up(*peer);
 }
 
+// Whether an endpoint that was not tried yet speaks the scheme of the peer's present candidate.
+bool Context::has_endpoint_left(const Peer& peer) const {
+    const std::string& scheme = peer.candidates[peer.candidate].scheme;
+    return std::any_of(endpoints_.begin() + static_cast<std::ptrdiff_t>(peer.candidate_endpoint),
+                       endpoints_.end(),
+                       [&](const auto& slot) { return slot->endpoint->scheme() == scheme; });
+}
+
 // Another endpoint may reach what this one can't, a new one if need be; what nobody serves, none
 // does. False: there is nothing left to try.
 bool Context::try_next(EndpointSlot& slot, Peer& peer, const Status& why) {
     const bool elsewhere = why.code() == Code::unimplemented;
-    if (elsewhere && peer.candidate_endpoint == endpoints_.size() && opener_) {
+    if (elsewhere && !has_endpoint_left(peer) && opener_ &&
+        !std::exchange(peer.candidate_opened, true)) {
         opener_(peer.candidates[peer.candidate]);
     }
-    if (!elsewhere || peer.candidate_endpoint == endpoints_.size()) {
+    if (!elsewhere || !has_endpoint_left(peer)) {
         if (peer.candidate + 1 == peer.candidates.size()) return false;
         ++peer.candidate;
         peer.candidate_endpoint = 0;
+        peer.candidate_opened = false;
     }
     slot.peers[peer.na_id.index] = nullptr;
     peer.na_id = {};
@@ -133,7 +144,6 @@ bool Context::try_next(EndpointSlot& slot, Peer& peer, const Status& why) {
 
 void Context::on_down(EndpointSlot& slot, Peer& peer, Status why) {
     if (peer.state == PeerState::connecting && try_next(slot, peer, why)) return;
-    if (why.code() == Code::unimplemented) why = fail(Code::unavailable, std::string(why.text()));
     lost(peer, why);
 }
 
@@ -151,7 +161,9 @@ void Context::disconnect(Peer& peer) {
 }
 
 // The connection is gone already, or was closed by the caller.
-void Context::lost(Peer& peer, const Status& why) {
+void Context::lost(Peer& peer, Status why) {
+    // An endpoint's word for what it can't reach; no endpoint can.
+    if (why.code() == Code::unimplemented) why = fail(Code::unavailable, std::string(why.text()));
     const PeerRef ref = peer.ref;
     disconnect(peer);
     if (log_.enabled(LogLevel::debug)) log_.debug("lost " + peer.uri + ": " + why.to_string());

@@ -62,4 +62,10 @@ Result<Hello> decode_hello(ByteView bytes) {
     return hello;
 }
 
+Code code_of_refusal(unsigned told) {
+    const bool good =
+        told > 0 && told <= code_max && static_cast<Code>(told) != Code::unimplemented;
+    return good ? static_cast<Code>(told) : Code::unavailable;
+}
+
 }  // namespace weft::na

@@ -27,4 +27,8 @@ std::size_t encode(const Hello& hello, Bytes to);
 // DATA_LOSS for garbage.
 Result<Hello> decode_hello(ByteView bytes);
 
+// The code of a refusal, which the peer chose: UNAVAILABLE for what is no failure, and for
+// UNIMPLEMENTED, which is an endpoint's own word for what it can't reach.
+Code code_of_refusal(unsigned told);
+
 }  // namespace weft::na

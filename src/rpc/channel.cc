@@ -47,7 +47,7 @@ inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint 
 void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
                             const CallOptions& options, Completion&& done) {
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
-    if (!context_.admit(bytes)) return refuse(body.bytes, std::move(done));
+    if (!context_.admit(bytes)) return refuse(bytes, std::move(done));
     std::vector<std::byte> copy(body.bytes);
     body(copy.data());
     context_.post([owner = owner_, &context = context_, &client = client_, peer = peer_, method,
@@ -59,22 +59,14 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
     });
 }
 
-Status ChannelImpl::too_much_handed_over() const {
-    return context_.too_much_submitted().with_peer(uri_);
+Status ChannelImpl::why_not_admitted(std::size_t bytes) const {
+    return context_.why_not_admitted(bytes).with_peer(uri_);
 }
 
 // Before anything is copied: no transport could carry it, or too much waits for its turn already.
 void ChannelImpl::refuse(std::size_t bytes, Completion done) {
-    Status why = too_much_handed_over();
-    if (bytes + core::Context::handed_over_bytes > context_.submitted_bytes_max()) {
-        why = fail(Code::invalid_argument, "a request of " + std::to_string(bytes) +
-                                               " bytes; pass large data by weft.BulkRef")
-                  .with_stage(Stage::queued)
-                  .with_peer(uri_);
-    }
-    context_.post([owner = owner_, why = std::move(why), done = std::move(done)]() mutable {
-        done(why, {});
-    });
+    context_.post([owner = owner_, why = why_not_admitted(bytes),
+                   done = std::move(done)]() mutable { done(why, {}); });
 }
 
 OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
@@ -87,7 +79,7 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
         return {id.slot, id.generation};
     }
     if (!context_.admit(core::Context::handed_over_bytes)) {
-        context_.post([owner = owner_, why = too_much_handed_over(),
+        context_.post([owner = owner_, why = why_not_admitted(core::Context::handed_over_bytes),
                        done = std::move(done)]() mutable { done(why); });
         return {};
     }
@@ -132,8 +124,8 @@ void Channel::abandon_transfer(OperationId id) const { impl_->abandon_transfer(i
 
 Status Channel::admit(std::size_t bytes) const {
     core::Context& context = impl_->context();
-    if (context.admit(bytes + core::Context::handed_over_bytes)) return {};
-    return context.too_much_submitted().with_peer(impl_->uri());
+    const std::size_t all = bytes + core::Context::handed_over_bytes;
+    return context.admit(all) ? Status() : context.why_not_admitted(all).with_peer(impl_->uri());
 }
 
 void Channel::release(std::size_t bytes) const {

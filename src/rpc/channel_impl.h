@@ -40,7 +40,7 @@ class ChannelImpl {
     core::PeerRef peer() const { return peer_; }
 
   private:
-    Status too_much_handed_over() const;
+    Status why_not_admitted(std::size_t bytes) const;
     void refuse(std::size_t bytes, Completion done);
     void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,
                    Completion&& done);

@@ -299,7 +299,7 @@ TimePoint Call::deadline() const { return call_ ? call_->deadline : never; }
 Duration Call::time_left() const {
     if (!call_ || server_->left_) return Duration::zero();
     if (call_->deadline == never) return no_timeout;
-    return call_->deadline - server_->context_.current_time();
+    return std::max(call_->deadline - server_->context_.current_time(), Duration::zero());
 }
 bool Call::cancelled() const { return call_ && call_->cancelled; }
 std::string Call::peer() const {

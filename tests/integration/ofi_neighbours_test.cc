@@ -1,5 +1,7 @@
 // Several channels and several addresses between the same two processes over ofi+tcp: none is the
 // worse for what the others do.
+#include <unistd.h>
+
 #include <cstdio>
 
 #include <weft/runtime.h>
@@ -101,6 +103,12 @@ TEST_CASE("an address that one endpoint can't reach is tried from another, or fr
     SECTION("from a new one") {
         Runtime client = Runtime::create({.manual = true}).value();
         REQUIRE(client.listen("ofi+tcp://127.0.0.1:0").ok());
+        check_echo(client, client.connect(uri).value());
+    }
+    SECTION("from a new one, though other transports are there") {
+        Runtime client = Runtime::create({.manual = true}).value();
+        REQUIRE(client.listen("ofi+tcp://127.0.0.1:0").ok());
+        REQUIRE(client.listen("sm://neighbours-" + std::to_string(getpid())).ok());
         check_echo(client, client.connect(uri).value());
     }
     SECTION("after the address before it was nobody's") {

@@ -109,8 +109,8 @@ void Node::close(PeerId peer) {
     at(peer).state = PeerState::closed;
 }
 
-void Node::fence(std::uint32_t region) {
-    endpoint->fence(region, na::Holders::lost);
+void Node::fence(std::uint32_t region, Holders holders) {
+    endpoint->fence(region, holders);
     fencing.insert(region);
     fenced.erase(region);
 }

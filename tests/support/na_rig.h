@@ -62,7 +62,7 @@ class Node {
     // A transfer that must end exactly once. Returns its cookie, 0: not accepted.
     std::uint64_t post(na::RmaItem item);
     void close(na::PeerId peer);
-    void fence(std::uint32_t region);
+    void fence(std::uint32_t region, na::Holders holders = na::Holders::lost);
     // Polls once for at most `batch` events and judges them.
     std::size_t poll(std::size_t batch = 16);
     void judge(const na::Event& event);

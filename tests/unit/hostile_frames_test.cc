@@ -151,14 +151,12 @@ TEST_CASE("hostile frames: good frames before a lying one count, nothing behind 
     CHECK(victim.service.handled == handled + 2);  // The first, and check_refused()'s own.
 }
 
-TEST_CASE("hostile frames: replies, grants and revocations that nobody waits for are dropped") {
+TEST_CASE("hostile frames: replies and revocations that nobody waits for are dropped") {
     const bool checked = GENERATE(true, false);
     Victim victim(checked);
     RawPeer raw(victim.rig);
     rpc::ReplyHeader reply;
     reply.head.aux = rpc::plain_ok;
-    bulk::GrantFrame grant;
-    grant.grant = 9;
     bulk::RevokeFrame revoke;
     bulk::CloseFrame close;
     rpc::CancelHeader cancel;
@@ -167,12 +165,9 @@ TEST_CASE("hostile frames: replies, grants and revocations that nobody waits for
     for (const std::uint32_t slot : {0u, 1u, 63u, 64u, 0x7fffffffu, 0xffffffffu}) {
         for (const std::uint32_t generation : {0u, 1u, 0xffffffffu}) {
             reply.call = cancel.call = {slot, generation};
-            grant.transfer_slot = slot;
-            grant.transfer_generation = generation;
             revoke.grant = close.grant = std::uint64_t{generation} << 32 | slot;
             CHECK_FALSE(costs_the_connection(raw, frame_of(reply, as_bytes("psst"))));
             ++replies;
-            CHECK_FALSE(costs_the_connection(raw, frame_of(grant)));
             CHECK_FALSE(costs_the_connection(raw, frame_of(revoke)));
             CHECK_FALSE(costs_the_connection(raw, frame_of(close)));
             CHECK_FALSE(costs_the_connection(raw, frame_of(cancel)));
@@ -181,6 +176,18 @@ TEST_CASE("hostile frames: replies, grants and revocations that nobody waits for
     }
     CHECK(victim.server.node().client.counters().late_replies == before + replies);
     CHECK(victim.server.node().client.in_flight() == 0);
+}
+
+TEST_CASE("hostile frames: a grant that nobody asked for costs its connection") {
+    // Each would be owed a bulk_close.
+    const bool checked = GENERATE(true, false);
+    Victim victim(checked);
+    RawPeer raw(victim.rig);
+    bulk::GrantFrame grant;
+    grant.grant = 9;
+    grant.transfer_slot = 3;
+    grant.transfer_generation = 1;
+    check_refused(victim, raw, frame_of(grant));
 }
 
 TEST_CASE("hostile frames: an impossible outcome or grant code costs its connection") {
@@ -297,25 +304,36 @@ TEST_CASE(
     "hostile frames: who keeps a revoked grant loses its connection, and the memory returns") {
     Victim victim(false);
     RawPeer keeper(victim.rig), honest(victim.rig);
-    keeper.connect("server");
-    REQUIRE(keeper.send(victim.open(victim.region.ref())));
-    keeper.wait();
-    REQUIRE(head_of(keeper.take().at(0)).aux == 0);
+    const auto open_from = [&](RawPeer& raw) {
+        raw.connect("server");
+        REQUIRE(raw.send(victim.open(victim.region.ref())));
+        raw.wait();
+        const Frame answer = raw.take().at(0);
+        REQUIRE(head_of(answer).aux == 0);
+        return base::load<bulk::GrantFrame>(answer.data()).grant;
+    };
+    open_from(keeper);
+    bulk::CloseFrame close;
+    close.grant = open_from(honest);
     bool fenced = false;
     victim.region.close([&] { fenced = true; });
+    honest.wait();
+    REQUIRE(honest.send(frame_of(close)));
     keeper.wait(2s);
     CHECK_FALSE(fenced);
     const std::vector<Frame> told = keeper.take();
     REQUIRE_FALSE(told.empty());
     CHECK(head_of(told[0]).kind == FrameKind::bulk_revoke);
     // It lives, as its pongs say, and does not give the grant back.
-    for (int i = 0; i < 20 && !keeper.lost; ++i) {
+    for (int i = 0; i < 100 && !keeper.lost; ++i) {
         core::FrameHead pong{FrameKind::pong, 0, 0, sizeof(core::FrameHead)};
         keeper.send({reinterpret_cast<const std::byte*>(&pong), sizeof pong});
         keeper.wait(100ms);
     }
     CHECK(keeper.lost);
     CHECK(fenced);
+    honest.wait();
+    CHECK_FALSE(honest.lost);
     victim.check_serves();
 }
 

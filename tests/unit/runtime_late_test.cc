@@ -257,6 +257,22 @@ TEST_CASE("what the end completes may neither connect nor listen nor expose") {
     service.held.clear();
 }
 
+TEST_CASE("a call that is made when the end gives memory back completes, too") {
+    Outcome outcome;
+    {
+        SimRig rig;
+        Channel channel = rig.add("").connect("sim://nobody").value();
+        Region region =
+            rig.runtimes[0]
+                ->expose(rig.runtimes[0]->allocate(4096).value(), {.access = Access::read})
+                .value();
+        // Not fenced before the end: no turn comes.
+        region.close([&, channel] { channel.call(echo, {}, {}, outcome.done()); });
+    }
+    CHECK(outcome.completions == 1);
+    CHECK_FALSE(outcome.status.ok());
+}
+
 TEST_CASE("a handler that owns its calls goes with its runtime") {
     Keeper service;
     const std::weak_ptr<int> witness = service.witness;

@@ -145,13 +145,39 @@ TEST_CASE("a directory goes with its last object, and its name is free") {
     CHECK(fs::exists(rig.root + "/kept/by/hand"));
 }
 
+TEST_CASE("an upload that fails leaves no directory") {
+    Status whole;
+    bool ended = false;
+    StoreRig rig;
+    Channel channel = rig.client_runtime->connect("sim://server").value();
+    storage::PutRequest put;
+    put.set_name("deep/below/a");
+    put.set_transfer(7);
+    storage::StoreClient(channel).Put(put, {.timeout = 10ms},
+                                      [&](const Status& status, const storage::PutReply&) {
+                                          whole = status;
+                                          ended = true;
+                                      });
+    REQUIRE(rig.rig.run_until([&] { return ended; }));
+    rig.rig.run_for(1s);
+    CHECK_FALSE(whole.ok());
+    CHECK(fs::is_empty(rig.root));
+}
+
 TEST_CASE("puts and removals in one directory do not trip over each other") {
     test::TemporaryDirectory files;
     const storage::Root root = storage::Root::open(files.path).value();
-    std::atomic<bool> stop{false};
-    std::thread remover([&] {
-        while (!stop) (void)root.remove("a/b/x");
-    });
+    struct Remover {
+        const storage::Root& root;
+        std::atomic<bool> stop{false};
+        std::thread thread{[this] {
+            while (!stop) (void)root.remove("a/b/x");
+        }};
+        ~Remover() {
+            stop = true;
+            thread.join();
+        }
+    } remover{root};
     for (int i = 0; i < 500; ++i) {
         Result<storage::UnfinishedFile> file = root.create("a/b/x");
         INFO(file.status().to_string());
@@ -159,11 +185,11 @@ TEST_CASE("puts and removals in one directory do not trip over each other") {
         REQUIRE(file->append(as_bytes("x")).ok());
         REQUIRE(file->commit(0).ok());
     }
-    stop = true;
-    remover.join();
 }
 
 TEST_CASE("a chunk that a client would take for ever is refused") {
+    Status outcome, whole;  // Outlive the runtime that completes into them.
+    bool done = false;
     StoreRig rig;
     Channel channel = rig.client_runtime->connect("sim://server").value();
     const Buffer memory = rig.client_runtime->allocate(4096).value();
@@ -176,8 +202,6 @@ TEST_CASE("a chunk that a client would take for ever is refused") {
     chunk.set_transfer(7);
     chunk.set_length(10);
     to_proto(region.ref(), chunk.mutable_data());
-    Status outcome, whole;
-    bool done = false;
     storage::StoreClient stub(channel);
     stub.Put(put, {.timeout = no_timeout},
              [&](const Status& status, const storage::PutReply&) { whole = status; });

@@ -84,6 +84,7 @@ Status OfiEndpoint::open_fabric(const SocketName& source) {
     }
     for (Region& region : regions_) {
         if (!region.taken || region.memory) continue;
+        if (!fences_) continue;  // Nobody is granted what can't be taken back.
         if (Status status = register_region(region); !status.ok()) return status;
     }
     post_receives();

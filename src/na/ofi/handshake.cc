@@ -210,7 +210,7 @@ void OfiEndpoint::on_welcome(PeerEntry& entry, ByteView body) {
 void OfiEndpoint::on_refusal(PeerEntry& entry, ByteView body) {
     const auto refusal = decode_refusal_body(body);
     if (!refusal) return bring_down(entry, Code::data_loss, "truncated refusal");
-    bring_down(entry, refusal->code,
+    bring_down(entry, code_of_refusal(static_cast<unsigned>(refusal->code)),
                entry.value.name.text() + " refused: " + std::string(refusal->text));
 }
 

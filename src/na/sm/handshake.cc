@@ -97,9 +97,7 @@ Result<Greeting> decode(Packet& packet) {
     if (!in.ok()) return garbage("truncated packet");
     if (kind == Kind::refusal) {
         const std::string_view text = in.take_text();
-        const bool known = detail > 0 && detail <= code_max && in.ok();
-        return fail(known ? static_cast<Code>(detail) : Code::unavailable,
-                    "refused by the server: " + std::string(text));
+        return fail(code_of_refusal(detail), "refused by the server: " + std::string(text));
     }
     if (kind != Kind::greeting) return garbage("unknown packet");
     if (version != layout_version) {
