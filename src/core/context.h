@@ -279,7 +279,7 @@ class Context final : public Executor {
     void close_broken();
     static void flush(EndpointSlot& slot);
     void on_up(EndpointSlot& slot, const na::Event& event);
-    void on_down(EndpointSlot& slot, Peer& peer, Status why);
+    void on_down(EndpointSlot& slot, Peer& peer, const Status& why);
     void try_candidates(Peer& peer, Status last);
     bool has_endpoint_left(const Peer& peer) const;
     bool try_next(EndpointSlot& slot, Peer& peer, const Status& why);

@@ -142,7 +142,7 @@ bool Context::try_next(EndpointSlot& slot, Peer& peer, const Status& why) {
     return true;
 }
 
-void Context::on_down(EndpointSlot& slot, Peer& peer, Status why) {
+void Context::on_down(EndpointSlot& slot, Peer& peer, const Status& why) {
     if (peer.state == PeerState::connecting && try_next(slot, peer, why)) return;
     lost(peer, why);
 }
