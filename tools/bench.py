@@ -25,6 +25,11 @@ METRICS = [  # name, arguments of weft perf
     ("get 64 KiB", "get --transport sm --size 64KiB --spin"),
     ("get 1 MiB", "get --transport sm --size 1MiB --spin"),
     ("put 1 MiB", "put --transport sm --size 1MiB --spin"),
+    ("rpc 64 B tcp", "rpc --transport tcp --size 64 --spin"),
+    ("rpc 64 B x64 tcp", "rpc --transport tcp --size 64 --inflight 64 --spin"),
+    ("rpc 4 KiB tcp", "rpc --transport tcp --size 4KiB --reply-size 64 --spin"),
+    ("get 4 MiB tcp", "get --transport tcp --size 4MiB --spin"),
+    ("put 4 MiB tcp", "put --transport tcp --size 4MiB --spin"),
     ("rpc 64 B ofi+tcp", "rpc --transport ofi+tcp --size 64 --spin"),
     ("get 1 MiB ofi+tcp", "get --transport ofi+tcp --size 1MiB --spin"),
 ]

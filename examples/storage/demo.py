@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The main job of weft, shown whole: four storage servers on two transports, real files stored and
+"""The main job of weft, shown whole: four storage servers on three transports, real files stored and
 fetched back, a setting broadcast, one server killed in the middle of a transfer and started again.
 
     examples/storage/demo.py [--weft build/release/bin/weft]
@@ -54,7 +54,7 @@ def sha256_below(directory):
 
 
 class Server:
-    """One `weft serve`: a rank of the group, on shared memory and on libfabric's tcp."""
+    """One `weft serve`: a rank of the group, on shared memory, on tcp and on libfabric's tcp."""
 
     def __init__(self, demo, rank):
         self.rank = rank
@@ -67,13 +67,14 @@ class Server:
 
     def start(self):
         command = [self.demo.weft, "serve", "--root", self.root, "--listen", self.sm,
-                   "ofi+tcp://127.0.0.1:0", "--group", self.demo.group, "--rank", str(self.rank)]
+                   "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0", "--group", self.demo.group,
+                   "--rank", str(self.rank)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                                         stderr=open(self.log, "w"))
-        lines = [self.process.stdout.readline().split() for _ in range(2)]
+        lines = [self.process.stdout.readline().split() for _ in range(3)]
         check(all(line[:2] == ["listening", "on"] for line in lines),
               f"server {self.rank} did not start: {self.log.read_text().strip()}")
-        self.tcp = lines[1][2]
+        self.tcp, self.ofi = (line[2] for line in lines[1:])
 
     def kill(self):
         self.process.kill()
@@ -241,7 +242,7 @@ class Demo:
     def play(self):
         self.start_servers()
         files = self.files()
-        for uri in self.servers[0].sm, self.servers[1].tcp:
+        for uri in self.servers[0].sm, self.servers[1].tcp, self.servers[3].ofi:
             for path, title in files:
                 self.store_and_fetch(uri, path, title)
             self.read_extent(uri, files[2][0])

@@ -13,6 +13,10 @@
 #include "na/sm/sm.h"
 #define WEFT_HAS_SM
 #endif
+#if __has_include("na/tcp/tcp.h")
+#include "na/tcp/tcp.h"
+#define WEFT_HAS_TCP
+#endif
 #if __has_include("na/ofi/ofi.h")
 #include "na/ofi/ofi.h"
 #define WEFT_HAS_OFI
@@ -27,6 +31,10 @@ NodeParts real_parts() {
     parts.providers = std::make_shared<na::Registry>();
 #ifdef WEFT_HAS_SM
     parts.providers->add(na::make_sm_provider());
+#endif
+#ifdef WEFT_HAS_TCP
+    parts.providers->add(na::make_tcp_provider());
+    parts.providers->add(na::make_unix_provider());
 #endif
 #ifdef WEFT_HAS_OFI
     parts.providers->add(na::make_ofi_tcp_provider());

@@ -5,8 +5,8 @@
 namespace weft::na {
 
 static constexpr std::string_view forms =
-    "sm://name, tcp://host:port, ofi+tcp://host:port, ofi+verbs://host:port, verbs://host:port or "
-    "sim://node";
+    "sm://name, tcp://host:port, unix:///path, ofi+tcp://host:port, ofi+verbs://host:port, "
+    "verbs://host:port or sim://node";
 
 static Status bad(std::string_view uri, std::string_view why) {
     return fail(Code::invalid_argument, "address '" + std::string(uri) + "': " + std::string(why));
@@ -18,6 +18,17 @@ static bool is_name(std::string_view name) {
         const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                           (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
         if (!good) return false;
+    }
+    return true;
+}
+
+// Room is left for the names of what stands beside a socket.
+static bool is_path(std::string_view path) {
+    if (path.size() < 2 || path.size() > 100 || path.front() != '/' || path.back() == '/') {
+        return false;
+    }
+    for (char c : path) {
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return false;
     }
     return true;
 }
@@ -69,6 +80,13 @@ Result<Address> parse_address(std::string_view uri) {
             return bad(
                 uri,
                 "the name must be 1 to 64 letters, digits, '-', '_' or '.', not starting with '.'");
+        }
+        address.name = rest;
+        return address;
+    }
+    if (scheme == "unix") {
+        if (!is_path(rest)) {
+            return bad(uri, "expected unix:///path, absolute and of at most 100 bytes");
         }
         address.name = rest;
         return address;

@@ -8,10 +8,11 @@
 
 namespace weft::na {
 
-// sm://name, sim://node, tcp://host:port, ofi+tcp://host:port, ofi+verbs://…, verbs://….
+// sm://name, sim://node, unix:///path, tcp://host:port, ofi+tcp://host:port, ofi+verbs://…,
+// verbs://….
 struct Address {
     std::string scheme;
-    std::string name;        // sm, sim: the name.
+    std::string name;        // sm, sim: the name. unix: the path.
     std::string host;        // Others. Without brackets for IPv6; empty: loopback.
     std::uint16_t port = 0;  // Others. 0 when listening: any free port.
 

@@ -8,7 +8,7 @@ using namespace weft::test;
 using namespace weft::test::wires;
 
 // True when all peers of `server` went down, or when the transport cannot promise it (noted).
-static bool is_empty(NaRig& rig, Node& server) {
+static bool is_empty(NaRig& rig, NaNode& server) {
     const bool reported = server->caps().reports_peer_death;
     const bool empty = rig.pump_until([&] { return server.count(PeerState::up) == 0; },
                                       reported ? patience : 500ms);
@@ -20,7 +20,7 @@ static bool is_empty(NaRig& rig, Node& server) {
 CONFORMANCE("what a provider can do is stated") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& node = rig.open();
+    NaNode& node = rig.open();
     const Limits& limits = node->limits();
     CHECK(node->scheme() == rig.wire.scheme);
     CHECK(node->scheme() == rig.wire.provider->scheme());
@@ -48,7 +48,7 @@ CONFORMANCE("what a provider can do is stated") {
 CONFORMANCE("both sides of a connection learn who is there") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     CHECK_FALSE(pair.a.at(pair.ab).incoming);
     CHECK(pair.b.at(pair.ba).incoming);
     const PeerInfo* of_b = pair.a->info(pair.ab);
@@ -70,8 +70,8 @@ CONFORMANCE("both sides of a connection learn who is there") {
 CONFORMANCE("an endpoint that does not listen connects and has no address") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& server = rig.open();
-    Node& client = rig.open({.listens = false});
+    NaNode& server = rig.open();
+    NaNode& client = rig.open({.listens = false});
     CHECK(client->address().empty());
     CHECK_FALSE(server->address().empty());
     rig.connect(client, server);
@@ -81,7 +81,7 @@ CONFORMANCE("an endpoint that does not listen connects and has no address") {
 CONFORMANCE("an endpoint connects to itself") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& node = rig.open();
+    NaNode& node = rig.open();
     const PeerId out = rig.start_connect(node, node->address());
     REQUIRE(rig.pump_until([&] { return node.count(PeerState::up) == 2; }));
     REQUIRE(node.send(out, 64));
@@ -100,10 +100,10 @@ CONFORMANCE("an endpoint connects to itself") {
 CONFORMANCE("a refused connection is reported once, as UNAVAILABLE and in words") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& gone = rig.open();
+    NaNode& gone = rig.open();
     const std::string uri = gone->address();
     rig.destroy(gone);
-    Node& node = rig.open();
+    NaNode& node = rig.open();
     const PeerId peer = rig.start_connect(node, uri);
     CHECK(node->info(peer) == nullptr);
     CHECK(node->reserve(peer, 8) == nullptr);
@@ -119,7 +119,7 @@ CONFORMANCE("a refused connection is reported once, as UNAVAILABLE and in words"
 CONFORMANCE("an address of another transport is refused at once") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& node = rig.open();
+    NaNode& node = rig.open();
     const Address other =
         rig.wire.scheme == "sm" ? Address{"sim", "x", "", 0} : Address{"sm", "x", "", 0};
     const Result<PeerId> peer = node->connect(other, rig.now());
@@ -131,7 +131,7 @@ CONFORMANCE("an address of another transport is refused at once") {
 CONFORMANCE("the name of a live endpoint is refused, that of a closed one is free") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& first = rig.open();
+    NaNode& first = rig.open();
     const std::string uri = first->address();
     auto second = rig.try_open({.uri = uri}, {1, 2});
     REQUIRE_FALSE(second.ok());
@@ -146,7 +146,7 @@ CONFORMANCE("the name of a live endpoint is refused, that of a closed one is fre
 CONFORMANCE("close gives the other side exactly one peer_down and us none") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     pair.a.close(pair.ab);
     CHECK(pair.a->info(pair.ab) == nullptr);
     REQUIRE(rig.pump_until([&] { return !pair.b.downs.empty(); }));
@@ -162,7 +162,7 @@ CONFORMANCE("after close the other side gets a prefix of what was sent, then pee
     for (int turns = 0; turns < 4; ++turns) {
         auto rig = NaRig::on<TestType>();
         if (!rig.usable()) return;
-        Pair pair(rig);
+        NaPair pair(rig);
         for (int i = 0; i < 5; ++i) REQUIRE(pair.a.send(pair.ab, 100));
         pair.a->flush();
         for (int i = 0; i < turns; ++i) rig.pump();
@@ -177,7 +177,7 @@ CONFORMANCE("after close the other side gets a prefix of what was sent, then pee
 CONFORMANCE("nothing of a closed peer is handed out, though it had arrived") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     for (int i = 0; i < 8; ++i) {
         REQUIRE(pair.a.send(pair.ab, 100));
         pair.a->flush();
@@ -200,7 +200,7 @@ CONFORMANCE("nothing of a closed peer is handed out, though it had arrived") {
 CONFORMANCE("both sides may close at once, and no side hears of it") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     pair.a.close(pair.ab);
     pair.b.close(pair.ba);
     rig.settle();
@@ -211,8 +211,8 @@ CONFORMANCE("both sides may close at once, and no side hears of it") {
 CONFORMANCE("closing before the connection is up leaves nothing behind") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& server = rig.open();
-    Node& client = rig.open({.listens = false});
+    NaNode& server = rig.open();
+    NaNode& client = rig.open({.listens = false});
     for (int i = 0; i < 5; ++i) {
         const PeerId peer = rig.start_connect(client, server->address());
         client.close(peer);
@@ -228,9 +228,9 @@ CONFORMANCE("closing before the connection is up leaves nothing behind") {
 CONFORMANCE("an endpoint that ends while connecting leaves nothing at the server") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& server = rig.open();
+    NaNode& server = rig.open();
     for (int turns = 0; turns < 6; ++turns) {
-        Node& client = rig.open({.listens = false});
+        NaNode& client = rig.open({.listens = false});
         rig.start_connect(client, server->address());
         for (int i = 0; i < turns; ++i) rig.pump();
         rig.destroy(client);
@@ -242,7 +242,7 @@ CONFORMANCE("an endpoint that ends while connecting leaves nothing at the server
 CONFORMANCE("a stale peer id is refused everywhere, and harms no newer peer") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     pair.a.close(pair.ab);
     const PeerId again = rig.connect(pair.a, pair.b);
     CHECK(again != pair.ab);
@@ -276,9 +276,9 @@ CONFORMANCE("a stale peer id is refused everywhere, and harms no newer peer") {
 CONFORMANCE("the end of an endpoint is one peer_down at each of its peers") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& server = rig.open();
-    Node& one = rig.open();
-    Node& two = rig.open({.listens = false});
+    NaNode& server = rig.open();
+    NaNode& one = rig.open();
+    NaNode& two = rig.open({.listens = false});
     const PeerId from_one = rig.connect(one, server);
     rig.connect(two, server);
     const PeerId to_one = rig.connect(server, one);
@@ -294,13 +294,13 @@ CONFORMANCE("the end of an endpoint is one peer_down at each of its peers") {
 CONFORMANCE("a successor at the same address is another incarnation") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& server = rig.open();
-    Node& client = rig.open({.listens = false});
+    NaNode& server = rig.open();
+    NaNode& client = rig.open({.listens = false});
     const std::string uri = server->address();
     const PeerId before = rig.connect(client, server);
     rig.destroy(server);
     REQUIRE(rig.pump_until([&] { return !client.downs.empty(); }));
-    Node& successor = rig.open({.uri = uri});
+    NaNode& successor = rig.open({.uri = uri});
     CHECK(successor->address() == uri);
     const PeerId after = rig.connect(client, successor);
     CHECK(after != before);
@@ -311,11 +311,11 @@ CONFORMANCE("a successor at the same address is another incarnation") {
 CONFORMANCE("an endpoint takes peers_max peers, no more, and room comes back") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& server = rig.open({.peers_max = 2});
+    NaNode& server = rig.open({.peers_max = 2});
     CHECK(server->limits().peers_max == 2);
-    Node& one = rig.open({.listens = false});
-    Node& two = rig.open({.listens = false});
-    Node& late = rig.open();
+    NaNode& one = rig.open({.listens = false});
+    NaNode& two = rig.open({.listens = false});
+    NaNode& late = rig.open();
     const PeerId from_one = rig.connect(one, server);
     rig.connect(two, server);
     // One more comes in.
@@ -338,8 +338,8 @@ CONFORMANCE("an endpoint takes peers_max peers, no more, and room comes back") {
 CONFORMANCE("peers come and go two hundred times") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& server = rig.open();
-    Node& client = rig.open({.listens = false});
+    NaNode& server = rig.open();
+    NaNode& client = rig.open({.listens = false});
     const int rounds = rig.caps.virtual_time ? 200 : 50;
     for (int round = 0; round < rounds; ++round) {
         const PeerId peer = rig.connect(client, server);

@@ -16,21 +16,21 @@ static bool is_readable(int fd, int timeout_ms) {
 }
 
 // What a context does between its turns: sleeps until it is woken, a timer of its own or `end`.
-static void sleep(NaRig& rig, Node& node, TimePoint end) {
+static void sleep(NaRig& rig, NaNode& node, TimePoint end) {
     const TimePoint until = std::min(end, node->next_deadline());
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - rig.now());
     is_readable(node->wait_fd(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
 }
 
 // Polls until arm() lets the thread sleep.
-static bool arm(NaRig& rig, Node& node) {
+static bool arm(NaRig& rig, NaNode& node) {
     return rig.pump_until([&] { return node.poll() == 0 && node->arm(); });
 }
 
 CONFORMANCE("an idle endpoint asks for no more than a few polls a second") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     rig.settle();
     if (rig.caps.virtual_time) {
         // Nothing is under way, so nothing has to be polled for.
@@ -56,7 +56,7 @@ CONFORMANCE("an idle endpoint asks for no more than a few polls a second") {
 CONFORMANCE("a message makes the descriptor of an armed endpoint readable") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     if (!rig.caps.wait_fd) {
         CHECK(pair.b->wait_fd() == -1);
         note_capability(rig.wire.scheme, "no sleeping on a descriptor");
@@ -79,8 +79,8 @@ CONFORMANCE("a message makes the descriptor of an armed endpoint readable") {
 CONFORMANCE("an endpoint that never sleeps works without a descriptor") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& server = rig.open({.sleeps = false});
-    Node& client = rig.open({.listens = false, .sleeps = false});
+    NaNode& server = rig.open({.sleeps = false});
+    NaNode& client = rig.open({.listens = false, .sleeps = false});
     if (!server->caps().wait_fd) {
         CHECK(server->wait_fd() == -1);
         CHECK_FALSE(server->arm());
@@ -97,7 +97,7 @@ CONFORMANCE("an endpoint that never sleeps works without a descriptor") {
 CONFORMANCE("a message that came before arm() is not slept through") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !rig.open({.listens = false})->caps().wait_fd) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     for (std::uint64_t round = 1; round <= 100; ++round) {
         pair.b.poll();
         REQUIRE(rig.pump_until([&] { return pair.a.send(pair.ab, 100); }));
@@ -116,8 +116,8 @@ CONFORMANCE("a message that came before arm() is not slept through") {
 CONFORMANCE("a new connection and the end of one wake a sleeper") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !rig.open({.listens = false})->caps().wait_fd) return;
-    Node& server = rig.open();
-    Node& client = rig.open({.listens = false});
+    NaNode& server = rig.open();
+    NaNode& client = rig.open({.listens = false});
     REQUIRE(arm(rig, server));
     const PeerId peer = rig.start_connect(client, server->address());
     const auto sleep_until = [&](auto done) {

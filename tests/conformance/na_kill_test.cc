@@ -94,7 +94,7 @@ struct Child {
 };
 
 // True when peer_down came, or is not promised (noted).
-bool is_noticed(NaRig& rig, Node& node, const Caps& caps) {
+bool is_noticed(NaRig& rig, NaNode& node, const Caps& caps) {
     const TimePoint killed = rig.now();
     const bool down = rig.pump_until([&] { return !node.downs.empty(); },
                                      caps.reports_peer_death ? patience : 300ms);
@@ -116,14 +116,14 @@ CONFORMANCE_KILL("the death of a client is reported within 100 ms") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     if (rig.wire.world) {
-        Pair pair(rig);
+        NaPair pair(rig);
         REQUIRE(rig.wire.world->kill(pair.a->address().substr(6)));
         CHECK(is_noticed(rig, pair.b, pair.b->caps()));
         return;
     }
     Child child;
     child.start(&TestType::make, rig.fresh_uri());
-    Node& server = rig.open();
+    NaNode& server = rig.open();
     child.tell(server->address());
     REQUIRE(rig.pump_until([&] { return server.count(PeerState::up) == 1; }));
     rig.settle();
@@ -141,7 +141,7 @@ CONFORMANCE_KILL(
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     if (rig.wire.world) {
-        Pair pair(rig);
+        NaPair pair(rig);
         const std::string uri = pair.b->address();
         for (int i = 0; i < 20; ++i) REQUIRE(pair.a.send(pair.ab, 1000));
         REQUIRE(rig.wire.world->kill(uri.substr(6)));
@@ -151,7 +151,7 @@ CONFORMANCE_KILL(
     }
     Child child;
     child.start(&TestType::make, rig.fresh_uri());
-    Node& client = rig.open({.listens = false});
+    NaNode& client = rig.open({.listens = false});
     child.tell("");
     const PeerId peer = rig.start_connect(client, child.uri);
     REQUIRE(rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
@@ -164,7 +164,7 @@ CONFORMANCE_KILL(
     for (int i = 0; i < 1000 && client.send(peer, 1000); ++i) client->flush();
     child.kill();
     CHECK(is_noticed(rig, client, client->caps()));
-    Node& successor = rig.open({.uri = child.uri});
+    NaNode& successor = rig.open({.uri = child.uri});
     rig.connect(client, successor);
 }
 
@@ -175,7 +175,7 @@ CONFORMANCE_KILL("a stopped peer holds up nobody, and its death then is still no
     Child child;
     child.start(&TestType::make, rig.fresh_uri());
     child.tell("");
-    Pair pair(rig);
+    NaPair pair(rig);
     const PeerId stopped = rig.start_connect(pair.a, child.uri);
     REQUIRE(rig.pump_until([&] { return pair.a.at(stopped).state == PeerState::up; }));
     ::kill(child.pid, SIGSTOP);

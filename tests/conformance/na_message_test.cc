@@ -10,7 +10,7 @@ using namespace weft::test;
 using namespace weft::test::wires;
 
 // Polls b, without judging, until there is something; a makes progress meanwhile.
-static std::size_t poll_alone(NaRig& rig, Pair& pair, std::span<Event> events) {
+static std::size_t poll_alone(NaRig& rig, NaPair& pair, std::span<Event> events) {
     std::size_t count = 0;
     for (const TimePoint end = rig.now() + patience; count == 0 && rig.now() < end;) {
         pair.a.poll();
@@ -24,7 +24,7 @@ static std::size_t poll_alone(NaRig& rig, Pair& pair, std::span<Event> events) {
 CONFORMANCE("messages of every size arrive whole, alone in their turn") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     const std::size_t largest = pair.a->info(pair.ab)->message_bytes_max;
     std::vector<std::size_t> sizes;
     for (std::size_t bytes = 8; bytes <= 300; ++bytes) sizes.push_back(bytes);
@@ -48,7 +48,7 @@ CONFORMANCE("messages of every size arrive whole, alone in their turn") {
 CONFORMANCE("many commits in one turn all arrive, in order") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     const std::size_t largest = pair.a->info(pair.ab)->message_bytes_max;
     // As many as there is room for, at every alignment, and with a large one in between.
     for (int round = 0; round < 20; ++round) {
@@ -66,7 +66,7 @@ CONFORMANCE("many commits in one turn all arrive, in order") {
 CONFORMANCE("the first commit of a turn leaves without flush") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     pair.a->flush();
     REQUIRE(pair.a.send(pair.ab, 64));
     // Polls only: the turn does not end.
@@ -82,7 +82,7 @@ CONFORMANCE("the first commit of a turn leaves without flush") {
 CONFORMANCE("a claim may be cut short, and commit(0) abandons it") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     const std::size_t largest = pair.a->info(pair.ab)->message_bytes_max;
     for (int round = 0; round < 300; ++round) {
         std::byte* claim = pair.a->reserve(pair.ab, largest);
@@ -104,7 +104,7 @@ CONFORMANCE("reserve refuses while the peer does not poll, writable follows, not
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     const std::size_t bytes = GENERATE(std::size_t{64}, std::size_t{4096}, std::size_t{60'000});
-    Pair pair(rig);
+    NaPair pair(rig);
     const std::size_t size = std::min(bytes, pair.a->info(pair.ab)->message_bytes_max);
     INFO("messages of " << size << " bytes");
     // 256 MiB without a refusal is no bound at all.
@@ -130,9 +130,9 @@ CONFORMANCE("reserve refuses while the peer does not poll, writable follows, not
 CONFORMANCE("a peer that does not poll does not hold up another one") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Node& sender = rig.open();
-    Node& stuck = rig.open();
-    Node& lively = rig.open();
+    NaNode& sender = rig.open();
+    NaNode& stuck = rig.open();
+    NaNode& lively = rig.open();
     const PeerId to_stuck = rig.connect(sender, stuck);
     const PeerId to_lively = rig.connect(sender, lively);
     std::size_t accepted = 0;
@@ -160,7 +160,7 @@ CONFORMANCE("a peer that does not poll does not hold up another one") {
 CONFORMANCE("the bytes of a message stay until the next poll, though the peer goes on sending") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     for (int round = 0; round < 50; ++round) {
         for (int i = 0; i < 8; ++i) {
             // One message per turn, so that each is a frame of its own.
@@ -178,7 +178,7 @@ CONFORMANCE("the bytes of a message stay until the next poll, though the peer go
 CONFORMANCE("a poll gives no more events than asked for, and loses none") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     for (int i = 0; i < 40; ++i) {
         REQUIRE(rig.pump_until([&] { return pair.a.send(pair.ab, 48); }));
         pair.a->flush();
@@ -196,7 +196,7 @@ CONFORMANCE("a poll gives no more events than asked for, and loses none") {
 CONFORMANCE("messages flow both ways at once and keep their order per peer") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     const std::uint64_t goal = rig.caps.virtual_time ? 3000 : 20'000;
     const TimePoint end = rig.now() + patience;
     while (pair.a.at(pair.ab).sent < goal || pair.b.at(pair.ba).sent < goal) {
@@ -215,7 +215,7 @@ CONFORMANCE("messages flow both ways at once and keep their order per peer") {
 CONFORMANCE("a message held by the receiver at peer_down stays readable") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     REQUIRE(pair.a.send(pair.ab, 1000));
     pair.a->flush();
     std::array<Event, 1> events;

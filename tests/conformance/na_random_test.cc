@@ -15,8 +15,8 @@ constexpr std::size_t slice_bytes = 32 * 1024;
 
 // One direction between two nodes: messages, and transfers into a slice of its own.
 struct Lane {
-    Node* from;
-    Node* to;
+    NaNode* from;
+    NaNode* to;
     PeerId there;  // What `from` calls `to`.
     PeerId here;
     std::unique_ptr<ExposedMemory> region;  // Of `to`.
@@ -64,7 +64,7 @@ CONFORMANCE_SEEDED("random traffic among three peers arrives whole and in order"
     INFO("repeat with TEST_SEED=" << seed);
     if (!rig.wire.world && index >= 3) return;  // Real time is dearer.
     std::vector<Lane> lanes;
-    Node* nodes[] = {&rig.open(), &rig.open(), &rig.open()};
+    NaNode* nodes[] = {&rig.open(), &rig.open(), &rig.open()};
     for (int i = 0; i < 3; ++i) {
         for (int j = i + 1; j < 3; ++j) {
             const PeerId there = rig.connect(*nodes[i], *nodes[j]);

@@ -12,7 +12,7 @@ using namespace weft::test::wires;
 CONFORMANCE("put and get move the right bytes at every size and offset") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     for (const bool arena : {true, false}) {
         if (!arena && !rig.caps.rma_private) continue;
         constexpr std::size_t size = 2 << 20;
@@ -44,7 +44,7 @@ CONFORMANCE("put and get move the right bytes at every size and offset") {
 CONFORMANCE("memory outside the arena is exposed or refused in words") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
-    Node& node = rig.open();
+    NaNode& node = rig.open();
     std::vector<std::byte> memory(4096);
     Exposure exposure{3, 1, 0x1234, memory, Access::read_write};
     const Result<FabricKey> key = node->expose(exposure);
@@ -61,7 +61,7 @@ CONFORMANCE("memory outside the arena is exposed or refused in words") {
 CONFORMANCE("a transfer with a wrong reference is refused and touches nothing") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     if (!rig.caps.rma_checked) {
         note_capability(rig.wire.scheme, "references are judged by the owner before the transfer");
         return;
@@ -122,7 +122,7 @@ CONFORMANCE("a transfer with a wrong reference is refused and touches nothing") 
 CONFORMANCE("a transfer of nothing, or of too much, ends INVALID_ARGUMENT") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     ExposedMemory region(rig, pair.b, 4096, Access::read_write);
     CHECK(run(rig, pair.a, region.put(pair.ab, 0, {})) == Code::invalid_argument);
     CHECK(run(rig, pair.a, region.get(pair.ab, 0, {})) == Code::invalid_argument);
@@ -137,7 +137,7 @@ CONFORMANCE("a transfer of nothing, or of too much, ends INVALID_ARGUMENT") {
 CONFORMANCE("post takes what fits and the rest after an rma_done") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     constexpr std::size_t piece = 512;
     const std::size_t items = pair.a->limits().rma_depth * 3 + 17;
     ExposedMemory region(rig, pair.b, items * piece, Access::read_write);
@@ -161,7 +161,7 @@ CONFORMANCE("post takes what fits and the rest after an rma_done") {
 CONFORMANCE("a put that is done is visible to the owner before a later message") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     ExposedMemory region(rig, pair.b, 8192, Access::read_write);
     Buffer local = rig.allocate(8192);
     for (int round = 0; round < 30; ++round) {
@@ -174,9 +174,9 @@ CONFORMANCE("a put that is done is visible to the owner before a later message")
 CONFORMANCE("every reference to a region serves every peer, also one that came later") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
-    Pair pair(rig);
+    NaPair pair(rig);
     ExposedMemory region(rig, pair.b, 4096, Access::read);
-    Node& late = rig.open({.listens = false});
+    NaNode& late = rig.open({.listens = false});
     const PeerId to_owner = rig.connect(late, pair.b);
     Buffer local = rig.allocate(4096);
     CHECK(run(rig, late, region.get(to_owner, 0, local.bytes())) == Code::ok);
@@ -190,7 +190,7 @@ CONFORMANCE("each transfer ends exactly once, also when the connection ends unde
     for (const End end : {End::close_here, End::close_there, End::owner_gone}) {
         for (int turns = 0; turns < 12; turns += 3) {
             INFO("end " << static_cast<int>(end) << " after " << turns << " turns");
-            Pair pair(rig);
+            NaPair pair(rig);
             const std::size_t bytes =
                 std::min<std::size_t>(64 << 10, pair.a->limits().rma_bytes_max);
             ExposedMemory region(rig, pair.b, bytes, Access::read_write);

@@ -43,7 +43,7 @@ class BadInput(StorageCase):
                         os.environ.update(XDG_RUNTIME_DIR=before))
         self.refusals = 0
         self.source = self.file("source", b"good bytes")
-        self.server = self.serve([self.sm_name(), "ofi+tcp://127.0.0.1:0"])
+        self.server = self.serve([self.sm_name(), "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0"])
         self.uri = self.server.uris[0]
         self.ok("put", "--server", self.uri, self.source, "good")
         self.listed = self.ok("ls", "--server", self.uri)
@@ -107,6 +107,11 @@ class Addresses(BadInput):
                 ("sm://a\nb", 3, ["letters"]),
                 ("sm://" + "x" * 65, 3, ["1 to 64"]),
                 ("sm://" + "x" * 70000, 3, ["too long"]),
+                ("tcp://127.0.0.1", 3, ["host:port"]),
+                ("tcp://127.0.0.1:99999", 3, ["65535"]),
+                ("unix://relative", 3, ["unix:///path"]),
+                ("unix:///", 3, ["unix:///path"]),
+                ("unix:///" + "x" * 101, 3, ["100 bytes"]),
                 ("ofi+tcp://127.0.0.1", 3, ["host:port"]),
                 ("ofi+tcp://127.0.0.1:", 3, ["host:port"]),
                 ("ofi+tcp://127.0.0.1:-1", 3, ["host:port"]),
@@ -137,14 +142,16 @@ class Addresses(BadInput):
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
-            for uri in self.sm_name(), f"ofi+tcp://127.0.0.1:{port}":
+            for uri in (self.sm_name(), f"tcp://127.0.0.1:{port}",
+                        f"ofi+tcp://127.0.0.1:{port}"):
                 for command in self.client_commands(uri):
                     begin = time.monotonic()
                     self.refused(14, ["UNAVAILABLE", uri.split("//")[1]], *command)
                     self.assertLess(time.monotonic() - begin, 2 * 4, command)
-        self.refused(14, ["no-such-host.invalid"], "ls", "--server",
-                     "ofi+tcp://no-such-host.invalid:7000")
-        self.refused(3, ["port"], "ls", "--server", "ofi+tcp://127.0.0.1:0")
+        for transport in "tcp", "ofi+tcp":
+            self.refused(14, ["no-such-host.invalid"], "ls", "--server",
+                         f"{transport}://no-such-host.invalid:7000")
+            self.refused(3, ["port"], "ls", "--server", f"{transport}://127.0.0.1:0")
         self.assertFalse((self.directory / "new").exists())
         self.check_unharmed()
 
@@ -156,14 +163,16 @@ class Addresses(BadInput):
         with socket.socket() as stranger:
             stranger.bind(("127.0.0.1", 0))
             stranger.listen()
-            uri = f"ofi+tcp://127.0.0.1:{stranger.getsockname()[1]}"
-            self.refused(6, ["ALREADY_EXISTS", uri], "serve", "--root", root, "--listen", uri)
+            for transport in "tcp", "ofi+tcp":
+                uri = f"{transport}://127.0.0.1:{stranger.getsockname()[1]}"
+                self.refused(6, ["ALREADY_EXISTS", uri], "serve", "--root", root, "--listen", uri)
         # The second address fails: the first is free again.
         mine = self.sm_name()
         self.refused(6, [self.uri], "serve", "--root", root, "--listen", mine, "--listen", self.uri)
         self.assertEqual(self.serve([mine], root).end(), (0, ""))
-        self.refused(14, ["192.0.2.1"], "serve", "--root", root, "--listen",
-                     "ofi+tcp://192.0.2.1:7000")  # Nobody's address (RFC 5737).
+        for transport in "tcp", "ofi+tcp":  # Nobody's address (RFC 5737).
+            self.refused(14, ["192.0.2.1"], "serve", "--root", root, "--listen",
+                         f"{transport}://192.0.2.1:7000")
         self.check_unharmed()
 
 

@@ -44,18 +44,21 @@ class Stranger {
                               now())
                         .value()) {}
 
-    // Whether one message, sent over a connection of its own, costs it.
+    // Whether one message, sent over a connection of its own, costs it. More of the same follow: in
+    // a stream a frame that is too long only shows when the next one is missed.
     bool loses_by(ByteView message) {
         const na::PeerId peer = endpoint_->connect(address_, now()).value();
         up_ = down_ = false;
         REQUIRE(poll_until([&] { return up_ || down_; }));
         REQUIRE(up_);
-        std::byte* to = nullptr;
-        REQUIRE(poll_until([&] { return (to = endpoint_->reserve(peer, message.size())); }));
-        std::memcpy(to, message.data(), message.size());
-        endpoint_->commit(message.size());
-        endpoint_->flush();
-        return poll_until([&] { return down_; });
+        return poll_until([&] {
+            if (std::byte* to = endpoint_->reserve(peer, message.size())) {
+                std::memcpy(to, message.data(), message.size());
+                endpoint_->commit(message.size());
+                endpoint_->flush();
+            }
+            return down_;
+        });
     }
 
   private:
@@ -113,7 +116,7 @@ Frames bad_messages() {
         with_head([](core::FrameHead& head) { head.flags = 1; }),
         with_head([](core::FrameHead& head) { head.aux = 8; }),
         with_head([](core::FrameHead& head) { head.bytes = 0; }),
-        with_head([](core::FrameHead& head) { head.bytes += 1; }),
+        with_head([](core::FrameHead& head) { head.bytes += 8; }),
         with_head([](core::FrameHead& head) { head.bytes = 0xffffffff; }),
         Frame(good.begin(), good.begin() + 5),
         Frame(good.begin(), good.begin() + 20),
@@ -150,7 +153,12 @@ void check_transport(const std::string& uri) {
     const std::string address = server.addresses().front();
     Runtime client = Runtime::create({.manual = true}).value();
     Stranger stranger(**provider, address);
+    // In a stream the rest of a frame that was cut short is what follows it.
+    const bool is_stream = uri.starts_with("tcp");
     for (const Frame& message : bad_messages()) {
+        const bool cut_short = message.size() < sizeof(core::FrameHead) ||
+                               head_of(message).bytes == request(echo).size();
+        if (is_stream && cut_short && message.size() < request(echo).size()) continue;
         INFO(hex_of(message));
         REQUIRE(stranger.loses_by(message));
         check_serves(client, address);
@@ -162,6 +170,10 @@ void check_transport(const std::string& uri) {
 
 TEST_CASE("bad frames over sm cost their connection and nothing else") {
     check_transport("sm://hostile-" + std::to_string(getpid()));
+}
+
+TEST_CASE("bad frames over tcp cost their connection and nothing else") {
+    check_transport("tcp://127.0.0.1:0");
 }
 
 TEST_CASE("bad frames over ofi+tcp cost their connection and nothing else") {

@@ -99,7 +99,8 @@ std::string unique(std::string uri) {
 }
 
 std::vector<Transport> transports() {
-    std::vector<Transport> all{{"sm://kill-test", promised(100ms)}};
+    std::vector<Transport> all{{"sm://kill-test", promised(100ms)},
+                               {"tcp://127.0.0.1:0", promised(100ms)}};
 #ifdef WEFT_WITH_OFI
     all.push_back({"ofi+tcp://127.0.0.1:0", promised(3s)});
 #endif

@@ -88,8 +88,8 @@ class StorageCase(unittest.TestCase):
 
 
 class RoundTrip(StorageCase):
-    def test_files_of_every_size_over_both_transports(self):
-        server = self.serve([self.sm_name(), "ofi+tcp://127.0.0.1:0"])
+    def test_files_of_every_size_over_each_transport(self):
+        server = self.serve([self.sm_name(), "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0"])
         for uri in server.uris:
             for size in 0, 1, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 40 * MIB:
                 source = self.file("source", os.urandom(size))
@@ -135,7 +135,7 @@ class RoundTrip(StorageCase):
 
     @unittest.skipUnless(MEMORY_BOUNDS, "sanitizers take memory of their own")
     def test_a_gibibyte_takes_64_mib_of_payload_memory(self):
-        server = self.serve([self.sm_name(), "ofi+tcp://127.0.0.1:0"])
+        server = self.serve([self.sm_name(), "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0"])
         source = self.directory / "source"
         with open(source, "wb") as file:
             file.truncate(1 << 30)
@@ -185,12 +185,13 @@ class Failures(StorageCase):
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
-            self.fails(14, "UNAVAILABLE", "ls", "--server", f"ofi+tcp://127.0.0.1:{port}")
+            for transport in "tcp", "ofi+tcp":
+                self.fails(14, "UNAVAILABLE", "ls", "--server", f"{transport}://127.0.0.1:{port}")
         self.assertLess(time.monotonic() - begin, 8)
         self.fails(3, "address", "ls", "--server", "nonsense")
 
     def test_names_and_ports_in_use(self):
-        server = self.serve([self.sm_name(), "ofi+tcp://127.0.0.1:0"])
+        server = self.serve([self.sm_name(), "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0"])
         other = self.directory / "other"
         other.mkdir()
         for uri in server.uris:
@@ -268,7 +269,7 @@ class Deaths(StorageCase):
         return json.loads(out)["error"], error.decode()
 
     def test_a_server_killed_in_a_put(self):
-        for listen in self.sm_name(), "ofi+tcp://127.0.0.1:0":
+        for listen in self.sm_name(), "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0":
             server = self.serve([listen])
             client = self.start_put(server.uris[0])
             server.end(signal.SIGKILL)
@@ -286,7 +287,7 @@ class Deaths(StorageCase):
             self.assertIn("removed 1 unfinished object", error)
 
     def test_a_client_killed_in_a_put(self):
-        for listen in self.sm_name(), "ofi+tcp://127.0.0.1:0":
+        for listen in self.sm_name(), "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0":
             server = self.serve([listen])
             client = self.start_put(server.uris[0])
             client.kill()

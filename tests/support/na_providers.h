@@ -15,6 +15,12 @@
 #else
 #define WEFT_TEST_SM
 #endif
+#if __has_include("na/tcp/tcp.h")
+#include "na/tcp/tcp.h"
+#define WEFT_TEST_TCP , Tcp, Unix
+#else
+#define WEFT_TEST_TCP
+#endif
 #if __has_include("na/ofi/ofi.h") && WEFT_WITH_OFI
 #include "na/ofi/ofi.h"
 #define WEFT_TEST_OFI , OfiTcp
@@ -49,6 +55,10 @@ inline Wire sim_wire(base::Random& random) {
 #if __has_include("na/sm/sm.h")
 inline Wire sm_wire() { return {"sm", make_sm_provider(), nullptr}; }
 #endif
+#if __has_include("na/tcp/tcp.h")
+inline Wire tcp_wire() { return {"tcp", make_tcp_provider(), nullptr}; }
+inline Wire unix_wire() { return {"unix", make_unix_provider(), nullptr}; }
+#endif
 #if __has_include("na/ofi/ofi.h") && WEFT_WITH_OFI
 inline Wire ofi_tcp_wire() { return {"ofi+tcp", make_ofi_tcp_provider(), nullptr}; }
 #endif
@@ -64,6 +74,14 @@ struct Sm {
     static Wire make(base::Random&) { return factories::sm_wire(); }
 };
 #endif
+#if __has_include("na/tcp/tcp.h")
+struct Tcp {
+    static Wire make(base::Random&) { return factories::tcp_wire(); }
+};
+struct Unix {
+    static Wire make(base::Random&) { return factories::unix_wire(); }
+};
+#endif
 #if __has_include("na/ofi/ofi.h") && WEFT_WITH_OFI
 struct OfiTcp {
     static Wire make(base::Random&) { return factories::ofi_tcp_wire(); }
@@ -73,7 +91,7 @@ struct OfiTcp {
 
 }  // namespace weft::test
 
-#define WEFT_TEST_PROVIDERS Sim WEFT_TEST_SM WEFT_TEST_OFI
+#define WEFT_TEST_PROVIDERS Sim WEFT_TEST_SM WEFT_TEST_TCP WEFT_TEST_OFI
 
 // A body run once per provider; `TestType` is the provider. Requires `using namespace
 // weft::test::wires`.

@@ -59,15 +59,15 @@ void fill_random(Bytes to, base::Random& random) {
     for (std::byte& byte : to) byte = static_cast<std::byte>(random.next());
 }
 
-// Node.
+// NaNode.
 
-PeerRecord& Node::at(PeerId peer) {
+PeerRecord& NaNode::at(PeerId peer) {
     const auto found = peers_.find({peer.index, peer.generation});
     REQUIRE(found != peers_.end());
     return found->second;
 }
 
-PeerId Node::peer_of(const Incarnation& wanted) {
+PeerId NaNode::peer_of(const Incarnation& wanted) {
     for (const auto& [id, record] : peers_) {
         const PeerId peer{id.first, id.second};
         if (record.state != PeerState::up) continue;
@@ -77,13 +77,13 @@ PeerId Node::peer_of(const Incarnation& wanted) {
     return {};
 }
 
-std::size_t Node::count(PeerState state) const {
+std::size_t NaNode::count(PeerState state) const {
     std::size_t count = 0;
     for (const auto& [id, record] : peers_) count += record.state == state ? 1 : 0;
     return count;
 }
 
-bool Node::send(PeerId peer, std::size_t bytes) {
+bool NaNode::send(PeerId peer, std::size_t bytes) {
     std::byte* claim = endpoint->reserve(peer, bytes);
     if (!claim) {
         at(peer).writable = false;
@@ -94,7 +94,7 @@ bool Node::send(PeerId peer, std::size_t bytes) {
     return true;
 }
 
-std::uint64_t Node::post(RmaItem item) {
+std::uint64_t NaNode::post(RmaItem item) {
     static std::uint64_t last_cookie = 0;
     item.cookie = ++last_cookie;
     const std::size_t accepted = endpoint->post({&item, 1});
@@ -104,18 +104,18 @@ std::uint64_t Node::post(RmaItem item) {
     return item.cookie;
 }
 
-void Node::close(PeerId peer) {
+void NaNode::close(PeerId peer) {
     endpoint->close(peer);
     at(peer).state = PeerState::closed;
 }
 
-void Node::fence(std::uint32_t region, Holders holders) {
+void NaNode::fence(std::uint32_t region, Holders holders) {
     endpoint->fence(region, holders);
     fencing.insert(region);
     fenced.erase(region);
 }
 
-std::size_t Node::poll(std::size_t batch) {
+std::size_t NaNode::poll(std::size_t batch) {
     std::vector<Event> events(batch);
     const std::size_t count = endpoint->poll(events, rig_->now());
     REQUIRE(count <= batch);
@@ -123,7 +123,7 @@ std::size_t Node::poll(std::size_t batch) {
     return count;
 }
 
-void Node::judge(const Event& event) {
+void NaNode::judge(const Event& event) {
     const std::pair<std::uint32_t, std::uint32_t> id{event.peer.index, event.peer.generation};
     switch (event.kind) {
         case EventKind::peer_up: {
@@ -162,7 +162,7 @@ void Node::judge(const Event& event) {
 }
 
 // Walks the frames that the provider joined; each must be the next of its stream.
-void Node::take_message(PeerId peer, ByteView bytes) {
+void NaNode::take_message(PeerId peer, ByteView bytes) {
     PeerRecord& record = at(peer);
     REQUIRE(record.state == PeerState::up);
     REQUIRE(bytes.size() >= frame_head_bytes);
@@ -196,8 +196,9 @@ bool NaRig::usable() {
 
 std::string NaRig::fresh_uri() {
     static int count = 0;
-    if (wire.scheme != "sim" && wire.scheme != "sm") return wire.scheme + "://127.0.0.1:0";
-    return wire.scheme + "://test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
+    if (wire.scheme.ends_with("tcp")) return wire.scheme + "://127.0.0.1:0";
+    const std::string name = "test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
+    return wire.scheme + (wire.scheme == "unix" ? ":///tmp/weft-" : "://") + name;
 }
 
 Result<std::unique_ptr<Endpoint>> NaRig::try_open(const OpenOptions& options,
@@ -208,8 +209,8 @@ Result<std::unique_ptr<Endpoint>> NaRig::try_open(const OpenOptions& options,
     return wire.provider->open(options.listens ? &*address : nullptr, parts, now());
 }
 
-Node& NaRig::open(OpenOptions options) {
-    auto node = std::make_unique<Node>();
+NaNode& NaRig::open(OpenOptions options) {
+    auto node = std::make_unique<NaNode>();
     node->incarnation = {random.next(), random.next()};
     auto endpoint = try_open(options, node->incarnation);
     INFO(endpoint.status().to_string());
@@ -221,9 +222,9 @@ Node& NaRig::open(OpenOptions options) {
     return *nodes_.back();
 }
 
-void NaRig::destroy(Node& node) { node.endpoint.reset(); }
+void NaRig::destroy(NaNode& node) { node.endpoint.reset(); }
 
-PeerId NaRig::start_connect(Node& from, const std::string& uri) {
+PeerId NaRig::start_connect(NaNode& from, const std::string& uri) {
     Result<Address> address = parse_address(uri);
     REQUIRE(address);
     Result<PeerId> peer = from->connect(*address, now());
@@ -235,7 +236,7 @@ PeerId NaRig::start_connect(Node& from, const std::string& uri) {
     return *peer;
 }
 
-PeerId NaRig::connect(Node& from, Node& to) {
+PeerId NaRig::connect(NaNode& from, NaNode& to) {
     const PeerId peer = start_connect(from, to->address());
     const bool both_up = pump_until(
         [&] { return from.at(peer).state == PeerState::up && to.peer_of(from.incarnation); });

@@ -46,7 +46,7 @@ struct PeerRecord {
 
 class NaRig;
 
-class Node {
+class NaNode {
   public:
     na::Endpoint& operator*() { return *endpoint; }
     na::Endpoint* operator->() { return endpoint.get(); }
@@ -103,13 +103,13 @@ class NaRig {
 
     // False: this machine lacks the transport; noted, nothing to test.
     bool usable();
-    Node& open(OpenOptions options = {});
+    NaNode& open(OpenOptions options = {});
     Result<std::unique_ptr<na::Endpoint>> try_open(const OpenOptions& options,
                                                    na::Incarnation incarnation);
-    void destroy(Node& node);
+    void destroy(NaNode& node);
     // A connection that is up on both sides: what `from` calls `to`.
-    na::PeerId connect(Node& from, Node& to);
-    na::PeerId start_connect(Node& from, const std::string& uri);
+    na::PeerId connect(NaNode& from, NaNode& to);
+    na::PeerId start_connect(NaNode& from, const std::string& uri);
 
     // One turn of every node; moves the virtual clock on when nothing happened.
     void pump();
@@ -132,17 +132,17 @@ class NaRig {
     base::SteadyClock steady_;
     base::Log log_{LogLevel::off};
     std::shared_ptr<na::Arena> arena_;
-    std::vector<std::unique_ptr<Node>> nodes_;
+    std::vector<std::unique_ptr<NaNode>> nodes_;
 };
 
 // A pair of connected nodes: what most tests begin with.
-struct Pair {
-    Node& a;
-    Node& b;
+struct NaPair {
+    NaNode& a;
+    NaNode& b;
     na::PeerId ab;  // What a calls b.
     na::PeerId ba;
 
-    explicit Pair(NaRig& rig) : a(rig.open()), b(rig.open()) {
+    explicit NaPair(NaRig& rig) : a(rig.open()), b(rig.open()) {
         ab = rig.connect(a, b);
         ba = b.peer_of(a.incarnation);
         REQUIRE(ba);

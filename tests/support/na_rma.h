@@ -18,7 +18,8 @@ inline bool has_rma(NaRig& rig) {
 class ExposedMemory {
   public:
     // Filled at random. Memory of the arena, or private.
-    ExposedMemory(NaRig& rig, Node& owner, std::size_t bytes, na::Access access, bool arena = true)
+    ExposedMemory(NaRig& rig, NaNode& owner, std::size_t bytes, na::Access access,
+                  bool arena = true)
         : rig_(rig), owner_(owner) {
         if (arena) {
             buffer_ = rig.allocate(bytes);
@@ -78,7 +79,7 @@ class ExposedMemory {
     }
 
     NaRig& rig_;
-    Node& owner_;
+    NaNode& owner_;
     Buffer buffer_;
     std::vector<std::byte> private_;
     Bytes memory_;
@@ -88,7 +89,7 @@ class ExposedMemory {
 };
 
 // Posts one transfer and waits for its end.
-inline Code run(NaRig& rig, Node& node, const na::RmaItem& item) {
+inline Code run(NaRig& rig, NaNode& node, const na::RmaItem& item) {
     std::uint64_t cookie = 0;
     REQUIRE(rig.pump_until([&] {
         if (cookie == 0) cookie = node.post(item);

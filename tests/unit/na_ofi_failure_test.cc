@@ -15,13 +15,13 @@ static const std::string any_port = "ofi+tcp://127.0.0.1:0";
 class PlainListener {
   public:
     explicit PlainListener(bool listens) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        const auto any = *na::ofi::SocketName::from_numeric("127.0.0.1", 0);
+        const auto any = *na::SocketName::from_numeric("127.0.0.1", 0);
         REQUIRE(::bind(fd_.get(), any.get(), any.size()) == 0);
         if (listens) REQUIRE(::listen(fd_.get(), 16) == 0);
         sockaddr_storage name{};
         socklen_t bytes = sizeof name;
         REQUIRE(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&name), &bytes) == 0);
-        port_ = na::ofi::SocketName::from_kernel(reinterpret_cast<sockaddr*>(&name), bytes)->port();
+        port_ = na::SocketName::from_kernel(reinterpret_cast<sockaddr*>(&name), bytes)->port();
     }
     std::string uri() const { return "ofi+tcp://127.0.0.1:" + std::to_string(port_); }
 
@@ -30,9 +30,9 @@ class PlainListener {
     std::uint16_t port_ = 0;
 };
 
-static na::ofi::SocketName socket_name(const std::string& uri) {
+static na::SocketName socket_name(const std::string& uri) {
     const na::Address address = *na::parse_address(uri);
-    return *na::ofi::SocketName::from_numeric(address.host, address.port);
+    return *na::SocketName::from_numeric(address.host, address.port);
 }
 
 // Turns until `node` saw the end of its peer; returns how long that took.

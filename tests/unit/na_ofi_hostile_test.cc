@@ -12,6 +12,7 @@ using na::EventKind;
 using na::Hello;
 using na::wire_magic;
 using namespace weft::na::ofi;
+using na::SocketName;
 
 static const std::string any_port = "ofi+tcp://127.0.0.1:0";
 

@@ -8,6 +8,7 @@
 using namespace weft;
 using namespace weft::na::ofi;
 using na::decode_hello;
+using na::SocketName;
 
 static na::Hello some_hello() {
     na::Hello hello;

@@ -3,6 +3,7 @@
 
 #include "base/unique_fd.h"
 #include "na/sm/handshake.h"
+#include "na/tcp/wire.h"
 #include "support/vectors.h"
 #if WEFT_WITH_OFI
 #include "na/ofi/wire.h"
@@ -64,12 +65,58 @@ TEST_CASE("the packets of sm are the documented ones") {
     CHECK(sockets.packet() == std::vector{std::byte{'b'}});
 }
 
+TEST_CASE("the frames and heads of tcp are the documented ones") {
+    using namespace na::tcp;
+    std::byte bytes[greeting_bytes_max];
+    const auto encoded = [&](std::size_t length) { return ByteView(bytes, length); };
+    const Ticket ticket{1, 2};
+    const Status full = fail(Code::resource_exhausted, "full");
+    check_bytes("tcp_hello", encoded(encode_hello(hello, bytes)));
+    check_bytes("tcp_welcome", encoded(encode_welcome(ticket, hello, bytes)));
+    check_bytes("tcp_joined", encoded(encode_signal(Signal::welcome, bytes)));
+    check_bytes("tcp_refusal", encoded(encode_refusal(full, bytes)));
+    check_bytes("tcp_join", encoded(encode_join(ticket, bytes)));
+    check_bytes("tcp_want_bulk", encoded(encode_signal(Signal::want_bulk, bytes)));
+    check_bytes("tcp_bye", encoded(encode_signal(Signal::bye, bytes)));
+
+    // A frame is read without its padding.
+    const auto frame_of = [](const char* name) {
+        std::vector<std::byte> frame = vector_of(name);
+        frame.resize(base::load<StreamHead>(frame.data()).bytes);
+        return frame;
+    };
+    CHECK(decode_hello_frame(frame_of("tcp_hello")).value().uri == "sm://store");
+    CHECK(decode_welcome(frame_of("tcp_welcome")).value().ticket == ticket);
+    CHECK(decode_welcome(frame_of("tcp_welcome")).value().hello.uri == "sm://store");
+    CHECK(decode_joined(frame_of("tcp_joined")).ok());
+    CHECK(decode_joined(frame_of("tcp_refusal")).code() == Code::resource_exhausted);
+    CHECK(decode_joined(frame_of("tcp_refusal")).text() == "refused: full");
+    CHECK(decode_join(frame_of("tcp_join")).value() == ticket);
+
+    BulkHead put;
+    put.op = BulkOp::put;
+    put.region = 5;
+    put.generation = 7;
+    put.length = 4096;
+    put.key = 0x1122334455667788;
+    put.offset = 65536;
+    put.transfer = 0x100000003;
+    base::store(bytes, put);
+    check_bytes("tcp_put", encoded(sizeof put));
+    BulkHead done;
+    done.code = static_cast<std::uint8_t>(Code::permission_denied);
+    done.why = static_cast<std::uint8_t>(Refusal::revoked);
+    done.transfer = put.transfer;
+    base::store(bytes, done);
+    check_bytes("tcp_done", encoded(sizeof done));
+}
+
 #if WEFT_WITH_OFI
 
 TEST_CASE("the messages of ofi are the documented ones") {
     using namespace na::ofi;
     std::byte bytes[control_bytes_max];
-    const auto name = *SocketName::from_numeric("127.0.0.1", 7000);
+    const auto name = *na::SocketName::from_numeric("127.0.0.1", 7000);
     const auto encoded = [&](std::size_t length) { return ByteView(bytes, length); };
     const auto body_of = [](const std::vector<std::byte>& message) {
         return ByteView(message).subspan(sizeof(Prefix));

@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "base/assert.h"
-#include "na/ofi/socket_name.h"
 #include "na/provider.h"
+#include "na/socket_name.h"
 
 namespace weft::na::ofi {
 

@@ -8,6 +8,7 @@
 #include "na/ofi/reach.h"
 #include "na/ofi/slots.h"
 #include "na/provider.h"
+#include "na/resolution.h"
 
 namespace weft::na::ofi {
 

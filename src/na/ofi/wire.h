@@ -12,7 +12,7 @@
 
 #include "base/codec.h"
 #include "na/hello.h"
-#include "na/ofi/socket_name.h"
+#include "na/socket_name.h"
 
 namespace weft::na::ofi {
 

@@ -1,17 +1,12 @@
 // Where sm names live: one socket and one lock per name in a directory that only we can enter.
-//
-// The lock, held for life, decides who owns a name: the kernel drops it however its owner dies, so
-// that a killed server's name is free at once and a live one's never is.
 #pragma once
-
-#include <sys/un.h>
 
 #include <string>
 #include <string_view>
 
 #include <weft/result.h>
 
-#include "base/unique_fd.h"
+#include "na/named_socket.h"
 
 namespace weft::na::sm {
 
@@ -28,23 +23,14 @@ class Listening {
     // Errors: ALREADY_EXISTS (a live server has it), as above, UNAVAILABLE.
     static Result<Listening> open(std::string_view name);
 
-    Listening() = default;
-    Listening(Listening&&) = default;
-    Listening& operator=(Listening&&) = default;
-    ~Listening();
-
     int socket() const { return socket_.get(); }
     const std::string& name() const { return name_; }
     explicit operator bool() const { return bool(socket_); }
-    // Forgets the name without removing it: for a forked child, whose parent still serves it.
-    void abandon() { path_.clear(); }
+    void abandon() { socket_.abandon(); }
 
   private:
-    base::UniqueFd lock_;
-    base::UniqueFd socket_;
+    NamedSocket socket_;
     std::string name_;
-    std::string path_;
-    std::string lock_path_;
 };
 
 }  // namespace weft::na::sm

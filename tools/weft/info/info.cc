@@ -187,7 +187,7 @@ void examine_uri(const std::string& uri, Invocation& invocation) {
 void set_up_info(CLI::App& command, Invocation& invocation) {
     auto uri = std::make_shared<std::string>();
     command.description("Say what works here: transports, each tried out, and limits that hurt");
-    command.footer("Examples: weft info --json; weft info ofi+tcp://127.0.0.1:7000");
+    command.footer("Examples: weft info --json; weft info tcp://127.0.0.1:7000");
     const CLI::Option* given = command.add_option("uri", *uri, "Check this address only");
     command.callback([uri, given, &invocation] {
         if (given->count() == 0) {

@@ -166,7 +166,7 @@ void set_up_get(CLI::App& command, Invocation& invocation) {
     command.description("Fetch an object, or with a NAME that ends in / all objects below it");
     command.footer(
         "A file gets its name when it is whole and its checksum is right.\n"
-        "Example: weft get --server ofi+tcp://10.0.0.7:7400 runs/7 results.h5");
+        "Example: weft get --server tcp://10.0.0.7:7400 runs/7 results.h5");
     add_server_option(command, options->servers);
     command.add_option("name", options->name, "The object's name")->required();
     command

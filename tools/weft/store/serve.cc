@@ -85,7 +85,7 @@ void set_up_serve(CLI::App& command, Invocation& invocation) {
     command.footer(
         "Prints a line per address when it is ready. With --group it takes part in the group's "
         "broadcasts.\nExample: weft serve --root /data --listen sm://store "
-        "--listen ofi+tcp://127.0.0.1:0");
+        "--listen tcp://127.0.0.1:0");
     command.add_option("--root", options->root, "The directory that holds the objects")->required();
     command.add_option("--listen", options->listen, "Addresses to serve on; port 0 picks one")
         ->required();

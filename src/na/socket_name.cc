@@ -1,4 +1,4 @@
-#include "na/ofi/socket_name.h"
+#include "na/socket_name.h"
 
 #include <arpa/inet.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/unique_fd.h"
 
-namespace weft::na::ofi {
+namespace weft::na {
 
 std::optional<SocketName> SocketName::from_numeric(const std::string& host, std::uint16_t port) {
     SocketName name;
@@ -21,6 +21,16 @@ std::optional<SocketName> SocketName::from_numeric(const std::string& host, std:
         return name.with_port(port);
     }
     return std::nullopt;
+}
+
+std::optional<SocketName> SocketName::from_path(const std::string& path) {
+    SocketName name;
+    if (path.empty() || path.size() >= sizeof name.any_.path.sun_path) return std::nullopt;
+    name.any_.path = {};
+    name.any_.path.sun_family = AF_UNIX;
+    std::memcpy(name.any_.path.sun_path, path.data(), path.size());
+    name.bytes_ = sizeof(sockaddr_un);
+    return name;
 }
 
 std::optional<SocketName> SocketName::from_kernel(const sockaddr* from, std::size_t bytes) {
@@ -75,16 +85,16 @@ std::optional<SocketName> SocketName::route_to(const SocketName& to) {
 
 bool SocketName::is_any() const {
     if (family() == AF_INET) return any_.v4.sin_addr.s_addr == INADDR_ANY;
-    return IN6_IS_ADDR_UNSPECIFIED(&any_.v6.sin6_addr);
+    return family() == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&any_.v6.sin6_addr);
 }
 
 bool SocketName::is_loopback() const {
     if (family() == AF_INET) return ntohl(any_.v4.sin_addr.s_addr) >> 24 == 127;
-    return IN6_IS_ADDR_LOOPBACK(&any_.v6.sin6_addr);
+    return family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&any_.v6.sin6_addr);
 }
 
 std::uint16_t SocketName::port() const {
-    if (empty()) return 0;
+    if (empty() || family() == AF_UNIX) return 0;
     return ntohs(family() == AF_INET ? any_.v4.sin_port : any_.v6.sin6_port);
 }
 
@@ -97,6 +107,7 @@ std::string SocketName::host() const {
 }
 
 std::string SocketName::text() const {
+    if (family() == AF_UNIX) return any_.path.sun_path;
     const std::string digits = std::to_string(port());
     return family() == AF_INET6 ? "[" + host() + "]:" + digits : host() + ":" + digits;
 }
@@ -107,4 +118,4 @@ SocketName SocketName::with_port(std::uint16_t port) const {
     return name;
 }
 
-}  // namespace weft::na::ofi
+}  // namespace weft::na

@@ -1,8 +1,9 @@
-// An IPv4 or IPv6 address with its port, as libfabric and the kernel exchange them.
+// Where a socket is: an IPv4 or IPv6 address with its port, or a path, as the kernel takes them.
 #pragma once
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <cstdint>
 #include <optional>
@@ -10,7 +11,7 @@
 
 #include <weft/bytes.h>
 
-namespace weft::na::ofi {
+namespace weft::na {
 
 class SocketName {
   public:
@@ -22,6 +23,8 @@ class SocketName {
     // host that is neither "any" nor a multicast group).
     static std::optional<SocketName> from_wire(ByteView bytes);
     static std::optional<SocketName> from_kernel(const sockaddr* name, std::size_t bytes);
+    // A UNIX-domain socket. Nothing when the path is empty or too long.
+    static std::optional<SocketName> from_path(const std::string& path);
     // The address this host would use to reach `to`, with port 0.
     static std::optional<SocketName> route_to(const SocketName& to);
 
@@ -31,7 +34,7 @@ class SocketName {
     bool is_loopback() const;
     std::uint16_t port() const;
     std::string host() const;  // Numeric, no brackets.
-    std::string text() const;  // host:port, [host]:port for IPv6.
+    std::string text() const;  // host:port, [host]:port for IPv6, or the path.
 
     SocketName with_port(std::uint16_t port) const;
 
@@ -44,8 +47,9 @@ class SocketName {
         sockaddr sa;
         sockaddr_in v4;
         sockaddr_in6 v6;
+        sockaddr_un path;
     } any_{};
     std::size_t bytes_ = 0;
 };
 
-}  // namespace weft::na::ofi
+}  // namespace weft::na

@@ -1,0 +1,230 @@
+// The bulk lane of a peer: how it is made, and how it is written and read.
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "na/tcp/endpoint.h"
+
+namespace weft::na::tcp {
+namespace {
+
+// Below the promise of 3 s for a peer that does not answer.
+constexpr Duration bulk_handshake_max = 2500ms;
+// What a lane may take of a turn: much when nothing else goes on, and little when messages wait.
+constexpr std::size_t slice_bytes_quiet = 512 * 1024;
+constexpr std::size_t slice_bytes_busy = 64 * 1024;
+constexpr Duration busy_for = 1ms;
+constexpr std::size_t pieces_max = 16;
+
+}  // namespace
+
+Bulk& TcpEndpoint::bulk_of(Connection& connection) {
+    if (!connection.bulk) {
+        connection.bulk = std::make_unique<Bulk>();
+        connection.bulk->lane.kind = Lane::Kind::bulk;
+        connection.bulk->lane.connection = &connection;
+    }
+    return *connection.bulk;
+}
+
+// Has it made, by whichever side connected.
+void TcpEndpoint::open_bulk(Connection& connection) {
+    Bulk& bulk = bulk_of(connection);
+    if (bulk.phase != BulkPhase::none || connection.phase != Phase::up) return;
+    if (connection.incoming) {
+        std::byte* room = connection.out.claim(sizeof(StreamHead), chunks_);
+        if (!room) return;  // pump_all() comes back to it.
+        encode_signal(Signal::want_bulk, {room, sizeof(StreamHead)});
+        connection.out.commit(sizeof(StreamHead), chunks_);
+        bulk.phase = BulkPhase::asked;
+        if (!connection.talk.full) send_now(connection);
+    } else {
+        Result<base::UniqueFd> socket = start_connecting(connection.name);
+        if (socket && !*socket) return;  // pump_all() comes back to it.
+        if (!socket) return lose_bulk(connection, std::string(socket.status().text()));
+        bulk.lane.socket = *std::move(socket);
+        if (!watch(bulk.lane, true)) return lose_bulk(connection, "epoll is full");
+        bulk.phase = BulkPhase::connecting;
+    }
+    bulk.deadline = now_ + bulk_handshake_max;
+    ++handshakes_;
+}
+
+void TcpEndpoint::on_bulk_connected(Connection& connection) {
+    Bulk& bulk = *connection.bulk;
+    const int socket = bulk.lane.socket.get();
+    if (const int error = socket_error(socket); error != 0) {
+        return lose_bulk(connection, std::strerror(error));
+    }
+    want_room(bulk.lane, false);
+    std::byte frame[greeting_bytes_max];
+    const std::size_t bytes = encode_join(connection.ticket, frame);
+    if (!send_greeting(socket, {frame, bytes})) {
+        return lose_bulk(connection, "it hung up");
+    }
+    bulk.phase = BulkPhase::joining;
+}
+
+void TcpEndpoint::read_joined(Connection& connection) {
+    Bulk& bulk = *connection.bulk;
+    switch (bulk.greeting.read(bulk.lane.socket.get())) {
+        case Greeting::Read::more: return;
+        case Greeting::Read::whole: break;
+        case Greeting::Read::gone: return lose_bulk(connection, "it hung up");
+        case Greeting::Read::garbage:
+            return take_down(connection, Code::data_loss,
+                             connection.info.uri + " sent garbage for a greeting");
+    }
+    if (Status status = decode_joined(bulk.greeting.frame()); !status.ok()) {
+        return lose_bulk(connection, std::string(status.text()));
+    }
+    bulk_up(connection);
+}
+
+void TcpEndpoint::bulk_up(Connection& connection) {
+    Bulk& bulk = *connection.bulk;
+    if (bulk.phase != BulkPhase::none) --handshakes_;
+    bulk.phase = BulkPhase::up;
+    bulk.deadline = never;
+    heat(bulk.lane);
+    if (!bulk.writer.empty()) pump(connection);
+}
+
+// A stranger that shows the ticket of a peer is the peer's bulk lane.
+Status TcpEndpoint::join(Stranger& stranger, const Ticket& ticket) {
+    for (const Slot& slot : slots_) {
+        Connection* connection = slot.connection.get();
+        if (!connection || connection->phase != Phase::up || !connection->incoming ||
+            connection->ticket != ticket) {
+            continue;
+        }
+        Bulk& bulk = bulk_of(*connection);
+        if (bulk.phase == BulkPhase::up) {
+            return fail(Code::already_exists, "the peer has a bulk connection");
+        }
+        std::byte frame[greeting_bytes_max];
+        const std::size_t bytes = encode_signal(Signal::welcome, frame);
+        if (!send_greeting(stranger.lane.socket.get(), {frame, bytes})) {
+            return fail(Code::unavailable, "it hung up during the handshake");
+        }
+        unwatch(stranger.lane);
+        bulk.lane.socket = std::move(stranger.lane.socket);
+        drop(stranger);
+        if (watch(bulk.lane, false)) {
+            bulk_up(*connection);
+        } else {
+            lose_bulk(*connection, "epoll is full");
+        }
+        return {};
+    }
+    return fail(Code::permission_denied, "a ticket that nobody was given");
+}
+
+// The lane is gone or could not be made; what was under way on it fails. The peer lives on, and the
+// next transfer has a new one made.
+void TcpEndpoint::lose_bulk(Connection& connection, const std::string& why) {
+    close_bulk(connection, Code::unavailable, "the bulk connection: " + why);
+}
+
+void TcpEndpoint::close_bulk(Connection& connection, Code code, const std::string& why) {
+    if (!connection.bulk) return;
+    Bulk& bulk = *connection.bulk;
+    if (bulk.phase != BulkPhase::none && bulk.phase != BulkPhase::up) --handshakes_;
+    close_lane(bulk.lane);
+    std::erase(pumping_, &connection);
+    connection.bulk.reset();
+    transfers_.for_each([&](TransferEntry& entry) {
+        if (entry.value.connection == &connection) finish(entry, code, why);
+    });
+}
+
+void TcpEndpoint::serve_bulk_handshake(Connection& connection) {
+    if (connection.bulk->deadline <= now_) lose_bulk(connection, "it was not made in time");
+}
+
+// ---- writing -----------------------------------------------------------------------------------
+
+std::size_t TcpEndpoint::slice_bytes() const {
+    return now_ - talked_at_ < busy_for ? slice_bytes_busy : slice_bytes_quiet;
+}
+
+// Has it written to, in this turn's flush and from then on with each poll.
+void TcpEndpoint::pump(Connection& connection) noexcept {
+    if (std::exchange(connection.bulk->pumping, true)) return;
+    pumping_.push_back(&connection);
+}
+
+void TcpEndpoint::pump_all() noexcept {
+    for (std::size_t i = 0; i < pumping_.size();) {
+        Connection& connection = *pumping_[i];
+        Bulk& bulk = *connection.bulk;
+        if (bulk.phase == BulkPhase::none) {
+            open_bulk(connection);
+        } else if (bulk.phase == BulkPhase::up && !bulk.lane.full) {
+            write_bulk(connection);
+        }
+        if (i >= pumping_.size() || pumping_[i] != &connection) continue;  // It was lost.
+        const bool waits = bulk.phase != BulkPhase::none &&
+                           (bulk.phase != BulkPhase::up || bulk.lane.full || bulk.writer.empty());
+        if (!waits) {
+            ++i;
+            continue;
+        }
+        bulk.pumping = false;
+        pumping_[i] = pumping_.back();
+        pumping_.pop_back();
+    }
+}
+
+void TcpEndpoint::write_bulk(Connection& connection) noexcept {
+    Bulk& bulk = *connection.bulk;
+    iovec pieces[pieces_max];
+    msghdr message{};
+    message.msg_iov = pieces;
+    message.msg_iovlen = bulk.writer.gather(pieces, slice_bytes());
+    if (message.msg_iovlen == 0) return;
+    std::size_t wanted = 0;
+    for (std::size_t i = 0; i < message.msg_iovlen; ++i) wanted += pieces[i].iov_len;
+    const ssize_t sent = ::sendmsg(bulk.lane.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+        return lose_bulk(connection, std::strerror(errno));
+    }
+    const std::size_t left = sent > 0 ? static_cast<std::size_t>(sent) : 0;
+    bulk.writer.sent(left);
+    if (left < wanted) want_room(bulk.lane, true);
+}
+
+// ---- reading -----------------------------------------------------------------------------------
+
+void TcpEndpoint::read_bulk(Connection& connection) noexcept {
+    std::size_t budget = slice_bytes();
+    while (true) {
+        Bulk& bulk = *connection.bulk;
+        iovec pieces[2];
+        const std::size_t used = bulk.reader.room(budget, {waste_.get(), waste_bytes}, pieces);
+        const int socket = bulk.lane.socket.get();
+        const ssize_t got =
+            used == 1 ? ::recv(socket, pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT)
+                      : ::readv(socket, pieces, 2);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+            ++bulk.lane.misses;
+            return;
+        }
+        if (got <= 0) {
+            return lose_bulk(connection, got == 0 ? "it was closed" : std::strerror(errno));
+        }
+        bulk.lane.misses = 0;
+        const auto bytes = static_cast<std::size_t>(got);
+        bulk.reader.took(bytes);
+        if (const char* broken = take_steps(connection)) {
+            return take_down(connection, Code::data_loss,
+                             connection.info.uri + " broke the rules of bulk: " + broken);
+        }
+        const std::size_t asked = pieces[0].iov_len + (used == 2 ? pieces[1].iov_len : 0);
+        if (bytes < asked || bytes >= budget) return;
+        budget -= bytes;
+    }
+}
+
+}  // namespace weft::na::tcp

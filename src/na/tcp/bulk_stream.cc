@@ -1,0 +1,125 @@
+#include "na/tcp/bulk_stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/assert.h"
+
+namespace weft::na::tcp {
+
+std::size_t BulkReader::room(std::size_t bytes_max, Bytes waste, iovec* pieces) noexcept {
+    std::size_t count = 0;
+    // Whatever was in the buffer has been looked at.
+    if (begin_ == end_) begin_ = end_ = 0;
+    if (left_ > 0) {
+        WEFT_DCHECK(end_ == 0);
+        const Bytes body =
+            to_ ? Bytes(to_, left_) : waste.first(std::min<std::size_t>(waste.size(), left_));
+        const std::size_t bytes = std::min(body.size(), bytes_max);
+        pieces[count++] = {body.data(), bytes};
+        if (bytes < left_) return count;
+    }
+    pieces[count++] = {buffer_ + end_, buffer_bytes - end_};
+    return count;
+}
+
+void BulkReader::took(std::size_t bytes) noexcept {
+    if (left_ > 0) {
+        const auto body = static_cast<std::uint32_t>(std::min<std::size_t>(bytes, left_));
+        if (to_) to_ += body;
+        left_ -= body;
+        ended_ = left_ == 0;
+        bytes -= body;
+    }
+    end_ += bytes;
+}
+
+BulkReader::Step BulkReader::step() noexcept {
+    if (left_ > 0) {  // Its start came with the head.
+        const auto here = static_cast<std::uint32_t>(std::min<std::size_t>(left_, end_ - begin_));
+        if (to_ && here > 0) {
+            std::memcpy(to_, buffer_ + begin_, here);
+            to_ += here;
+        }
+        begin_ += here;
+        left_ -= here;
+        if (left_ > 0) return Step::more;
+        ended_ = true;
+    }
+    if (std::exchange(ended_, false)) return Step::body_end;
+    if (end_ - begin_ >= sizeof head_) {
+        head_ = base::load<BulkHead>(buffer_ + begin_);
+        begin_ += sizeof head_;
+        return Step::head;
+    }
+    std::memmove(buffer_, buffer_ + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+    return Step::more;
+}
+
+static bool has_body(const BulkHead& head) {
+    return head.op == BulkOp::put || head.op == BulkOp::data;
+}
+
+std::size_t BulkWriter::bytes_of(const Item& item) {
+    return sizeof(BulkHead) + (has_body(item.head) ? item.head.length : 0);
+}
+
+std::size_t BulkWriter::gather(std::span<iovec> pieces, std::size_t bytes_max) noexcept {
+    alignas(64) static const std::byte zeroes[64 * 1024] = {};
+    std::size_t count = 0, bytes = 0;
+    for (std::size_t i = 0; i < queue_.size() && bytes < bytes_max; ++i) {
+        Item& item = queue_[i];
+        std::size_t at = item.sent;
+        if (pieces.size() - count < 2) break;
+        if (at < sizeof(BulkHead)) {
+            pieces[count++] = {reinterpret_cast<std::byte*>(&item.head) + at,
+                               sizeof(BulkHead) - at};
+            bytes += sizeof(BulkHead) - at;
+            at = sizeof(BulkHead);
+        }
+        std::size_t left = bytes_of(item) - at;
+        if (left == 0) continue;
+        std::size_t here = std::min(left, bytes_max - std::min(bytes, bytes_max));
+        if (!item.body) here = std::min(here, sizeof zeroes);
+        if (here == 0) break;
+        const std::byte* from = item.body ? item.body + (at - sizeof(BulkHead)) : zeroes;
+        pieces[count++] = {const_cast<std::byte*>(from), here};
+        bytes += here;
+        if (here < left) break;
+    }
+    return count;
+}
+
+void BulkWriter::sent(std::size_t bytes) noexcept {
+    while (bytes > 0) {
+        Item& item = queue_.front();
+        const std::size_t here = std::min(bytes, bytes_of(item) - item.sent);
+        item.sent += static_cast<std::uint32_t>(here);
+        bytes -= here;
+        if (item.sent == bytes_of(item)) queue_.pop();
+    }
+}
+
+// The done of a get is right behind its data.
+void BulkWriter::revoke(std::uint32_t region) noexcept {
+    for (std::size_t i = 0; i < queue_.size();) {
+        if (queue_[i].region != region) {
+            ++i;
+            continue;
+        }
+        BulkHead& done = queue_[i + 1].head;
+        done.code = static_cast<std::uint8_t>(Code::permission_denied);
+        done.why = static_cast<std::uint8_t>(Refusal::revoked);
+        if (queue_[i].sent == 0) {
+            queue_.erase(i);
+        } else {
+            queue_[i].body = nullptr;
+            queue_[i].region = no_owner;
+            ++i;
+        }
+    }
+}
+
+}  // namespace weft::na::tcp

@@ -1,0 +1,106 @@
+// What an endpoint keeps of one peer. Plain state: the endpoint moves it through its phases.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/assert.h"
+#include "base/slot_table.h"
+#include "base/unique_fd.h"
+#include "na/provider.h"
+#include "na/resolution.h"
+#include "na/tcp/bulk_stream.h"
+#include "na/tcp/greeting.h"
+#include "na/tcp/inbox.h"
+#include "na/tcp/outbox.h"
+
+namespace weft::na::tcp {
+
+struct Connection;
+struct Stranger;
+
+// One socket of the endpoint's epoll set.
+struct Lane {
+    enum class Kind : std::uint8_t { stranger, talk, bulk };
+
+    base::UniqueFd socket;
+    base::SlotId watch;  // Names it to epoll; none: it is not watched.
+    Kind kind = Kind::talk;
+    bool full = false;         // Takes no more: asked to be told when it does.
+    bool hot = false;          // Read without asking epoll first.
+    std::uint32_t misses = 0;  // Reads that brought nothing, in a row.
+    Connection* connection = nullptr;
+    Stranger* stranger = nullptr;
+};
+
+// Connected to us and not known yet.
+struct Stranger {
+    Lane lane;
+    Greeting greeting;
+    TimePoint deadline = never;
+};
+
+// resolving:  the host's name is being looked up.
+// connecting: the talk lane is not connected yet.
+// greeting:   our hello is on its way, the welcome is awaited.
+// up:         both are known.
+// down:       peer_down is queued.
+enum class Phase : std::uint8_t { resolving, connecting, greeting, up, down };
+
+constexpr bool can_move(Phase from, Phase to) {
+    if (to == Phase::down) return from != Phase::down;
+    return static_cast<int>(to) == static_cast<int>(from) + 1;
+}
+
+// none:       nobody needed it so far, or it was lost.
+// asked:      the connector was asked to make it (acceptor).
+// connecting: on its way (connector).
+// joining:    its ticket is shown, the answer awaited (connector).
+// up
+enum class BulkPhase : std::uint8_t { none, asked, connecting, joining, up };
+
+struct Bulk {
+    BulkPhase phase = BulkPhase::none;
+    Lane lane;
+    Greeting greeting;
+    TimePoint deadline = never;  // Of becoming up.
+    bool pumping = false;        // In the endpoint's list of those with something to write.
+
+    BulkWriter writer;
+    BulkReader reader;
+    // Of the body that comes in: what it is answered with, or the transfer it belongs to.
+    std::uint32_t region = BulkWriter::no_owner;
+    Refusal refusal = Refusal::none;
+};
+
+struct Connection {
+    PeerId id;
+    Phase phase = Phase::connecting;
+    bool incoming = false;
+    bool announced = false;  // peer_up was handed out: messages may follow.
+    bool wants_writable = false;
+    bool committed = false;       // In the endpoint's list of those to flush.
+    bool said_bye = false;        // The peer.
+    int lost = 0;                 // The error number with which a write failed.
+    std::uint64_t sent_turn = 0;  // The last turn in which something left at once.
+
+    Lane talk;
+    Outbox out;
+    Inbox in;
+    PeerInfo info;
+    // In use while it is up; the tables of a peer that moves no bulk cost nothing.
+    std::unique_ptr<Bulk> bulk;
+
+    SocketName name;  // That we connect to.
+    std::unique_ptr<Resolution> resolution;
+    Greeting greeting;
+    Ticket ticket;  // Shown, or to be shown, by the bulk lane.
+    TimePoint deadline = never;
+
+    void move_to(Phase next) {
+        WEFT_ASSERT(can_move(phase, next));
+        phase = next;
+    }
+};
+
+}  // namespace weft::na::tcp

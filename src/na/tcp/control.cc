@@ -1,0 +1,385 @@
+// Connecting and accepting.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "na/tcp/endpoint.h"
+
+namespace weft::na::tcp {
+namespace {
+
+// Below the promise of 3 s for a peer that does not answer.
+constexpr Duration handshake_max = 2500ms;
+// Strangers that have not said who they are; the oldest gives way to the next.
+constexpr std::size_t strangers_max = 64;
+constexpr int accepts_per_look = 16;
+
+std::string loopback_or(const std::string& host) {
+    return host.empty() || host == "localhost" ? "127.0.0.1" : host;
+}
+
+void take_limits(PeerInfo& info, const Hello& hello) {
+    info.incarnation = hello.incarnation;
+    info.message_bytes_max = std::min<std::size_t>(message_bytes_max, hello.message_bytes_max);
+    info.eager_bytes_max = std::min<std::size_t>(
+        std::min<std::size_t>(eager_bytes_max, hello.eager_bytes_max), info.message_bytes_max);
+}
+
+}  // namespace
+
+TcpEndpoint::TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint now)
+    : scheme_(scheme),
+      parts_(std::move(parts)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      spare_(::fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0)),
+      owner_(::getpid()),
+      looked_at_(now),
+      transfers_(rma_depth),
+      waste_(new std::byte[waste_bytes]),
+      now_(now),
+      talked_at_(now) {
+    limits_.message_bytes_max = tcp::message_bytes_max;
+    limits_.eager_bytes_max = tcp::eager_bytes_max;
+    limits_.rma_bytes_max = tcp::rma_bytes_max;
+    limits_.rma_depth = tcp::rma_depth;
+    limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
+}
+
+Result<std::unique_ptr<Endpoint>> TcpEndpoint::open(std::string_view scheme, const Address* listen,
+                                                    EndpointParts parts, TimePoint now) {
+    std::unique_ptr<TcpEndpoint> endpoint(new TcpEndpoint(scheme, std::move(parts), now));
+    if (!endpoint->epoll_) {
+        return fail(Code::resource_exhausted,
+                    std::string("tcp: epoll_create1: ") + std::strerror(errno));
+    }
+    if (listen) {
+        if (Status status = endpoint->listen(*listen); !status.ok()) return status;
+    }
+    return std::unique_ptr<Endpoint>(std::move(endpoint));
+}
+
+Status TcpEndpoint::listen(const Address& at) {
+    if (at.scheme != scheme_) {
+        return fail(Code::invalid_argument,
+                    std::string(scheme_) + " can't listen at " + at.uri() + "; use " + form());
+    }
+    if (is_local()) return listen_at_path(at);
+    const std::string host = loopback_or(at.host);
+    auto name = SocketName::from_numeric(host, at.port);
+    if (!name) {
+        const auto resolution = Resolution::start(host, at.port);
+        while (!resolution->done()) {
+            // Opening may wait, unlike connect(): the context it is for stands still meanwhile.
+            timespec pause{0, 1'000'000};
+            ::nanosleep(&pause, nullptr);
+        }
+        auto answer = resolution->answer();
+        if (!answer) return std::move(answer).status();
+        name = *answer;
+    }
+    Result<base::UniqueFd> listener = listen_at(*name, at.uri());
+    if (!listener) return std::move(listener).status();
+    port_ = *std::move(listener);
+    name_ = local_name(port_.get());
+    if (name_.empty() || !watch_listener()) {
+        return fail(Code::resource_exhausted, at.uri() + ": " + std::strerror(errno));
+    }
+    return {};
+}
+
+Status TcpEndpoint::listen_at_path(const Address& at) {
+    Result<NamedSocket> socket =
+        NamedSocket::listen(at.name, at.name + ".lock", SOCK_STREAM, at.uri());
+    if (!socket) return std::move(socket).status();
+    path_ = *std::move(socket);
+    name_ = *SocketName::from_path(at.name);
+    if (watch_listener()) return {};
+    return fail(Code::resource_exhausted, at.uri() + ": " + std::strerror(errno));
+}
+
+std::string TcpEndpoint::form() const { return is_local() ? "unix:///path" : "tcp://host:port"; }
+
+std::string TcpEndpoint::address() const {
+    return name_.empty() ? std::string() : std::string(scheme_) + "://" + name_.text();
+}
+
+Hello TcpEndpoint::hello() const {
+    Hello hello;
+    hello.incarnation = parts_.incarnation;
+    hello.message_bytes_max = tcp::message_bytes_max;
+    hello.eager_bytes_max = tcp::eager_bytes_max;
+    hello.uri = parts_.public_uri.empty() ? address() : parts_.public_uri;
+    return hello;
+}
+
+Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
+    now_ = now;
+    if (to.scheme != scheme_ || (!is_local() && to.port == 0)) {
+        return fail(Code::invalid_argument, std::string(scheme_) + " can't connect to " + to.uri() +
+                                                "; use " + form() +
+                                                (is_local() ? "" : " with a port"));
+    }
+    Slot* slot = take_slot();
+    if (!slot) {
+        return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all of the " +
+                                                  std::to_string(parts_.peers_max) +
+                                                  " peers_max are in use");
+    }
+    Connection& connection = *slot->connection;
+    const PeerId id = connection.id;
+    connection.info.uri = to.uri();
+    connection.deadline = now + handshake_max;
+    ++handshakes_;
+    look_now_ = true;
+    const std::string host = loopback_or(to.host);
+    if (const auto name =
+            is_local() ? SocketName::from_path(to.name) : SocketName::from_numeric(host, to.port)) {
+        connection.name = *name;
+        start(connection);
+    } else {
+        connection.phase = Phase::resolving;
+        connection.resolution = Resolution::start(host, to.port);
+    }
+    return id;
+}
+
+void TcpEndpoint::start(Connection& connection) {
+    Result<base::UniqueFd> socket = start_connecting(connection.name);
+    if (socket && !*socket) return;  // serve_handshakes() comes back to it.
+    if (!socket) {
+        return take_down(connection, socket.status().code(),
+                         connection.info.uri + ": " + std::string(socket.status().text()));
+    }
+    connection.talk.socket = *std::move(socket);
+    if (!watch(connection.talk, true)) {
+        take_down(connection, Code::resource_exhausted, connection.info.uri + ": epoll is full");
+    }
+}
+
+void TcpEndpoint::on_connected(Connection& connection) {
+    const std::string& uri = connection.info.uri;
+    if (const int error = socket_error(connection.talk.socket.get()); error != 0) {
+        return take_down(connection, Code::unavailable,
+                         error == ECONNREFUSED
+                             ? "nobody serves " + uri + " (connection refused)"
+                             : "connecting to " + uri + ": " + std::strerror(error));
+    }
+    want_room(connection.talk, false);
+    std::byte frame[greeting_bytes_max];
+    const std::size_t bytes = encode_hello(hello(), frame);
+    connection.move_to(Phase::greeting);
+    if (!send_greeting(connection.talk.socket.get(), {frame, bytes})) {
+        take_down(connection, Code::unavailable, uri + " hung up during the handshake");
+    }
+}
+
+void TcpEndpoint::read_welcome(Connection& connection) {
+    const std::string& uri = connection.info.uri;
+    switch (connection.greeting.read(connection.talk.socket.get())) {
+        case Greeting::Read::more: return;
+        case Greeting::Read::whole: break;
+        case Greeting::Read::gone:
+            return take_down(connection, Code::unavailable, uri + " hung up during the handshake");
+        case Greeting::Read::garbage:
+            return take_down(connection, Code::data_loss,
+                             uri + " does not speak weft over tcp (garbage for a greeting)");
+    }
+    Result<Welcome> welcome = decode_welcome(connection.greeting.frame());
+    if (!welcome) {
+        return take_down(connection, welcome.status().code(),
+                         uri + ": " + std::string(welcome.status().text()));
+    }
+    connection.ticket = welcome->ticket;
+    take_limits(connection.info, welcome->hello);
+    go_up(connection);
+}
+
+void TcpEndpoint::go_up(Connection& connection) {
+    --handshakes_;
+    connection.deadline = never;
+    connection.phase = Phase::up;
+    Notice notice;
+    notice.event.kind = EventKind::peer_up;
+    notice.event.peer = connection.id;
+    notice.event.incoming = connection.incoming;
+    notify(std::move(notice));
+}
+
+void TcpEndpoint::accept_some() {
+    for (int i = 0; i < accepts_per_look; ++i) {
+        base::UniqueFd socket = accept_one(listener());
+        if (!socket) {
+            if (errno == EMFILE || errno == ENFILE) drop_one_incoming();
+            return;
+        }
+        if (strangers_.size() >= strangers_max) {
+            refuse(*strangers_.front(),
+                   fail(Code::resource_exhausted, "too many unfinished handshakes"));
+        }
+        strangers_.push_back(std::make_unique<Stranger>());
+        Stranger& stranger = *strangers_.back();
+        stranger.lane.kind = Lane::Kind::stranger;
+        stranger.lane.stranger = &stranger;
+        stranger.lane.socket = std::move(socket);
+        stranger.deadline = now_ + handshake_max;
+        if (!watch(stranger.lane, false)) {
+            drop(stranger);
+            return;
+        }
+        read_stranger(stranger);  // Mostly it is there already.
+    }
+}
+
+// Out of descriptors: a connection that stays in the backlog would keep wait_fd() readable for
+// ever.
+void TcpEndpoint::drop_one_incoming() {
+    parts_.log.warning(address() +
+                       " has no descriptor for another connection (ulimit -n), dropped it");
+    spare_.reset();
+    base::UniqueFd dropped = accept_one(listener());
+    dropped.reset();
+    spare_.reset(::fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0));
+}
+
+void TcpEndpoint::read_stranger(Stranger& stranger) {
+    switch (stranger.greeting.read(stranger.lane.socket.get())) {
+        case Greeting::Read::more: return;
+        case Greeting::Read::whole: break;
+        case Greeting::Read::gone: drop(stranger); return;
+        case Greeting::Read::garbage:
+            return refuse(stranger, fail(Code::data_loss, "not a greeting of weft over tcp"));
+    }
+    const ByteView frame = stranger.greeting.frame();
+    const bool joins =
+        base::load<StreamHead>(frame.data()).kind == static_cast<std::uint8_t>(Signal::join);
+    Status status;
+    if (joins) {
+        const Result<Ticket> ticket = decode_join(frame);
+        status = ticket ? join(stranger, *ticket) : ticket.status();
+    } else {
+        const Result<Hello> theirs = decode_hello_frame(frame);
+        status = theirs ? welcome(stranger, *theirs) : theirs.status();
+    }
+    if (!status.ok()) refuse(stranger, status);
+}
+
+// Gives an incoming peer a slot and answers it. It may use everything as soon as it has the answer.
+Status TcpEndpoint::welcome(Stranger& stranger, const Hello& theirs) {
+    Slot* slot = take_slot();
+    if (!slot) {
+        return fail(Code::resource_exhausted,
+                    "all of the " + std::to_string(parts_.peers_max) + " peers_max are in use");
+    }
+    Connection& connection = *slot->connection;
+    const PeerId id = connection.id;
+    connection.incoming = true;
+    connection.info.uri = theirs.uri.empty() ? "an unnamed peer" : theirs.uri;
+    take_limits(connection.info, theirs);
+    connection.ticket = {parts_.random.next(), parts_.random.next()};
+    std::byte frame[greeting_bytes_max];
+    const std::size_t bytes = encode_welcome(connection.ticket, hello(), frame);
+    if (!send_greeting(stranger.lane.socket.get(), {frame, bytes})) {
+        release(id);
+        return fail(Code::unavailable, "it hung up during the handshake");
+    }
+    unwatch(stranger.lane);
+    connection.talk.socket = std::move(stranger.lane.socket);
+    drop(stranger);
+    ++handshakes_;
+    if (watch(connection.talk, false)) {
+        go_up(connection);
+    } else {
+        end(connection, Code::resource_exhausted, "");
+        release(id);
+    }
+    return {};
+}
+
+void TcpEndpoint::refuse(Stranger& stranger, const Status& why) {
+    parts_.log.info("refused a connection to " + address() + ": " + why.to_string());
+    std::byte frame[greeting_bytes_max];
+    const std::size_t bytes = encode_refusal(why, frame);
+    (void)send_greeting(stranger.lane.socket.get(), {frame, bytes});
+    drop(stranger);
+}
+
+void TcpEndpoint::drop(Stranger& stranger) {
+    close_lane(stranger.lane);
+    std::erase_if(strangers_, [&](const auto& one) { return one.get() == &stranger; });
+}
+
+void TcpEndpoint::serve_handshakes() {
+    while (!strangers_.empty() && strangers_.front()->deadline <= now_) {
+        refuse(*strangers_.front(), fail(Code::deadline_exceeded, "the handshake took too long"));
+    }
+    if (handshakes_ == 0) return;
+    for (const Slot& slot : slots_) {
+        Connection* connection = slot.connection.get();
+        if (!connection) continue;
+        if (connection->phase == Phase::up && connection->bulk) serve_bulk_handshake(*connection);
+        if (connection->phase >= Phase::up) continue;
+        if (connection->deadline <= now_) {
+            take_down(*connection, Code::unavailable,
+                      connection->info.uri + " did not answer in time");
+        } else if (connection->phase == Phase::connecting && !connection->talk.socket) {
+            start(*connection);
+        } else if (connection->phase == Phase::resolving && connection->resolution->done()) {
+            Result<SocketName> name = connection->resolution->answer();
+            connection->resolution.reset();
+            if (!name) {
+                take_down(*connection, Code::unavailable, std::string(name.status().text()));
+                continue;
+            }
+            connection->name = *name;
+            connection->move_to(Phase::connecting);
+            start(*connection);
+        }
+    }
+}
+
+TimePoint TcpEndpoint::next_deadline() const {
+    TimePoint next = strangers_.empty() ? never : strangers_.front()->deadline;
+    if (handshakes_ == 0) return next;
+    for (const Slot& slot : slots_) {
+        const Connection* connection = slot.connection.get();
+        if (!connection) continue;
+        const bool waits_for_us =
+            connection->phase <= Phase::connecting && !connection->talk.socket;
+        if (waits_for_us) next = std::min(next, now_ + 1ms);
+        if (connection->phase < Phase::up) next = std::min(next, connection->deadline);
+        if (connection->bulk) next = std::min(next, connection->bulk->deadline);
+    }
+    return next;
+}
+
+TcpEndpoint::Slot* TcpEndpoint::take_slot() {
+    if (slots_.size() - free_slots_.size() >= parts_.peers_max) return nullptr;
+    if (free_slots_.empty()) {
+        free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
+        slots_.emplace_back();
+        free_slots_.reserve(slots_.size());
+    }
+    const std::uint32_t index = free_slots_.back();
+    free_slots_.pop_back();
+    Slot& slot = slots_[index];
+    slot.connection = std::make_unique<Connection>();
+    slot.connection->id = {index, slot.generation};
+    slot.connection->talk.connection = slot.connection.get();
+    return &slot;
+}
+
+void TcpEndpoint::release(PeerId peer) {
+    Slot& slot = slots_[peer.index];
+    if (++slot.generation == 0) slot.generation = 1;
+    slot.connection.reset();
+    free_slots_.push_back(peer.index);
+}
+
+}  // namespace weft::na::tcp

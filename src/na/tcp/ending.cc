@@ -1,0 +1,85 @@
+// How connections end.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "na/tcp/endpoint.h"
+
+namespace weft::na::tcp {
+
+TcpEndpoint::~TcpEndpoint() {
+    if (::getpid() != owner_) {  // A forked child: everything belongs to the parent.
+        path_.abandon();
+        return;
+    }
+    for (const Slot& slot : slots_) {
+        if (slot.connection && slot.connection->phase == Phase::up) say_bye(*slot.connection);
+    }
+}
+
+// Its own, from every list and socket but its slot.
+void TcpEndpoint::end(Connection& connection, Code code, const std::string& why) {
+    if (connection.phase < Phase::up) --handshakes_;
+    if (claimed_ == &connection) claimed_ = nullptr;
+    std::erase(committed_, &connection);
+    std::erase(refused_, &connection);
+    connection.wants_writable = false;
+    close_bulk(connection, code, why);
+    connection.out.clear(chunks_);
+    connection.in.clear(slab_);
+    close_lane(connection.talk);
+}
+
+void TcpEndpoint::take_down(Connection& connection, Code code, std::string text) {
+    if (connection.phase == Phase::down) return;
+    end(connection, Code::unavailable, "the connection was lost");
+    connection.move_to(Phase::down);
+    Notice notice;
+    notice.event.kind = EventKind::peer_down;
+    notice.event.code = code;
+    notice.event.peer = connection.id;
+    notice.text = std::move(text);
+    notify(std::move(notice));
+}
+
+// The talk lane ended, by `error` or, 0, in order.
+void TcpEndpoint::lose(Connection& connection, int error) {
+    const std::string& uri = connection.info.uri;
+    if (connection.said_bye) {
+        return take_down(connection, Code::unavailable, uri + " closed the connection");
+    }
+    take_down(connection, Code::unavailable,
+              "lost " + uri + ": " +
+                  (error == 0 ? "its end of the connection was closed (the process is gone)"
+                              : std::strerror(error)));
+}
+
+// What was committed goes out first, as far as the socket takes it.
+void TcpEndpoint::say_bye(Connection& connection) {
+    if (connection.talk.full) return;
+    if (std::byte* room = connection.out.claim(sizeof(StreamHead), chunks_)) {
+        encode_signal(Signal::bye, {room, sizeof(StreamHead)});
+        connection.out.commit(sizeof(StreamHead), chunks_);
+    }
+    send_now(connection);
+}
+
+void TcpEndpoint::close(PeerId peer) {
+    Connection* connection = find(peer);
+    if (!connection) return;
+    if (connection->phase == Phase::up) say_bye(*connection);
+    if (connection->phase != Phase::down) end(*connection, Code::cancelled, "closed here");
+    release(peer);
+}
+
+const PeerInfo* TcpEndpoint::info(PeerId peer) const {
+    const Connection* connection = find(peer);
+    if (!connection) return nullptr;
+    // Until its peer_down is handed out.
+    const bool is_known = connection->phase == Phase::up ||
+                          (connection->phase == Phase::down && connection->announced);
+    return is_known ? &connection->info : nullptr;
+}
+
+}  // namespace weft::na::tcp

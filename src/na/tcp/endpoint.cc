@@ -1,0 +1,206 @@
+#include "na/tcp/endpoint.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace weft::na::tcp {
+
+// A turn that commits much starts sending before its flush.
+static constexpr std::size_t send_at_bytes = 64 * 1024;
+static constexpr std::size_t pieces_max = 8;
+
+std::byte* TcpEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
+    WEFT_DCHECK(!claimed_);
+    Connection* connection = find(peer);
+    if (!connection || connection->phase != Phase::up || bytes > connection->info.message_bytes_max)
+        [[unlikely]] {
+        return nullptr;
+    }
+    std::byte* room = connection->out.claim(bytes, chunks_);
+    if (!room) [[unlikely]] {
+        want_writable(*connection);
+        return nullptr;
+    }
+    claimed_ = connection;
+    return room;
+}
+
+bool TcpEndpoint::commit(std::size_t bytes) noexcept {
+    Connection* connection = std::exchange(claimed_, nullptr);
+    if (!connection) return false;
+    const bool is_first = connection->out.empty() && connection->sent_turn != turn_;
+    connection->out.commit(bytes, chunks_);
+    if (bytes == 0) return false;
+    talked_at_ = now_;
+    heat(connection->talk);  // An answer is likely.
+    if (is_first) {
+        connection->sent_turn = turn_;
+        send_now(*connection);
+        return false;
+    }
+    if (!connection->committed) {
+        connection->committed = true;
+        committed_.push_back(connection);
+    }
+    if (connection->out.queued() >= send_at_bytes && !connection->talk.full) send_now(*connection);
+    return true;
+}
+
+void TcpEndpoint::flush() noexcept {
+    for (Connection* connection : committed_) {
+        connection->committed = false;
+        if (!connection->talk.full) send_now(*connection);
+    }
+    committed_.clear();
+    if (!pumping_.empty()) pump_all();
+}
+
+// Until all has left or the socket takes no more.
+void TcpEndpoint::send_now(Connection& connection) noexcept {
+    Outbox& out = connection.out;
+    while (!out.empty()) {
+        if (connection.lost != 0) return out.clear(chunks_);
+        iovec pieces[pieces_max];
+        msghdr message{};
+        message.msg_iov = pieces;
+        message.msg_iovlen = out.gather(pieces);
+        const int socket = connection.talk.socket.get();
+        const ssize_t sent =
+            message.msg_iovlen == 1
+                ? ::send(socket, pieces[0].iov_base, pieces[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                : ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0) {
+            out.sent(static_cast<std::size_t>(sent), chunks_);
+        } else if (errno == EAGAIN) {
+            return want_room(connection.talk, true);
+        } else if (errno != EINTR) {
+            connection.lost = errno;  // What had come before may still be read.
+        }
+    }
+    if (connection.talk.full) want_room(connection.talk, false);
+}
+
+std::size_t TcpEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
+    now_ = now;
+    ++turn_;
+    slab_.reset();
+    std::size_t count = 0;
+    if (!notices_.empty() && !give_notices(events, count)) return count;
+    read_hot(events, count);
+    if (is_time_to_look(count != 0)) look(events, count);
+    if (!pumping_.empty()) pump_all();
+    if (!refused_.empty()) give_writable(events, count);
+    while (!fenced_.empty() && count < events.size()) {
+        Event& event = events[count++];
+        event = Event{};
+        event.kind = EventKind::region_fenced;
+        event.region = fenced_.back();
+        fenced_.pop_back();
+    }
+    if (!finished_.empty()) give_finished(events, count);
+    return count;
+}
+
+// Reads once.
+void TcpEndpoint::read_talk(Connection& connection, std::span<Event> events,
+                            std::size_t& count) noexcept {
+    if (count == events.size() || !slab_.has_room()) return;
+    iovec pieces[2];
+    const std::size_t used = connection.in.room(slab_, events.size() - count < 2, pieces);
+    const int socket = connection.talk.socket.get();
+    const ssize_t got = used == 1
+                            ? ::recv(socket, pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT)
+                            : ::readv(socket, pieces, 2);
+    if (got <= 0) [[unlikely]] {
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+            ++connection.talk.misses;
+            if (connection.lost != 0) lose(connection, connection.lost);
+            return;
+        }
+        return lose(connection, got < 0 ? errno : 0);
+    }
+    connection.talk.misses = 0;
+    talked_at_ = now_;
+    const Inbox::Taken taken = connection.in.took(static_cast<std::size_t>(got), slab_);
+    for (std::size_t i = 0; i < taken.count; ++i) {
+        Event& event = events[count++];
+        event.kind = EventKind::message;
+        event.peer = connection.id;
+        event.bytes = taken.messages[i];
+    }
+    if (taken.broken) [[unlikely]] {
+        return take_down(connection, Code::data_loss,
+                         connection.info.uri + " broke the rules of the stream (bad frame)");
+    }
+    if (taken.no_memory) [[unlikely]] {
+        return take_down(connection, Code::resource_exhausted,
+                         connection.info.uri + ": no memory for its message");
+    }
+    connection.said_bye |= taken.bye;
+    if (taken.wants_bulk) open_bulk(connection);
+}
+
+// Events that wait, up to and including the first that error() explains. False: the batch of events
+// ends here.
+bool TcpEndpoint::give_notices(std::span<Event> events, std::size_t& count) noexcept {
+    while (!notices_.empty()) {
+        if (count == events.size()) return false;
+        const Event event = notices_.front().event;
+        Connection* connection = find(event.peer);
+        if (!connection) {  // Closed meanwhile.
+            notices_.pop();
+            continue;
+        }
+        if (event.kind == EventKind::peer_down) {
+            // Who was up has info() while that is looked at.
+            if (count != 0 && connection->announced) return false;
+            error_ = std::move(notices_.front().text);
+            release(event.peer);
+        } else {
+            connection->announced = true;
+            heat(connection->talk);
+        }
+        notices_.pop();
+        events[count++] = event;
+        if (event.kind == EventKind::peer_down) return false;
+    }
+    return true;
+}
+
+void TcpEndpoint::want_writable(Connection& connection) noexcept {
+    if (std::exchange(connection.wants_writable, true)) return;
+    refused_.push_back(&connection);
+}
+
+void TcpEndpoint::give_writable(std::span<Event> events, std::size_t& count) noexcept {
+    for (std::size_t i = 0; i < refused_.size() && count < events.size();) {
+        Connection& connection = *refused_[i];
+        if (connection.out.queued() > Outbox::queued_bytes_max / 2) {
+            ++i;
+            continue;
+        }
+        connection.wants_writable = false;
+        refused_[i] = refused_.back();
+        refused_.pop_back();
+        Event& event = events[count++];
+        event = Event{};
+        event.kind = EventKind::writable;
+        event.peer = connection.id;
+    }
+}
+
+bool TcpEndpoint::arm() {
+    if (!notices_.empty() || !finished_.empty() || !fenced_.empty()) return false;
+    for (const Connection* connection : pumping_) {
+        if (!connection->bulk->lane.full) return false;
+    }
+    for (const Connection* connection : refused_) {
+        if (connection->out.queued() <= Outbox::queued_bytes_max / 2) return false;
+    }
+    look_now_ = true;
+    return true;
+}
+
+}  // namespace weft::na::tcp

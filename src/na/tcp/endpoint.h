@@ -1,0 +1,196 @@
+// An endpoint of the tcp transport.
+//
+// endpoint.cc: messages, the hot path. lanes.cc: which sockets are looked at, and when. control.cc:
+// connecting and accepting. ending.cc: how connections end. bulk_lane.cc: the second socket of a
+// peer. access.cc: exposed regions and transfers.
+#pragma once
+
+#include <vector>
+
+#include "na/named_socket.h"
+#include "na/tcp/connection.h"
+#include "na/tcp/socket.h"
+
+namespace weft::na::tcp {
+
+inline constexpr std::size_t eager_bytes_max = 64 * 1024;
+inline constexpr std::size_t rma_bytes_max = 1 << 20;
+inline constexpr std::uint32_t rma_depth = 64;
+
+class TcpEndpoint final : public Endpoint {
+  public:
+    // Errors: as Provider::open().
+    // `scheme`: "tcp" or "unix".
+    static Result<std::unique_ptr<Endpoint>> open(std::string_view scheme, const Address* listen,
+                                                  EndpointParts parts, TimePoint now);
+    ~TcpEndpoint() override;
+
+    std::string_view scheme() const override { return scheme_; }
+    std::string address() const override;
+    Caps caps() const override;
+    const Limits& limits() const override { return limits_; }
+
+    Result<PeerId> connect(const Address& to, TimePoint now) override;
+    const PeerInfo* info(PeerId peer) const override;
+    void close(PeerId peer) override;
+    std::string error() const override { return error_; }
+
+    std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
+    bool commit(std::size_t bytes) noexcept override;
+    void flush() noexcept override;
+    std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
+
+    Result<FabricKey> expose(const Exposure& exposure) override;
+    void fence(std::uint32_t region, Holders holders) override;
+    std::size_t post(std::span<const RmaItem> items) noexcept override;
+
+    int wait_fd() const override { return epoll_.get(); }
+    bool arm() override;
+    TimePoint next_deadline() const override;
+
+  private:
+    struct Slot {
+        std::unique_ptr<Connection> connection;
+        std::uint32_t generation = 1;
+    };
+    // An event that waits for the next poll, and its words.
+    struct Notice {
+        Event event;
+        std::string text;
+    };
+    // Where a body goes that nobody wants.
+    static constexpr std::size_t waste_bytes = 64 * 1024;
+    // A transfer of ours.
+    struct Transfer {
+        RmaItem item;
+        Connection* connection = nullptr;
+        std::uint32_t received = 0;  // get: of its data, announced.
+    };
+    using TransferEntry = base::SlotTable<Transfer>::Entry;
+
+    TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint now);
+    bool is_local() const { return scheme_ == "unix"; }
+    std::string form() const;  // Of its addresses.
+    Status listen(const Address& at);
+    Status listen_at_path(const Address& at);
+    int listener() const { return is_local() ? path_.get() : port_.get(); }
+    void notify(Notice notice) { notices_.push(std::move(notice)); }
+
+    // Messages (endpoint.cc).
+    Connection* find(PeerId peer) const {
+        if (peer.index >= slots_.size()) return nullptr;
+        const Slot& slot = slots_[peer.index];
+        return slot.generation == peer.generation ? slot.connection.get() : nullptr;
+    }
+    void send_now(Connection& connection) noexcept;
+    void read_talk(Connection& connection, std::span<Event> events, std::size_t& count) noexcept;
+    bool give_notices(std::span<Event> events, std::size_t& count) noexcept;
+    void give_writable(std::span<Event> events, std::size_t& count) noexcept;
+    void want_writable(Connection& connection) noexcept;
+
+    // Sockets (lanes.cc).
+    bool watch(Lane& lane, bool for_writing);
+    bool watch_listener();
+    void unwatch(Lane& lane);
+    void want_room(Lane& lane, bool wanted);
+    void heat(Lane& lane);
+    void cool(Lane& lane);
+    void close_lane(Lane& lane);
+    void read_hot(std::span<Event> events, std::size_t& count) noexcept;
+    void read(Lane& lane, std::span<Event> events, std::size_t& count) noexcept;
+    bool is_time_to_look(bool busy) noexcept;
+    void look(std::span<Event> events, std::size_t& count) noexcept;
+    void handle(Lane& lane, std::uint32_t ready, std::span<Event> events,
+                std::size_t& count) noexcept;
+
+    // Connecting and accepting (control.cc).
+    void start(Connection& connection);
+    void on_connected(Connection& connection);
+    void read_welcome(Connection& connection);
+    void go_up(Connection& connection);
+    void accept_some();
+    void drop_one_incoming();
+    void read_stranger(Stranger& stranger);
+    Status welcome(Stranger& stranger, const Hello& theirs);
+    void refuse(Stranger& stranger, const Status& why);
+    void drop(Stranger& stranger);
+    void serve_handshakes();
+    Hello hello() const;
+    Slot* take_slot();
+    void release(PeerId peer);
+
+    // Ending (ending.cc).
+    void end(Connection& connection, Code code, const std::string& why);
+    void take_down(Connection& connection, Code code, std::string text);
+    void lose(Connection& connection, int error);
+    void say_bye(Connection& connection);
+
+    // Bulk lanes (bulk_lane.cc).
+    Bulk& bulk_of(Connection& connection);
+    void open_bulk(Connection& connection);
+    void on_bulk_connected(Connection& connection);
+    void read_joined(Connection& connection);
+    Status join(Stranger& stranger, const Ticket& ticket);
+    void bulk_up(Connection& connection);
+    void lose_bulk(Connection& connection, const std::string& why);
+    void close_bulk(Connection& connection, Code code, const std::string& why);
+    void serve_bulk_handshake(Connection& connection);
+    std::size_t slice_bytes() const;
+    void pump(Connection& connection) noexcept;
+    void pump_all() noexcept;
+    void write_bulk(Connection& connection) noexcept;
+    void read_bulk(Connection& connection) noexcept;
+
+    // Regions and transfers (access.cc).
+    const char* take_steps(Connection& connection) noexcept;
+    const char* on_head(Connection& connection) noexcept;
+    const char* on_done(Connection& connection, const BulkHead& head) noexcept;
+    void on_body_end(Connection& connection) noexcept;
+    Refusal judge(const BulkHead& head, Access access) const noexcept;
+    void ask(Connection& connection, const TransferEntry& entry) noexcept;
+    TransferEntry* transfer_of(Connection& connection, std::uint64_t name) noexcept;
+    void finish(TransferEntry& entry, Code code, const std::string& why);
+    void give_finished(std::span<Event> events, std::size_t& count) noexcept;
+
+    const std::string_view scheme_;
+    EndpointParts parts_;
+    Limits limits_;
+    base::UniqueFd epoll_;
+    base::UniqueFd port_;  // What we listen at: one of the two, or none.
+    NamedSocket path_;
+    base::UniqueFd spare_;  // Given up to accept and drop a connection when descriptors run out.
+    SocketName name_;       // That we listen at.
+    pid_t owner_ = 0;
+
+    std::vector<Slot> slots_;
+    std::vector<std::uint32_t> free_slots_;
+    std::vector<std::unique_ptr<Stranger>> strangers_;  // Oldest first.
+    std::uint32_t handshakes_ = 0;  // Connections and bulk lanes that are not up yet.
+
+    base::SlotTable<Lane*> lanes_;  // By what epoll calls them.
+    std::vector<Lane*> hot_;
+    bool look_now_ = true;
+    std::uint32_t polls_unlooked_ = 0;
+    TimePoint looked_at_;
+
+    ChunkPool chunks_;
+    Slab slab_;
+    Connection* claimed_ = nullptr;       // By reserve().
+    std::vector<Connection*> committed_;  // Since the last flush.
+    std::vector<Connection*> refused_;    // Want a `writable`.
+    std::vector<Connection*> pumping_;    // Have something for their bulk lane.
+
+    std::vector<Exposure> regions_;  // By index; access none: not exposed.
+    std::vector<std::uint32_t> fenced_;
+    base::SlotTable<Transfer> transfers_;
+    base::Fifo<Notice> finished_;  // rma_done.
+    std::unique_ptr<std::byte[]> waste_;
+
+    base::Fifo<Notice> notices_;
+    std::string error_;
+    std::uint64_t turn_ = 1;
+    TimePoint now_;
+    TimePoint talked_at_;  // When a message came or left last.
+};
+
+}  // namespace weft::na::tcp

@@ -1,0 +1,36 @@
+#include "na/tcp/greeting.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+
+namespace weft::na::tcp {
+
+Greeting::Read Greeting::read(int socket) noexcept {
+    while (true) {
+        std::size_t wanted = sizeof(StreamHead);
+        if (have_ >= sizeof(StreamHead)) {
+            const auto head = base::load<StreamHead>(bytes_);
+            if (head.kind < first_signal || head.bytes < sizeof head ||
+                head.bytes > greeting_bytes_max) {
+                return Read::garbage;
+            }
+            wanted = padded(head.bytes);
+            if (have_ == wanted) return Read::whole;
+        }
+        const ssize_t got = ::recv(socket, bytes_ + have_, wanted - have_, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EAGAIN) return Read::more;
+        if (got <= 0) return Read::gone;
+        have_ += static_cast<std::size_t>(got);
+    }
+}
+
+ByteView Greeting::frame() const { return {bytes_, base::load<StreamHead>(bytes_).bytes}; }
+
+bool send_greeting(int socket, ByteView frame) noexcept {
+    return ::send(socket, frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           static_cast<ssize_t>(frame.size());
+}
+
+}  // namespace weft::na::tcp

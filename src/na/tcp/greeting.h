@@ -1,0 +1,24 @@
+// The frame that opens a lane, and the one that answers it.
+#pragma once
+
+#include "na/tcp/wire.h"
+
+namespace weft::na::tcp {
+
+// Read to its end and no further: what follows belongs to the lane.
+class Greeting {
+  public:
+    enum class Read : std::uint8_t { more, whole, gone, garbage };
+    Read read(int socket) noexcept;
+    // Requires: it is whole.
+    ByteView frame() const;
+
+  private:
+    std::byte bytes_[greeting_bytes_max];
+    std::size_t have_ = 0;
+};
+
+// False: not all of it left, which at the start of a connection means that it is gone.
+bool send_greeting(int socket, ByteView frame) noexcept;
+
+}  // namespace weft::na::tcp

@@ -1,0 +1,142 @@
+#include "na/tcp/inbox.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace weft::na::tcp {
+
+static bool is_possible(const StreamHead& head) {
+    return head.bytes >= sizeof head && head.bytes <= message_bytes_max;
+}
+
+Scan scan_frames(Bytes bytes) noexcept {
+    Scan scan;
+    std::size_t at = 0;  // Of the next frame.
+    std::size_t end = bytes.size();
+    std::size_t step = 0;  // Of the last frame that is left: its padded length.
+    while (end - at >= sizeof(StreamHead)) {
+        const auto head = base::load<StreamHead>(bytes.data() + at);
+        if (!is_possible(head)) {
+            scan.broken = true;
+            return scan;
+        }
+        step = padded(head.bytes);
+        if (end - at < step) break;
+        if (head.kind < first_signal) [[likely]] {
+            scan.whole = at + head.bytes;
+            at += step;
+            continue;
+        }
+        scan.wants_bulk |= head.kind == static_cast<std::uint8_t>(Signal::want_bulk);
+        scan.bye |= head.kind == static_cast<std::uint8_t>(Signal::bye);
+        if ((!scan.wants_bulk && !scan.bye) || head.bytes != sizeof head) {
+            scan.broken = true;  // A greeting in mid-stream, or a signal of a later version.
+            return scan;
+        }
+        std::memmove(bytes.data() + at, bytes.data() + at + step, end - at - step);
+        end -= step;
+    }
+    scan.start = at;
+    scan.left = end - at;
+    return scan;
+}
+
+void Slab::reset() noexcept {
+    used_ = 0;
+    while (!lent_.empty()) {
+        FrameMemory memory = std::move(lent_.back());
+        lent_.pop_back();
+        give_back(std::move(memory));
+    }
+}
+
+FrameMemory Slab::take() noexcept {
+    if (free_.empty()) return FrameMemory(new (std::nothrow) std::byte[message_bytes_max]);
+    FrameMemory memory = std::move(free_.back());
+    free_.pop_back();
+    return memory;
+}
+
+void Slab::give_back(FrameMemory memory) noexcept {
+    if (memory && free_.size() < kept_max) free_.push_back(std::move(memory));
+}
+
+void Slab::lend(FrameMemory memory) { lent_.push_back(std::move(memory)); }
+
+// Bytes that the frame which came in part still needs; of its head first.
+std::size_t Inbox::lacks() const {
+    if (have_ < sizeof(StreamHead)) return sizeof(StreamHead) - have_;
+    return padded(base::load<StreamHead>(part_.get()).bytes) - have_;
+}
+
+std::size_t Inbox::room(Slab& slab, bool one, iovec* pieces) noexcept {
+    std::size_t count = 0;
+    if (have_ > 0) pieces[count++] = {part_.get() + have_, lacks()};
+    if (have_ == 0 || !one) {
+        const Bytes free = slab.room();
+        pieces[count++] = {free.data(), free.size()};
+    }
+    return count;
+}
+
+Inbox::Taken Inbox::took(std::size_t bytes, Slab& slab) noexcept {
+    Taken taken;
+    const std::size_t to_part = have_ > 0 ? std::min(bytes, lacks()) : 0;
+    Bytes fresh = slab.room().first(bytes - to_part);
+    if (have_ > 0) {
+        have_ += to_part;
+        fresh = complete(fresh, slab, taken);
+        if (taken.broken || have_ > 0) return taken;
+    }
+    if (fresh.empty()) return taken;
+    Scan scan;
+    give(fresh, taken, scan);
+    if (taken.broken) return taken;
+    slab.use(fresh.data() + scan.whole);
+    if (scan.left == 0) return taken;
+    part_ = slab.take();
+    if (!part_) {
+        taken.no_memory = true;
+        return taken;
+    }
+    std::memcpy(part_.get(), fresh.data() + scan.start, scan.left);
+    have_ = scan.left;
+    return taken;
+}
+
+// Adds what it lacks to the frame that came in part. Returns what is behind it.
+Bytes Inbox::complete(Bytes fresh, Slab& slab, Taken& taken) noexcept {
+    for (int steps = 0; steps < 2; ++steps) {  // The head, then the rest.
+        if (have_ >= sizeof(StreamHead) && !is_possible(base::load<StreamHead>(part_.get()))) {
+            taken.broken = true;
+            return {};
+        }
+        const std::size_t more = std::min(lacks(), fresh.size());
+        if (more > 0) std::memcpy(part_.get() + have_, fresh.data(), more);
+        have_ += more;
+        fresh = fresh.subspan(more);
+    }
+    if (have_ < sizeof(StreamHead) || lacks() > 0) return fresh;
+    Scan scan;
+    give({part_.get(), have_}, taken, scan);
+    slab.lend(std::move(part_));
+    have_ = 0;
+    return fresh;
+}
+
+void Inbox::give(Bytes bytes, Taken& taken, Scan& scan) noexcept {
+    scan = scan_frames(bytes);
+    taken.broken |= scan.broken;
+    taken.wants_bulk |= scan.wants_bulk;
+    taken.bye |= scan.bye;
+    if (scan.whole > 0 && !scan.broken) taken.messages[taken.count++] = bytes.first(scan.whole);
+}
+
+void Inbox::clear(Slab& slab) noexcept {
+    if (part_) slab.give_back(std::move(part_));
+    have_ = 0;
+}
+
+}  // namespace weft::na::tcp

@@ -1,0 +1,168 @@
+// Which sockets are looked at, and when: the few that talk are read without asking, the others when
+// epoll says so.
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "na/tcp/endpoint.h"
+
+namespace weft::na::tcp {
+namespace {
+
+constexpr std::size_t hot_max = 4;
+// Reads without a byte after which a lane is left to epoll.
+constexpr std::uint32_t misses_max = 1024;
+// Between two looks at the others while the hot ones are polled: as many empty polls, or so long.
+constexpr std::uint32_t polls_per_look = 16;
+constexpr Duration look_every = 100us;
+constexpr int events_per_look = 64;
+constexpr std::uint64_t listener_id = 0;
+
+std::uint64_t id_of(base::SlotId id) { return std::uint64_t{id.slot} << 32 | id.generation; }
+base::SlotId slot_of(std::uint64_t id) {
+    return {static_cast<std::uint32_t>(id >> 32), static_cast<std::uint32_t>(id)};
+}
+
+}  // namespace
+
+// False: no memory for it.
+bool TcpEndpoint::watch(Lane& lane, bool for_writing) {
+    base::SlotTable<Lane*>::Entry* entry = lanes_.take();
+    if (!entry) return false;
+    entry->value = &lane;
+    lane.watch = entry->id();
+    lane.full = for_writing;
+    epoll_event wanted{};
+    wanted.events = for_writing ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    wanted.data.u64 = id_of(lane.watch);
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, lane.socket.get(), &wanted) == 0) return true;
+    lanes_.give_back(*entry);
+    lane.watch = {};
+    return false;
+}
+
+bool TcpEndpoint::watch_listener() {
+    epoll_event wanted{};
+    wanted.events = EPOLLIN;
+    wanted.data.u64 = listener_id;
+    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener(), &wanted) == 0;
+}
+
+void TcpEndpoint::unwatch(Lane& lane) {
+    cool(lane);
+    if (!lane.watch) return;
+    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.socket.get(), nullptr);
+    lanes_.give_back(*lanes_.find(lane.watch));
+    lane.watch = {};
+}
+
+void TcpEndpoint::close_lane(Lane& lane) {
+    unwatch(lane);
+    lane.socket.reset();
+    lane.full = false;
+}
+
+void TcpEndpoint::want_room(Lane& lane, bool wanted) {
+    if (lane.full == wanted) return;
+    lane.full = wanted;
+    epoll_event events{};
+    events.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    events.data.u64 = id_of(lane.watch);
+    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.socket.get(), &events);
+}
+
+void TcpEndpoint::heat(Lane& lane) {
+    lane.misses = 0;
+    if (lane.hot) return;
+    if (hot_.size() == hot_max) {
+        const auto idle = std::find_if(hot_.begin(), hot_.end(), [](const Lane* other) {
+            return other->misses > polls_per_look;
+        });
+        if (idle == hot_.end()) return;
+        cool(**idle);
+    }
+    lane.hot = true;
+    hot_.push_back(&lane);
+}
+
+void TcpEndpoint::cool(Lane& lane) {
+    if (!std::exchange(lane.hot, false)) return;
+    hot_.erase(std::find(hot_.begin(), hot_.end(), &lane));
+}
+
+void TcpEndpoint::read_hot(std::span<Event> events, std::size_t& count) noexcept {
+    for (std::size_t i = 0; i < hot_.size();) {
+        Lane& lane = *hot_[i];
+        if (lane.misses > misses_max) {
+            cool(lane);
+            continue;
+        }
+        read(lane, events, count);
+        if (i < hot_.size() && hot_[i] == &lane) ++i;  // It may have been lost.
+    }
+}
+
+void TcpEndpoint::read(Lane& lane, std::span<Event> events, std::size_t& count) noexcept {
+    if (lane.kind == Lane::Kind::talk) {
+        read_talk(*lane.connection, events, count);
+    } else {
+        read_bulk(*lane.connection);
+    }
+}
+
+bool TcpEndpoint::is_time_to_look(bool busy) noexcept {
+    if (look_now_ || hot_.empty()) return true;
+    if (busy) return now_ - looked_at_ >= look_every;
+    return ++polls_unlooked_ >= polls_per_look;
+}
+
+void TcpEndpoint::look(std::span<Event> events, std::size_t& count) noexcept {
+    look_now_ = false;
+    polls_unlooked_ = 0;
+    looked_at_ = now_;
+    epoll_event ready[events_per_look];
+    const int found = ::epoll_wait(epoll_.get(), ready, events_per_look, 0);
+    for (int i = 0; i < found; ++i) {
+        if (ready[i].data.u64 == listener_id) {
+            accept_some();
+            continue;
+        }
+        // Gone when an event before this one ended it.
+        if (auto* entry = lanes_.find(slot_of(ready[i].data.u64))) {
+            handle(*entry->value, ready[i].events, events, count);
+        }
+    }
+    if (handshakes_ != 0 || !strangers_.empty()) serve_handshakes();
+}
+
+void TcpEndpoint::handle(Lane& lane, std::uint32_t ready, std::span<Event> events,
+                         std::size_t& count) noexcept {
+    const bool readable = (ready & ~std::uint32_t{EPOLLOUT}) != 0;
+    const bool writable = (ready & EPOLLOUT) != 0;
+    if (lane.kind == Lane::Kind::stranger) return read_stranger(*lane.stranger);
+    Connection& connection = *lane.connection;
+    if (lane.kind == Lane::Kind::talk) {
+        if (connection.phase == Phase::connecting) return on_connected(connection);
+        if (connection.phase == Phase::greeting) return read_welcome(connection);
+        if (writable && lane.full) send_now(connection);
+        if (!connection.announced) {
+            look_now_ = true;
+            return;
+        }
+    } else {
+        const BulkPhase phase = connection.bulk->phase;
+        if (phase == BulkPhase::connecting) return on_bulk_connected(connection);
+        if (phase == BulkPhase::joining) return read_joined(connection);
+        if (writable && lane.full) {
+            want_room(lane, false);
+            pump(connection);
+        }
+    }
+    if (!readable || lane.hot || connection.phase != Phase::up) return;
+    // More than the hot ones talk: look again soon.
+    look_now_ = true;
+    heat(lane);
+    read(lane, events, count);
+}
+
+}  // namespace weft::na::tcp

@@ -1,0 +1,98 @@
+#include "na/tcp/socket.h"
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace weft::na::tcp {
+namespace {
+
+constexpr int backlog = 512;
+
+// A host that is gone is found by core's heartbeats while something is under way; these find it for
+// connections that are idle, and for what the kernel still has to send.
+constexpr int keep_idle_s = 10;
+constexpr int keep_every_s = 3;
+constexpr int keep_tries = 3;
+constexpr unsigned unacknowledged_ms_max = 20'000;
+
+void set(int socket, int level, int option, int value) {
+    // Without it the connection works, less well.
+    (void)::setsockopt(socket, level, option, &value, sizeof value);
+}
+
+void set_options(int socket) {
+    set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+    set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(socket, IPPROTO_TCP, TCP_KEEPIDLE, keep_idle_s);
+    set(socket, IPPROTO_TCP, TCP_KEEPINTVL, keep_every_s);
+    set(socket, IPPROTO_TCP, TCP_KEEPCNT, keep_tries);
+    set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(unacknowledged_ms_max));
+}
+
+Status no_socket() {
+    const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    return fail(full ? Code::resource_exhausted : Code::unavailable,
+                std::string("socket: ") + std::strerror(errno));
+}
+
+}  // namespace
+
+Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri) {
+    base::UniqueFd socket(::socket(at.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket) return no_socket().in(uri);
+    // The connections of a dead predecessor that the kernel still winds down do not keep us out;
+    // one that lives does.
+    set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    if (::bind(socket.get(), at.get(), static_cast<socklen_t>(at.size())) != 0 ||
+        ::listen(socket.get(), backlog) != 0) {
+        const int error = errno;
+        const std::string why = uri + ": " + std::strerror(error);
+        if (error == EADDRINUSE) {
+            return fail(Code::already_exists, uri + ": another process listens there already");
+        }
+        if (error == EACCES || error == EPERM) return fail(Code::permission_denied, why);
+        if (error == EADDRNOTAVAIL) {
+            return fail(Code::unavailable, uri + ": no interface of this host has that address");
+        }
+        return fail(Code::unavailable, why);
+    }
+    return socket;
+}
+
+Result<base::UniqueFd> start_connecting(const SocketName& to) {
+    base::UniqueFd socket(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket) return no_socket();
+    set_options(socket.get());
+    if (::connect(socket.get(), to.get(), static_cast<socklen_t>(to.size())) != 0 &&
+        errno != EINPROGRESS && errno != EINTR) {
+        if (errno == EAGAIN) return base::UniqueFd();
+        const bool nobody = errno == ENOENT || errno == ECONNREFUSED;
+        return fail(Code::unavailable, nobody ? "nobody serves it" : std::strerror(errno));
+    }
+    return socket;
+}
+
+int socket_error(int socket) {
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    return ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+}
+
+base::UniqueFd accept_one(int listener) {
+    base::UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) set_options(socket.get());
+    return socket;
+}
+
+SocketName local_name(int socket) {
+    sockaddr_storage name{};
+    socklen_t bytes = sizeof name;
+    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&name), &bytes) != 0) return {};
+    return SocketName::from_kernel(reinterpret_cast<const sockaddr*>(&name), bytes)
+        .value_or(SocketName());
+}
+
+}  // namespace weft::na::tcp

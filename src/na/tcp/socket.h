@@ -1,0 +1,27 @@
+// The system calls that make tcp sockets, with the options that weft wants.
+#pragma once
+
+#include <weft/result.h>
+
+#include "base/unique_fd.h"
+#include "na/socket_name.h"
+
+namespace weft::na::tcp {
+
+// Listening at `at`, port 0 for any; never blocks. `uri` is for the words of an error.
+// Errors: ALREADY_EXISTS (taken), PERMISSION_DENIED, UNAVAILABLE, RESOURCE_EXHAUSTED.
+Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri);
+
+// A connection under way: writable when it is decided, socket_error() then says how. Empty: the
+// other side's queue is full, try again.
+// Errors: UNAVAILABLE (nobody there, no route), RESOURCE_EXHAUSTED.
+Result<base::UniqueFd> start_connecting(const SocketName& to);
+// The error number that ended a connection; 0: none.
+int socket_error(int socket);
+
+// One of those who want to connect; empty: none, or errno says why not.
+base::UniqueFd accept_one(int listener);
+
+SocketName local_name(int socket);
+
+}  // namespace weft::na::tcp

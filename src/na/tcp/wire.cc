@@ -1,0 +1,109 @@
+#include "na/tcp/wire.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace weft::na::tcp {
+
+static constexpr std::size_t refusal_text_max = 256;
+
+// Puts the head in front of the body that was written behind it, and zeroes the padding.
+static std::size_t finish(Signal signal, std::uint16_t aux, std::size_t body, Bytes to) {
+    StreamHead head;
+    head.kind = static_cast<std::uint8_t>(signal);
+    head.aux = aux;
+    head.bytes = static_cast<std::uint32_t>(sizeof head + body);
+    base::store(to.data(), head);
+    const std::size_t whole = padded(head.bytes);
+    std::fill(to.begin() + head.bytes, to.begin() + static_cast<std::ptrdiff_t>(whole),
+              std::byte{0});
+    return whole;
+}
+
+std::size_t encode_hello(const Hello& hello, Bytes to) {
+    return finish(Signal::hello, 0, encode(hello, to.subspan(sizeof(StreamHead))), to);
+}
+
+std::size_t encode_welcome(const Ticket& ticket, const Hello& hello, Bytes to) {
+    base::store(to.data() + sizeof(StreamHead), ticket);
+    const Bytes rest = to.subspan(sizeof(StreamHead) + sizeof ticket);
+    return finish(Signal::welcome, 0, sizeof ticket + encode(hello, rest), to);
+}
+
+std::size_t encode_refusal(const Status& why, Bytes to) {
+    const std::string_view text = why.text().substr(0, refusal_text_max);
+    base::Writer out(to.subspan(sizeof(StreamHead)));
+    out.put_bytes(as_bytes(text));
+    return finish(Signal::refusal, static_cast<std::uint16_t>(why.code()), text.size(), to);
+}
+
+std::size_t encode_join(const Ticket& ticket, Bytes to) {
+    base::store(to.data() + sizeof(StreamHead), ticket);
+    return finish(Signal::join, 0, sizeof ticket, to);
+}
+
+std::size_t encode_signal(Signal signal, Bytes to) { return finish(signal, 0, 0, to); }
+
+static bool is(ByteView frame, Signal signal) {
+    return frame.size() >= sizeof(StreamHead) &&
+           base::load<StreamHead>(frame.data()).kind == static_cast<std::uint8_t>(signal);
+}
+
+static Status garbage() {
+    return fail(Code::data_loss, "the peer does not speak weft over tcp (garbage for a greeting)");
+}
+
+// An answer that is no welcome: the peer's refusal, or garbage.
+static Status judge_refusal(ByteView frame) {
+    if (!is(frame, Signal::refusal)) return garbage();
+    const std::uint16_t code = base::load<StreamHead>(frame.data()).aux;
+    std::string text(as_text(frame.subspan(sizeof(StreamHead))));
+    // It ends up in logs and on terminals.
+    std::replace_if(
+        text.begin(), text.end(),
+        [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+    return fail(code_of_refusal(code), "refused: " + text.substr(0, refusal_text_max));
+}
+
+Result<Hello> decode_hello_frame(ByteView frame) {
+    if (!is(frame, Signal::hello)) return garbage();
+    return decode_hello(frame.subspan(sizeof(StreamHead)));
+}
+
+Result<Ticket> decode_join(ByteView frame) {
+    if (!is(frame, Signal::join) || frame.size() != sizeof(StreamHead) + sizeof(Ticket)) {
+        return garbage();
+    }
+    return base::load<Ticket>(frame.data() + sizeof(StreamHead));
+}
+
+Result<Welcome> decode_welcome(ByteView frame) {
+    if (!is(frame, Signal::welcome)) return judge_refusal(frame);
+    if (frame.size() < sizeof(StreamHead) + sizeof(Ticket)) return garbage();
+    Welcome welcome;
+    welcome.ticket = base::load<Ticket>(frame.data() + sizeof(StreamHead));
+    Result<Hello> hello = decode_hello(frame.subspan(sizeof(StreamHead) + sizeof(Ticket)));
+    if (!hello) return std::move(hello).status();
+    welcome.hello = *std::move(hello);
+    return welcome;
+}
+
+Status decode_joined(ByteView frame) {
+    if (!is(frame, Signal::welcome)) return judge_refusal(frame);
+    return frame.size() == sizeof(StreamHead) ? Status() : garbage();
+}
+
+const char* words(std::uint8_t refusal) {
+    static constexpr std::array texts{"refused",
+                                      "there is no such region",
+                                      "the reference is stale",
+                                      "the region was revoked",
+                                      "wrong key",
+                                      "the region may not be read",
+                                      "the region may not be written",
+                                      "the range ends beyond the region"};
+    return texts[refusal < texts.size() ? refusal : 0];
+}
+
+}  // namespace weft::na::tcp

@@ -1,0 +1,103 @@
+// A peer that speaks tcp's lanes by hand, well or badly.
+#pragma once
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "na/address.h"
+#include "na/socket_name.h"
+#include "na/tcp/wire.h"
+#include "support/na_rig.h"
+
+namespace weft::test {
+
+class TcpRawLane {
+  public:
+    explicit TcpRawLane(const std::string& uri) {
+        const na::Address address = na::parse_address(uri).value();
+        const na::SocketName name = *na::SocketName::from_numeric(address.host, address.port);
+        socket_.reset(::socket(name.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+        REQUIRE(::connect(socket_.get(), name.get(), static_cast<socklen_t>(name.size())) == 0);
+    }
+
+    // False: the other side hung up.
+    bool say(ByteView bytes) {
+        while (!bytes.empty()) {
+            const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+            if (sent <= 0) return false;
+            bytes = bytes.subspan(static_cast<std::size_t>(sent));
+        }
+        return true;
+    }
+    template <class T>
+    bool say_value(const T& value) {
+        return say({reinterpret_cast<const std::byte*>(&value), sizeof value});
+    }
+    bool say_hello() {
+        na::Hello hello{{77, 88}, 65 * 1024, 64 * 1024, "tcp://raw"};
+        std::byte frame[na::tcp::greeting_bytes_max];
+        return say({frame, na::tcp::encode_hello(hello, frame)});
+    }
+    void hang_up() { socket_.reset(); }
+
+    // What has come; pumps the rig until there are `bytes` or the end of the stream.
+    std::vector<std::byte> hear(NaRig& rig, std::size_t bytes) {
+        REQUIRE(rig.pump_until([&] { return listen(bytes) || heard_.size() >= bytes; }));
+        const std::size_t taken = std::min(bytes, heard_.size());
+        std::vector<std::byte> all(heard_.begin(), heard_.begin() + std::ptrdiff_t(taken));
+        heard_.erase(heard_.begin(), heard_.begin() + std::ptrdiff_t(taken));
+        return all;
+    }
+    // A greeting frame, without its padding.
+    std::vector<std::byte> hear_frame(NaRig& rig) {
+        std::vector<std::byte> frame = hear(rig, sizeof(na::tcp::StreamHead));
+        REQUIRE(frame.size() == sizeof(na::tcp::StreamHead));
+        const auto head = base::load<na::tcp::StreamHead>(frame.data());
+        const std::vector<std::byte> rest =
+            hear(rig, na::tcp::padded(head.bytes) - sizeof(na::tcp::StreamHead));
+        frame.insert(frame.end(), rest.begin(), rest.end());
+        frame.resize(head.bytes);
+        return frame;
+    }
+    // Pumps until the other side has hung up.
+    bool is_dropped(NaRig& rig) {
+        return rig.pump_until([&] { return listen(1 << 20); });
+    }
+    // Greets well; the ticket of a bulk lane.
+    na::tcp::Ticket join(NaRig& rig) {
+        REQUIRE(say_hello());
+        const std::vector<std::byte> frame = hear_frame(rig);
+        const Result<na::tcp::Welcome> welcome = na::tcp::decode_welcome(frame);
+        INFO(welcome.status().to_string());
+        REQUIRE(welcome);
+        return welcome->ticket;
+    }
+    bool say_join(const na::tcp::Ticket& ticket) {
+        std::byte frame[na::tcp::greeting_bytes_max];
+        return say({frame, na::tcp::encode_join(ticket, frame)});
+    }
+
+  private:
+    // True: the stream has ended.
+    bool listen(std::size_t bytes) {
+        std::byte room[4096];
+        while (heard_.size() < bytes) {
+            const ssize_t got = ::recv(socket_.get(), room, sizeof room, MSG_DONTWAIT);
+            if (got == 0 || (got < 0 && errno != EAGAIN)) return true;
+            if (got < 0) return false;
+            heard_.insert(heard_.end(), room, room + got);
+        }
+        return false;
+    }
+
+    base::UniqueFd socket_;
+    std::vector<std::byte> heard_;
+};
+
+}  // namespace weft::test

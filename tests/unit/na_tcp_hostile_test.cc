@@ -1,0 +1,330 @@
+// What a broken or hostile process can do to a tcp endpoint: lose its own connection.
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <memory>
+
+#include "na/tcp/socket.h"
+#include "support/na_rma.h"
+#include "support/tcp_raw_peer.h"
+
+using namespace weft;
+using namespace weft::na;
+using namespace weft::test;
+using namespace weft::na::tcp;
+
+namespace {
+
+struct Rig {
+    NaRig rig = NaRig::on<wires::Tcp>();
+    NaNode& server = rig.open();
+    ExposedMemory region{rig, server, 64 * 1024, Access::read_write};
+
+    TcpRawLane lane() { return TcpRawLane(server->address()); }
+    // An honest peer is served.
+    void check_alive() {
+        NaNode& client = rig.open({.listens = false});
+        const PeerId peer = rig.connect(client, server);
+        REQUIRE(client.send(peer, 64));
+        const PeerId seen = server.peer_of(client.incarnation);
+        REQUIRE(rig.pump_until([&] { return server.at(seen).received == 1; }));
+        Buffer local = rig.allocate(4096);
+        REQUIRE(run(rig, client, region.get(peer, 0, local.bytes())) == Code::ok);
+        client.close(peer);
+        REQUIRE(rig.pump_until([&] { return server.count(PeerState::up) == 0; }));
+    }
+    Status refusal_of(TcpRawLane& lane) { return decode_joined(lane.hear_frame(rig)); }
+};
+
+std::vector<std::byte> hello_frame() {
+    const Hello hello{{77, 88}, 65 * 1024, 64 * 1024, "tcp://raw"};
+    std::vector<std::byte> frame(greeting_bytes_max);
+    frame.resize(encode_hello(hello, frame));
+    return frame;
+}
+
+// A peer by hand, with both lanes.
+struct RawPeer {
+    TcpRawLane talk;
+    TcpRawLane bulk;
+    explicit RawPeer(Rig& rig) : talk(rig.lane()), bulk(rig.lane()) {
+        const Ticket ticket = talk.join(rig.rig);
+        REQUIRE(bulk.say_join(ticket));
+        REQUIRE(decode_joined(bulk.hear_frame(rig.rig)).ok());
+    }
+};
+
+}  // namespace
+
+TEST_CASE("tcp: garbage for a greeting is refused with a reason") {
+    Rig rig;
+    const std::string garbage =
+        GENERATE(as<std::string>{}, "GET / HTTP/1.1\r\n\r\n", std::string(8, '\0'),
+                 std::string(4000, '\xf0'), std::string("\xf1\0\0\0\x08\0\0\0", 8),
+                 std::string("\xf0\0\0\0\x08\0\0\0", 8), std::string("\xf0\0\0\0\x01\x02\0\0", 8),
+                 std::string("\xf3\0\0\0\x10\0\0\0--------", 16));
+    TcpRawLane lane = rig.lane();
+    lane.say(as_bytes(garbage));
+    const std::vector<std::byte> answer = lane.hear(rig.rig, greeting_bytes_max);
+    CHECK(lane.is_dropped(rig.rig));
+    // What was sent beyond the greeting may make the kernel reset the connection under the answer.
+    if (!answer.empty()) CHECK(decode_joined(answer).code() == Code::data_loss);
+    CHECK(rig.server.downs.empty());
+    rig.check_alive();
+}
+
+TEST_CASE("tcp: a greeting may come byte by byte, and be cut off anywhere") {
+    Rig rig;
+    const std::vector<std::byte> hello = hello_frame();
+    for (std::size_t bytes = 0; bytes < hello.size(); ++bytes) {
+        TcpRawLane lane = rig.lane();
+        lane.say(ByteView(hello).first(bytes));
+        rig.rig.pump();
+        lane.hang_up();
+    }
+    TcpRawLane slow = rig.lane();
+    for (const std::byte& byte : hello) {
+        slow.say({&byte, 1});
+        rig.rig.pump();
+    }
+    CHECK(decode_welcome(slow.hear_frame(rig.rig)).ok());
+    rig.rig.settle();
+    CHECK(rig.server.count(PeerState::up) == 1);
+    slow.hang_up();
+    REQUIRE(rig.rig.pump_until([&] { return rig.server.downs.size() == 1; }));
+    rig.check_alive();
+}
+
+TEST_CASE("tcp: another wire version is refused as such") {
+    Rig rig;
+    std::vector<std::byte> hello = hello_frame();
+    hello[sizeof(StreamHead) + 4] ^= std::byte{1};
+    TcpRawLane lane = rig.lane();
+    lane.say(hello);
+    CHECK(rig.refusal_of(lane).code() == Code::failed_precondition);
+    CHECK(lane.is_dropped(rig.rig));
+}
+
+TEST_CASE("tcp: those who connect and say nothing give way to those who speak") {
+    Rig rig;
+    std::vector<std::unique_ptr<TcpRawLane>> silent;
+    for (int i = 0; i < 200; ++i) {
+        silent.push_back(std::make_unique<TcpRawLane>(rig.server->address()));
+        rig.rig.pump();
+    }
+    rig.check_alive();
+    CHECK(silent.front()->is_dropped(rig.rig));
+    // The last ones are dropped by time.
+    CHECK(silent.back()->is_dropped(rig.rig));
+}
+
+TEST_CASE("tcp: a ticket that was not given, or was used, joins nothing") {
+    Rig rig;
+    TcpRawLane talk = rig.lane();
+    const Ticket ticket = talk.join(rig.rig);
+    const Ticket wrong = GENERATE_COPY(Ticket{}, Ticket{ticket.low, ticket.high},
+                                       Ticket{ticket.high, ticket.low ^ 1},
+                                       Ticket{ticket.high ^ (std::uint64_t{1} << 63), ticket.low});
+    TcpRawLane guess = rig.lane();
+    guess.say_join(wrong);
+    CHECK(rig.refusal_of(guess).code() == Code::permission_denied);
+    CHECK(guess.is_dropped(rig.rig));
+    TcpRawLane bulk = rig.lane();
+    bulk.say_join(ticket);
+    CHECK(rig.refusal_of(bulk).ok());
+    TcpRawLane again = rig.lane();
+    again.say_join(ticket);
+    CHECK(rig.refusal_of(again).code() == Code::already_exists);
+    // The first one works on.
+    Buffer local = rig.rig.allocate(16);
+    BulkHead get;
+    get.op = BulkOp::get;
+    get.length = 16;
+    bulk.say_value(get);
+    CHECK(bulk.hear(rig.rig, sizeof(BulkHead)).size() == sizeof(BulkHead));
+    talk.hang_up();
+    REQUIRE(rig.rig.pump_until([&] { return rig.server.downs.size() == 1; }));
+    CHECK(bulk.is_dropped(rig.rig));
+    rig.check_alive();
+}
+
+TEST_CASE("tcp: a bulk head that breaks the rules costs the peer") {
+    Rig rig;
+    struct Bad {
+        const char* what;
+        BulkHead head;
+    };
+    const auto head = [](int op, std::uint32_t length, std::uint64_t transfer = 0) {
+        BulkHead made;
+        made.op = static_cast<BulkOp>(op);
+        made.length = length;
+        made.transfer = transfer;
+        return made;
+    };
+    const Bad bad = GENERATE_COPY(values<Bad>({
+        {"no operation", head(0, 8)},
+        {"an operation of a later version", head(5, 8)},
+        {"a put of nothing", head(1, 0)},
+        {"a get of nothing", head(2, 0)},
+        {"a put beyond the limit", head(1, (1 << 20) + 1)},
+        {"a get beyond the limit", head(2, 0xffffffff)},
+        {"data that nobody asked for", head(3, 8)},
+        {"data for a made-up transfer", head(3, 8, 0x100000000)},
+        {"an answer to nothing", head(4, 0, 0x100000000)},
+    }));
+    INFO(bad.what);
+    RawPeer peer(rig);
+    peer.bulk.say_value(bad.head);
+    REQUIRE(rig.rig.pump_until([&] { return rig.server.downs.size() == 1; }));
+    CHECK(rig.server.downs[0].code == Code::data_loss);
+    CHECK(peer.talk.is_dropped(rig.rig));
+    CHECK(rig.region.is_untouched());
+    rig.check_alive();
+}
+
+TEST_CASE("tcp: puts and gets with a wrong reference are refused, and the lane lives on") {
+    Rig rig;
+    RawPeer peer(rig);
+    const RmaItem good = rig.region.put({}, 0, {});
+    BulkHead right;
+    right.op = BulkOp::put;
+    right.region = good.region;
+    right.generation = good.generation;
+    right.key = good.key;
+    right.length = 1000;
+    struct Wrong {
+        Refusal why;
+        BulkHead head;
+    };
+    std::vector<Wrong> wrongs(6, Wrong{Refusal::none, right});
+    wrongs[0].head.region = 4095, wrongs[0].why = Refusal::no_region;
+    wrongs[1].head.region = 0xffffffff, wrongs[1].why = Refusal::no_region;
+    wrongs[2].head.generation += 1, wrongs[2].why = Refusal::stale;
+    wrongs[3].head.key ^= 1, wrongs[3].why = Refusal::key;
+    wrongs[4].head.offset = 64 * 1024 - 999, wrongs[4].why = Refusal::range;
+    wrongs[5].head.offset = ~std::uint64_t{0} - 10, wrongs[5].why = Refusal::range;
+    const std::vector<std::byte> body(1000, std::byte{0xee});
+    for (const BulkOp op : {BulkOp::put, BulkOp::get}) {
+        for (Wrong& wrong : wrongs) {
+            wrong.head.op = op;
+            peer.bulk.say_value(wrong.head);
+            if (op == BulkOp::put) peer.bulk.say(body);
+            const auto answer =
+                base::load<BulkHead>(peer.bulk.hear(rig.rig, sizeof(BulkHead)).data());
+            CHECK(answer.op == BulkOp::done);
+            CHECK(answer.code == static_cast<std::uint8_t>(Code::permission_denied));
+            CHECK(answer.why == static_cast<std::uint8_t>(wrong.why));
+            REQUIRE(rig.region.is_untouched());
+        }
+    }
+    right.offset = 64 * 1024 - 1000;
+    peer.bulk.say_value(right);
+    peer.bulk.say(body);
+    CHECK(base::load<BulkHead>(peer.bulk.hear(rig.rig, sizeof(BulkHead)).data()).code == 0);
+    CHECK_FALSE(rig.region.is_untouched());
+    CHECK(rig.server.downs.empty());
+}
+
+TEST_CASE("tcp: a peer that asks and does not read is cut off") {
+    Rig rig;
+    RawPeer peer(rig);
+    const RmaItem good = rig.region.get({}, 0, {});
+    BulkHead get;
+    get.op = BulkOp::get;
+    get.region = good.region;
+    get.generation = good.generation;
+    get.key = good.key;
+    get.length = 64 * 1024;
+    const std::vector<BulkHead> many(100, get);
+    const ByteView bytes{reinterpret_cast<const std::byte*>(many.data()),
+                         many.size() * sizeof(BulkHead)};
+    for (int i = 0; i < 200 && rig.server.downs.empty() && peer.bulk.say(bytes); ++i) {
+        for (int turns = 0; turns < 20; ++turns) rig.server.poll();
+    }
+    REQUIRE(rig.rig.pump_until([&] { return rig.server.downs.size() == 1; }));
+    CHECK(rig.server.downs[0].code == Code::data_loss);
+    rig.check_alive();
+}
+
+TEST_CASE("tcp: a region may be fenced in the middle of a raw put, whose rest goes nowhere") {
+    Rig rig;
+    RawPeer peer(rig);
+    const RmaItem good = rig.region.put({}, 0, {});
+    BulkHead put;
+    put.op = BulkOp::put;
+    put.region = good.region;
+    put.generation = good.generation;
+    put.key = good.key;
+    put.length = 60'000;
+    peer.bulk.say_value(put);
+    const std::vector<std::byte> half(30'000, std::byte{0xee});
+    peer.bulk.say(half);
+    const auto landed = [&] { return rig.region.bytes()[29'999] == std::byte{0xee}; };
+    REQUIRE(rig.rig.pump_until(landed));
+    rig.region.close();
+    fill_random(rig.region.bytes(), rig.rig.random);
+    const std::vector<std::byte> shadow(rig.region.bytes().begin(), rig.region.bytes().end());
+    peer.bulk.say(half);
+    const auto answer = base::load<BulkHead>(peer.bulk.hear(rig.rig, sizeof(BulkHead)).data());
+    CHECK(answer.code == static_cast<std::uint8_t>(Code::permission_denied));
+    CHECK(answer.why == static_cast<std::uint8_t>(Refusal::revoked));
+    CHECK(std::ranges::equal(rig.region.bytes(), shadow));
+}
+
+TEST_CASE("tcp: without descriptors connections are dropped, and taken again when there are some") {
+    Rig rig;
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    std::vector<base::UniqueFd> hoard;
+    TcpRawLane early = rig.lane();
+    {
+        rlimit tight = before;
+        tight.rlim_cur = 256;
+        REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+        TcpRawLane unlucky = rig.lane();
+        while (true) {
+            base::UniqueFd fd(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+            if (!fd) break;
+            hoard.push_back(std::move(fd));
+        }
+        // Nobody can be accepted, and nobody is left in the backlog to keep the thread awake.
+        CHECK(unlucky.is_dropped(rig.rig));
+        CHECK(early.is_dropped(rig.rig));
+        hoard.clear();
+        REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    }
+    rig.check_alive();
+}
+
+TEST_CASE("tcp: a server that is no weft is told apart") {
+    auto rig = NaRig::on<wires::Tcp>();
+    const SocketName any = *SocketName::from_numeric("127.0.0.1", 0);
+    const base::UniqueFd listener = listen_at(any, "test").value();
+    NaNode& client = rig.open({.listens = false});
+    const std::string uri = "tcp://" + local_name(listener.get()).text();
+    const PeerId peer = rig.start_connect(client, uri);
+    base::UniqueFd accepted;
+    REQUIRE(rig.pump_until([&] {
+        if (!accepted) accepted = accept_one(listener.get());
+        return bool(accepted);
+    }));
+    const std::string answer = GENERATE(as<std::string>{}, "SSH-2.0-OpenSSH_9.2p1 Debian\r\n", "");
+    if (!answer.empty()) REQUIRE(::send(accepted.get(), answer.data(), answer.size(), 0) > 0);
+    if (answer.empty()) accepted.reset();
+    REQUIRE(rig.pump_until([&] { return client.downs.size() == 1; }));
+    CHECK(client.downs[0].peer == peer);
+    CHECK(client.downs[0].code == (answer.empty() ? Code::unavailable : Code::data_loss));
+    CHECK(client.downs[0].error.find(uri) != std::string::npos);
+}
+
+TEST_CASE("tcp: a server that never answers is given up within 3 s") {
+    auto rig = NaRig::on<wires::Tcp>();
+    const base::UniqueFd listener =
+        listen_at(*SocketName::from_numeric("127.0.0.1", 0), "test").value();
+    NaNode& client = rig.open({.listens = false});
+    const TimePoint start = rig.now();
+    rig.start_connect(client, "tcp://" + local_name(listener.get()).text());
+    REQUIRE(rig.pump_until([&] { return client.downs.size() == 1; }));
+    CHECK(client.downs[0].code == Code::unavailable);
+    CHECK(rig.now() - start < promised(3s));
+}
