@@ -65,7 +65,9 @@ class Region {
     RegionRef ref() const { return ref_; }
     // Requires: offset + bytes <= ref().length.
     RegionRef ref(std::uint64_t offset, std::uint64_t bytes) const;
-    // `fenced` runs on the context's thread when the memory is the owner's alone again.
+    // `fenced` runs on the context's thread when the memory is the owner's alone again. Where the
+    // transport judges no access (ofi+tcp) a peer in mid-transfer has 10 s to let go; then its
+    // connection ends.
     void close(Function<void()> fenced = nullptr);
     explicit operator bool() const { return owner_ != nullptr; }
 

@@ -62,6 +62,12 @@ Result<Hello> decode_hello(ByteView bytes) {
     return hello;
 }
 
+void take_hello(PeerInfo& info, const Hello& hello, const Limits& ours) {
+    info.incarnation = hello.incarnation;
+    info.message_bytes_max = std::min<std::size_t>(ours.message_bytes_max, hello.message_bytes_max);
+    info.eager_bytes_max = std::min<std::size_t>(ours.eager_bytes_max, hello.eager_bytes_max);
+}
+
 Code code_of_refusal(unsigned told) {
     const bool good =
         told > 0 && told <= code_max && static_cast<Code>(told) != Code::unimplemented;

@@ -27,6 +27,9 @@ std::size_t encode(const Hello& hello, Bytes to);
 // DATA_LOSS for garbage.
 Result<Hello> decode_hello(ByteView bytes);
 
+// What a peer's hello says of it, and what both sides can take: the smaller limits count.
+void take_hello(PeerInfo& info, const Hello& hello, const Limits& ours);
+
 // The code of a refusal, which the peer chose: UNAVAILABLE for what is no failure, and for
 // UNIMPLEMENTED, which is an endpoint's own word for what it can't reach.
 Code code_of_refusal(unsigned told);

@@ -49,6 +49,7 @@ std::unique_ptr<Resolution> Resolution::start(const std::string& host, std::uint
         base::start_quiet_thread([shared] {
             look_up(shared->host, shared->port, shared->name, shared->error);
             shared->done.store(true, std::memory_order_release);
+            shared->done.notify_all();
         }).detach();
     } catch (const std::system_error& error) {
         shared->error = std::string("no thread to ask the resolver with: ") + error.what();
@@ -57,11 +58,24 @@ std::unique_ptr<Resolution> Resolution::start(const std::string& host, std::uint
     return resolution;
 }
 
+void Resolution::wait() const { shared_->done.wait(false, std::memory_order_acquire); }
 bool Resolution::done() const { return shared_->done.load(std::memory_order_acquire); }
 
 Result<SocketName> Resolution::answer() const {
     if (!shared_->name.empty()) return shared_->name;
     return fail(Code::unavailable, "can't resolve '" + shared_->host + "': " + shared_->error);
+}
+
+std::optional<SocketName> numeric_name(const Address& address) {
+    const bool loopback = address.host.empty() || address.host == "localhost";
+    return SocketName::from_numeric(loopback ? "127.0.0.1" : address.host, address.port);
+}
+
+Result<SocketName> wait_for_name(const Address& address) {
+    if (const auto name = numeric_name(address)) return *name;
+    const auto resolution = Resolution::start(address.host, address.port);
+    resolution->wait();
+    return resolution->answer();
 }
 
 }  // namespace weft::na

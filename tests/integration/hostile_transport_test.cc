@@ -14,6 +14,7 @@
 #include "support/catch.h"
 #include "support/frames.h"
 #include "support/hex.h"
+#include "support/hold_server.h"
 #include "support/patience.h"
 
 using namespace weft;
@@ -22,16 +23,8 @@ using core::FrameKind;
 
 namespace {
 
-constexpr MethodId echo("test.Echo/Echo");
-constexpr MethodId hold("test.Echo/Hold");
-
-struct Server final : Service {
-    std::vector<Call> held;
-    void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(echo, [](Call call) { call.reply(call.request()); });
-        registrar.add(hold, [this](Call call) { held.push_back(std::move(call)); });
-    }
-};
+constexpr MethodId echo = HoldServer::echo;
+constexpr MethodId hold = HoldServer::hold;
 
 // A bare endpoint that greets as it should.
 class Stranger {
@@ -147,7 +140,7 @@ void check_transport(const std::string& uri) {
         WARN("not in this build: " << uri);
         return;
     }
-    Server service;
+    HoldServer service;
     Runtime server = Runtime::create({.log_level = LogLevel::off}).value();
     REQUIRE(server.serve(service, uri).ok());
     const std::string address = server.addresses().front();

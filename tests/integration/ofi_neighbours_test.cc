@@ -7,6 +7,7 @@
 #include <weft/runtime.h>
 
 #include "support/catch.h"
+#include "support/hold_server.h"
 #include "support/patience.h"
 
 #if WEFT_WITH_OFI
@@ -16,16 +17,8 @@ using namespace weft::test;
 
 namespace {
 
-constexpr MethodId echo("test.Echo/Echo");
-constexpr MethodId hold("test.Echo/Hold");
-
-struct Server final : Service {
-    std::vector<Call> held;
-    void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(echo, [](Call call) { call.reply(call.request()); });
-        registrar.add(hold, [this](Call call) { held.push_back(std::move(call)); });
-    }
-};
+constexpr MethodId echo = HoldServer::echo;
+constexpr MethodId hold = HoldServer::hold;
 
 struct Reply {
     bool done = false;
@@ -49,7 +42,7 @@ void check_echo(Runtime& client, const Channel& channel) {
 }  // namespace
 
 TEST_CASE("a region that nobody was granted closes without a channel ending") {
-    Server service;
+    HoldServer service;
     Runtime server = Runtime::create({.manual = true}).value();
     REQUIRE(server.serve(service, "ofi+tcp://127.0.0.1:0").ok());
     const std::string uri = server.addresses().front();
@@ -87,7 +80,7 @@ TEST_CASE("a region that nobody was granted closes without a channel ending") {
 }
 
 TEST_CASE("an address that one endpoint can't reach is tried from another, or from a new one") {
-    Server service;
+    HoldServer service;
     Runtime server = Runtime::create().value();
     if (!server.serve(service, "ofi+tcp://[::1]:0").ok()) {
         WARN("no IPv6 on this machine");

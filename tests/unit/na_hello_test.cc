@@ -142,3 +142,25 @@ TEST_CASE("random bytes are no hello, and random changes never harm") {
         if (read) REQUIRE(read->uri.size() <= 256);
     }
 }
+
+TEST_CASE("the code of a refusal is the peer's, but for what only we can know") {
+    CHECK(na::code_of_refusal(8) == Code::resource_exhausted);
+    CHECK(na::code_of_refusal(9) == Code::failed_precondition);
+    for (const unsigned told : {0u, 12u, 17u, 255u, 0xffffu}) {
+        CHECK(na::code_of_refusal(told) == Code::unavailable);
+    }
+}
+
+TEST_CASE("the smaller limits of two sides count") {
+    na::Limits ours;
+    ours.message_bytes_max = 4096;
+    ours.eager_bytes_max = 4000;
+    na::PeerInfo info;
+    na::take_hello(info, {{1, 2}, 2048, 2000, "x"}, ours);
+    CHECK(info.message_bytes_max == 2048);
+    CHECK(info.eager_bytes_max == 2000);
+    CHECK(info.incarnation == na::Incarnation{1, 2});
+    na::take_hello(info, {{1, 2}, 1 << 20, 1 << 19, "x"}, ours);
+    CHECK(info.message_bytes_max == 4096);
+    CHECK(info.eager_bytes_max == 4000);
+}

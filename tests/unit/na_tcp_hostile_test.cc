@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "na/tcp/greeting.h"
 #include "na/tcp/socket.h"
 #include "support/na_rma.h"
 #include "support/tcp_raw_peer.h"
@@ -223,6 +224,90 @@ TEST_CASE("tcp: puts and gets with a wrong reference are refused, and the lane l
     CHECK(base::load<BulkHead>(peer.bulk.hear(rig.rig, sizeof(BulkHead)).data()).code == 0);
     CHECK_FALSE(rig.region.is_untouched());
     CHECK(rig.server.downs.empty());
+}
+
+TEST_CASE("tcp: an owner that answers a put before its body has left is cut off") {
+    // Else the memory would be the caller's again while it is still being read.
+    auto rig = NaRig::on<wires::Tcp>();
+    const base::UniqueFd listener =
+        listen_at(*SocketName::from_numeric("127.0.0.1", 0), "test").value();
+    NaNode& client = rig.open({.listens = false});
+    const PeerId peer = rig.start_connect(client, "tcp://" + local_name(listener.get()).text());
+    const auto accept_greeting = [&](Greeting& greeting) {
+        base::UniqueFd socket;
+        REQUIRE(rig.pump_until([&] {
+            if (!socket) socket = accept_one(listener.get());
+            return socket && greeting.read(socket.get()) == Greeting::Read::whole;
+        }));
+        return socket;
+    };
+    std::byte frame[greeting_bytes_max];
+    Greeting hello, join;
+    const base::UniqueFd talk = accept_greeting(hello);
+    const Hello mine{{7, 8}, 65 * 1024, 64 * 1024, "tcp://raw"};
+    REQUIRE(send_greeting(talk.get(), {frame, encode_welcome({1, 2}, mine, frame)}));
+    REQUIRE(rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
+    // More than any socket takes: the last of them is not even begun.
+    RmaItem put;
+    put.kind = RmaKind::put;
+    put.peer = peer;
+    Buffer local = rig.allocate(1 << 20);
+    put.local = local.bytes();
+    for (int i = 0; i < 32; ++i) REQUIRE(client.post(put) != 0);
+    client->flush();
+    const base::UniqueFd bulk = accept_greeting(join);
+    REQUIRE(decode_join(join.frame()).value() == Ticket{1, 2});
+    REQUIRE(send_greeting(bulk.get(), {frame, encode_signal(Signal::welcome, frame)}));
+    BulkHead head;
+    REQUIRE(rig.pump_until([&] {
+        return ::recv(bulk.get(), &head, sizeof head, MSG_DONTWAIT) == ssize_t(sizeof head);
+    }));
+    rig.settle();  // Until nothing more fits.
+    BulkHead done;
+    done.transfer = head.transfer + 31;  // The slots of one block, in order.
+    REQUIRE(::send(bulk.get(), &done, sizeof done, 0) == ssize_t(sizeof done));
+    REQUIRE(rig.pump_until([&] { return client.downs.size() == 1; }));
+    CHECK(client.downs[0].code == Code::data_loss);
+    REQUIRE(rig.pump_until([&] { return client.rma_under_way.empty(); }));
+    for (const auto& [cookie, code] : client.rma_done) CHECK(code == Code::unavailable);
+}
+
+TEST_CASE("unix: a full queue of connections is waited out, on either lane, from either side") {
+    auto rig = NaRig::on<wires::Unix>();
+    NaNode& server = rig.open();
+    NaNode& client = rig.open({.listens = false});
+    const std::string path = server->address().substr(std::string("unix://").size());
+    std::vector<base::UniqueFd> crowd;
+    const auto fill_queue = [&] {
+        while (true) {
+            Result<base::UniqueFd> one = start_connecting(*SocketName::from_path(path));
+            REQUIRE(one.ok());
+            if (!*one) return;
+            crowd.push_back(*std::move(one));
+        }
+    };
+    fill_queue();
+    const PeerId peer = rig.start_connect(client, server->address());
+    for (int i = 0; i < 10; ++i) client.poll();
+    REQUIRE(client.at(peer).state == PeerState::connecting);
+    crowd.clear();
+    REQUIRE(rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
+    REQUIRE(rig.pump_until([&] { return server.count(PeerState::up) == 1; }));
+    const bool from_client = GENERATE(true, false);
+    NaNode& owner = from_client ? server : client;
+    NaNode& initiator = from_client ? client : server;
+    ExposedMemory region(rig, owner, 4096, Access::read_write);
+    Buffer local = rig.allocate(4096);
+    const PeerId to = from_client ? peer : server.peer_of(client.incarnation);
+    fill_queue();
+    const std::uint64_t cookie = initiator.post(region.get(to, 0, local.bytes()));
+    REQUIRE(cookie != 0);
+    initiator->flush();
+    for (int i = 0; i < 10; ++i) client.poll();
+    REQUIRE(initiator.rma_under_way.size() == 1);
+    crowd.clear();
+    REQUIRE(rig.pump_until([&] { return initiator.rma_done.contains(cookie); }));
+    CHECK(initiator.rma_done[cookie] == Code::ok);
 }
 
 TEST_CASE("tcp: a peer that asks and does not read is cut off") {

@@ -41,19 +41,8 @@ OfiEndpoint::~OfiEndpoint() {
 }
 
 Status OfiEndpoint::listen(const Address& at) {
-    const std::string host = at.host.empty() || at.host == "localhost" ? "127.0.0.1" : at.host;
-    auto source = SocketName::from_numeric(host, at.port);
-    if (!source) {
-        const auto resolution = Resolution::start(host, at.port);
-        while (!resolution->done()) {
-            // Opening may wait, unlike connect(): the context it is for stands still meanwhile.
-            timespec pause{0, 1'000'000};
-            ::nanosleep(&pause, nullptr);
-        }
-        auto answer = resolution->answer();
-        if (!answer) return std::move(answer).status();
-        source = *answer;
-    }
+    const Result<SocketName> source = wait_for_name(at);
+    if (!source) return source.status();
     Status status = open_fabric(*source);
     listening_ = status.ok();
     return status;
@@ -121,13 +110,12 @@ Result<PeerId> OfiEndpoint::connect(const Address& to, TimePoint now) {
     Peer& peer = entry->value;
     const PeerId id = id_of(*entry);
     peer.info.uri = to.uri();
-    const std::string host = to.host.empty() || to.host == "localhost" ? "127.0.0.1" : to.host;
-    if (const auto name = SocketName::from_numeric(host, to.port)) {
+    if (const auto name = numeric_name(to)) {
         peer.name = *name;
         start_connecting(*entry);
     } else {
         peer.state = PeerState::resolving;
-        peer.resolution = Resolution::start(host, to.port);
+        peer.resolution = Resolution::start(to.host, to.port);
         attend(*entry, now);
     }
     return id;

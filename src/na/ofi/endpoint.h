@@ -125,7 +125,6 @@ class OfiEndpoint final : public Endpoint {
     void on_welcome(PeerEntry& entry, ByteView body);
     void on_refusal(PeerEntry& entry, ByteView body);
     void refuse(const HelloBody& hello, const Status& why);
-    void take_limits(Peer& peer, const Hello& hello) const;
     Sent send_control(const Link& link, ByteView message);
     Hello own_hello() const;
     SocketName own_name_for(const SocketName& peer) const;

@@ -166,16 +166,8 @@ void OfiEndpoint::on_hello(ByteView body) {
     peer.link = link;
     ++link->peers;
     peer.info.uri = judged->uri;
-    take_limits(peer, *judged);
+    take_hello(peer.info, *judged, limits_);
     serve_accepting(*entry);
-}
-
-void OfiEndpoint::take_limits(Peer& peer, const Hello& hello) const {
-    peer.info.incarnation = hello.incarnation;
-    peer.info.message_bytes_max =
-        std::min<std::size_t>(limits_.message_bytes_max, hello.message_bytes_max);
-    peer.info.eager_bytes_max =
-        std::min<std::size_t>(limits_.eager_bytes_max, hello.eager_bytes_max);
 }
 
 // Best effort: a connector that does not get it gives up by itself. Bounded, as each answer takes
@@ -196,7 +188,7 @@ void OfiEndpoint::on_welcome(PeerEntry& entry, ByteView body) {
     const auto hello = decode_hello(welcome->hello);
     if (!hello) return bring_down(entry, hello.status().code(), std::string(hello.status().text()));
     peer.theirs = welcome->label;
-    take_limits(peer, *hello);
+    take_hello(peer.info, *hello, limits_);
     peer.state = PeerState::up;
     peer.retry = {};
     peer.probe = {};

@@ -123,11 +123,7 @@ Status SimEndpoint::take_hello(Link& link, const Parcel& parcel) {
     Result<Hello> hello = decode_hello(parcel.view());
     if (!hello) return hello.status();
     if (link.info.uri.empty()) link.info.uri = hello->uri;
-    link.info.incarnation = hello->incarnation;
-    link.info.message_bytes_max =
-        std::min<std::size_t>(limits_.message_bytes_max, hello->message_bytes_max);
-    link.info.eager_bytes_max =
-        std::min<std::size_t>(limits_.eager_bytes_max, hello->eager_bytes_max);
+    na::take_hello(link.info, *hello, limits_);
     link.state = LinkState::up;
     link.established = true;
     return {};

@@ -336,13 +336,7 @@ Status SmEndpoint::take_greeting(Connection& connection, Greeting greeting) {
         connection.writer = connection.segment.writer(connection.side);
         if (!greeting.hello.uri.empty()) connection.info.uri = greeting.hello.uri;
     }
-    PeerInfo& info = connection.info;
-    info.incarnation = greeting.hello.incarnation;
-    info.message_bytes_max =
-        std::min<std::size_t>(sm::message_bytes_max, greeting.hello.message_bytes_max);
-    info.eager_bytes_max =
-        std::min(std::min<std::size_t>(sm::eager_bytes_max, greeting.hello.eager_bytes_max),
-                 info.message_bytes_max);
+    take_hello(connection.info, greeting.hello, limits_);
     return {};
 }
 

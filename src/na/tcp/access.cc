@@ -100,6 +100,8 @@ const char* TcpEndpoint::on_head(Connection& connection) noexcept {
 const char* TcpEndpoint::on_done(Connection& connection, const BulkHead& head) noexcept {
     TransferEntry* entry = transfer_of(connection, head.transfer);
     if (!entry) return "an answer to nothing";
+    // Its memory would go back while it is still read.
+    if (connection.bulk->writer.is_sending(head.transfer)) return "an answer before the question";
     if (head.code > code_max) return "an unknown code";
     const RmaItem& item = entry->value.item;
     const auto code = static_cast<Code>(head.code);

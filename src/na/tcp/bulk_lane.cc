@@ -34,14 +34,14 @@ void TcpEndpoint::open_bulk(Connection& connection) {
     if (bulk.phase != BulkPhase::none || connection.phase != Phase::up) return;
     if (connection.incoming) {
         std::byte* room = connection.out.claim(sizeof(StreamHead), chunks_);
-        if (!room) return;  // pump_all() comes back to it.
+        if (!room) return pump(connection);  // To come back to it.
         encode_signal(Signal::want_bulk, {room, sizeof(StreamHead)});
         connection.out.commit(sizeof(StreamHead), chunks_);
         bulk.phase = BulkPhase::asked;
         if (!connection.talk.full) send_now(connection);
     } else {
         Result<base::UniqueFd> socket = start_connecting(connection.name);
-        if (socket && !*socket) return;  // pump_all() comes back to it.
+        if (socket && !*socket) return pump(connection);  // The same.
         if (!socket) return lose_bulk(connection, std::string(socket.status().text()));
         bulk.lane.socket = *std::move(socket);
         if (!watch(bulk.lane, true)) return lose_bulk(connection, "epoll is full");

@@ -102,6 +102,14 @@ void BulkWriter::sent(std::size_t bytes) noexcept {
     }
 }
 
+bool BulkWriter::is_sending(std::uint64_t transfer) const noexcept {
+    for (std::size_t i = 0; i < queue_.size(); ++i) {
+        const BulkHead& head = queue_[i].head;
+        if (head.op == BulkOp::put && head.transfer == transfer) return true;
+    }
+    return false;
+}
+
 // The done of a get is right behind its data.
 void BulkWriter::revoke(std::uint32_t region) noexcept {
     for (std::size_t i = 0; i < queue_.size();) {

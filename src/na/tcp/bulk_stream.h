@@ -66,6 +66,8 @@ class BulkWriter {
     std::size_t gather(std::span<iovec> pieces, std::size_t bytes_max) noexcept;
     void sent(std::size_t bytes) noexcept;
 
+    // Whether the body of our put by that name has not left whole.
+    bool is_sending(std::uint64_t transfer) const noexcept;
     // Nothing is read from the region any more: what is under way ends in zeroes, and its done says
     // so.
     void revoke(std::uint32_t region) noexcept;

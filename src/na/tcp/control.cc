@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,17 +19,6 @@ constexpr Duration handshake_max = 2500ms;
 // Strangers that have not said who they are; the oldest gives way to the next.
 constexpr std::size_t strangers_max = 64;
 constexpr int accepts_per_look = 16;
-
-std::string loopback_or(const std::string& host) {
-    return host.empty() || host == "localhost" ? "127.0.0.1" : host;
-}
-
-void take_limits(PeerInfo& info, const Hello& hello) {
-    info.incarnation = hello.incarnation;
-    info.message_bytes_max = std::min<std::size_t>(message_bytes_max, hello.message_bytes_max);
-    info.eager_bytes_max = std::min<std::size_t>(
-        std::min<std::size_t>(eager_bytes_max, hello.eager_bytes_max), info.message_bytes_max);
-}
 
 }  // namespace
 
@@ -71,19 +59,8 @@ Status TcpEndpoint::listen(const Address& at) {
                     std::string(scheme_) + " can't listen at " + at.uri() + "; use " + form());
     }
     if (is_local()) return listen_at_path(at);
-    const std::string host = loopback_or(at.host);
-    auto name = SocketName::from_numeric(host, at.port);
-    if (!name) {
-        const auto resolution = Resolution::start(host, at.port);
-        while (!resolution->done()) {
-            // Opening may wait, unlike connect(): the context it is for stands still meanwhile.
-            timespec pause{0, 1'000'000};
-            ::nanosleep(&pause, nullptr);
-        }
-        auto answer = resolution->answer();
-        if (!answer) return std::move(answer).status();
-        name = *answer;
-    }
+    const Result<SocketName> name = wait_for_name(at);
+    if (!name) return name.status();
     Result<base::UniqueFd> listener = listen_at(*name, at.uri());
     if (!listener) return std::move(listener).status();
     port_ = *std::move(listener);
@@ -138,14 +115,12 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
     connection.deadline = now + handshake_max;
     ++handshakes_;
     look_now_ = true;
-    const std::string host = loopback_or(to.host);
-    if (const auto name =
-            is_local() ? SocketName::from_path(to.name) : SocketName::from_numeric(host, to.port)) {
+    if (const auto name = is_local() ? SocketName::from_path(to.name) : numeric_name(to)) {
         connection.name = *name;
         start(connection);
     } else {
         connection.phase = Phase::resolving;
-        connection.resolution = Resolution::start(host, to.port);
+        connection.resolution = Resolution::start(to.host, to.port);
     }
     return id;
 }
@@ -197,14 +172,14 @@ void TcpEndpoint::read_welcome(Connection& connection) {
                          uri + ": " + std::string(welcome.status().text()));
     }
     connection.ticket = welcome->ticket;
-    take_limits(connection.info, welcome->hello);
+    take_hello(connection.info, welcome->hello, limits_);
     go_up(connection);
 }
 
 void TcpEndpoint::go_up(Connection& connection) {
     --handshakes_;
     connection.deadline = never;
-    connection.phase = Phase::up;
+    connection.move_to(Phase::up);
     Notice notice;
     notice.event.kind = EventKind::peer_up;
     notice.event.peer = connection.id;
@@ -280,8 +255,9 @@ Status TcpEndpoint::welcome(Stranger& stranger, const Hello& theirs) {
     Connection& connection = *slot->connection;
     const PeerId id = connection.id;
     connection.incoming = true;
+    connection.phase = Phase::greeting;  // Where it begins.
     connection.info.uri = theirs.uri.empty() ? "an unnamed peer" : theirs.uri;
-    take_limits(connection.info, theirs);
+    take_hello(connection.info, theirs, limits_);
     connection.ticket = {parts_.random.next(), parts_.random.next()};
     std::byte frame[greeting_bytes_max];
     const std::size_t bytes = encode_welcome(connection.ticket, hello(), frame);
