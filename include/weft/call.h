@@ -49,12 +49,12 @@ class Call {
     // Valid as long as the runtime.
     std::string_view method() const;
 
-    // Answers. Errors are told to the client instead: a reply over the transport's eager limit
-    // becomes RESOURCE_EXHAUSTED, effect applied.
+    // Answers. Errors are told to the client instead: a reply over
+    // RuntimeOptions::argument_bytes_max of either side becomes RESOURCE_EXHAUSTED, effect applied.
     void reply(ByteView body);
     // The same for a body that is written in place.
     void reply_with(const BodyWriter& body);
-    // The largest reply that goes to this client in one piece.
+    // The largest reply that this side sends.
     std::size_t reply_bytes_max() const;
     // Requires: !status.ok(). The client sees code and text. The effect it sees is `applied`, since
     // the handler ran and answered, with two exceptions: a status made by rejected() says none, and

@@ -65,8 +65,10 @@ class Channel {
     explicit Channel(std::shared_ptr<rpc::ChannelImpl> impl) : impl_(std::move(impl)) {}
 
     // ---- calls in bytes; protobuf stubs stand on these -------------------------------------
-    // Errors: INVALID_ARGUMENT, effect none, for a body over the transport's eager limit;
-    // RESOURCE_EXHAUSTED, effect none, for a full queue.
+    // A body that does not fit a message of the transport is lent to the server, which fetches it.
+    // Errors: INVALID_ARGUMENT, effect none, for a body over RuntimeOptions::argument_bytes_max;
+    // RESOURCE_EXHAUSTED, effect none, for a full queue, or where the memory for large bodies is in
+    // use.
     OperationId call(const MethodId& method, ByteView body, const CallOptions& options,
                      Completion&& done) const;
     // The same for a body that is written in place.

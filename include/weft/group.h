@@ -68,10 +68,9 @@ class Group {
     explicit Group(std::shared_ptr<coll::GroupImpl> impl) : impl_(std::move(impl)) {}
 
     // Runs the method on every rank, through a tree: `done` gets one outcome per rank, in order of
-    // rank, once, by the deadline. The request is limited by the transports' eager size, and so is
-    // what a member answers for its whole subtree: outcomes have 16 bytes and more each, so a
-    // subtree has at most about 1000 ranks on ofi+tcp and 4000 on sm.
-    // Errors, in every outcome: RESOURCE_EXHAUSTED for a full queue.
+    // rank, once, by the deadline. RuntimeOptions::argument_bytes_max limits the request, and what
+    // a member answers for its whole subtree: outcomes have 16 bytes and more each. Errors, in
+    // every outcome: RESOURCE_EXHAUSTED for a full queue.
     void collective(const MethodId& method, const BodyWriter& body, const CallOptions& options,
                     GroupCompletion done) const;
 

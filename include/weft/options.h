@@ -29,6 +29,9 @@ struct RuntimeOptions {
     // Memory that Runtime::allocate() may hand out. 0: the machine's, at most 64 GiB. Only touched
     // pages cost anything.
     std::size_t arena_bytes_max = 0;  // WEFT_ARENA=bytes
+    // Largest body of a request or reply. What does not fit a message passes through memory of the
+    // arena, which is bounded by eight such bodies, and by four with one peer.
+    std::size_t argument_bytes_max = 128u << 20;  // WEFT_ARGUMENT=bytes
     // Peers that are needed are asked this often whether they live, when nothing is heard from
     // them; after five more intervals of silence they are dead.
     Duration heartbeat_interval = 400ms;  // WEFT_HEARTBEAT=milliseconds

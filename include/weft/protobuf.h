@@ -58,14 +58,14 @@ class Pooled {
     Pooled(Pooled&&) noexcept = default;
     Pooled& operator=(Pooled&&) = delete;
     ~Pooled() {
-        // A large one, as a handler's reply may be, would keep its strings' memory. Its size is
-        // known when it was sent; what was received is no larger than a message can be.
-        if (!message_ || message_->GetCachedSize() > kept_bytes_max) return;
+        // A large one would keep its strings' memory. What was sent knows its size.
+        if (!message_ || is_large_ || message_->GetCachedSize() > kept_bytes_max) return;
         message_->Clear();
         if (auto& kept = pool(); kept.size() < kept_max) kept.push_back(std::move(message_));
     }
 
     Message& operator*() const { return *message_; }
+    bool parse(ByteView bytes);
 
   private:
     static constexpr std::size_t kept_max = 64;  // As many as coroutine frames (rpc/frame_pool.cc).
@@ -76,6 +76,7 @@ class Pooled {
     }
 
     std::unique_ptr<Message> message_;
+    bool is_large_ = false;  // As received.
 };
 
 // Its size is computed here and cached in the message, so it must be written before it changes.
@@ -93,6 +94,12 @@ template <class Message>
 bool parse(Message& into, ByteView bytes) {
     return into.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size())) &&
            into.IsInitialized();
+}
+
+template <class Message>
+bool Pooled<Message>::parse(ByteView bytes) {
+    is_large_ = bytes.size() > std::size_t{kept_bytes_max};
+    return detail::parse(*message_, bytes);
 }
 
 Status bad_request(std::string_view type);
@@ -133,7 +140,7 @@ OperationId call(const Channel& channel, const ProtoMethod<Request, Reply>& meth
             if (!status.ok()) [[unlikely]]
                 return done(status, Reply::default_instance());
             detail::Pooled<Reply> reply;
-            if (detail::parse(*reply, body)) [[likely]]
+            if (reply.parse(body)) [[likely]]
                 return done(status, *reply);
             done(detail::bad_reply((*reply).GetTypeName()), Reply::default_instance());
         });
@@ -176,9 +183,9 @@ void answer(Call& call, const Status& status, const Reply& reply) {
 
 template <auto handler, class Service, class Request, class Reply>
 void serve_inline(Service& service, Call call) {
-    const Pooled<Request> in;
+    Pooled<Request> in;
     const Pooled<Reply> out;
-    if (!parse(*in, call.request())) return call.fail(bad_request((*in).GetTypeName()));
+    if (!in.parse(call.request())) return call.fail(bad_request((*in).GetTypeName()));
     try {
         answer(call, (service.*handler)(call, *in, *out), *out);
     } catch (...) {
@@ -189,9 +196,9 @@ void serve_inline(Service& service, Call call) {
 
 template <auto handler, class Service, class Request, class Reply>
 Detached serve_task(Service& service, Call call) {
-    const Pooled<Request> in;
+    Pooled<Request> in;
     const Pooled<Reply> out;
-    if (!parse(*in, call.request())) {
+    if (!in.parse(call.request())) {
         call.fail(bad_request((*in).GetTypeName()));
         co_return;
     }

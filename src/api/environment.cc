@@ -9,6 +9,8 @@ namespace weft::api {
 namespace {
 
 constexpr std::uint64_t arena_bytes_min = std::uint64_t{1} << 20;
+constexpr std::uint64_t argument_bytes_least = 64u << 10;
+constexpr std::uint64_t argument_bytes_most = 1u << 30;
 constexpr std::uint64_t arena_bytes_most = std::uint64_t{1} << 40;
 
 Status bad(std::string_view name, std::string_view value, std::string_view good) {
@@ -55,6 +57,11 @@ Status apply(RuntimeOptions& options, std::string_view name, std::string_view va
             return bad(name, value, "bytes from 1048576 to 1099511627776");
         }
         options.arena_bytes_max = number;
+    } else if (name == "WEFT_ARGUMENT") {
+        if (!ranged(argument_bytes_least, argument_bytes_most)) {
+            return bad(name, value, "bytes from 65536 to 1073741824");
+        }
+        options.argument_bytes_max = number;
     } else if (name == "WEFT_HEARTBEAT") {
         if (!ranged(1, 60'000)) return bad(name, value, "milliseconds from 1 to 60000");
         options.heartbeat_interval = std::chrono::milliseconds(number);
@@ -104,6 +111,10 @@ Status judge(const RuntimeOptions& options) {
     if (options.arena_bytes_max != 0 &&
         (options.arena_bytes_max < arena_bytes_min || options.arena_bytes_max > arena_bytes_most)) {
         return bad_option("arena_bytes_max", "0, or 1 MiB to 1 TiB");
+    }
+    if (options.argument_bytes_max < argument_bytes_least ||
+        options.argument_bytes_max > argument_bytes_most) {
+        return bad_option("argument_bytes_max", "64 KiB to 1 GiB");
     }
     return {};
 }

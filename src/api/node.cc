@@ -45,6 +45,9 @@ NodeParts real_parts() {
 static core::ContextOptions context_options(const RuntimeOptions& options) {
     core::ContextOptions context;
     context.heartbeat_interval = options.heartbeat_interval;
+    // At least one body of the largest size.
+    context.submitted_bytes_max = std::max(
+        context.submitted_bytes_max, options.argument_bytes_max + core::Context::handed_over_bytes);
     return context;
 }
 
@@ -57,8 +60,8 @@ Node::Node(RuntimeOptions given, NodeParts with)
       pool(options.offload_threads),
       context(*parts.clock, *parts.random, log, context_options(options),
               options.manual ? nullptr : &pool),
-      bulk(context, incarnation),
-      client(context),
+      bulk(context, incarnation, arena, options.argument_bytes_max),
+      client(context, bulk),
       server_held(new rpc::Server(context, bulk)),
       server(*server_held),
       collectives(

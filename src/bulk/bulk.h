@@ -1,15 +1,19 @@
-// Bulk, whole: the owner's table and the initiator's transfers of one context.
+// Bulk, whole: the owner's table, the initiator's transfers, and the bodies of large calls.
 #pragma once
 
 #include "bulk/regions.h"
+#include "bulk/staging.h"
 #include "bulk/transfers.h"
 
 namespace weft::bulk {
 
 class Bulk final : public core::RmaSink {
   public:
-    Bulk(core::Context& context, na::Incarnation owner)
-        : regions(std::make_shared<Regions>(context, owner)), transfers(context) {
+    Bulk(core::Context& context, na::Incarnation owner, std::shared_ptr<na::Arena> arena,
+         std::size_t body_bytes_max)
+        : regions(std::make_shared<Regions>(context, owner)),
+          transfers(context),
+          staging(context, *regions, transfers, std::move(arena), body_bytes_max) {
         context.set_rma_sink(*this);
     }
     void on_rma_done(std::uint64_t cookie, Code code, const std::string& error) override {
@@ -21,6 +25,7 @@ class Bulk final : public core::RmaSink {
 
     std::shared_ptr<Regions> regions;
     Transfers transfers;
+    Staging staging;
 };
 
 }  // namespace weft::bulk

@@ -5,15 +5,14 @@
 namespace weft::bulk {
 
 // One peer leaves some for the others.
-static constexpr std::size_t grants_max = 65536;
-static constexpr std::size_t grants_of_a_peer_max = grants_max / 4;
+static constexpr std::uint32_t grants_of_a_peer_max = 65536 / 4;
 // How long the holder of a revoked grant may take to give it back. Ticks are counted, not time, so
 // that a stall of our own accuses nobody.
 static constexpr Duration give_back_tick = 400ms;
 static constexpr std::uint32_t give_back_ticks = 25;
 
 Regions::Regions(core::Context& context, na::Incarnation owner)
-    : context_(&context), owner_(owner), next_grant_(context.random().next()) {
+    : context_(&context), owner_(owner) {
     context.set_sink(core::FrameKind::bulk_open, *this);
     context.set_sink(core::FrameKind::bulk_close, *this);
 }
@@ -49,6 +48,7 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
         return fail(Code::resource_exhausted,
                     "all " + std::to_string(na::regions_max) + " regions are in use");
     }
+    ++counters_.exposed;
     Entry& entry = slot->value;
     entry.memory = memory;
     entry.access = options.access;
@@ -105,11 +105,12 @@ void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
         return expire_in(*slot, give_back_tick);
     }
     std::vector<core::PeerRef> holders;
-    for (const auto& [number, grant] : grants_) {
+    grants_.for_each([&](const GrantSlot& held) {
+        const Grant& grant = held.value;
         if (grant.region == region && grant.generation == generation) {
             holders.push_back(grant.peer);
         }
-    }
+    });
     for (const core::PeerRef& holder : holders) {
         core::Peer* peer = context_->find(holder);
         if (!peer || peer->state != core::PeerState::up) continue;  // Lost with one before.
@@ -176,19 +177,19 @@ void Regions::close_here(std::uint32_t region, std::uint32_t generation, Functio
 
 // Those who were not told yet, where there is room for the message.
 void Regions::tell_holders(const Slot& slot) {
-    for (auto& [number, grant] : grants_) {
-        if (grant.region != slot.slot || grant.generation != slot.generation || grant.told)
-            continue;
+    grants_.for_each([&](GrantSlot& held) {
+        Grant& grant = held.value;
+        if (grant.region != slot.slot || grant.generation != slot.generation || grant.told) return;
         core::Peer* peer = context_->find(grant.peer);
-        if (!peer) continue;
+        if (!peer) return;
         const core::Context::Claim claim = context_->claim(*peer, sizeof(RevokeFrame));
-        if (!claim.data) continue;
+        if (!claim.data) return;
         RevokeFrame revoke;
-        revoke.grant = number;
+        revoke.grant = number_of(held);
         base::store(claim.data, revoke);
         context_->commit(*peer, claim, sizeof revoke);
         grant.told = true;
-    }
+    });
 }
 
 // No grant is left: the transports that check nothing can prove the end now.
@@ -273,24 +274,53 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
     Result<RegionRef> ref =
         RegionRef::decode({reinterpret_cast<const std::byte*>(open.ref), RegionRef::wire_bytes});
     Result<Slot*> slot = ref ? judge(*ref) : Result<Slot*>(ref.status());
-    std::uint32_t& held = grants_held_[&peer];
-    if (slot && (grants_.size() >= grants_max || held >= grants_of_a_peer_max)) {
-        slot = fail(Code::resource_exhausted, "too many transfers under way at the owner");
-    }
-    const std::uint64_t bit = std::uint64_t{1} << peer.endpoint->index;
-    if (slot &&
-        (((*slot)->value.unfenced & bit) == 0 || !peer.endpoint->endpoint->caps().fences_region)) {
+    if (slot && !is_exposed((*slot)->value, *peer.endpoint)) {
         slot = fail(Code::unimplemented, "the owner can't lend memory over this transport");
     }
+    GrantSlot* const grant = slot ? add_grant(**slot, peer, {}) : nullptr;
+    if (slot && !grant) {
+        slot = fail(Code::resource_exhausted, "too many transfers under way at the owner");
+    }
     if (!slot) return send_grant(peer, open, slot.status(), {}, 0);
-    const std::uint64_t number = next_grant_++;
-    Entry& entry = (*slot)->value;
-    grants_.emplace(number, Grant{peer.ref, (*slot)->slot, (*slot)->generation});
-    ++entry.grants;
+    const na::FabricKey fabric = (*slot)->value.fabric[peer.endpoint->index];
+    send_grant(peer, open, Status(), fabric, number_of(*grant));
+}
+
+bool Regions::is_exposed(const Entry& entry, const core::EndpointSlot& endpoint) {
+    return (entry.unfenced >> endpoint.index & 1) != 0 && endpoint.endpoint->caps().fences_region;
+}
+
+Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotId loan) {
+    std::uint32_t& held = grants_held_[&peer];
+    GrantSlot* const grant = held < grants_of_a_peer_max ? grants_.take() : nullptr;
+    if (!grant) return nullptr;
+    grant->value = {peer.ref, slot.slot, slot.generation, false, loan};
+    ++slot.value.grants;
     ++held;
     context_->add_interest(peer);
-    na::FabricKey fabric = entry.fabric[peer.endpoint->index];
-    send_grant(peer, open, Status(), fabric, number);
+    return grant;
+}
+
+std::uint64_t Regions::lend(std::uint32_t region, std::uint32_t generation, core::Peer& peer,
+                            base::SlotId loan) {
+    Slot* slot = regions_.find({region, generation});
+    WEFT_ASSERT(slot != nullptr && !slot->value.closing);  // It is the lender's own.
+    const GrantSlot* grant = add_grant(*slot, peer, loan);
+    return grant ? number_of(*grant) : 0;
+}
+
+void Regions::withdraw(core::Peer& peer, std::uint64_t number) {
+    GrantSlot* grant = find_grant(peer, number);
+    if (!grant) return;
+    context_->drop_interest(peer);
+    end_grant(*grant);
+}
+
+std::optional<na::FabricKey> Regions::fabric_key(std::uint32_t region, std::uint32_t generation,
+                                                 const core::EndpointSlot& endpoint) {
+    Slot* slot = regions_.find({region, generation});
+    if (!slot || !is_exposed(slot->value, endpoint)) return std::nullopt;
+    return slot->value.fabric[endpoint.index];
 }
 
 void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
@@ -316,37 +346,42 @@ void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& 
 
 void Regions::on_close(core::Peer& peer, ByteView frame) {
     const auto close = base::load<CloseFrame>(frame.data());
-    const auto grant = grants_.find(close.grant);
-    if (grant == grants_.end() || grant->second.peer != peer.ref) return;  // Forged or twice.
+    GrantSlot* grant = find_grant(peer, close.grant);
+    if (!grant) return;  // Forged or twice.
     context_->drop_interest(peer);
-    end_grant(grant);
+    end_grant(*grant);
 }
 
-void Regions::end_grant(std::unordered_map<std::uint64_t, Grant>::iterator at) {
-    const Grant grant = at->second;
-    grants_.erase(at);
+Regions::GrantSlot* Regions::find_grant(const core::Peer& peer, std::uint64_t number) {
+    GrantSlot* grant = grants_.find(
+        {static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32)});
+    return grant && grant->value.peer == peer.ref ? grant : nullptr;
+}
+
+void Regions::end_grant(GrantSlot& at) {
+    const Grant grant = at.value;
+    grants_.give_back(at);
     --grants_held_[grant.peer.at];
     Slot* slot = regions_.find({grant.region, grant.generation});
     WEFT_ASSERT(slot != nullptr);  // A region outlives its grants.
     if (--slot->value.grants == 0 && slot->value.closing) fence(*slot);
+    if (grant.loan) lender_->on_returned(grant.loan);
 }
 
 void Regions::on_peer_down(core::Peer& peer, const Status&) {
     // The provider has cut the connection: nothing of this peer arrives after the fence.
-    for (auto at = grants_.begin(); at != grants_.end();) {
-        const auto next = std::next(at);
-        if (at->second.peer == peer.ref) {
-            context_->drop_interest(peer);
-            regions_.find({at->second.region, at->second.generation})->value.holders =
-                na::Holders::lost;
-            end_grant(at);
-        }
-        at = next;
-    }
+    grants_.for_each([&](GrantSlot& at) {
+        const Grant& grant = at.value;
+        if (grant.peer != peer.ref) return;
+        context_->drop_interest(peer);
+        regions_.find({grant.region, grant.generation})->value.holders = na::Holders::lost;
+        end_grant(at);
+    });
+    grants_held_.erase(&peer);
 }
 
 void Regions::shutdown() {
-    grants_.clear();
+    grants_.for_each([&](GrantSlot& grant) { grants_.give_back(grant); });
     grants_held_.clear();
     regions_.for_each([&](Slot& slot) {
         context_->timers().cancel(slot.value.expiry);

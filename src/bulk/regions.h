@@ -2,12 +2,14 @@
 //
 // Life of a region: open (in every endpoint's table or registered there) -> closing (no new access
 // is judged good; holders of grants are told) -> fenced by every endpoint -> the Buffer goes back.
-// A grant is a promise to an initiator on a transport that checks nothing itself; it ends with the
-// initiator's close or with its connection, which ends when a revoked grant does not come back.
+// A grant is a promise to an initiator: asked for on a transport that checks nothing itself, or
+// given with a body that is lent (bulk/staging.h). It ends with the initiator's close or with its
+// connection, which ends when a revoked grant does not come back.
 #pragma once
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -15,6 +17,15 @@
 #include "core/context.h"
 
 namespace weft::bulk {
+
+// Told of grants that were lent and have come back, or went with their peer.
+class Lender {
+  public:
+    virtual void on_returned(base::SlotId loan) = 0;
+
+  protected:
+    ~Lender() = default;
+};
 
 class Regions final : public core::FrameSink, public std::enable_shared_from_this<Regions> {
   public:
@@ -28,16 +39,31 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     void close(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
     // An endpoint came later than some regions: exposes them there too.
     void add_endpoint(core::EndpointSlot& endpoint);
+    // A grant that nobody asked for: the peer is told of it in a frame of its own, and gives it
+    // back as any other; the lender then hears of `loan`. 0: too many are out.
+    std::uint64_t lend(std::uint32_t region, std::uint32_t generation, core::Peer& peer,
+                       base::SlotId loan);
+    // The peer never heard of it. The lender hears of it as of any other that comes back.
+    void withdraw(core::Peer& peer, std::uint64_t grant);
+    void set_lender(Lender& lender) { lender_ = &lender; }
+    // Where the region is for the fabric of this endpoint; nullopt: it is not exposed there.
+    std::optional<na::FabricKey> fabric_key(std::uint32_t region, std::uint32_t generation,
+                                            const core::EndpointSlot& endpoint);
     // Ends the table: closes every region without waiting and forgets the context.
     void shutdown();
 
     void on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoint);
     std::uint32_t open_regions() const { return regions_.taken(); }
+    struct Counters {
+        std::uint64_t exposed = 0;
+    };
+    const Counters& counters() const { return counters_; }
 
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
     void on_peer_down(core::Peer& peer, const Status& why) override;
 
   private:
+    static constexpr std::uint32_t grants_max = 65536;
     // Of a region that is open: its lease. Of one that closes: the time its holders have.
     struct Expiry : base::Timer {
         Regions* owner = nullptr;
@@ -63,7 +89,12 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         std::uint32_t region = 0;
         std::uint32_t generation = 0;
         bool told = false;  // That it was revoked.
+        base::SlotId loan;  // Of the lender; none: the peer asked for it.
     };
+    using GrantSlot = base::SlotTable<Grant>::Entry;
+    static std::uint64_t number_of(const GrantSlot& grant) {
+        return std::uint64_t{grant.generation} << 32 | grant.slot;
+    }
 
     void tell_holders(const Slot& slot);
     void expire_in(Slot& slot, Duration time);
@@ -74,7 +105,10 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     void on_open(core::Peer& peer, ByteView frame);
     void on_close(core::Peer& peer, ByteView frame);
     Result<Slot*> judge(const RegionRef& ref);
-    void end_grant(std::unordered_map<std::uint64_t, Grant>::iterator grant);
+    static bool is_exposed(const Entry& entry, const core::EndpointSlot& endpoint);
+    GrantSlot* add_grant(Slot& slot, core::Peer& peer, base::SlotId loan);
+    GrantSlot* find_grant(const core::Peer& peer, std::uint64_t number);
+    void end_grant(GrantSlot& grant);
     void send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
                     na::FabricKey fabric, std::uint64_t grant);
 
@@ -83,9 +117,10 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     core::Context* context_;
     const na::Incarnation owner_;
     base::SlotTable<Entry> regions_{na::regions_max};
-    std::unordered_map<std::uint64_t, Grant> grants_;  // Bounded by grants_max.
+    base::SlotTable<Grant> grants_{grants_max};
     std::unordered_map<const core::Peer*, std::uint32_t> grants_held_;
-    std::uint64_t next_grant_;  // From a random number on: those of another owner mean nothing.
+    Lender* lender_ = nullptr;
+    Counters counters_;
 };
 
 }  // namespace weft::bulk

@@ -85,7 +85,7 @@ Transfers::Entry* Transfers::take(TransferCompletion done) {
     transfer.state = State::waiting;
     transfer.posted = 0;
     transfer.chunks = 0;
-    transfer.grant = 0;
+    transfer.spec = {};
     transfer.starved = false;
     transfer.done = std::move(done);
     transfer.outcome = Status();
@@ -130,7 +130,8 @@ void Transfers::begin(Entry& entry) {
         return end(entry, std::move(status));
     }
     if (transfer.spec.local.size() == 0) return end(entry, Status());
-    if (!transfer.peer->endpoint->caps.rma_checked) return send_open(entry);
+    const bool granted = transfer.peer->endpoint->caps.rma_checked || transfer.spec.grant != 0;
+    if (!granted) return send_open(entry);
     transfer.state = State::running;
     pump(entry);
 }
@@ -168,7 +169,7 @@ void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame)
         const auto revoke = base::load<RevokeFrame>(frame.data());
         transfers_.for_each([&](Entry& entry) {
             Transfer& transfer = entry.value;
-            if (transfer.peer == &peer && transfer.grant == revoke.grant &&
+            if (transfer.peer == &peer && transfer.spec.grant == revoke.grant &&
                 transfer.state == State::running) {
                 end(entry, fail(Code::permission_denied, "the region was revoked by its owner"));
             }
@@ -195,8 +196,8 @@ void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame)
                         std::string(as_text(text.first(std::min<std::size_t>(text.size(), 256))))));
     }
     Transfer& transfer = entry->value;
-    transfer.grant = grant.grant;
-    transfer.fabric = grant.fabric;
+    transfer.spec.grant = grant.grant;
+    transfer.spec.fabric = grant.fabric;
     transfer.state = State::running;
     pump(*entry);
 }
@@ -217,7 +218,7 @@ void Transfers::pump(Entry& entry) {
         item.region = spec.remote.region;
         item.generation = spec.remote.generation;
         item.key = spec.remote.key;
-        item.fabric = transfer.fabric;
+        item.fabric = transfer.spec.fabric;
         item.offset = spec.remote.offset + spec.offset + transfer.posted;
         item.local = spec.local.bytes().subspan(transfer.posted, bytes);
         item.cookie = cookie_of(transfer.id);
@@ -302,9 +303,10 @@ void Transfers::settle(Entry& entry) {
 }
 
 void Transfers::return_grant(Transfer& transfer) {
-    if (transfer.grant == 0 || !transfer.peer) return;
-    if (transfer.peer->state == core::PeerState::up) send_close(*transfer.peer, transfer.grant);
-    transfer.grant = 0;
+    if (transfer.spec.grant == 0 || !transfer.peer) return;
+    if (transfer.peer->state == core::PeerState::up)
+        send_close(*transfer.peer, transfer.spec.grant);
+    transfer.spec.grant = 0;
 }
 
 void Transfers::send_close(core::Peer& peer, std::uint64_t grant) {
@@ -365,7 +367,7 @@ void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
         Transfer& transfer = entry.value;
         if (transfer.peer != &peer) return;
         end(entry, why);
-        transfer.grant = 0;  // It ended with the connection.
+        transfer.spec.grant = 0;  // It ended with the connection.
         if (peer.incoming) transfer.peer = nullptr;
     });
 }

@@ -23,6 +23,9 @@ struct TransferSpec {
     std::uint64_t offset = 0;  // Into `remote`.
     Buffer local;
     TimePoint deadline = never;
+    // Of a range that was lent to us: given back when the transport is done with it. 0: none.
+    std::uint64_t grant = 0;
+    na::FabricKey fabric{};
 };
 
 using TransferId = base::SlotId;
@@ -39,6 +42,8 @@ class Transfers final : public core::FrameSink {
     void cancel(TransferId id);
     // As cancel(), but the completion never runs: its owner is going away.
     void abandon(TransferId id);
+    // Gives back what was lent, now or when there is room for the message.
+    void give_back(core::Peer& peer, std::uint64_t grant) { send_close(peer, grant); }
     void shutdown(const Status& why);
 
     void on_rma_done(std::uint64_t cookie, Code code, const std::string& error);
@@ -61,9 +66,7 @@ class Transfers final : public core::FrameSink {
         State state = State::waiting;
         std::uint64_t posted = 0;  // Bytes handed to the transport.
         std::uint32_t chunks = 0;  // Of those, not reported yet.
-        std::uint64_t grant = 0;
-        na::FabricKey fabric;
-        bool starved = false;  // In starved_.
+        bool starved = false;      // In starved_.
         TransferCompletion done;
         Status outcome;
     };

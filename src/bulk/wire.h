@@ -45,4 +45,13 @@ struct RevokeFrame {
 };
 static_assert(sizeof(RevokeFrame) == 16);
 
+// In a frame of a call, for a body that is too large for a message: where its sender lends it. The
+// receiver answers with a bulk_close when it is done with it, on every transport.
+struct LentBody {
+    std::uint8_t ref[RegionRef::wire_bytes] = {};
+    na::FabricKey fabric;     // Zeroes where each access is judged anyway.
+    std::uint64_t grant = 0;  // 0: the sender's memory can't be reached over this transport.
+};
+static_assert(sizeof(LentBody) == 72);
+
 }  // namespace weft::bulk

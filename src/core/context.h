@@ -95,6 +95,8 @@ class Context final : public Executor {
     // whose size the peer's eager limit bounds.
     void set_sink(FrameKind kind, FrameSink& sink);
     void set_origin(FrameKind kind, FrameSink& origin);
+    // Who hears of peers, besides the sinks.
+    void watch_peers(FrameSink& watcher) { all_sinks_.push_back(&watcher); }
     // Who adds an endpoint for an address that none of those here can reach, if there is a way.
     void set_opener(Function<void(const na::Address&)> opener) { opener_ = std::move(opener); }
     void set_rma_sink(RmaSink& sink) { rma_sink_ = &sink; }

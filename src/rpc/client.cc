@@ -4,7 +4,10 @@
 
 namespace weft::rpc {
 
-Client::Client(core::Context& context) : context_(context) {
+// What every transport takes: the limit while it is not known which one it will be.
+static constexpr std::size_t eager_bytes_sure = 16u << 10;
+
+Client::Client(core::Context& context, bulk::Bulk& bulk) : context_(context), bulk_(bulk) {
     context_.set_sink(core::FrameKind::reply, *this);
     context_.set_origin(core::FrameKind::request, *this);
 }
@@ -18,16 +21,19 @@ Client::~Client() {
     });
 }
 
+// `executing`: the server has answered, and its large reply is on its way.
 static Effect effect_at(Stage stage) {
-    return stage == Stage::sent || stage == Stage::executing ? Effect::unknown : Effect::none;
+    if (stage == Stage::executing) return Effect::applied;
+    return stage == Stage::sent ? Effect::unknown : Effect::none;
 }
 
 // Not connected yet, others wait, the transport is full, or it is too large.
 CallId Client::submit_queued(Entry& entry, const MethodId& method, const BodyWriter& body) {
     core::Peer& peer = *entry.value.peer;
     entry.value.stage = Stage::queued;
-    if (body.bytes > peer.eager_bytes_max && peer.state == core::PeerState::up) {
-        return refuse_size(entry, body.bytes);
+    const bool is_up = peer.state == core::PeerState::up;
+    if (body.bytes > (is_up ? peer.eager_bytes_max : eager_bytes_sure)) {
+        return submit_lent(entry, method, body);
     }
     const std::size_t bytes = sizeof(RequestHeader) + body.bytes;
     const core::Context::Claim claim = context_.claim(peer, bytes);
@@ -38,6 +44,32 @@ CallId Client::submit_queued(Entry& entry, const MethodId& method, const BodyWri
     body(claim.data + sizeof(RequestHeader));
     if (!claim.queued) entry.value.stage = Stage::sent;
     context_.commit(peer, claim, bytes);
+    return entry.id();
+}
+
+CallId Client::submit_lent(Entry& entry, const MethodId& method, const BodyWriter& body) {
+    core::Peer& peer = *entry.value.peer;
+    bulk::Staging& staging = bulk_.staging;
+    if (body.bytes > staging.body_bytes_max()) return refuse_size(entry, body.bytes);
+    Result<bulk::Loan> loan = staging.lend(peer, body.bytes);
+    if (!loan) {
+        finish_early(entry, std::move(loan).status().in("a request of " +
+                                                        std::to_string(body.bytes) + " bytes"));
+        return entry.id();
+    }
+    const core::Context::Claim claim = context_.claim(peer, lent_request_bytes);
+    if (!claim.data) {
+        staging.withdraw(peer, loan->where);
+        return refuse_full(entry);
+    }
+    body(loan->memory.data());
+    entry.value.queued = claim.queued;
+    store_request(claim.data, lent_request_bytes, {entry.slot, entry.generation},
+                  to_remaining_us(context_.now(), entry.value.deadline), method.hash);
+    mark_lent(claim.data);
+    base::store(claim.data + sizeof(RequestHeader), loan->where);
+    if (!claim.queued) entry.value.stage = Stage::sent;
+    context_.commit(peer, claim, lent_request_bytes);
     return entry.id();
 }
 
@@ -58,11 +90,13 @@ CallId Client::refuse(Entry* entry, Completion&& done) {
 
 CallId Client::refuse_size(Entry& entry, std::size_t bytes) {
     const core::Peer& peer = *entry.value.peer;
+    // One that waited for its connection may be too large for what was found.
+    const std::size_t most = bytes > bulk_.staging.body_bytes_max() ? bulk_.staging.body_bytes_max()
+                                                                    : peer.eager_bytes_max;
     finish_early(entry,
                  fail(Code::invalid_argument,
                       "a request of " + std::to_string(bytes) + " bytes exceeds the limit of " +
-                          std::to_string(peer.eager_bytes_max) + " bytes on " + peer.uri +
-                          "; pass large data by weft.BulkRef"));
+                          std::to_string(most) + " bytes; pass large data by weft.BulkRef"));
     return entry.id();
 }
 
@@ -137,7 +171,43 @@ void Client::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
 
 void Client::on_failure(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (const auto why = why_no_reply(head)) return context_.broken(peer, std::string(*why));
+    if (is_lent(head)) return fetch_reply(peer, frame);
     if (Entry* entry = answered_by(peer, frame)) finish_failed(*entry, peer, head, frame);
+}
+
+void Client::fetch_reply(core::Peer& peer, ByteView frame) {
+    const auto where = base::load<bulk::LentBody>(frame.data() + sizeof(ReplyHeader));
+    Entry* entry = answered_by(peer, frame);
+    if (!entry) return bulk_.staging.decline(peer, where);  // It may be waiting for its memory.
+    if (std::exchange(entry->value.stage, Stage::executing) == Stage::executing) {
+        return context_.broken(peer, "two replies to one call");
+    }
+    const CallId id = entry->id();
+    const TimePoint deadline = entry->value.deadline;
+    const bulk::FetchId fetch = bulk_.staging.fetch(
+        peer, where, deadline,
+        [this, id](const Status& status, ByteView reply) { on_fetched(id, status, reply); });
+    if (fetch) fetching_.push_back({id, fetch});
+}
+
+// The call may have ended before.
+void Client::on_fetched(CallId id, const Status& status, ByteView reply) {
+    std::erase_if(fetching_, [&](const Fetching& one) { return one.call == id; });
+    Entry* entry = calls_.find(id);
+    if (!entry || entry->value.core::Deferred::is_linked()) return;
+    if (status.ok()) return finish(*entry, ok_, reply);
+    finish(*entry,
+           Status(status)
+               .in("the reply can't be fetched")
+               .with_effect(Effect::applied)
+               .with_stage(Stage::executing),
+           {});
+}
+
+void Client::forget_fetch(CallId id) {
+    for (const Fetching& one : fetching_) {
+        if (one.call == id) return bulk_.staging.cancel(one.fetch);
+    }
 }
 
 void Client::finish_failed(Entry& entry, core::Peer& peer, core::FrameHead head, ByteView frame) {
@@ -183,6 +253,7 @@ void Client::cancel(CallId id) {
     Call& call = entry->value;
     forget_frame(call);
     if (call.stage == Stage::sent) send_cancel(call);
+    if (call.stage == Stage::executing) forget_fetch(id);
     finish_early(*entry, fail(Code::cancelled, "cancelled by the caller"));
 }
 
@@ -195,7 +266,13 @@ void Client::abandon(CallId id) {
 
 // A frame that still waits must not leave for a call that is over.
 void Client::forget_frame(Call& call) {
-    if (call.stage == Stage::queued) context_.drop(*call.peer, *call.queued);
+    if (call.stage != Stage::queued) return;
+    const ByteView frame = call.queued->frame();
+    if (is_lent(base::load<core::FrameHead>(frame.data()))) {
+        bulk_.staging.withdraw(*call.peer,
+                               base::load<bulk::LentBody>(frame.data() + sizeof(RequestHeader)));
+    }
+    context_.drop(*call.peer, *call.queued);
 }
 
 void Client::send_cancel(Call& call) {
@@ -217,12 +294,18 @@ Client::Entry* Client::entry_of(ByteView request_frame) {
     return calls_.find({header.call.slot, header.call.generation});
 }
 
-void Client::on_leaving(core::Peer&, Bytes frame) {
+void Client::on_leaving(core::Peer& peer, Bytes frame) {
     Entry* entry = entry_of(frame);
     if (!entry) return;
     auto header = base::load<RequestHeader>(frame.data());
     header.remaining_us = to_remaining_us(context_.now(), entry->value.deadline);
     base::store(frame.data(), header);
+    if (is_lent(header.head)) {
+        std::byte* const at = frame.data() + sizeof header;
+        auto where = base::load<bulk::LentBody>(at);
+        bulk_.staging.address(peer, where);  // If it can't, the server says so.
+        base::store(at, where);
+    }
     entry->value.stage = Stage::sent;
 }
 

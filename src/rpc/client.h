@@ -1,15 +1,18 @@
 // The calling half: calls in flight in a slot table, each completed exactly once.
 //
 // Life of a call: submit() takes a slot, arms the deadline and claims a frame (in the transport, or
-// in the peer's FIFO). Whatever comes first completes it: the reply, the deadline, cancel(), the
-// loss of the peer, shutdown. The slot is given back before the completion runs, so a late reply
+// in the peer's FIFO); a body that is too large for one is lent to the server. Whatever comes first
+// completes it: the reply, once it was fetched if it is large, the deadline, cancel(), the loss of
+// the peer, shutdown. The slot is given back before the completion runs, so a late reply
 // finds a newer generation and is counted and dropped.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <weft/channel.h>
 
+#include "bulk/bulk.h"
 #include "core/context.h"
 #include "rpc/header.h"
 
@@ -22,7 +25,7 @@ using CallId = base::SlotId;
 
 class Client final : public core::FrameSink {
   public:
-    explicit Client(core::Context& context);
+    Client(core::Context& context, bulk::Bulk& bulk);
     ~Client();
 
     // Thread: the context's. `done` runs once, in a later turn or at shutdown(), never in here
@@ -59,7 +62,14 @@ class Client final : public core::FrameSink {
     };
     using Entry = base::SlotTable<Call>::Entry;
 
+    // Of one whose large reply is on its way.
+    struct Fetching {
+        CallId call;
+        bulk::FetchId fetch;
+    };
+
     CallId submit_queued(Entry& entry, const MethodId& method, const BodyWriter& body);
+    CallId submit_lent(Entry& entry, const MethodId& method, const BodyWriter& body);
     CallId refuse(Entry* entry, Completion&& done);
     CallId refuse_size(Entry& entry, std::size_t bytes);
     CallId refuse_full(Entry& entry);
@@ -67,6 +77,9 @@ class Client final : public core::FrameSink {
     void on_failure(core::Peer& peer, core::FrameHead head, ByteView frame);
     void complete(Entry& entry, const Status& status, ByteView reply);
     void finish(Entry& entry, const Status& status, ByteView reply);
+    void fetch_reply(core::Peer& peer, ByteView frame);
+    void on_fetched(CallId id, const Status& status, ByteView reply);
+    void forget_fetch(CallId id);
     void finish_failed(Entry& entry, core::Peer& peer, core::FrameHead head, ByteView frame);
     void finish_early(Entry& entry, Status status);
     void forget_frame(Call& call);
@@ -76,7 +89,9 @@ class Client final : public core::FrameSink {
     Entry* entry_of(ByteView request_frame);
 
     core::Context& context_;
+    bulk::Bulk& bulk_;
     base::SlotTable<Call> calls_;
+    std::vector<Fetching> fetching_;
     Counters counters_;
     const Status ok_ = Status().with_effect(Effect::applied).with_stage(Stage::executing);
     bool closed_ = false;

@@ -9,6 +9,7 @@
 #include <weft/status.h>
 #include <weft/time.h>
 
+#include "bulk/wire.h"
 #include "core/frame.h"
 
 namespace weft::rpc {
@@ -18,6 +19,9 @@ struct WireCallId {
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
 };
+
+// Of a request or reply: in place of the body there is a bulk::LentBody that says where it is.
+inline constexpr std::uint8_t lent_flag = 1;
 
 // 32 bytes; then `head.aux` bytes of flagged extensions (none defined in version 0), then the body.
 struct RequestHeader {
@@ -57,6 +61,14 @@ inline void store_reply(std::byte* to, std::size_t bytes, std::uint16_t aux, Wir
     store_head(to, core::FrameKind::reply, aux, bytes, call);
 }
 
+// The same for a body that is lent; 104 and 88 bytes.
+inline constexpr std::size_t lent_request_bytes = sizeof(RequestHeader) + sizeof(bulk::LentBody);
+inline constexpr std::size_t lent_reply_bytes = sizeof(ReplyHeader) + sizeof(bulk::LentBody);
+inline void mark_lent(std::byte* frame) {
+    frame[offsetof(core::FrameHead, flags)] |= std::byte{lent_flag};
+}
+constexpr bool is_lent(core::FrameHead head) { return head.flags == lent_flag; }
+
 struct CancelHeader {
     core::FrameHead head{core::FrameKind::cancel, 0, 0, sizeof(ReplyHeader)};
     WireCallId call;
@@ -92,8 +104,11 @@ constexpr bool is_request(core::FrameHead head) {
 // Why a frame is no request, in words; nothing when it is one.
 constexpr std::optional<std::string_view> why_no_request(core::FrameHead head) {
     if (head.bytes < sizeof(RequestHeader)) return "a request shorter than its header";
-    if (head.flags != 0) return "a request with flags of a later version";
+    if ((head.flags & ~lent_flag) != 0) return "a request with flags of a later version";
     if (head.aux != 0) return "a request with extensions of a later version";
+    if (is_lent(head) && head.bytes != lent_request_bytes) {
+        return "a request with a lent body of the wrong size";
+    }
     return std::nullopt;
 }
 
@@ -106,8 +121,11 @@ constexpr bool is_plain_reply(core::FrameHead head) {
 
 constexpr std::optional<std::string_view> why_no_reply(core::FrameHead head) {
     if (head.bytes < sizeof(ReplyHeader)) return "a reply shorter than its header";
-    if (head.flags != 0) return "a reply with flags of a later version";
+    if ((head.flags & ~lent_flag) != 0) return "a reply with flags of a later version";
     if (!unpack(head.aux)) return "a reply with an impossible outcome";
+    if (is_lent(head) && (head.bytes != lent_reply_bytes || head.aux != plain_ok)) {
+        return "a reply with a lent body that makes no sense";
+    }
     return std::nullopt;
 }
 

@@ -62,10 +62,57 @@ void Server::hold(ServerCall& call) {
 
 void Server::on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (head.kind == core::FrameKind::request) {
-        return context_.broken(peer, std::string(*why_no_request(head)));
+        if (const auto why = why_no_request(head)) return context_.broken(peer, std::string(*why));
+        return fetch_request(peer, frame);
     }
     if (const auto why = why_no_cancel(head)) return context_.broken(peer, std::string(*why));
     on_cancel(peer, frame);
+}
+
+// Held while its body is on its way, so that a cancel finds it.
+void Server::fetch_request(core::Peer& peer, ByteView frame) {
+    const auto header = base::load<RequestHeader>(frame.data());
+    const auto where = base::load<bulk::LentBody>(frame.data() + sizeof header);
+    Method* method = methods_.find(header.method);
+    const bool welcome = method && header.remaining_us != 0;
+    Entry* entry = welcome ? calls_.take() : nullptr;
+    if (!entry) {
+        bulk_.staging.decline(peer, where);
+        return refuse_request(peer, header, method);
+    }
+    ServerCall& call = entry->value;
+    call.peer = &peer;
+    call.wire = header.call;
+    call.deadline = to_deadline(context_.now(), header.remaining_us);
+    call.method = method;
+    call.request = {};
+    context_.add_interest(peer);
+    hold(call);
+    const base::SlotId id = entry->id();
+    const bulk::FetchId fetch = bulk_.staging.fetch(
+        peer, where, call.deadline,
+        [this, id](const Status& status, ByteView body) { on_fetched(id, status, body); });
+    if (calls_.find(id)) call.fetch = fetch;
+}
+
+void Server::on_fetched(base::SlotId id, const Status& status, ByteView request) {
+    Entry* entry = calls_.find(id);
+    WEFT_ASSERT(entry != nullptr);  // Nobody else ends a call without a handler.
+    ServerCall& call = entry->value;
+    call.fetch = {};
+    core::Peer* const peer = call.peer;
+    if (!peer || call.cancelled) return give_back(call);
+    if (!status.ok()) {
+        const WireCallId wire = call.wire;
+        give_back(call);
+        return refuse(*peer, wire,
+                      Status(status)
+                          .in("the request can't be fetched")
+                          .with_effect(Effect::none)
+                          .with_stage(Stage::queued));
+    }
+    call.request = request;
+    run_handler(call);
 }
 
 void Server::refuse_request(core::Peer& peer, const RequestHeader& header, const Method* method) {
@@ -121,6 +168,7 @@ void Server::on_cancel(core::Peer& peer, ByteView frame) {
 void Server::cancel(ServerCall& call) {
     if (std::exchange(call.cancelled, true)) return;
     call.marked = true;
+    if (call.fetch) return bulk_.staging.cancel(call.fetch);
     // Out of the record first: it may answer, and so end, the call.
     if (Function<void()> notice = std::move(call.on_cancel)) notice();
 }
@@ -201,7 +249,8 @@ void Server::recycle_marked(ServerCall& call) {
 // Replies wait or the transport is full; or it is none of the usual replies.
 void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
     core::Peer* peer = call.peer;
-    if (!peer || body.bytes > peer->eager_bytes_max) return answer_elsewhere(call, body);
+    if (!peer) return answer_elsewhere(call, body);
+    if (body.bytes > peer->eager_bytes_max) return answer_lent(call, body);
     const std::size_t bytes = sizeof(ReplyHeader) + body.bytes;
     const core::Context::Claim claim = context_.claim(*peer, bytes);
     if (!claim.data) return drop_reply(call);
@@ -211,15 +260,32 @@ void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
     give_back(call);
 }
 
-// A call of this process, a client that is gone, a reply that is too large.
-void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
-    if (call.peer) {
-        return answer(
-            call, fail(Code::resource_exhausted, "a reply of " + std::to_string(body.bytes) +
-                                                     " bytes exceeds the limit of " +
-                                                     std::to_string(call.peer->eager_bytes_max) +
-                                                     " bytes; pass large data by weft.BulkRef"));
+void Server::answer_lent(ServerCall& call, const BodyWriter& body) {
+    core::Peer& peer = *call.peer;
+    const auto refuse_with = [&](Code code, std::string_view why) {
+        answer(call, fail(code, "a reply of " + std::to_string(body.bytes) + " bytes" +
+                                    std::string(why)));
+    };
+    const std::size_t most = bulk_.staging.body_bytes_max();
+    if (body.bytes > most) {
+        return refuse_with(
+            Code::resource_exhausted,
+            " exceeds the limit of " + std::to_string(most) + "; pass large data by weft.BulkRef");
     }
+    Result<bulk::Loan> loan = bulk_.staging.lend(peer, body.bytes);
+    if (!loan) return refuse_with(loan.status().code(), ": " + std::string(loan.status().text()));
+    body(loan->memory.data());
+    const core::Context::Claim claim = context_.claim(peer, lent_reply_bytes);
+    if (!claim.data) return drop_reply(call);
+    store_reply(claim.data, lent_reply_bytes, plain_ok, call.wire);
+    mark_lent(claim.data);
+    base::store(claim.data + sizeof(ReplyHeader), loan->where);
+    context_.commit(peer, claim, lent_reply_bytes);
+    give_back(call);
+}
+
+// A call of this process, or a client that is gone.
+void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
     if (!call.local) return give_back(call);
     std::vector<std::byte> reply(body.bytes);
     body(reply.data());
@@ -352,8 +418,7 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
 }
 
 std::size_t Call::reply_bytes_max() const {
-    if (!call_) return 0;
-    return call_->peer ? call_->peer->eager_bytes_max : std::size_t{64} << 10;
+    return call_ && !server_->left_ ? server_->bulk_.staging.body_bytes_max() : 0;
 }
 
 void Call::reply(ByteView body) {

@@ -58,6 +58,8 @@ class Server final : public core::FrameSink {
     friend class weft::Call;
     using Entry = base::SlotTable<ServerCall>::Entry;
 
+    void fetch_request(core::Peer& peer, ByteView frame);
+    void on_fetched(base::SlotId id, const Status& status, ByteView request);
     void on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame);
     void refuse_request(core::Peer& peer, const RequestHeader& header, const Method* method);
     void on_cancel(core::Peer& peer, ByteView frame);
@@ -69,6 +71,7 @@ class Server final : public core::FrameSink {
     void cancel(ServerCall& call);
     void answer(ServerCall& call, BodyWriter body);
     void answer_indirectly(ServerCall& call, const BodyWriter& body);
+    void answer_lent(ServerCall& call, const BodyWriter& body);
     void answer_elsewhere(ServerCall& call, const BodyWriter& body);
     void drop_reply(ServerCall& call);
     void answer(ServerCall& call, const Status& status);

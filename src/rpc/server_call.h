@@ -4,6 +4,7 @@
 #include <weft/call.h>
 #include <weft/function.h>
 
+#include "bulk/staging.h"
 #include "core/peer.h"
 #include "rpc/header.h"
 #include "rpc/method_table.h"
@@ -22,7 +23,8 @@ struct ServerCall {
     // Something below was set and has to be cleared when the record is given back.
     bool marked = false;
     bool cancelled = false;
-    bool held = false;  // In HeldCalls.
+    bool held = false;    // In HeldCalls.
+    bulk::FetchId fetch;  // While its large request is on its way.
     ServerCall* next_held = nullptr;
     Function<void()> on_cancel;
     LocalCompletion local;  // Of a call from this very process.

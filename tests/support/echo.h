@@ -105,10 +105,11 @@ inline echo::v1::EchoRequest request_of(std::string text) {
 struct EchoPair {
     EchoServer service;  // Outlives the runtime that serves it.
     SimRig rig;
-    Runtime& server = rig.add("server");
-    Runtime& client = rig.add("");
+    Runtime& server;
+    Runtime& client;
     Channel channel;
-    EchoPair() {
+    explicit EchoPair(const RuntimeOptions& options = {})
+        : server(rig.add("server", options)), client(rig.add("", options)) {
         service.asked_at = rig.clock.get();
         REQUIRE(server.add(service).ok());
         channel = client.connect("sim://server").value();

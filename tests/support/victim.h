@@ -72,6 +72,29 @@ struct Victim {
         return frame_of(frame);
     }
 
+    // A request whose body is lent, and a reply. The server will ask for it, and be refused, as a
+    // bare endpoint lends nothing.
+    Frame lent_request(const RegionRef& ref, std::uint64_t grant = 1,
+                       rpc::WireCallId call = {3, 1}) const {
+        return as_lent(request(echo::v1::EchoMethods::Now.id, ByteView(), call), ref, grant);
+    }
+    Frame lent_reply(const RegionRef& ref, rpc::WireCallId call = {0, 1}) const {
+        rpc::ReplyHeader reply;
+        reply.head.aux = rpc::plain_ok;
+        reply.call = call;
+        return as_lent(frame_of(reply), ref, 1);
+    }
+    static RegionRef lent_ref(const na::Incarnation& owner, std::uint64_t bytes = 1 << 20) {
+        RegionRef ref;
+        ref.access = Access::read;
+        ref.region = 1;
+        ref.generation = 1;
+        ref.key = 77;
+        ref.length = bytes;
+        ref.owner = owner.low;
+        return ref;
+    }
+
     // One good frame of every kind that reaches a server or a client.
     std::vector<Frame> good_frames() const {
         using echo::v1::EchoMethods;
@@ -119,6 +142,20 @@ struct Victim {
     Channel channel;
 
   private:
+    static Frame as_lent(Frame frame, const RegionRef& ref, std::uint64_t grant) {
+        bulk::LentBody where;
+        ref.encode(std::span<std::byte, RegionRef::wire_bytes>(
+            reinterpret_cast<std::byte*>(where.ref), RegionRef::wire_bytes));
+        where.grant = grant;
+        const std::size_t at = frame.size();
+        frame.resize(at + sizeof where);
+        base::store(frame.data() + at, where);
+        base::store(frame.data() + offsetof(core::FrameHead, bytes),
+                    static_cast<std::uint32_t>(frame.size()));
+        rpc::mark_lent(frame.data());
+        return frame;
+    }
+
     int asked_ = 0;
 };
 

@@ -36,13 +36,13 @@ GroupView view_of(std::uint32_t n, std::uint64_t epoch = 1) {
 }
 
 struct Cluster {
-    explicit Cluster(std::uint32_t n) : services(n) {
+    explicit Cluster(std::uint32_t n, const RuntimeOptions& options = {}) : services(n) {
         for (std::uint32_t rank = 0; rank < n; ++rank) {
-            Runtime& runtime = rig.add("s" + std::to_string(rank));
+            Runtime& runtime = rig.add("s" + std::to_string(rank), options);
             REQUIRE(runtime.add(services[rank]).ok());
             REQUIRE(runtime.join(view_of(n), rank).ok());
         }
-        client = &rig.add("");
+        client = &rig.add("", options);
     }
     ~Cluster() {
         for (Config& service : services) service.held.clear();
@@ -208,7 +208,9 @@ TEST_CASE("another epoch is refused with FAILED_PRECONDITION and no effect") {
 
 TEST_CASE("replies that do not fit together are refused one by one, not the collective") {
     const std::uint32_t n = 6;
-    Cluster cluster(n);
+    RuntimeOptions small;
+    small.argument_bytes_max = 64 << 10;
+    Cluster cluster(n, small);
     const Group group = cluster.client->group(view_of(n)).value();
     const auto outcomes = cluster.broadcast(group, std::string(40'000, 'y'));
     check_every_rank_once(outcomes, n);
@@ -221,4 +223,18 @@ TEST_CASE("replies that do not fit together are refused one by one, not the coll
     }
     CHECK(exhausted > 0);
     CHECK(exhausted < 6);
+}
+
+TEST_CASE("a collective carries large requests and replies, each rank's whole") {
+    const std::uint32_t n = 9;
+    Cluster cluster(n);
+    const Group group = cluster.client->group(view_of(n)).value();
+    const std::string text(300'000, 'z');
+    const auto outcomes = cluster.broadcast(group, text);
+    check_every_rank_once(outcomes, n);
+    for (const RankOutcome& outcome : outcomes) {
+        INFO(outcome.status.to_string());
+        REQUIRE(outcome.status.ok());
+        REQUIRE(as_text(outcome.reply).size() >= text.size());
+    }
 }

@@ -88,7 +88,9 @@ TEST_CASE("a reply that does not parse is INTERNAL, and its call was applied") {
 }
 
 TEST_CASE("what is too large is refused with the name of what to use instead") {
-    EchoPair pair;
+    RuntimeOptions small;
+    small.argument_bytes_max = 512 << 10;
+    EchoPair pair(small);
     Outcome request, reply, enormous;
     pair.stub().Now(request_of(std::string(1 << 20, 'x')), {}, request.done());
     request.wait(pair.rig);

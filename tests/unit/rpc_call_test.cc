@@ -175,23 +175,6 @@ TEST_CASE("the queue to a connecting peer is bounded, and what does not fit is r
     CHECK(ok + refused == 20000);
 }
 
-TEST_CASE("a request over the eager limit is refused with a sentence that names BulkRef") {
-    Pair pair;
-    Outcome first, large, later;
-    const std::vector<std::byte> body(100'000);
-    pair.channel.call(echo, body, {}, first.done());  // While connecting.
-    REQUIRE(pair.rig.run_until([&] { return first.completions > 0; }));
-    CHECK(first.status.code() == Code::invalid_argument);
-    CHECK(first.status.effect() == Effect::none);
-    pair.channel.call(echo, body, {}, large.done());
-    pair.channel.call(echo, as_bytes("small"), {}, later.done());
-    REQUIRE(pair.rig.run_until([&] { return later.completions > 0; }));
-    CHECK(large.completions == 1);
-    CHECK(large.status.code() == Code::invalid_argument);
-    CHECK(std::string(large.status.text()).find("BulkRef") != std::string::npos);
-    CHECK(later.status.ok());
-}
-
 TEST_CASE("a call made long after the last turn carries what is left of its own time") {
     Pair pair;
     Outcome first, second;

@@ -63,6 +63,27 @@ TEST_CASE("the bytes of calls are the documented ones") {
     check_bytes("cancel", bytes_of(cancel));
 }
 
+TEST_CASE("the bytes of calls whose body is lent are the documented ones") {
+    bulk::LentBody where;
+    const std::vector<std::byte> ref = vector_of("reference");
+    std::memcpy(where.ref, ref.data(), ref.size());
+    where.fabric = {0x10, 0x20};
+    where.grant = 77;
+    std::vector<std::byte> request(rpc::lent_request_bytes);
+    rpc::store_request(request.data(), request.size(), {7, 3}, 500'000,
+                       MethodId("demo.Greeter/Greet").hash);
+    rpc::mark_lent(request.data());
+    base::store(request.data() + sizeof(rpc::RequestHeader), where);
+    check_bytes("lent_request", request);
+    CHECK_FALSE(rpc::why_no_request(base::load<core::FrameHead>(request.data())));
+    std::vector<std::byte> reply(rpc::lent_reply_bytes);
+    rpc::store_reply(reply.data(), reply.size(), rpc::plain_ok, {7, 3});
+    rpc::mark_lent(reply.data());
+    base::store(reply.data() + sizeof(rpc::ReplyHeader), where);
+    check_bytes("lent_reply", reply);
+    CHECK_FALSE(rpc::why_no_reply(base::load<core::FrameHead>(reply.data())));
+}
+
 TEST_CASE("the bytes of references and grants are the documented ones") {
     RegionRef ref;
     ref.access = Access::read;

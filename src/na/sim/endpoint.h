@@ -42,8 +42,10 @@ class SimEndpoint final : public Endpoint {
     void fence(std::uint32_t region, Holders holders) override;
     std::size_t post(std::span<const RmaItem> items) noexcept override;
 
-    // The world drives arrivals; what is here already wants a poll at once.
-    TimePoint next_deadline() const override { return inbox_.empty() ? never : network_.now(); }
+    // The world drives arrivals; what is here already wants a poll at once. The dead want nothing.
+    TimePoint next_deadline() const override {
+        return node_ && !inbox_.empty() ? network_.now() : never;
+    }
 
     // Network use: what arrives. on_connect answers why not.
     Status on_connect(Cargo& cargo);

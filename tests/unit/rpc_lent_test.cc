@@ -1,0 +1,394 @@
+// Requests and replies that are too large for a message.
+#include <map>
+
+#include "support/raw_echo.h"
+#include "support/raw_peer.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr MethodId turn_over("test.Large/TurnOver");
+
+// A body that says what its bytes must be, so that any mixture is noticed.
+struct Told {
+    std::uint64_t seed = 0;
+    std::uint64_t reply_bytes = 0;
+};
+
+std::vector<std::byte> body_of(std::size_t bytes, std::uint64_t seed, std::uint64_t reply_bytes) {
+    std::vector<std::byte> body(std::max(bytes, sizeof(Told)));
+    base::store(body.data(), Told{seed, reply_bytes});
+    for (std::size_t i = sizeof(Told); i < body.size(); ++i) {
+        body[i] = static_cast<std::byte>((seed + i * 131 + i / 4096) & 0xff);
+    }
+    return body;
+}
+
+bool is_whole(ByteView body) {
+    if (body.size() < sizeof(Told)) return false;
+    const auto told = base::load<Told>(body.data());
+    const std::vector<std::byte> good = body_of(body.size(), told.seed, told.reply_bytes);
+    return std::memcmp(body.data(), good.data(), good.size()) == 0;
+}
+
+// Answers with a body of the size that was asked for.
+struct Turner final : Service {
+    std::uint64_t handled = 0;
+    std::uint64_t spoiled = 0;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(turn_over, [this](Call call) {
+            ++handled;
+            if (!is_whole(call.request())) ++spoiled;
+            const auto told = base::load<Told>(call.request().data());
+            call.reply(body_of(told.reply_bytes, told.seed + 1, 0));
+        });
+    }
+};
+
+struct LentPair {
+    explicit LentPair(na::sim::WorldOptions network = {}, RuntimeOptions server_options = {},
+                      RuntimeOptions client_options = {}, std::uint64_t seed = 1)
+        : rig(seed, network),
+          server(rig.add("server", server_options)),
+          client(rig.add("", client_options)) {
+        REQUIRE(server.add(service).ok());
+        REQUIRE(server.add(echo_service).ok());
+        channel = client.connect("sim://server").value();
+    }
+
+    Outcome call(std::size_t bytes, std::size_t reply_bytes) {
+        Outcome outcome;
+        channel.call(turn_over, body_of(bytes, bytes, reply_bytes), {}, outcome.done());
+        REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
+        return outcome;
+    }
+
+    bulk::Staging& staging(Runtime& of) { return of.node().bulk.staging; }
+
+    // Nothing is lent or on its way, and what was kept goes back when it is idle.
+    void check_nothing_left() {
+        rig.run_for(20s);
+        for (Runtime* runtime : {&server, &client}) {
+            CHECK(staging(*runtime).bytes_held() == 0);
+            CHECK(runtime->node().bulk.regions->open_regions() == 0);
+            CHECK(runtime->node().bulk.transfers.in_flight() == 0);
+            CHECK(runtime->node().bulk.transfers.quarantined() == 0);
+            CHECK(runtime->node().arena->allocated_bytes() == 0);
+        }
+        CHECK(client.node().client.in_flight() == 0);
+        CHECK(server.node().server.executing() == 0);
+    }
+
+    SimRig rig;
+    Turner service;
+    Echo echo_service;
+    Runtime& server;
+    Runtime& client;
+    Channel channel;
+};
+
+na::sim::WorldOptions unchecked() {
+    na::sim::WorldOptions network;
+    network.rma_checked = false;
+    return network;
+}
+
+}  // namespace
+
+TEST_CASE("bodies of any size go there and back, also with the first call") {
+    const bool checked = GENERATE(true, false);
+    LentPair pair(checked ? na::sim::WorldOptions() : unchecked());
+    const std::size_t eager = 64 * 1024;
+    for (const std::size_t bytes :
+         {std::size_t{16 * 1024 + 1}, std::size_t{100}, eager - 1, eager, eager + 1, 2 * eager,
+          std::size_t{1 << 20}, std::size_t{5'000'001}}) {
+        INFO(bytes << " bytes");
+        Outcome request = pair.call(bytes, 100);
+        CHECK(request.status.ok());
+        Outcome reply = pair.call(100, bytes);
+        REQUIRE(reply.status.ok());
+        CHECK(reply.reply.size() == bytes);
+        CHECK(is_whole(as_bytes(reply.reply)));
+        Outcome both = pair.call(bytes, bytes);
+        REQUIRE(both.status.ok());
+        CHECK(both.reply.size() == bytes);
+        CHECK(is_whole(as_bytes(both.reply)));
+        CHECK(both.status.effect() == Effect::applied);
+    }
+    CHECK(pair.service.spoiled == 0);
+    pair.check_nothing_left();
+}
+
+TEST_CASE("a steady flow of large bodies registers nothing anew") {
+    LentPair pair;
+    REQUIRE(pair.call(300'000, 300'000).status.ok());
+    REQUIRE(pair.call(300'000, 300'000).status.ok());
+    const std::uint64_t before = pair.client.node().bulk.regions->counters().exposed;
+    const std::uint64_t at_server = pair.server.node().bulk.regions->counters().exposed;
+    for (int i = 0; i < 50; ++i) REQUIRE(pair.call(300'000, 300'000).status.ok());
+    CHECK(pair.client.node().bulk.regions->counters().exposed == before);
+    CHECK(pair.server.node().bulk.regions->counters().exposed == at_server);
+    CHECK(pair.staging(pair.client).bytes_held() <= 2u << 20);
+}
+
+TEST_CASE("a body over a side's limit is refused by that side, with what is sure of the effect") {
+    RuntimeOptions small;
+    small.argument_bytes_max = 1 << 20;
+    const std::size_t over = (1 << 20) + 1;
+    SECTION("the client's own, for a request") {
+        LentPair pair({}, {}, small);
+        const Outcome outcome = pair.call(over, 100);
+        CHECK(outcome.status.code() == Code::invalid_argument);
+        CHECK(outcome.status.effect() == Effect::none);
+        CHECK(outcome.status.text().find("1048576") != std::string::npos);
+        CHECK(outcome.status.text().find("BulkRef") != std::string::npos);
+        CHECK(pair.call(over - 1, 100).status.ok());
+        pair.check_nothing_left();
+    }
+    SECTION("the server's, for a request") {
+        LentPair pair({}, small, {});
+        const Outcome outcome = pair.call(over, 100);
+        CHECK(outcome.status.code() == Code::resource_exhausted);
+        CHECK(outcome.status.effect() == Effect::none);
+        CHECK(outcome.status.text().find("1048576") != std::string::npos);
+        CHECK(pair.service.handled == 0);
+        CHECK(pair.call(over - 1, 100).status.ok());
+        pair.check_nothing_left();
+    }
+    SECTION("the server's own, for a reply") {
+        LentPair pair({}, small, {});
+        const Outcome outcome = pair.call(100, over);
+        CHECK(outcome.status.code() == Code::resource_exhausted);
+        CHECK(outcome.status.effect() == Effect::applied);
+        CHECK(pair.call(100, over - 1).status.ok());
+        pair.check_nothing_left();
+    }
+    SECTION("the client's, for a reply") {
+        LentPair pair({}, {}, small);
+        const Outcome outcome = pair.call(100, over);
+        CHECK(outcome.status.code() == Code::resource_exhausted);
+        CHECK(outcome.status.effect() == Effect::applied);
+        CHECK(pair.call(100, over - 1).status.ok());
+        pair.check_nothing_left();
+    }
+}
+
+TEST_CASE("where memory can't be fenced no body is lent, and the call says so") {
+    na::sim::WorldOptions network = unchecked();
+    network.fences_region = false;
+    LentPair pair(network);
+    const Outcome first = pair.call(300'000, 100);  // Waits for the connection.
+    CHECK(first.status.code() == Code::unimplemented);
+    CHECK(first.status.effect() == Effect::none);
+    const Outcome second = pair.call(300'000, 100);
+    CHECK(second.status.code() == Code::unimplemented);
+    CHECK(second.status.effect() == Effect::none);
+    const Outcome reply = pair.call(100, 300'000);
+    CHECK(reply.status.code() == Code::unimplemented);
+    CHECK(reply.status.effect() == Effect::applied);
+    CHECK(pair.call(100, 100).status.ok());
+    pair.check_nothing_left();
+}
+
+TEST_CASE("the memory for large bodies is bounded: the sender is refused, the receiver waits") {
+    RuntimeOptions small;
+    small.argument_bytes_max = 1 << 20;
+    LentPair pair({}, small, {});
+    std::vector<Outcome> outcomes(40);
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        pair.channel.call(turn_over, body_of(1 << 20, i, 100), {}, outcomes[i].done());
+    }
+    std::size_t most = 0;
+    REQUIRE(pair.rig.run_until([&] {
+        most = std::max(most, pair.staging(pair.server).bytes_held());
+        return std::all_of(outcomes.begin(), outcomes.end(),
+                           [](const Outcome& one) { return one.completions > 0; });
+    }));
+    for (const Outcome& outcome : outcomes) CHECK(outcome.status.ok());
+    CHECK(most <= 4u << 20);  // Half of eight: there is one client.
+    CHECK(most >= 2u << 20);
+
+    // The other way round: the client's memory is full at once.
+    LentPair full({}, {}, small);
+    std::vector<Outcome> refused(40);
+    for (Outcome& outcome : refused) {
+        full.channel.call(turn_over, body_of(1 << 20, 1, 100), {}, outcome.done());
+    }
+    REQUIRE(full.rig.run_until([&] {
+        return std::all_of(refused.begin(), refused.end(),
+                           [](const Outcome& one) { return one.completions > 0; });
+    }));
+    int exhausted = 0;
+    for (const Outcome& outcome : refused) {
+        if (outcome.status.ok()) continue;
+        ++exhausted;
+        CHECK(outcome.status.code() == Code::resource_exhausted);
+        CHECK(outcome.status.effect() == Effect::none);
+    }
+    CHECK(exhausted == 36);
+    CHECK(full.call(1 << 20, 100).status.ok());
+    full.check_nothing_left();
+}
+
+TEST_CASE("a request that waits for memory ends by its deadline, its cancel, or with its client") {
+    RuntimeOptions small;
+    small.argument_bytes_max = 1 << 20;
+    LentPair pair({.piece_time = 1ms}, small, {});  // 256 ms a body.
+    std::vector<Outcome> outcomes(12);
+    std::vector<OperationId> ids;
+    REQUIRE(pair.call(100, 100).status.ok());
+    for (Outcome& outcome : outcomes) {
+        const bool hurried = ids.size() == 8;
+        ids.push_back(pair.channel.call(turn_over, body_of(1 << 20, 7, 100),
+                                        {.timeout = hurried ? Duration(50ms) : Duration(20s)},
+                                        outcome.done()));
+    }
+    pair.rig.run_for(1ms);
+    pair.channel.cancel_call(ids[9]);
+    REQUIRE(pair.rig.run_until([&] {
+        return std::all_of(outcomes.begin(), outcomes.end(),
+                           [](const Outcome& one) { return one.completions > 0; });
+    }));
+    CHECK(outcomes[8].status.code() == Code::deadline_exceeded);
+    CHECK(outcomes[9].status.code() == Code::cancelled);
+    for (const std::size_t i : {0, 1, 2, 3, 4, 5, 6, 7, 10, 11}) CHECK(outcomes[i].status.ok());
+    CHECK(pair.service.handled == 1 + 10);
+    pair.check_nothing_left();
+
+    std::vector<Outcome> lost(12);
+    for (Outcome& outcome : lost) {
+        pair.channel.call(turn_over, body_of(1 << 20, 7, 100), {}, outcome.done());
+    }
+    pair.rig.run_for(1ms);
+    REQUIRE(pair.server.node().server.executing() == 12);
+    pair.channel = Channel();
+    REQUIRE(pair.rig.run_until([&] { return lost.back().completions > 0; }));
+    for (const Outcome& outcome : lost) CHECK(outcome.status.code() == Code::cancelled);
+    CHECK(pair.service.handled == 11);
+    pair.check_nothing_left();
+}
+
+TEST_CASE("a deadline and a cancel end a call whose large reply is on its way: effect applied") {
+    LentPair pair({.piece_time = 1ms});
+    REQUIRE(pair.call(100, 100).status.ok());
+    Outcome late, cancelled;
+    const std::vector<std::byte> body = body_of(100, 1, 1 << 20);
+    pair.channel.call(turn_over, body, {.timeout = 20ms}, late.done());
+    const OperationId id = pair.channel.call(turn_over, body, {}, cancelled.done());
+    pair.rig.run_for(10ms);
+    REQUIRE(pair.service.handled == 3);
+    pair.channel.cancel_call(id);
+    REQUIRE(pair.rig.run_until([&] { return late.completions && cancelled.completions; }));
+    CHECK(late.status.code() == Code::deadline_exceeded);
+    CHECK(late.status.effect() == Effect::applied);
+    CHECK(cancelled.status.code() == Code::cancelled);
+    CHECK(cancelled.status.effect() == Effect::applied);
+    CHECK(pair.call(100, 1 << 20).status.ok());
+    pair.check_nothing_left();
+}
+
+TEST_CASE("peer death while a body is on its way completes the call once, and frees its memory") {
+    const bool in_request = GENERATE(true, false);
+    LentPair pair({.piece_time = 1ms});
+    REQUIRE(pair.call(100, 100).status.ok());
+    Outcome outcome;
+    pair.channel.call(turn_over, body_of(in_request ? 1 << 20 : 100, 1, in_request ? 100 : 1 << 20),
+                      {}, outcome.done());
+    pair.rig.run_for(10ms);
+    pair.rig.kill("server");
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+    CHECK(outcome.status.code() == Code::unavailable);
+    CHECK(outcome.status.effect() == (in_request ? Effect::unknown : Effect::applied));
+    pair.rig.run_for(20s);
+    CHECK(pair.staging(pair.client).bytes_held() == 0);
+    CHECK(pair.client.node().arena->allocated_bytes() == 0);
+}
+
+TEST_CASE("what was lent to one peer can't be read by another, nor by its successor") {
+    SimRig rig;
+    Turner services[2];
+    Runtime& first = rig.add("first");
+    Runtime& second = rig.add("second");
+    REQUIRE(first.add(services[0]).ok());
+    REQUIRE(second.add(services[1]).ok());
+    Runtime& client = rig.add("");
+    Channel to_first = client.connect("sim://first").value();
+    Channel to_second = client.connect("sim://second").value();
+    std::map<std::uint32_t, const core::Peer*> lent_to;
+    for (int i = 0; i < 20; ++i) {
+        Outcome outcome;
+        Channel& to = i % 3 == 0 ? to_second : to_first;
+        to.call(turn_over, body_of(200'000, i, 100), {}, outcome.done());
+        REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
+        REQUIRE(outcome.status.ok());
+    }
+    // One block each: neither was handed from one to the other.
+    CHECK(client.node().bulk.regions->open_regions() == 2);
+    CHECK(client.node().bulk.regions->counters().exposed == 2);
+    rig.kill("first");
+    Outcome lost;
+    to_first.call(turn_over, body_of(100, 1, 100), {.timeout = 20s}, lost.done());
+    REQUIRE(rig.run_until([&] { return lost.completions > 0; }));
+    CHECK(client.node().bulk.regions->open_regions() == 1);
+    CHECK(services[0].spoiled + services[1].spoiled == 0);
+}
+
+// Everything at once, in any order: sizes, deadlines, cancels, a server that dies and comes back.
+static void run_random(std::uint64_t seed, bool checked) {
+    CAPTURE(seed, checked);
+    na::sim::WorldOptions network;
+    network.rma_checked = checked;
+    network.jitter = 20us;
+    RuntimeOptions small;
+    small.argument_bytes_max = 1 << 20;
+    LentPair pair(network, small, small, seed);
+    base::SeededRandom random(seed);
+    struct Tracked {
+        Outcome outcome;
+        std::size_t reply_bytes = 0;
+    };
+    std::vector<std::unique_ptr<Tracked>> calls;
+    for (int i = 0; i < 200; ++i) {
+        const auto size = [&] {
+            return sizeof(Told) + random.next() % (std::size_t{1} << (6 + random.next() % 15));
+        };
+        calls.push_back(std::make_unique<Tracked>());
+        Tracked& one = *calls.back();
+        one.reply_bytes = size();
+        const Duration timeout =
+            random.next() % 4 == 0 ? Duration(random.next() % 3'000'000) : Duration(10s);
+        const OperationId id =
+            pair.channel.call(turn_over, body_of(size(), random.next(), one.reply_bytes),
+                              {.timeout = timeout}, one.outcome.done());
+        if (random.next() % 2 == 0) pair.rig.run_for(Duration(random.next() % 200'000));
+        if (random.next() % 5 == 0) pair.channel.cancel_call(id);
+        if (random.next() % 50 == 0) {
+            pair.channel = pair.client.connect("sim://server").value();
+        }
+    }
+    REQUIRE(pair.rig.run_until([&] {
+        return std::all_of(calls.begin(), calls.end(),
+                           [](const auto& one) { return one->outcome.completions > 0; });
+    }));
+    int ok = 0;
+    for (const auto& one : calls) {
+        REQUIRE(one->outcome.completions == 1);
+        if (!one->outcome.status.ok()) continue;
+        ++ok;
+        REQUIRE(one->outcome.reply.size() == one->reply_bytes);
+        REQUIRE(is_whole(as_bytes(one->outcome.reply)));
+    }
+    CHECK(ok > 0);
+    CHECK(pair.service.spoiled == 0);
+    pair.check_nothing_left();
+}
+
+TEST_CASE("large bodies under random deadlines, cancels and lost channels arrive whole",
+          "[seeded]") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        run_random(seed, true);
+        run_random(seed, false);
+    }
+}
