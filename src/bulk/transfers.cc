@@ -288,8 +288,10 @@ void Transfers::complete(Entry& entry) {
     TransferCompletion done = std::move(transfer.done);
     const Status outcome = std::exchange(transfer.outcome, Status());
     ++quarantined_;
-    settle(entry);
+    if (transfer.chunks == 0) transfer.spec.local = Buffer();
+    // First what waits for it: a reply, say, leaves before the message that gives back a grant.
     done(outcome);
+    settle(entry);
 }
 
 // Ended: when the transport holds nothing of it any more, the record goes.
