@@ -63,6 +63,12 @@ class Soak:
         for preset in SANITIZED:
             self.run("suites", f"the whole suite, {preset}", ["tools/test.sh"], PRESET=preset)
 
+    def late_writes(self):
+        """100 000 transfers cut off in the middle over each transport, 2000 over ofi+tcp."""
+        self.run("late writes", "no write comes late, release",
+                 ["build/release/bin/weft_integration", "--warn", "NoTests", "[late]"],
+                 TEST_SEED=str(random.randrange(1, 1 << 48)))
+
     def round(self, number):
         for preset in BUILDS:
             for kind, (tag, programs) in TAGGED.items():
@@ -79,6 +85,7 @@ class Soak:
                 return
         end = time.monotonic() + self.seconds
         self.suites()
+        self.late_writes()
         number = 0
         while number == 0 or time.monotonic() < end:
             number += 1

@@ -1,0 +1,151 @@
+// Memory that went back to its owner is poisoned at once and looked at long after: no transfer that
+// was cut off in the middle, by the owner or by its initiator, writes there any more.
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include <weft/runtime.h>
+
+#include "api/node.h"
+#include "base/random.h"
+#include "support/catch.h"
+#include "support/hold_server.h"
+#include "support/patience.h"
+#include "support/seed.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr std::size_t bytes = 768 * 1024;  // More than any transport moves in one turn.
+constexpr std::byte poison{0xa5}, written{0x3c};
+
+bool is_filled(ByteView memory, std::byte with) {
+    for (std::size_t i = 0; i < memory.size(); i += sizeof(std::uint64_t)) {
+        std::uint64_t word;
+        std::memcpy(&word, memory.data() + i, sizeof word);
+        if (word != 0x0101010101010101u * static_cast<std::uint64_t>(with)) return false;
+    }
+    return true;
+}
+
+// A place that is lent out, taken back, and then must keep its poison until its next turn.
+struct Place {
+    Buffer memory;
+    std::atomic<bool> is_back{true};
+
+    void take_back() {
+        std::memset(memory.data(), static_cast<int>(poison), bytes);
+        is_back.store(true, std::memory_order_release);
+    }
+};
+
+class Cutting {
+  public:
+    explicit Cutting(const std::string& uri, std::uint64_t seed) : random_(seed) {
+        REQUIRE(owner_.serve(service_, uri).ok());
+        channel_ = initiator_.connect(owner_.addresses().front()).value();
+        for (Place& place : lent_) {
+            place.memory = owner_.allocate(bytes).value();
+            place.take_back();
+        }
+        for (Place& place : local_) {
+            place.memory = initiator_.allocate(bytes).value();
+            place.take_back();
+        }
+        source_ = initiator_.allocate(bytes).value();
+        std::memset(source_.data(), static_cast<int>(written), bytes);
+    }
+
+    // One transfer, ended by somebody at some moment.
+    void round() {
+        Place& lent = lent_[rounds_ % std::size(lent_)];
+        Place& local = local_[rounds_ % std::size(local_)];
+        ++rounds_;
+        REQUIRE(is_filled(lent.memory.bytes(), poison));
+        REQUIRE(is_filled(local.memory.bytes(), poison));
+        const bool puts = random_.next() % 2 == 0;
+        Region region =
+            owner_.expose(lent.memory, {.access = puts ? Access::write : Access::read}).value();
+        lent.is_back.store(false, std::memory_order_relaxed);
+        bool done = false;
+        Status status;
+        const auto ended = [&](const Status& with) {
+            status = with;
+            done = true;
+        };
+        local.is_back.store(puts, std::memory_order_relaxed);
+        const OperationId id =
+            puts
+                ? channel_.put(region.ref(), 0, source_, {.timeout = patience}, ended)
+                : channel_.get(region.ref(), 0,
+                               Buffer::adopt(local.memory.bytes(), [&local] { local.take_back(); }),
+                               {.timeout = patience}, ended);
+        const std::uint64_t turns_max = random_.next() % 8 == 0 ? 64 : 4;
+        for (std::uint64_t turns = random_.next() % turns_max; turns > 0 && !done; --turns) {
+            initiator_.turn();
+        }
+        if (random_.next() % 2 == 0) channel_.cancel_transfer(id);
+        region.close([&lent] { lent.take_back(); });
+        REQUIRE(initiator_.turn_until(
+            [&] {
+                return done && lent.is_back.load(std::memory_order_acquire) &&
+                       local.is_back.load(std::memory_order_acquire);
+            },
+            patience));
+        cut_ += !status.ok();
+    }
+
+    // Until so many were cut off.
+    void run(std::size_t cuts) {
+        while (cut_ < cuts && rounds_ < 50 * cuts) round();
+        // What was late would have come by now: the last of them had as many turns as the first.
+        for (int i = 0; i < 1000; ++i) initiator_.turn();
+        for (const Place& place : lent_) REQUIRE(is_filled(place.memory.bytes(), poison));
+        for (const Place& place : local_) REQUIRE(is_filled(place.memory.bytes(), poison));
+        INFO(cut_ << " of " << rounds_ << " transfers were cut off");
+        CHECK(cut_ == cuts);
+    }
+
+  private:
+    base::SeededRandom random_;
+    HoldServer service_;
+    Place lent_[32], local_[32];
+    Buffer source_;
+    Runtime owner_ = Runtime::create().value();
+    Runtime initiator_ = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
+    Channel channel_;
+    std::size_t rounds_ = 0;
+    std::size_t cut_ = 0;
+};
+
+void check(const std::string& uri, std::size_t cuts) {
+    if (!api::real_parts().providers->find(uri.substr(0, uri.find(':')))) {
+        WARN("not in this build: " << uri);
+        return;
+    }
+    const std::uint64_t seed = setting("TEST_SEED", 1);
+    INFO("TEST_SEED=" << seed);
+    Cutting cutting(uri, seed);
+    cutting.run(cuts);
+}
+
+std::string sm_uri() { return "sm://late-" + std::to_string(::getpid()); }
+
+}  // namespace
+
+TEST_CASE("no write comes late over sm", "[seeded]") { check(sm_uri(), 500); }
+TEST_CASE("no write comes late over tcp", "[seeded]") { check("tcp://127.0.0.1:0", 500); }
+TEST_CASE("no write comes late over ofi+tcp", "[seeded]") { check("ofi+tcp://127.0.0.1:0", 20); }
+
+TEST_CASE("no write of 100000 cancelled transfers comes late over sm", "[.][late]") {
+    check(sm_uri(), 100'000);
+}
+TEST_CASE("no write of 100000 cancelled transfers comes late over tcp", "[.][late]") {
+    check("tcp://127.0.0.1:0", 100'000);
+}
+TEST_CASE("no write of 2000 cancelled transfers comes late over ofi+tcp", "[.][late]") {
+    check("ofi+tcp://127.0.0.1:0", 2000);
+}
