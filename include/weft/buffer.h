@@ -18,7 +18,7 @@ class Buffer {
     Buffer() = default;  // Empty.
 
     // Memory of the caller's own, outside the arena; `release` runs when nothing uses it any more,
-    // on whatever thread that is. Not every transport can expose it: Runtime::allocate() is better.
+    // on whatever thread that is. To be exposed, memory of Runtime::allocate() is better.
     static Buffer adopt(Bytes memory, std::function<void()> release) {
         return Buffer(std::shared_ptr<void>(memory.data(),
                                             [release = std::move(release)](void*) {

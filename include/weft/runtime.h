@@ -79,8 +79,9 @@ class Runtime {
     // ---- bulk --------------------------------------------------------------------------------
     // Memory that every transport can expose. Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
     Result<Buffer> allocate(std::size_t bytes);
-    // Lets peers that get the reference access the memory. Errors: UNIMPLEMENTED when a transport
-    // in use can't expose it (sm: only allocate()d memory), RESOURCE_EXHAUSTED.
+    // Lets peers that get the reference access the memory. Private memory costs sm peers a system
+    // call for each 256 KiB, and FAILED_PRECONDITION where the kernel does not let them reach it.
+    // Errors: UNIMPLEMENTED when a transport in use can't expose it, RESOURCE_EXHAUSTED.
     Result<Region> expose(Buffer memory, ExposeOptions options);
 
     // ---- coroutines --------------------------------------------------------------------------

@@ -211,7 +211,8 @@ class Endpoint {
     // rma_done). Each accepted item gives exactly one rma_done, at the latest soon after peer_down.
     // Codes: PERMISSION_DENIED for a reference that is not valid now (key, generation, range,
     // permission), INVALID_ARGUMENT for 0 bytes or over rma_bytes_max, UNAVAILABLE for a peer that
-    // is not up or went down, CANCELLED after close(). Bad items are accepted and finish so: a
+    // is not up or went down, FAILED_PRECONDITION for private memory that this machine does not let
+    // us reach, CANCELLED after close(). Bad items are accepted and finish so: a
     // refusal here means "later" and nothing else.
     virtual std::size_t post(std::span<const RmaItem> items) noexcept = 0;
 

@@ -30,7 +30,7 @@ struct SmRawPeer {
         Result<na::sm::Segment> made = na::sm::Segment::make(&rings);
         REQUIRE(made.ok());
         segment = std::move(*made);
-        Result<na::sm::RegionTable> table_made = na::sm::RegionTable::make();
+        Result<na::sm::RegionTable> table_made = na::sm::RegionTable::make(77);
         REQUIRE(table_made.ok());
         table = std::move(*table_made);
         hello.incarnation = {1, 2};

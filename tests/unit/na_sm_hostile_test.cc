@@ -137,7 +137,7 @@ TEST_CASE("sm: descriptors that could harm are refused before they are mapped") 
 
 TEST_CASE("sm: an owner's table can't be mapped writable by anyone else") {
     SmNode node;
-    Result<na::sm::RegionTable> table = na::sm::RegionTable::make();
+    Result<na::sm::RegionTable> table = na::sm::RegionTable::make(77);
     REQUIRE(table.ok());
     CHECK(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, table->file(), 0) ==
           MAP_FAILED);

@@ -10,6 +10,7 @@ namespace weft::na::sm {
 Caps SmEndpoint::caps() const {
     Caps caps;
     caps.rma = true;
+    caps.rma_private = PeerMemory::is_allowed();
     caps.rma_checked = true;
     caps.wait_fd = true;
     caps.reports_peer_death = true;
@@ -19,18 +20,18 @@ Caps SmEndpoint::caps() const {
 
 Result<FabricKey> SmEndpoint::expose(const Exposure& exposure) {
     const std::optional<std::uint64_t> offset = parts_.arena.offset_of(exposure.memory);
-    if (!offset) {
+    if (!offset && !PeerMemory::is_allowed()) {
         return fail(Code::unimplemented,
-                    "sm exposes only memory of the arena: use a weft::Buffer from "
-                    "Runtime::allocate()");
+                    "sm can't expose private memory here, as process_vm_readv is refused: use a "
+                    "weft::Buffer from Runtime::allocate()");
     }
     if (std::find(fencing_.begin(), fencing_.end(), exposure.region) != fencing_.end()) {
         return fail(Code::resource_exhausted, "region " + std::to_string(exposure.region) +
                                                   " is being fenced and can't be used yet");
     }
-    if (Status status = table_.expose(exposure, *offset); !status.ok()) return status;
+    if (Status status = table_.expose(exposure, offset); !status.ok()) return status;
     regions_used_ = std::max(regions_used_, exposure.region + 1);
-    return FabricKey{*offset, exposure.key};
+    return FabricKey{offset.value_or(0), exposure.key};
 }
 
 void SmEndpoint::fence(std::uint32_t region, Holders) {

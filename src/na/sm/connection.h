@@ -51,6 +51,7 @@ struct Connection {
     RegionView regions;
     base::UniqueFd socket;
     std::shared_ptr<ArenaView> arena;
+    PeerMemory memory;
 
     // Now and then.
     std::uint64_t taken_before = 0;  // By the reader when its empty polls were counted last.

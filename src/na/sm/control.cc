@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "na/arena.h"
 #include "na/sm/endpoint.h"
 
@@ -44,7 +45,7 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
     endpoint->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
     if (!endpoint->epoll_) return fail(Code::unavailable, errno_text("sm: epoll_create1"));
     endpoint->spare_.reset(::fcntl(endpoint->epoll_.get(), F_DUPFD_CLOEXEC, 0));
-    Result<RegionTable> table = RegionTable::make();
+    Result<RegionTable> table = RegionTable::make(endpoint->parts_.random.next());
     if (!table) return std::move(table).status().in("sm");
     endpoint->table_ = std::move(*table);
     if (listen) {

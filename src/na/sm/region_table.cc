@@ -8,7 +8,7 @@ static constexpr std::uint64_t live_state(std::uint32_t generation) {
     return std::uint64_t{generation} << 1 | 1;
 }
 
-Result<RegionTable> RegionTable::make() {
+Result<RegionTable> RegionTable::make(std::uint64_t number) {
     RegionTable table;
     Result<base::UniqueFd> file = make_memory_file("weft-sm-regions", sizeof(RegionPage));
     if (!file) return std::move(file).status();
@@ -18,10 +18,15 @@ Result<RegionTable> RegionTable::make() {
     if (Status status = seal(file->get(), FutureWrite::forbidden); !status.ok()) return status;
     table.file_ = std::move(*file);
     table.mapping_ = std::move(*mapping);
+    table.proof_ = std::make_unique<std::uint64_t>(number);
+    RegionPage& page = table.page();
+    page.proof_address.store(reinterpret_cast<std::uintptr_t>(table.proof_.get()),
+                             std::memory_order_relaxed);
+    page.proof_number.store(number, std::memory_order_relaxed);
     return table;
 }
 
-Status RegionTable::expose(const Exposure& exposure, std::uint64_t arena_offset) {
+Status RegionTable::expose(const Exposure& exposure, std::optional<std::uint64_t> arena_offset) {
     if (exposure.region >= regions_max) {
         return fail(Code::resource_exhausted, "sm: region " + std::to_string(exposure.region) +
                                                   " is beyond the table of " +
@@ -30,7 +35,9 @@ Status RegionTable::expose(const Exposure& exposure, std::uint64_t arena_offset)
     RegionEntry& entry = page().entries[exposure.region];
     WEFT_ASSERT((entry.state.load(std::memory_order_relaxed) & 1) == 0);
     entry.key.store(exposure.key, std::memory_order_relaxed);
-    entry.offset.store(arena_offset, std::memory_order_relaxed);
+    const auto address = reinterpret_cast<std::uintptr_t>(exposure.memory.data());
+    entry.at.store(arena_offset.value_or(address), std::memory_order_relaxed);
+    entry.is_private.store(arena_offset ? 0 : 1, std::memory_order_relaxed);
     entry.bytes.store(exposure.memory.size(), std::memory_order_relaxed);
     entry.access.store(static_cast<std::uint32_t>(exposure.access), std::memory_order_relaxed);
     entry.state.store(live_state(exposure.generation), std::memory_order_release);
@@ -55,8 +62,8 @@ Result<RegionView> RegionView::attach(int file) {
     return view;
 }
 
-std::optional<std::uint64_t> RegionView::judge(const AccessWish& wish, std::uint64_t arena_bytes,
-                                               const char** why) const noexcept {
+std::optional<AccessPlace> RegionView::judge(const AccessWish& wish, std::uint64_t arena_bytes,
+                                             const char** why) const noexcept {
     const auto refuse = [why](const char* text) {
         *why = text;
         return std::nullopt;
@@ -77,11 +84,11 @@ std::optional<std::uint64_t> RegionView::judge(const AccessWish& wish, std::uint
     if (wish.offset > bytes || wish.bytes > bytes - wish.offset) {
         return refuse("the range ends beyond the region");
     }
-    const std::uint64_t offset = entry.offset.load(std::memory_order_relaxed);
-    if (offset > arena_bytes || bytes > arena_bytes - offset) {
-        return refuse("the region lies outside the peer's arena");
-    }
-    return offset + wish.offset;
+    const std::uint64_t at = entry.at.load(std::memory_order_relaxed);
+    const bool is_private = entry.is_private.load(std::memory_order_relaxed) != 0;
+    const std::uint64_t end = is_private ? ~std::uint64_t{0} : arena_bytes;
+    if (at > end || bytes > end - at) return refuse("the region lies outside the peer's arena");
+    return AccessPlace{is_private, at + wish.offset};
 }
 
 }  // namespace weft::na::sm

@@ -11,11 +11,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "na/memory_file.h"
 #include "na/provider.h"
+#include "na/sm/peer_memory.h"
 
 namespace weft::na::sm {
 
@@ -25,9 +27,10 @@ struct RegionEntry {
     // generation << 1 | live. Zero: never used.
     alignas(64) std::atomic<std::uint64_t> state;
     std::atomic<std::uint64_t> key;
-    std::atomic<std::uint64_t> offset;  // Into the owner's arena.
+    std::atomic<std::uint64_t> at;  // Offset in the owner's arena, or an address of its own.
     std::atomic<std::uint64_t> bytes;
     std::atomic<std::uint32_t> access;
+    std::atomic<std::uint32_t> is_private;
 };
 static_assert(sizeof(RegionEntry) == 64);
 
@@ -35,18 +38,22 @@ struct RegionPage {
     // Odd: asleep, wake it by its socket, once per value. Alone in its lines: peers read it with
     // every message.
     alignas(128) std::atomic<std::uint32_t> doze;
+    // Where a number lies in the owner's memory, and which (peer_memory.h).
+    alignas(128) std::atomic<std::uint64_t> proof_address;
+    std::atomic<std::uint64_t> proof_number;
     alignas(4096) RegionEntry entries[regions_max];
 };
 
 // The owner's side.
 class RegionTable {
   public:
-    // Errors: RESOURCE_EXHAUSTED.
-    static Result<RegionTable> make();
+    // `number`: what proves that our private memory was reached. Errors: RESOURCE_EXHAUSTED.
+    static Result<RegionTable> make(std::uint64_t number);
 
     int file() const { return file_.get(); }
 
-    Status expose(const Exposure& exposure, std::uint64_t arena_offset);
+    // arena_offset: nullopt for private memory.
+    Status expose(const Exposure& exposure, std::optional<std::uint64_t> arena_offset);
     // No access that is not under way yet will be let in.
     void revoke(std::uint32_t region);
 
@@ -59,6 +66,7 @@ class RegionTable {
 
     base::UniqueFd file_;
     Mapping mapping_;
+    std::unique_ptr<std::uint64_t> proof_;
     std::uint32_t dozes_ = 0;
 };
 
@@ -72,6 +80,12 @@ struct AccessWish {
     Access access = Access::none;
 };
 
+// Where it lies: an offset in the owner's arena, or an address in its private memory.
+struct AccessPlace {
+    bool is_private = false;
+    std::uint64_t at = 0;
+};
+
 // A peer's table, seen from here.
 class RegionView {
   public:
@@ -81,10 +95,15 @@ class RegionView {
     bool is_dozing() const { return (doze() & 1) != 0; }
     std::uint32_t doze() const { return page().doze.load(std::memory_order_relaxed); }
 
-    // Offset in the peer's arena when the wish is granted. `why` says why not.
+    Proof proof() const {
+        return {page().proof_address.load(std::memory_order_relaxed),
+                page().proof_number.load(std::memory_order_relaxed)};
+    }
+
+    // The place when the wish is granted. `why` says why not.
     // Requires: the connection's `accessing` word names the region, stored by an exchange.
-    std::optional<std::uint64_t> judge(const AccessWish& wish, std::uint64_t arena_bytes,
-                                       const char** why) const noexcept;
+    std::optional<AccessPlace> judge(const AccessWish& wish, std::uint64_t arena_bytes,
+                                     const char** why) const noexcept;
 
   private:
     const RegionPage& page() const { return *reinterpret_cast<const RegionPage*>(mapping_.data()); }

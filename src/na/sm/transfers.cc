@@ -23,16 +23,25 @@ void refuse(Transfers::Transfer& transfer, Code code, const char* why) {
     transfer.why = why;
 }
 
+void copy_private(Transfers::Transfer& transfer, std::uint64_t address,
+                  std::size_t bytes) noexcept {
+    Connection& peer = *transfer.connection;
+    if (const char* why = peer.memory.why_not(peer.socket.get(), peer.regions.proof())) {
+        return refuse(transfer, Code::failed_precondition, why);
+    }
+    const Bytes local = transfer.item.local.subspan(transfer.done, bytes);
+    const bool copied = transfer.item.kind == RmaKind::get ? peer.memory.read(address, local)
+                                                           : peer.memory.write(address, local);
+    if (!copied) {
+        return refuse(transfer, Code::unavailable, "its memory is not there (any more)");
+    }
+    transfer.done += bytes;
+}
+
 // Judges and copies the next `bytes` of the transfer.
 void copy_slice(Transfers::Transfer& transfer, std::size_t bytes) noexcept {
     const RmaItem& item = transfer.item;
     Connection& peer = *transfer.connection;
-    if (!peer.arena) return refuse(transfer, Code::permission_denied, "the peer has no arena");
-    std::byte* arena = peer.arena->data();
-    if (!arena) {
-        return refuse(transfer, Code::resource_exhausted,
-                      "no address space to map the peer's arena");
-    }
     AccessWish wish;
     wish.region = item.region;
     wish.generation = item.generation;
@@ -41,13 +50,19 @@ void copy_slice(Transfers::Transfer& transfer, std::size_t bytes) noexcept {
     wish.bytes = item.local.size();  // All of it: nothing is copied of a transfer that can't end.
     wish.access = item.kind == RmaKind::get ? Access::read : Access::write;
     Accessing word(peer.writer.words().accessing, item.region);
-    const auto at = peer.regions.judge(wish, peer.arena->size(), &transfer.why);
-    if (!at) {
+    const auto place = peer.regions.judge(wish, peer.arena ? peer.arena->size() : 0, &transfer.why);
+    if (!place) {
         transfer.code = Code::permission_denied;
         return;
     }
+    if (place->is_private) return copy_private(transfer, place->at + transfer.done, bytes);
+    std::byte* arena = peer.arena->data();
+    if (!arena) {
+        return refuse(transfer, Code::resource_exhausted,
+                      "no address space to map the peer's arena");
+    }
     std::byte* local = item.local.data() + transfer.done;
-    std::byte* remote = arena + *at + transfer.done;
+    std::byte* remote = arena + place->at + transfer.done;
     if (item.kind == RmaKind::get) {
         std::memcpy(local, remote, bytes);
     } else {

@@ -1,0 +1,45 @@
+// A peer's private memory, which the kernel reads and writes for us (process_vm_readv, writev)
+// where it lets us.
+//
+// Proved before the first access: the peer's page names an address and the number that lies there
+// (region_table.h), which only the right process has. A descriptor of the process tells before each
+// copy that it still lives, so that its id is not another's by now.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include <weft/bytes.h>
+
+#include "base/unique_fd.h"
+
+namespace weft::na::sm {
+
+struct Proof {
+    std::uint64_t address = 0;
+    std::uint64_t number = 0;
+};
+
+class PeerMemory {
+  public:
+    // Whether this process may use the system calls at all; some containers refuse them.
+    static bool is_allowed() noexcept;
+
+    // nullptr: it can be reached; else why not. Asks once. `socket`: of the connection.
+    const char* why_not(int socket, const Proof& proof) noexcept;
+
+    // False: not all of it is there (any more). Requires: why_not() answered nullptr.
+    bool read(std::uint64_t address, Bytes into) const noexcept;
+    bool write(std::uint64_t address, ByteView from) const noexcept;
+
+  private:
+    const char* ask(int socket, const Proof& proof) noexcept;
+    bool lives() const noexcept;
+
+    int pid_ = 0;
+    base::UniqueFd process_;
+    bool asked_ = false;
+    const char* refused_ = nullptr;
+};
+
+}  // namespace weft::na::sm

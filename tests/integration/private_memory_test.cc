@@ -1,0 +1,177 @@
+// Memory outside the arena, lent over sm: to another process, and where the kernel says no.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/runtime.h>
+
+#include "na/sm/peer_memory.h"
+#include "support/catch.h"
+#include "support/patience.h"
+
+using namespace weft;
+using test::patience;
+
+namespace {
+
+constexpr MethodId lend("test.Private/Lend");
+constexpr MethodId look("test.Private/Look");
+constexpr std::size_t bytes = 3'000'001;
+
+// Lends a vector of its own, and says whether it is filled with what a put brought.
+struct Lender final : Service {
+    std::vector<std::byte> memory = std::vector<std::byte>(bytes, std::byte{7});
+    Region region;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(lend, [this](Call call) {
+            std::array<std::byte, RegionRef::wire_bytes> ref;
+            region.ref().encode(ref);
+            call.reply(ref);
+        });
+        registrar.add(look, [this](Call call) {
+            const bool filled = memory == std::vector<std::byte>(bytes, std::byte{9});
+            call.reply(as_bytes(filled ? "filled" : "not filled"));
+        });
+    }
+    Status start(Runtime& runtime, const std::string& uri) {
+        Result<Region> exposed =
+            runtime.expose(Buffer::adopt(memory, nullptr), {.access = Access::read_write});
+        if (!exposed) return exposed.status();
+        region = *std::move(exposed);
+        return runtime.serve(*this, uri);
+    }
+};
+
+struct Client {
+    explicit Client(const std::string& uri) { channel = runtime.connect(uri).value(); }
+
+    Status call(const MethodId& method, std::string& reply) {
+        return wait([&](auto done) {
+            channel.call(method, {}, {.timeout = patience},
+                         [&reply, done](const Status& with, ByteView body) mutable {
+                             reply = as_text(body);
+                             done(with);
+                         });
+        });
+    }
+    RegionRef ref() {
+        std::string reply;
+        REQUIRE(call(lend, reply).ok());
+        return RegionRef::decode(as_bytes(reply)).value();
+    }
+    Status get(const RegionRef& from, Buffer local) {
+        return wait([&](auto done) {
+            channel.get(from, 0, std::move(local), {.timeout = patience}, done);
+        });
+    }
+    Status put(const RegionRef& to, Buffer local) {
+        return wait(
+            [&](auto done) { channel.put(to, 0, std::move(local), {.timeout = patience}, done); });
+    }
+
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    Channel channel;
+
+  private:
+    template <class Start>
+    Status wait(Start&& start) {
+        bool is_done = false;
+        Status status;
+        start([&is_done, &status](const Status& with) {
+            status = with;
+            is_done = true;
+        });
+        REQUIRE(runtime.turn_until([&] { return is_done; }, patience));
+        return status;
+    }
+};
+
+// False, and said so: not even our own memory may be read that way.
+bool is_allowed() {
+    if (na::sm::PeerMemory::is_allowed()) return true;
+    WARN("process_vm_readv is refused here: sm exposes arena memory only");
+    return false;
+}
+
+std::string uri_of(const char* what) {
+    return std::string("sm://private-") + what + "-" + std::to_string(::getpid());
+}
+
+}  // namespace
+
+TEST_CASE("private memory of another process is read and written over sm") {
+    if (!is_allowed()) return;
+    const std::string uri = uri_of("far");
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    const pid_t server = ::fork();
+    REQUIRE(server >= 0);
+    if (server == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        Lender lender;
+        Runtime runtime = Runtime::create().value();
+        if (!lender.start(runtime, uri).ok()) ::_exit(1);
+        (void)!::write(ready[1], "r", 1);
+        while (true) ::pause();
+    }
+    ::close(ready[1]);
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    ::close(ready[0]);
+    {
+        Client client(uri);
+        const RegionRef ref = client.ref();
+        std::vector<std::byte> mine(bytes);
+        Buffer local = GENERATE(true, false) ? Buffer::adopt(mine, nullptr)
+                                             : client.runtime.allocate(bytes).value();
+        REQUIRE(client.get(ref, local).ok());
+        CHECK(std::all_of(local.bytes().begin(), local.bytes().end(),
+                          [](std::byte b) { return b == std::byte{7}; }));
+        std::memset(local.data(), 9, bytes);
+        REQUIRE(client.put(ref, local).ok());
+        std::string filled;
+        REQUIRE(client.call(look, filled).ok());
+        CHECK(filled == "filled");
+    }
+    ::kill(server, SIGKILL);
+    ::waitpid(server, nullptr, 0);
+}
+
+TEST_CASE(
+    "where the kernel refuses private memory the transfer says so, and the channel lives on") {
+    if (!is_allowed()) return;
+    const std::string uri = uri_of("refused");
+    Lender lender;
+    Runtime server = Runtime::create().value();
+    REQUIRE(lender.start(server, uri).ok());
+    Status status;
+    std::string after;
+    // A filter binds its thread and nothing else.
+    std::thread([&] {
+        sock_filter refuse[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        const sock_fprog program{std::size(refuse), refuse};
+        REQUIRE(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+        REQUIRE(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+        Client client(uri);
+        status = client.get(client.ref(), client.runtime.allocate(bytes).value());
+        REQUIRE(client.call(look, after).ok());
+    }).join();
+    CHECK(status.code() == Code::failed_precondition);
+    CHECK(status.text().find("ptrace_scope") != std::string_view::npos);
+    CHECK(status.text().find("Runtime::allocate()") != std::string_view::npos);
+    CHECK(after == "not filled");
+}
