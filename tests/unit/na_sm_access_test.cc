@@ -142,19 +142,6 @@ TEST_CASE("sm: a fence ends access, and the index serves again with another gene
     CHECK(rig.run(rig.item(na::RmaKind::get)).event.code == Code::ok);
 }
 
-TEST_CASE("sm: memory outside the arena can't be exposed, and the refusal names what can") {
-    SmNode node;
-    std::vector<std::byte> own(100);
-    const Status status = node.endpoint->expose({0, 1, 1, own, Access::read}).status();
-    CHECK(status.code() == Code::unimplemented);
-    CHECK(status.text().find("weft::Buffer") != std::string::npos);
-    CHECK(status.text().find("Runtime::allocate()") != std::string::npos);
-    Buffer buffer = *node.arena->allocate(100);
-    CHECK(node.endpoint->expose({na::regions_max, 1, 1, buffer.bytes(), Access::read})
-              .status()
-              .code() == Code::resource_exhausted);
-}
-
 TEST_CASE("sm: transfers beyond the depth wait, each accepted one completes once") {
     Rig rig;
     std::vector<na::RmaItem> items(40, rig.item(na::RmaKind::get));
