@@ -146,8 +146,7 @@ TEST_CASE("private memory of another process is read and written over sm") {
     ::waitpid(server, nullptr, 0);
 }
 
-TEST_CASE(
-    "where the kernel refuses private memory the transfer says so, and the channel lives on") {
+TEST_CASE("where the kernel refuses private memory the transfer says so") {
     if (!is_allowed()) return;
     const std::string uri = uri_of("refused");
     Lender lender;
