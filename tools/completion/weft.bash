@@ -1,0 +1,43 @@
+# Completion of the weft command for bash: commands, options and their values are those that its
+# own --help names.
+declare -gA _weft_help  # What was read: libraries behind libfabric take 0.2 s to start.
+
+_weft() {
+    local program=$1 current=$2 previous=$3 command= word help
+    COMPREPLY=()
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        if [[ $word != -* ]]; then
+            command=$word
+            break
+        fi
+    done
+    help=${_weft_help[$program $command]:=$("$program" ${command:+"$command"} --help 2>/dev/null)}
+
+    # An option with a value reads "--name TYPE"; the possible ones read "--name TYPE:{one,other}".
+    if [[ $previous == --* && $help == *" $previous "[[:upper:]][[:upper:]]* ]]; then
+        if [[ $help == *" $previous TEXT:{"* ]]; then
+            word=${help#*" $previous TEXT:{"}
+            word=${word%%\}*}
+            mapfile -t COMPREPLY < <(compgen -W "${word//,/ }" -- "$current")
+        elif [[ $previous == --root ]]; then
+            mapfile -t COMPREPLY < <(compgen -d -- "$current")
+        elif [[ $previous == --group ]]; then
+            mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        fi
+        return 0
+    fi
+    if [[ $current == -* ]]; then
+        word=$(grep -oE '^ +(-h,)?--[a-z-]+' <<<"$help" | grep -oE -e '--[a-z-]+')
+    elif [[ -z $command ]]; then
+        word=$(sed -n '/^Subcommands:/,$s/^  \([a-z]\{1,\}\) .*/\1/p' <<<"$help")
+    else
+        word=$(sed -n 's/^  [a-z]\{1,\} TEXT:{\([^}]*\)}.*/\1/p' <<<"$help")
+        word=${word//,/ }
+    fi
+    if [[ -n $word ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$word" -- "$current")
+    elif [[ $help == *"  file TEXT"* ]]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+    fi
+}
+complete -o filenames -F _weft weft
