@@ -20,6 +20,13 @@ function(weft_generate)
     else()
         set(plugin ${WEFT_PLUGIN})
     endif()
+    # Found by module it is a target of weft's own folder only, found by package a target without
+    # the variable.
+    if(TARGET protobuf::protoc)
+        set(protoc $<TARGET_FILE:protobuf::protoc>)
+    else()
+        set(protoc ${Protobuf_PROTOC_EXECUTABLE})
+    endif()
     set(imports)
     foreach(dir ${arg_IMPORT_DIRS})
         get_filename_component(dir ${dir} ABSOLUTE)
@@ -38,7 +45,7 @@ function(weft_generate)
         add_custom_command(
             OUTPUT ${outputs}
             COMMAND ${CMAKE_COMMAND} -E make_directory ${out}
-            COMMAND ${Protobuf_PROTOC_EXECUTABLE} ${import_flags} --plugin=protoc-gen-weft=${plugin}
+            COMMAND ${protoc} ${import_flags} --plugin=protoc-gen-weft=${plugin}
                     --cpp_out=${out} --weft_out=${out} --dependency_out=${out}/${stem}.d ${name}
             DEPENDS ${proto} ${WEFT_PLUGIN}
             DEPFILE ${out}/${stem}.d

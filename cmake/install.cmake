@@ -1,0 +1,62 @@
+# What `cmake --install` puts where. Two components: dev (library, headers, generator, how to find
+# them) and tools (the weft command); nothing that is installed knows where it was built.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
+set(proto_dir ${CMAKE_INSTALL_DATADIR}/weft/proto)
+
+install(TARGETS weft EXPORT weftTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS protoc-gen-weft EXPORT weftTargets RUNTIME COMPONENT dev)
+install(DIRECTORY include/weft TYPE INCLUDE COMPONENT dev FILES_MATCHING PATTERN "*.h")
+# Those that a user's .proto imports; the others are between weft and itself.
+foreach(name options bulk)
+    install(FILES proto/weft/${name}.proto DESTINATION ${proto_dir}/weft COMPONENT dev)
+    install(FILES ${WEFT_GENERATED_DIR}/weft/${name}.pb.h
+            DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft COMPONENT dev)
+endforeach()
+install(FILES docs/man/protoc-gen-weft.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT dev)
+
+set(with_libraries ON)  # That whoever links weft needs and does not include.
+if(BUILD_SHARED_LIBS)
+    set(with_libraries OFF)
+endif()
+install(EXPORT weftTargets NAMESPACE weft:: DESTINATION ${cmake_dir} COMPONENT dev)
+configure_package_config_file(cmake/weftConfig.cmake.in ${PROJECT_BINARY_DIR}/weftConfig.cmake
+                              INSTALL_DESTINATION ${cmake_dir}
+                              PATH_VARS CMAKE_INSTALL_INCLUDEDIR proto_dir)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/weftConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/weftConfig.cmake ${PROJECT_BINARY_DIR}/weftConfigVersion.cmake
+              cmake/weft_generate.cmake
+        DESTINATION ${cmake_dir} COMPONENT dev)
+
+# An archive brings nothing along, so its dependencies are those of whoever links it; pkg-config's
+# --static would add what these need in turn, for which few machines have the archives.
+set(pc_private protobuf spdlog)
+if(WEFT_WITH_OFI)
+    list(APPEND pc_private "libfabric >= 1.17")
+endif()
+list(JOIN pc_private ", " pc_private)
+if(BUILD_SHARED_LIBS)
+    set(pc_requires "Requires: protobuf\nRequires.private: ${pc_private}")
+else()
+    set(pc_requires "Requires: ${pc_private}")
+endif()
+file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(cmake/weft.pc.in ${PROJECT_BINARY_DIR}/weft.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+        COMPONENT dev)
+
+if(TARGET weft_cli)
+    install(TARGETS weft_cli EXPORT weftToolsTargets RUNTIME COMPONENT tools)
+    install(EXPORT weftToolsTargets NAMESPACE weft:: DESTINATION ${cmake_dir} COMPONENT tools)
+    install(FILES docs/man/weft.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
+    install(FILES tools/completion/weft.bash RENAME weft
+            DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT tools)
+    install(FILES tools/completion/_weft
+            DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT tools)
+endif()

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""What `cmake --install` leaves behind, used as a stranger would.
+
+    installed.py BUILD SOURCE    installs to a prefix of its own, looks at every file, builds and
+                                 runs tests/package/consumer against it, moves it, and again
+    installed.py --at PREFIX     builds and runs the consumer against what is installed there
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+CONSUMER = pathlib.Path(__file__).resolve().parent / "consumer"
+README = CONSUMER.parents[2] / "README.md"
+GENERATED = {"bulk.pb.h", "options.pb.h"}
+
+
+class Failure(Exception):
+    pass
+
+
+def run(*command, fails=False, **environment):
+    """What it printed; raises when it ends otherwise than it should."""
+    done = subprocess.run([str(word) for word in command], env={**os.environ, **environment},
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=300, check=False)
+    if (done.returncode != 0) != fails:
+        raise Failure(f"{' '.join(map(str, command))}: exit status {done.returncode}\n"
+                      f"{done.stdout}")
+    return done.stdout
+
+
+def expect(what, found, wanted):
+    if found != wanted:
+        raise Failure(f"{what}: found {found!r}, not {wanted!r}")
+
+
+def say(text):
+    print(f"installed: {text}", flush=True)
+
+
+def look_at_files(prefix, build, source):
+    """The public headers and no others; no text that knows where it was built."""
+    headers = {path.name for path in (prefix / "include/weft").iterdir()}
+    public = {path.name for path in (source / "include/weft").glob("*.h")}
+    expect("headers", sorted(headers), sorted(public | GENERATED))
+    places = [str(place).encode() for place in (source, build, prefix)]
+    for path in filter(pathlib.Path.is_file, prefix.rglob("*")):
+        content = path.read_bytes()
+        if b"\0" in content:  # Line tables of programs and archives name their sources.
+            continue
+        for place in places:
+            if place in content:
+                raise Failure(f"{path.relative_to(prefix)} names {place.decode()}")
+
+
+class Consumer:
+    def __init__(self, place, prefix):
+        self.place, self.prefix = place, prefix
+
+    def configure(self, components="", fails=False, source=CONSUMER):
+        return run("cmake", "-S", source, "-B", self.place, f"-DCMAKE_PREFIX_PATH={self.prefix}",
+                   f"-DCOMPONENTS={components}", "-DCMAKE_BUILD_TYPE=Debug", fails=fails)
+
+    def build(self, *targets):
+        chosen = ["--target", *targets] if targets else []
+        return run("cmake", "--build", self.place, "-j", len(os.sched_getaffinity(0)), *chosen)
+
+    def refused(self, components, sentence):
+        said = " ".join(self.configure(components, fails=True).split())
+        if sentence not in said:
+            raise Failure(f"components {components}: {sentence!r} is not in: {said}")
+
+    def check_typed(self):
+        self.configure()
+        self.build()
+        expect("typed", run(self.place / "typed"), "typed: sum 49500\n")
+        say("find_package(weft) and weft_generate() build a service, and it answers")
+
+    def check_readme(self):
+        """What README.md says under "Installed"."""
+        text = README.read_text(encoding="utf-8")
+        source = self.place.with_suffix(".readme")
+        source.mkdir()
+        for path, block in re.findall(r"whole \(`([^`]+)`\):\n+```\w*\n(.*?)```", text, re.S):
+            (source / os.path.basename(path)).write_text(block, encoding="utf-8")
+        block = re.search(r"^## Installed\n.*?```cmake\n(.*?)```", text, re.S | re.M).group(1)
+        (source / "CMakeLists.txt").write_text(block, encoding="utf-8")
+        readme = Consumer(source / "build", self.prefix)
+        readme.configure(source=source)
+        readme.build()
+        say("the project of README.md's \"Installed\" builds")
+
+    def check_components(self):
+        self.configure("tools")
+        version = run(self.prefix / "bin/weft", "--version")
+        if version not in self.build("version"):
+            raise Failure(f"weft::cli did not say {version}")
+        self.refused("tools;rdma", "weft has no component 'rdma', only core, asio and tools.")
+        say("components: those that are there are found, others refused by name")
+
+    def check_asio(self):
+        if (self.prefix / "include/weft/asio.h").exists():
+            self.configure("asio")
+            self.build("with_asio")
+            run(self.place / "with_asio")
+            say("weft::asio builds a program")
+        else:
+            self.refused("asio", "component asio: this weft was installed without <weft/asio.h>.")
+            say("component asio is refused without its header")
+
+    def check_pkg_config(self):
+        pc = next(self.prefix.rglob("weft.pc")).parent
+        place = self.place.with_suffix(".make")
+        place.mkdir()
+        for source in ("Makefile", "raw.cc"):
+            shutil.copy(CONSUMER / source, place)
+        run("make", "-C", place, "raw", PKG_CONFIG_PATH=str(pc))
+        expect("raw", run(place / "raw"), "raw: hello\n")
+        version = run("pkg-config", "--modversion", "weft", PKG_CONFIG_PATH=str(pc))
+        expect("weft --version", run(self.prefix / "bin/weft", "--version"), f"weft {version}")
+        say("pkg-config and make build a program on calls in bytes, and it answers")
+
+
+def check_installation(build, source, place):
+    first, second = place / "first", place / "second"
+    run("cmake", "--install", build, "--prefix", first)
+    look_at_files(first, build, source)
+    say("only public headers, and no file that knows where it was built")
+
+    Consumer(place / "one", first).check_typed()
+    # Nothing may lead back to where it was.
+    first.rename(second)
+    moved = Consumer(place / "two", second)
+    moved.check_pkg_config()
+    moved.check_readme()
+    moved.check_components()
+    moved.check_asio()
+    asio = second / "include/weft/asio.h"
+    if not asio.exists():
+        asio.write_text("#pragma once\n", encoding="utf-8")
+        moved.check_asio()
+
+    run("cmake", "--install", build, DESTDIR=str(place / "staged"))
+    prefix = next((place / "staged").rglob("include")).parent
+    names = [sorted(str(path.relative_to(top)) for path in top.rglob("*") if path != asio)
+             for top in (prefix, second)]
+    expect("files with DESTDIR", names[0], names[1])
+    say("the tree can be moved, and staged by DESTDIR")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="weft-installed-") as name:
+        place = pathlib.Path(name)
+        os.environ["XDG_RUNTIME_DIR"] = name  # Where sm's names live: nobody else's there.
+        try:
+            if sys.argv[1] == "--at":
+                consumer = Consumer(place / "build", pathlib.Path(sys.argv[2]))
+                consumer.check_typed()
+                consumer.check_pkg_config()
+                consumer.check_readme()
+                consumer.check_components()
+                consumer.check_asio()
+            else:
+                check_installation(*(pathlib.Path(one).resolve() for one in sys.argv[1:3]), place)
+        except Failure as failure:
+            say(failure)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
