@@ -5,6 +5,8 @@
 #   make test PRESET=tsan      release (default), dev, asan-ubsan, tsan
 #   make test LABELS=unit      only these labels
 #   make check                 format, layers, documents, headers, clang-tidy
+#   make deb                   Debian packages, in build/deb
+#   make package-test          installs them in a clean root, as root, and builds against them there
 #   make soak                  what takes too long for CI; SOAK_MINUTES=60 is the default
 
 PRESET ?= release
@@ -12,11 +14,11 @@ LABELS ?=
 export PRESET LABELS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test check demo bench softroce soak
+.PHONY: help setup setup-deb build test check demo bench softroce deb package-test soak
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
-	@echo "targets: setup build test check demo bench softroce soak"
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,10p'
+	@echo "targets: setup build test check demo bench softroce deb package-test soak"
 
 setup:
 	@tools/setup.sh
@@ -46,5 +48,14 @@ bench: setup
 softroce: setup
 	@$(call run,softroce,tools/softroce/run.sh)
 
-soak: setup
+setup-deb: setup
+	@PACKAGE_LIST=tools/packages-deb.txt tools/setup.sh
+
+deb: setup-deb
+	@tools/deb.sh
+
+package-test: deb
+	@tests/package/clean_root.py
+
+soak: setup-deb
 	@tools/soak.py

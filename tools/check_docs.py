@@ -11,7 +11,7 @@ import re
 import sys
 
 TOPS = ("src/", "include/", "tests/", "tools/", "docs/", "bench/", "examples/", "proto/", "cmake/",
-        ".ci/")
+        "debian/", "spack/", ".ci/")
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 FENCE = re.compile(r"^\s*```")
@@ -71,16 +71,19 @@ def check_paths(root):
 
 
 def check_packages(root):
-    with open(os.path.join(root, "tools/packages.txt"), encoding="utf-8") as file:
-        packages = [line.split()[0] for line in file if line.strip() and line[0] != "#"]
+    packages = []
+    for name in sorted(glob.glob(os.path.join(root, "tools/packages*.txt"))):
+        with open(name, encoding="utf-8") as file:
+            packages += [(line.split()[0], os.path.relpath(name, root))
+                         for line in file if line.strip() and line[0] != "#"]
     try:
         with open(os.path.join(root, "docs/dependencies.md"), encoding="utf-8") as file:
             text = file.read()
     except FileNotFoundError:
         text = ""
-    for package in packages:
+    for package, name in packages:
         if f"`{package}`" not in text:
-            yield f"docs/dependencies.md:1: {package} of tools/packages.txt has no line"
+            yield f"docs/dependencies.md:1: {package} of {name} has no line"
 
 
 def check_environment(root):

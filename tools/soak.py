@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What is too long for continuous integration: the whole suites under the sanitizers once, then
-rounds of what depends on luck until the time is used up.
+"""What is too long for continuous integration: the whole suites under the sanitizers and the packages
+in a clean root once, then rounds of what depends on luck until the time is used up.
 
     SOAK_MINUTES=60 tools/soak.py        the default; building is not counted
 
@@ -69,6 +69,13 @@ class Soak:
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[late]"],
                  TEST_SEED=str(random.randrange(1, 1 << 48)))
 
+    def packages(self):
+        if self.run("packages", "build the Debian packages", ["tools/deb.sh"]):
+            if os.geteuid() == 0:
+                self.run("packages", "in a clean root", ["tests/package/clean_root.py"])
+            else:
+                print("soak: the clean root needs root, so it was not tried", flush=True)
+
     def round(self, number):
         for preset in BUILDS:
             for kind, (tag, programs) in TAGGED.items():
@@ -86,6 +93,7 @@ class Soak:
         end = time.monotonic() + self.seconds
         self.suites()
         self.late_writes()
+        self.packages()
         number = 0
         while number == 0 or time.monotonic() < end:
             number += 1
