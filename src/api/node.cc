@@ -8,18 +8,11 @@
 
 #include "base/assert.h"
 #include "base/steady_clock.h"
-
-#if __has_include("na/sm/sm.h")
 #include "na/sm/sm.h"
-#define WEFT_HAS_SM
-#endif
-#if __has_include("na/tcp/tcp.h")
 #include "na/tcp/tcp.h"
-#define WEFT_HAS_TCP
-#endif
-#if __has_include("na/ofi/ofi.h")
+
+#ifdef WEFT_WITH_OFI
 #include "na/ofi/ofi.h"
-#define WEFT_HAS_OFI
 #endif
 
 namespace weft::api {
@@ -29,14 +22,10 @@ NodeParts real_parts() {
     parts.clock = std::make_shared<base::SteadyClock>();
     parts.random = std::make_shared<base::KernelRandom>();
     parts.providers = std::make_shared<na::Registry>();
-#ifdef WEFT_HAS_SM
     parts.providers->add(na::make_sm_provider());
-#endif
-#ifdef WEFT_HAS_TCP
     parts.providers->add(na::make_tcp_provider());
     parts.providers->add(na::make_unix_provider());
-#endif
-#ifdef WEFT_HAS_OFI
+#ifdef WEFT_WITH_OFI
     parts.providers->add(na::make_ofi_tcp_provider());
 #endif
     return parts;
