@@ -36,22 +36,26 @@ install(FILES ${PROJECT_BINARY_DIR}/weftConfig.cmake ${PROJECT_BINARY_DIR}/weftC
 
 # An archive brings nothing along, so its dependencies are those of whoever links it; pkg-config's
 # --static would add what these need in turn, for which few machines have the archives.
-set(pc_private protobuf spdlog)
+set(libraries spdlog)
 if(WEFT_WITH_OFI)
-    list(APPEND pc_private "libfabric >= 1.17")
+    set(libraries "spdlog, libfabric >= 1.17")
 endif()
-list(JOIN pc_private ", " pc_private)
 if(BUILD_SHARED_LIBS)
-    set(pc_requires "Requires: protobuf\nRequires.private: ${pc_private}")
+    set(pc_requires "Requires: protobuf\nRequires.private: ${libraries}")
 else()
-    set(pc_requires "Requires: ${pc_private}")
+    set(pc_requires "Requires: protobuf, ${libraries}")
 endif()
 file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+string(REGEX REPLACE "/$" "" pc_prefix ${pc_prefix})
 configure_file(cmake/weft.pc.in ${PROJECT_BINARY_DIR}/weft.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
         COMPONENT dev)
 
 if(TARGET weft_cli)
+    if(BUILD_SHARED_LIBS)
+        file(RELATIVE_PATH to_library ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+        set_target_properties(weft_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${to_library}")
+    endif()
     install(TARGETS weft_cli EXPORT weftToolsTargets RUNTIME COMPONENT tools)
     install(EXPORT weftToolsTargets NAMESPACE weft:: DESTINATION ${cmake_dir} COMPONENT tools)
     install(FILES docs/man/weft.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)

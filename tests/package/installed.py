@@ -26,7 +26,7 @@ def run(*command, fails=False, **environment):
     """What it printed; raises when it ends otherwise than it should."""
     done = subprocess.run([str(word) for word in command], env={**os.environ, **environment},
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=300, check=False)
+                          timeout=600, check=False)
     if (done.returncode != 0) != fails:
         raise Failure(f"{' '.join(map(str, command))}: exit status {done.returncode}\n"
                       f"{done.stdout}")
@@ -61,18 +61,19 @@ class Consumer:
     def __init__(self, place, prefix):
         self.place, self.prefix = place, prefix
 
-    def configure(self, components="", fails=False, source=CONSUMER):
+    def configure(self, components="", fails=False, source=CONSUMER, version="0.1"):
         return run("cmake", "-S", source, "-B", self.place, f"-DCMAKE_PREFIX_PATH={self.prefix}",
-                   f"-DCOMPONENTS={components}", "-DCMAKE_BUILD_TYPE=Debug", fails=fails)
+                   f"-DCOMPONENTS={components}", f"-DVERSION={version}",
+                   "-DCMAKE_BUILD_TYPE=Debug", fails=fails)
 
     def build(self, *targets):
         chosen = ["--target", *targets] if targets else []
         return run("cmake", "--build", self.place, "-j", len(os.sched_getaffinity(0)), *chosen)
 
-    def refused(self, components, sentence):
-        said = " ".join(self.configure(components, fails=True).split())
+    def refused(self, sentence, **asked):
+        said = " ".join(self.configure(fails=True, **asked).split())
         if sentence not in said:
-            raise Failure(f"components {components}: {sentence!r} is not in: {said}")
+            raise Failure(f"{asked}: {sentence!r} is not in: {said}")
 
     def check_typed(self):
         self.configure()
@@ -99,7 +100,9 @@ class Consumer:
         version = run(self.prefix / "bin/weft", "--version")
         if version not in self.build("version"):
             raise Failure(f"weft::cli did not say {version}")
-        self.refused("tools;rdma", "weft has no component 'rdma', only core, asio and tools.")
+        self.refused("weft has no component 'rdma', only core, asio and tools.",
+                     components="tools;rdma")
+        self.refused('compatible with requested version "0.2"', version="0.2")
         say("components: those that are there are found, others refused by name")
 
     def check_asio(self):
@@ -109,7 +112,8 @@ class Consumer:
             run(self.place / "with_asio")
             say("weft::asio builds a program")
         else:
-            self.refused("asio", "component asio: this weft was installed without <weft/asio.h>.")
+            self.refused("component asio: this weft was installed without <weft/asio.h>.",
+                         components="asio")
             say("component asio is refused without its header")
 
     def check_pkg_config(self):

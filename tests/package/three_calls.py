@@ -19,6 +19,7 @@ import time
 
 LINES_MAX = 81
 MEMBERS = 3
+UNAVAILABLE, TAKEN = 14, 6  # Exit statuses.
 EXPECTED = ("echo: hello\n"
             "read: byte 8192 is 3\n"  # The caller's byte 8192 is 12288 of the store: page 3.
             + "".join(f"set: rank {rank}: OK\n" for rank in range(MEMBERS)))
@@ -52,7 +53,7 @@ def run_client(client, group, servers):
         done = subprocess.run([client, group], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, timeout=60, check=False)
         died = any(server.poll() is not None for server in servers)
-        if done.returncode != 14 or died or time.monotonic() > end:  # UNAVAILABLE
+        if done.returncode != UNAVAILABLE or died or time.monotonic() > end:
             return done
         time.sleep(0.05)
 
@@ -71,8 +72,19 @@ def check(transport, server, client, place):
             one.send_signal(signal.SIGTERM)
         ends = [one.wait(20) for one in servers]
     if done.returncode or done.stdout != EXPECTED or any(ends):
-        return f"exit status {done.returncode}, {ends}\n{done.stdout}{done.stderr}"
-    return ""
+        return f"exit status {done.returncode}, {ends}\n{done.stdout}{done.stderr}", TAKEN in ends
+    return "", False
+
+
+def check_over(transport, server, client):
+    """A port that was free may be taken a moment later: then once more, with others."""
+    for _ in range(3):
+        with tempfile.TemporaryDirectory(prefix="weft-three-") as place:
+            os.environ["XDG_RUNTIME_DIR"] = place  # Where sm's names live: nobody else's there.
+            why, taken = check(transport, server, client, place)
+        if not taken:
+            break
+    return why
 
 
 def main():
@@ -83,9 +95,7 @@ def main():
         print(f"three_calls: {lines} lines of C++, at most {LINES_MAX}")
         failed = lines > LINES_MAX or lines == 0
     for transport in ("sm", "tcp", "unix"):
-        with tempfile.TemporaryDirectory(prefix="weft-three-") as place:
-            os.environ["XDG_RUNTIME_DIR"] = place  # Where sm's names live: nobody else's there.
-            why = check(transport, server, client, place)
+        why = check_over(transport, server, client)
         print(f"three_calls: {transport}: {why or 'all three calls to three members'}")
         failed = failed or bool(why)
     return 1 if failed else 0
