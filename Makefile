@@ -2,7 +2,7 @@
 # that says how it went; what is not built yet says so and fails.
 #
 #   make test                  everything, optimised
-#   make test PRESET=tsan      release (default), dev, asan-ubsan, tsan
+#   make test PRESET=tsan      release (default), clang, dev, asan-ubsan, tsan
 #   make test LABELS=unit      only these labels
 #   make check                 format, layers, documents, headers, clang-tidy
 #   make deb                   Debian packages, in build/deb

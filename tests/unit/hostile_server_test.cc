@@ -74,12 +74,11 @@ TEST_CASE("hostile server: a second reply to a call is dropped") {
 
 TEST_CASE("hostile server: a reply of another generation or slot leaves the call to its deadline") {
     Fooled fooled;
-    for (const auto& [slot, generation] :
-         {std::pair{0, 1}, {0, -1}, {1, 0}, {63, 0}, {64, 0}, {1 << 30, 0}}) {
+    for (const auto& off : {std::pair{0, 1}, {0, -1}, {1, 0}, {63, 0}, {64, 0}, {1 << 30, 0}}) {
         const Status status = fooled.call([&](const rpc::RequestHeader& request) {
             rpc::RequestHeader other = request;
-            other.call.slot += static_cast<std::uint32_t>(slot);
-            other.call.generation += static_cast<std::uint32_t>(generation);
+            other.call.slot += static_cast<std::uint32_t>(off.first);
+            other.call.generation += static_cast<std::uint32_t>(off.second);
             return Frames{Fooled::reply_to(other, "not yours")};
         });
         CHECK(status.code() == Code::deadline_exceeded);

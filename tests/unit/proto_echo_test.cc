@@ -46,8 +46,8 @@ Outcome outcome_of(EchoPair& pair, Method method, const EchoRequest& in) {
 
 TEST_CASE("both kinds of handler answer a callback") {
     EchoPair pair;
-    for (Method method : {now, later}) {
-        const Outcome outcome = outcome_of(pair, method, request_of("hello"));
+    for (Method handled : {now, later}) {
+        const Outcome outcome = outcome_of(pair, handled, request_of("hello"));
         CHECK(outcome.status.ok());
         CHECK(outcome.text == "hello");
     }
@@ -55,15 +55,15 @@ TEST_CASE("both kinds of handler answer a callback") {
 
 TEST_CASE("a handler's failure is told as applied, unless it was rejected or is unknown") {
     EchoPair pair;
-    for (Method method : {now, later}) {
-        const Outcome failed = outcome_of(pair, method, request_of("fail"));
+    for (Method handled : {now, later}) {
+        const Outcome failed = outcome_of(pair, handled, request_of("fail"));
         CHECK(failed.status.code() == Code::not_found);
         CHECK(failed.status.text() == "nothing here");
         CHECK(failed.status.effect() == Effect::applied);
         CHECK(failed.status.stage() == Stage::executing);
         CHECK(failed.text.empty());
-        CHECK(outcome_of(pair, method, request_of("reject")).status.effect() == Effect::none);
-        CHECK(outcome_of(pair, method, request_of("unsure")).status.effect() == Effect::unknown);
+        CHECK(outcome_of(pair, handled, request_of("reject")).status.effect() == Effect::none);
+        CHECK(outcome_of(pair, handled, request_of("unsure")).status.effect() == Effect::unknown);
     }
 }
 
@@ -100,12 +100,12 @@ TEST_CASE("the memory of a large reply is not kept, also when its handler fails 
 
 TEST_CASE("an exception becomes INTERNAL and keeps its text to itself") {
     EchoPair pair;
-    for (Method method : {now, later}) {
-        const Outcome outcome = outcome_of(pair, method, request_of("throw"));
+    for (Method handled : {now, later}) {
+        const Outcome outcome = outcome_of(pair, handled, request_of("throw"));
         CHECK(outcome.status.code() == Code::internal);
         CHECK(outcome.status.effect() == Effect::unknown);
         CHECK(std::string(outcome.status.text()).find("secret") == std::string::npos);
-        CHECK(outcome_of(pair, method, request_of("after")).status.ok());
+        CHECK(outcome_of(pair, handled, request_of("after")).status.ok());
     }
 }
 

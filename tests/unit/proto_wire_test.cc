@@ -50,9 +50,9 @@ struct Enormous {
 
 TEST_CASE("a request that does not parse is refused before its handler runs") {
     EchoPair pair;
-    for (MethodId method : {EchoMethods::Now.id, EchoMethods::Later.id}) {
+    for (MethodId called : {EchoMethods::Now.id, EchoMethods::Later.id}) {
         Outcome outcome;
-        pair.channel.call(method, as_bytes(garbage), {}, outcome.done());
+        pair.channel.call(called, as_bytes(garbage), {}, outcome.done());
         outcome.wait(pair.rig);
         CHECK(outcome.status.code() == Code::invalid_argument);
         CHECK(outcome.status.effect() == Effect::none);

@@ -40,7 +40,7 @@ Frame request(std::uint32_t slot, const MethodId& method) {
 }
 
 Task<> calls_and_cleans_up(Channel channel, bool& cleaned) {
-    co_await weft::call(channel, echo, {}, {});
+    (void)co_await weft::call(channel, echo, {}, {});
     const auto work = [&] { cleaned = true; };
     co_await weft::offload(work);
 }
