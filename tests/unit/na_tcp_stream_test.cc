@@ -1,5 +1,6 @@
 // The streams of tcp, cut at every place and at random ones: what goes in comes out.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "na/tcp/inbox.h"
 #include "na/tcp/outbox.h"
 #include "support/catch.h"
+#include "support/patience.h"
 #include "support/seed.h"
 
 using namespace weft;
@@ -148,6 +150,36 @@ TEST_CASE("tcp: a frame of an impossible length, or a greeting in mid-stream, br
         REQUIRE_FALSE(good);
         REQUIRE(feeder.out.size() <= 16);
     }
+}
+
+TEST_CASE("tcp: a signal that may be there lets no other through behind it") {
+    const auto kind = [](Signal signal) { return static_cast<std::uint8_t>(signal); };
+    for (const std::uint8_t bad : {kind(Signal::hello), std::uint8_t{0xf6}, std::uint8_t{0xff}}) {
+        for (const std::size_t cut : {std::size_t{8}, std::size_t{16}}) {
+            std::vector<std::byte> stream;
+            add_frame(stream, kind(Signal::want_bulk), 8, 0);
+            add_frame(stream, bad, 8, 0);
+            Feeder feeder(stream);
+            bool good = feeder.feed(cut, false);
+            while (good && !feeder.empty()) good = feeder.feed(stream.size(), false);
+            INFO("kind " << int{bad} << ", cut at " << cut);
+            REQUIRE_FALSE(good);
+        }
+    }
+}
+
+TEST_CASE("tcp: a stream of nothing but signals costs no more than its bytes") {
+    // What one read brings at most. A move of what is behind it for each would be 4 GiB.
+    std::vector<std::byte> stream;
+    for (int i = 0; i < 32'000; ++i) {
+        add_frame(stream, static_cast<std::uint8_t>(Signal::want_bulk), 8, 0);
+    }
+    Feeder feeder(stream);
+    const auto start = std::chrono::steady_clock::now();
+    REQUIRE(feeder.feed(stream.size(), false));
+    CHECK(std::chrono::steady_clock::now() - start < promised(20ms));
+    CHECK(feeder.empty());
+    CHECK(feeder.out.empty());
 }
 
 TEST_CASE("tcp: what an outbox was given leaves it, however little the socket takes", "[seeded]") {

@@ -11,35 +11,37 @@ static bool is_possible(const StreamHead& head) {
     return head.bytes >= sizeof head && head.bytes <= message_bytes_max;
 }
 
+// Once over the bytes, however many of the frames are signals: a peer may send nothing else.
 Scan scan_frames(Bytes bytes) noexcept {
     Scan scan;
-    std::size_t at = 0;  // Of the next frame.
-    std::size_t end = bytes.size();
-    std::size_t step = 0;  // Of the last frame that is left: its padded length.
-    while (end - at >= sizeof(StreamHead)) {
+    std::size_t at = 0;   // Of the next frame.
+    std::size_t end = 0;  // Of those that are left, padding included.
+    while (bytes.size() - at >= sizeof(StreamHead)) {
         const auto head = base::load<StreamHead>(bytes.data() + at);
         if (!is_possible(head)) {
             scan.broken = true;
             return scan;
         }
-        step = padded(head.bytes);
-        if (end - at < step) break;
+        const std::size_t step = padded(head.bytes);
+        if (bytes.size() - at < step) break;
         if (head.kind < first_signal) [[likely]] {
-            scan.whole = at + head.bytes;
-            at += step;
-            continue;
+            if (end != at) std::memmove(bytes.data() + end, bytes.data() + at, step);
+            scan.whole = end + head.bytes;
+            end += step;
+        } else {
+            const bool wants_bulk = head.kind == static_cast<std::uint8_t>(Signal::want_bulk);
+            const bool bye = head.kind == static_cast<std::uint8_t>(Signal::bye);
+            if ((!wants_bulk && !bye) || head.bytes != sizeof head) {
+                scan.broken = true;  // A greeting in mid-stream, or a signal of a later version.
+                return scan;
+            }
+            scan.wants_bulk |= wants_bulk;
+            scan.bye |= bye;
         }
-        scan.wants_bulk |= head.kind == static_cast<std::uint8_t>(Signal::want_bulk);
-        scan.bye |= head.kind == static_cast<std::uint8_t>(Signal::bye);
-        if ((!scan.wants_bulk && !scan.bye) || head.bytes != sizeof head) {
-            scan.broken = true;  // A greeting in mid-stream, or a signal of a later version.
-            return scan;
-        }
-        std::memmove(bytes.data() + at, bytes.data() + at + step, end - at - step);
-        end -= step;
+        at += step;
     }
     scan.start = at;
-    scan.left = end - at;
+    scan.left = bytes.size() - at;
     return scan;
 }
 

@@ -15,8 +15,8 @@ namespace weft::na::tcp {
 // The largest frame, its padding included.
 inline constexpr std::size_t message_bytes_max = 65 * 1024;
 
-// The frames at the start of `bytes` that are whole. The transport's own are taken out, and what is
-// behind them moves up.
+// The frames at the start of `bytes` that are whole. The transport's own are taken out, and the
+// frames behind them move up.
 struct Scan {
     bool broken = false;      // An impossible length.
     bool wants_bulk = false;  // A want_bulk was among them.
