@@ -12,10 +12,16 @@ static constexpr std::size_t uri_bytes_max = 256;
 static constexpr std::uint32_t message_bytes_floor = 2048;
 static constexpr std::uint32_t call_header_bytes = 32;
 
-// It ends up in logs and on terminals.
-static bool is_printable(std::string_view text) {
-    return std::none_of(text.begin(), text.end(),
-                        [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+static bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+bool is_printable(std::string_view text) {
+    return std::none_of(text.begin(), text.end(), is_control);
+}
+
+std::string printable(std::string_view text) {
+    std::string harmless(text);
+    std::replace_if(harmless.begin(), harmless.end(), is_control, '?');
+    return harmless;
 }
 
 std::size_t encode(const Hello& hello, Bytes to) {

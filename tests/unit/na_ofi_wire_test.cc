@@ -73,6 +73,15 @@ TEST_CASE("ofi wire: noise is judged without harm") {
     }
 }
 
+TEST_CASE("ofi wire: a refusal's words are fit for a log") {
+    for (const char control : {'\n', '\x1b', '\0', '\x7f'}) {
+        std::byte bytes[control_bytes_max];
+        const Status why(Code::internal, std::string("why") + control);
+        const ByteView message(bytes, encode_refusal({1, 2}, why, bytes));
+        CHECK_FALSE(decode_refusal_body(message.subspan(sizeof(Prefix))));
+    }
+}
+
 TEST_CASE("ofi wire: destinations that nobody can have are refused") {
     const auto wire = [](const SocketName& name) { return SocketName::from_wire(name.bytes()); };
     CHECK(wire(*SocketName::from_numeric("10.0.0.1", 1)));

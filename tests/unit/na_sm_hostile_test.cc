@@ -74,6 +74,16 @@ TEST_CASE("sm: every truncation of a good greeting is refused") {
     rig.check_alive();
 }
 
+TEST_CASE("sm: a refusal's words are fit for a log, whatever they are") {
+    int sockets[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) == 0);
+    const base::UniqueFd from(sockets[0]), to(sockets[1]);
+    na::sm::send_refusal(from.get(), fail(Code::internal, "no\n\x1b[2Jerror: \x7f"));
+    const auto answer = na::sm::receive_greeting(to.get());
+    CHECK(answer.status().code() == Code::internal);
+    CHECK(answer.status().text() == "refused by the server: no??[2Jerror: ?");
+}
+
 TEST_CASE("sm: another wire version is refused as such") {
     Rig rig;
     SmRawPeer peer(rig.name);

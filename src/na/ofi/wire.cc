@@ -79,10 +79,7 @@ std::optional<RefusalBody> decode_refusal_body(ByteView body) {
     refusal.text = in.take_text();
     if (!in.ok() || code == 0 || code > code_max) return std::nullopt;
     refusal.code = static_cast<Code>(code);
-    if (refusal.text.size() > refusal_text_max) return std::nullopt;
-    for (const char c : refusal.text) {
-        if (static_cast<unsigned char>(c) < ' ') return std::nullopt;  // It ends up in logs.
-    }
+    if (refusal.text.size() > refusal_text_max || !is_printable(refusal.text)) return std::nullopt;
     return refusal;
 }
 

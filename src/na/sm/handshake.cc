@@ -96,8 +96,8 @@ Result<Greeting> decode(Packet& packet) {
     const auto detail = in.take<std::uint8_t>();
     if (!in.ok()) return garbage("truncated packet");
     if (kind == Kind::refusal) {
-        const std::string_view text = in.take_text();
-        return fail(code_of_refusal(detail), "refused by the server: " + std::string(text));
+        const std::string_view text = in.take_text().substr(0, refusal_text_bytes_max);
+        return fail(code_of_refusal(detail), "refused by the server: " + printable(text));
     }
     if (kind != Kind::greeting) return garbage("unknown packet");
     if (version != layout_version) {

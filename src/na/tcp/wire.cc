@@ -58,12 +58,8 @@ static Status garbage() {
 static Status judge_refusal(ByteView frame) {
     if (!is(frame, Signal::refusal)) return garbage();
     const std::uint16_t code = base::load<StreamHead>(frame.data()).aux;
-    std::string text(as_text(frame.subspan(sizeof(StreamHead))));
-    // It ends up in logs and on terminals.
-    std::replace_if(
-        text.begin(), text.end(),
-        [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-    return fail(code_of_refusal(code), "refused: " + text.substr(0, refusal_text_max));
+    const std::string_view text = as_text(frame.subspan(sizeof(StreamHead)));
+    return fail(code_of_refusal(code), "refused: " + printable(text.substr(0, refusal_text_max)));
 }
 
 Result<Hello> decode_hello_frame(ByteView frame) {
