@@ -71,6 +71,17 @@ void for_each_method(const ServiceDescriptor& service, Print print) {
     for (int i = 0; i < service.method_count(); ++i) print(*service.method(i));
 }
 
+// A line of a comment that stays one: compilers differ over what else ends it, and a backslash at
+// its end would take the next line in.
+std::string harmless(std::string_view line) {
+    std::string text(line);
+    for (char& c : text) {
+        if (static_cast<unsigned char>(c) < ' ' && c != '\t') c = ' ';
+    }
+    text.erase(text.find_last_not_of(" \t") + 1);
+    return text.ends_with('\\') ? text + " //" : text;
+}
+
 // The comment in front of a method in the .proto goes with it.
 void print_comment(const MethodDescriptor& method, io::Printer& out) {
     SourceLocation at;
@@ -79,7 +90,7 @@ void print_comment(const MethodDescriptor& method, io::Printer& out) {
     while (!rest.empty()) {
         const std::size_t end = rest.find('\n');
         const std::string_view line = rest.substr(0, end);
-        out.PrintRaw("    //" + std::string(line) + "\n");
+        out.PrintRaw("    //" + harmless(line) + "\n");
         rest = end == rest.npos ? "" : rest.substr(end + 1);
     }
 }
