@@ -6,6 +6,10 @@
 
 namespace weft::rpc {
 
+// What one client may have in handlers, and with us at all: it leaves records and memory for
+// others.
+static constexpr std::uint32_t calls_of_a_peer_max = 16384;
+
 Server::Server(core::Context& context, bulk::Bulk& bulk)
     : context_(context), bulk_(bulk), held_(context.random().next()) {
     context_.set_sink(core::FrameKind::request, *this);
@@ -34,7 +38,8 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     const auto remaining_us =
         base::load<std::uint32_t>(from + offsetof(RequestHeader, remaining_us));
     Method* method = methods_.find(hash);
-    const bool welcome = method && remaining_us != 0;  // No method is found when draining.
+    // No method is found when draining.
+    const bool welcome = method && remaining_us != 0 && peer.interest < calls_of_a_peer_max;
     Entry* entry = welcome ? calls_.take() : nullptr;
     if (!entry) [[unlikely]] {
         return refuse_request(peer, base::load<RequestHeader>(from), method);
@@ -125,6 +130,8 @@ void Server::refuse_request(core::Peer& peer, const RequestHeader& header, const
     } else if (header.remaining_us == 0) {
         ++counters_.expired;
         why = fail(Code::deadline_exceeded, "expired before it reached its handler");
+    } else if (peer.interest >= calls_of_a_peer_max) {
+        why = fail(Code::resource_exhausted, "too many calls of this client in handlers");
     }
     refuse(peer, header.call, why);
 }

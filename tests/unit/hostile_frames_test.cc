@@ -234,6 +234,32 @@ TEST_CASE("hostile frames: a peer that reads no replies is dropped before memory
     victim.check_serves();
 }
 
+TEST_CASE("hostile frames: who has calls held without end is refused more of them") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    raw.connect("server");
+    std::size_t refused = 0;
+    for (std::uint32_t number = 0; number < 20'000 && !raw.lost; ++number) {
+        rpc::WireCallId id{number, 1};
+        Frame held = victim.request(echo::v1::EchoMethods::Held.id, {}, id);
+        base::store(held.data() + offsetof(rpc::RequestHeader, remaining_us),
+                    rpc::remaining_unbounded);
+        while (!raw.send(held) && !raw.lost) raw.wait(20us);
+        if (number % 64 != 0) continue;
+        raw.wait(20us);
+        for (const Frame& answer : raw.take()) {
+            ++refused;
+            const auto outcome = rpc::unpack(head_of(answer).aux);
+            REQUIRE(outcome->code == Code::resource_exhausted);
+            REQUIRE(outcome->effect == Effect::none);
+        }
+    }
+    REQUIRE_FALSE(raw.lost);
+    CHECK(victim.server.node().server.executing() == 16384);
+    CHECK(refused > 3000);
+    victim.check_serves();
+}
+
 TEST_CASE("hostile frames: a bulk_open for what was never granted is refused with a reason") {
     Victim victim(false);
     RawPeer raw(victim.rig);
