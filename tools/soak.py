@@ -5,7 +5,7 @@ in a clean root once, then rounds of what depends on luck until the time is used
     SOAK_MINUTES=60 tools/soak.py        the default; building is not counted
 
 A round is the randomised conformance tests from fresh seeds under each build, peers killed over
-each transport, and the demo. A failure does not end the soak: it is printed with the way to repeat
+each transport, each fuzz target for a minute on top of what it found before, and the demo. A failure does not end the soak: it is printed with the way to repeat
 it, and the last line is the verdict over all.
 """
 import os
@@ -84,12 +84,16 @@ class Soak:
                     self.run(kind, f"{number}: {tag}, {preset}, {program}, seed {seed}",
                              ["tools/sanitized.sh", f"build/{preset}/bin/{program}",
                               "--warn", "NoTests", tag], TEST_SEED=seed)
+        self.run("fuzz rounds", f"{number}: the fuzz targets, a minute each",
+                 ["tools/fuzz.py", "--minutes", "1"])
         self.run("demos", f"{number}: the demo", ["examples/storage/demo.py"])
 
     def soak(self):
         for preset in BUILDS:
             if not self.run("builds", f"build {preset}", ["tools/build.sh"], PRESET=preset):
                 return
+        if not self.run("builds", "build the fuzz targets", ["tools/fuzz.py", "--build"]):
+            return
         end = time.monotonic() + self.seconds
         self.suites()
         self.late_writes()

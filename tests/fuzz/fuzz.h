@@ -1,15 +1,18 @@
-// What the fuzz targets share. Each target is one function of bytes; built by clang it is a
-// libFuzzer binary (`make fuzz`), built by anybody it replays a corpus (tests/fuzz/corpus/NAME) in
-// `make test`.
+// What the fuzz targets share. Each target is one function of bytes: a libFuzzer program in the
+// preset `fuzz` (tools/fuzz.py runs them), and everywhere else a test that goes through the corpus
+// in tests/fuzz/corpus/NAME (`make test`).
 //
-// A target fails by a sanitizer or by `must()`.
+// A target fails by a sanitizer or by `must()`. It keeps nothing from one input to the next, so
+// that an input which fails fails alone.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include <weft/bytes.h>
@@ -19,27 +22,37 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 namespace weft::fuzz {
 
 inline void must(bool fact, const char* what) {
-    if (fact) return;
+    if (fact) [[likely]] {
+        return;
+    }
     std::fprintf(stderr, "fuzz: not so: %s\n", what);
     std::abort();
 }
 
-// The input, taken from the front: choices first, then the bytes that a peer would send.
+// In memory of exactly that size: a sanitizer sees a step beyond it.
+inline std::vector<std::byte> exact(ByteView bytes) { return {bytes.begin(), bytes.end()}; }
+
+// The input, taken from the front: choices first, then the bytes that a peer would send. What is
+// not there any more is zero.
 class Input {
   public:
+    explicit Input(ByteView bytes) : rest_(bytes) {}
     Input(const std::uint8_t* data, std::size_t size)
         : rest_(reinterpret_cast<const std::byte*>(data), size) {}
 
-    std::uint8_t byte() {
-        if (rest_.empty()) return 0;
-        const auto value = static_cast<std::uint8_t>(rest_[0]);
-        rest_ = rest_.subspan(1);
+    template <class T>
+    T value() {
+        static_assert(std::is_trivially_copyable_v<T>);
+        T value{};
+        const ByteView bytes = take(sizeof value);
+        if (!bytes.empty()) std::memcpy(static_cast<void*>(&value), bytes.data(), bytes.size());
         return value;
     }
-    // Below `end`.
+    std::uint8_t byte() { return value<std::uint8_t>(); }
+    // Below `end`; 0 when that is 0.
     std::size_t below(std::size_t end) {
-        const std::size_t value = byte() | std::size_t{byte()} << 8;
-        return end == 0 ? 0 : value % end;
+        const std::size_t number = end > 256 ? value<std::uint16_t>() : byte();
+        return end == 0 ? 0 : number % end;
     }
     ByteView take(std::size_t bytes) {
         const ByteView taken = rest_.first(std::min(bytes, rest_.size()));

@@ -1,34 +1,90 @@
-// Core's frames: every frame lies inside its message, and the judges of each kind agree with what
-// the decoders then rely on.
+// Core's frames: every frame lies inside its message, one behind the other, and the judges of each
+// kind agree with each other and with what the decoders then rely on.
 #include "bulk/wire.h"
 #include "core/frame.h"
 #include "fuzz/fuzz.h"
 #include "rpc/header.h"
 
 using namespace weft;
+using core::FrameKind;
 using fuzz::must;
+
+static void check_outcome(std::uint16_t aux) {
+    const auto outcome = rpc::unpack(aux);
+    if (!outcome) return;
+    must(rpc::pack(outcome->code, outcome->effect, outcome->stage) == aux,
+         "an outcome is packed as it came");
+    must(name_of(outcome->code) != "INVALID_CODE" && name_of(outcome->effect) != "invalid" &&
+             name_of(outcome->stage) != "invalid",
+         "what a peer may say has a name");
+}
+
+static void check_deadline(std::uint32_t remaining_us) {
+    const TimePoint now{1'000'000s};
+    const TimePoint deadline = rpc::to_deadline(now, remaining_us);
+    must(deadline >= now, "a deadline of the wire is not over before it came");
+    must((deadline == never) == (remaining_us == rpc::remaining_unbounded), "only one is none");
+    must(rpc::to_remaining_us(now, deadline) == remaining_us, "what is left is told on as it came");
+}
+
+static void check_request(const core::FrameHead& head, ByteView frame) {
+    const bool good = !rpc::why_no_request(head);
+    must(rpc::is_request(head) == (good && head.kind == FrameKind::request),
+         "the short check of a request is the long one");
+    if (!good) return;
+    must(frame.size() >= sizeof(rpc::RequestHeader), "a request has its header");
+    const auto header = base::load<rpc::RequestHeader>(frame.data());
+    check_deadline(header.remaining_us);
+    if (head.kind != FrameKind::request || header.session != 0) return;
+    std::byte again[sizeof(rpc::RequestHeader)];
+    rpc::store_request(again, frame.size(), header.call, header.remaining_us, header.method);
+    must(std::memcmp(again, frame.data(), sizeof again) == 0, "a request is written as it came");
+}
+
+static void check_reply(const core::FrameHead& head, ByteView frame) {
+    const bool good = !rpc::why_no_reply(head);
+    if (rpc::is_plain_reply(head)) must(good, "the short check of a reply allows no more");
+    if (!good) return;
+    must(frame.size() >= sizeof(rpc::ReplyHeader), "a reply has its header");
+    must(rpc::unpack(head.aux).has_value(), "a reply has an outcome");
+    if (head.kind != FrameKind::reply) return;
+    std::byte again[sizeof(rpc::ReplyHeader)];
+    rpc::store_reply(again, frame.size(), head.aux,
+                     base::load<rpc::ReplyHeader>(frame.data()).call);
+    must(std::memcmp(again, frame.data(), sizeof again) == 0, "a reply is written as it came");
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const ByteView message(reinterpret_cast<const std::byte*>(data), size);
-    std::size_t seen = 0;
-    core::for_each_frame(message, [&](const core::FrameHead& head, ByteView frame) {
-        must(frame.size() == head.bytes, "a frame is as long as its head says");
-        must(frame.data() >= message.data() &&
-                 frame.data() + frame.size() <= message.data() + message.size(),
-             "a frame lies inside its message");
-        seen += frame.size();
-        if (!rpc::why_no_request(head)) {
-            must(frame.size() >= sizeof(rpc::RequestHeader), "a request has its header");
-        }
-        if (!rpc::why_no_reply(head)) {
-            must(frame.size() >= sizeof(rpc::ReplyHeader), "a reply has its header");
-            must(rpc::unpack(head.aux).has_value(), "a reply has an outcome");
-        }
-        if (!rpc::why_no_cancel(head)) {
-            must(frame.size() == sizeof(rpc::CancelHeader), "a cancel is its header");
-        }
-        return true;
-    });
-    must(seen <= size, "frames do not overlap");
+    std::size_t next = 0;  // Where the next frame must begin.
+    std::size_t count = 0;
+    const bool whole =
+        core::for_each_frame(message, [&](const core::FrameHead& head, ByteView frame) {
+            must(frame.size() == head.bytes, "a frame is as long as its head says");
+            must(frame.size() >= sizeof head, "a frame has its head");
+            must(frame.data() == message.data() + next, "frames follow each other");
+            must(frame.size() <= size - next, "a frame lies inside its message");
+            next += core::padded(frame.size());
+            ++count;
+            check_outcome(head.aux);
+            check_request(head, frame);
+            check_reply(head, frame);
+            if (!rpc::why_no_cancel(head)) {
+                must(frame.size() == sizeof(rpc::CancelHeader), "a cancel is its header");
+            }
+            return true;
+        });
+    must(next < size + 8, "frames do not leave their message");
+    if (whole) must(next >= size, "nothing of a good message is left over");
+    // Who is told to stop stops.
+    std::size_t visits = 0;
+    must(!core::for_each_frame(message,
+                               [&](const core::FrameHead&, ByteView) {
+                                   ++visits;
+                                   return false;
+                               }) ||
+             size == 0,
+         "a visit that stops says so");
+    must(visits == (count > 0 ? 1u : 0u), "a visit stops where it was told to");
     return 0;
 }

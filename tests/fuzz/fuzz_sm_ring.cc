@@ -1,61 +1,155 @@
-// A reader of a ring whose writer writes what it likes, also between two of the reader's looks.
+// A ring whose other side writes what it likes, also between two looks: its reader, and its writer.
 #include <memory>
 
 #include "fuzz/fuzz.h"
-#include "na/sm/ring.h"
+#include "na/sm/segment.h"
 
 using namespace weft;
 using namespace weft::na::sm;
 using fuzz::must;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    fuzz::Input input(data, size);
-    static const auto words = std::make_unique<RingWords>();
-    static const auto ring = std::make_unique<std::byte[]>(ring_bytes);
-    static const auto into = std::make_unique<std::byte[]>(256 * 1024);
-    std::memset(static_cast<void*>(words.get()), 0, sizeof *words);
-    RingReader reader(words.get(), ring.get());
-    const auto spoil = [&] {
-        switch (input.byte() % 4) {
-            case 0: {
-                const std::size_t at = input.below(4096) * 16;
-                const ByteView bytes = input.take(1 + input.byte() % 64);
-                if (!bytes.empty()) std::memcpy(ring.get() + at, bytes.data(), bytes.size());
-                break;
-            }
-            case 1: words->tail.store(words->tail.load() + input.below(4096)); break;
-            case 2: {
-                std::uint64_t any = 0;
-                const ByteView bytes = input.take(sizeof any);
-                if (!bytes.empty()) std::memcpy(&any, bytes.data(), bytes.size());
-                words->tail.store(any);
-                break;
-            }
-            default: {
-                std::uint64_t any = 0;
-                const ByteView bytes = input.take(sizeof any);
-                if (!bytes.empty()) std::memcpy(&any, bytes.data(), bytes.size());
-                words->letter.store(any);
-            }
+namespace {
+
+// Two rings as two processes have them. Only what an input spoiled is made clean for the next.
+class Shared {
+  public:
+    Shared() : segment_(Segment::make(&file_).value()) {
+        // The writer keeps where it writes to itself: it shows it with an empty claim.
+        data_ = segment_.writer(Side::connector).claim(0) - header_bytes;
+    }
+    RingReader reader() { return segment_.reader(Side::acceptor); }
+    RingWriter writer() { return segment_.writer(Side::connector); }
+    RingWords& words() { return segment_.writer(Side::connector).words(); }
+    std::byte* data() { return data_; }
+
+    void clean() {
+        std::memset(static_cast<void*>(&words()), 0, sizeof(RingWords));
+        std::memset(data_, 0, spoiled_);
+        spoiled_ = 0;
+    }
+    void spoil(std::size_t at, ByteView bytes) {
+        if (bytes.empty()) return;
+        std::memcpy(data_ + at, bytes.data(), bytes.size());
+        spoiled_ = std::max(spoiled_, std::min(at + bytes.size(), ring_bytes));
+        if (at + bytes.size() > ring_bytes) spoiled_ = ring_bytes;
+    }
+    void spoiled_all() { spoiled_ = ring_bytes; }
+
+  private:
+    base::UniqueFd file_;
+    Segment segment_;
+    std::byte* data_ = nullptr;
+    std::size_t spoiled_ = ring_bytes;
+};
+
+// What the other process does to all that is shared.
+void spoil(Shared& shared, fuzz::Input& input) {
+    RingWords& words = shared.words();
+    switch (input.byte() % 8) {
+        case 0: shared.spoil(input.below(ring_bytes / 16) * 16, input.take(input.byte())); break;
+        case 1: words.tail.store(words.tail.load() + input.below(4096)); break;
+        case 2: words.tail.store(input.value<std::uint64_t>()); break;
+        case 3: words.letter.store(input.value<std::uint64_t>()); break;
+        case 4: words.taken.store(input.value<std::uint64_t>()); break;
+        case 5: words.head.store(input.value<std::uint64_t>()); break;
+        case 6: {  // A record as it should be, where the tail is.
+            const std::uint64_t tail = words.tail.load();
+            const std::uint64_t bytes = input.below(ring_bytes);
+            const std::uint64_t header = bytes | std::uint64_t{message_kind} << 32;
+            shared.spoil(tail % ring_bytes / 16 * 16,
+                         {reinterpret_cast<const std::byte*>(&header), sizeof header});
+            words.tail.store(tail + (input.byte() % 4 == 0 ? 16 : record_bytes(bytes)));
+            break;
         }
-    };
+        default: {  // A letter as it should be.
+            const std::uint64_t tail = words.tail.load();
+            words.letter.store(tail << 8 | input.byte());
+            words.tail.store(tail + record_unit);
+        }
+    }
+}
+
+// Reads what there is until it is told that the writer broke the ring.
+void read_all(Shared& shared, fuzz::Input& input) {
+    RingReader reader = shared.reader();
+    std::uint64_t before = 0;
     for (int steps = 0; steps < 200 && !input.empty(); ++steps) {
-        spoil();
+        spoil(shared, input);
         std::size_t bytes = 0;
         std::uint64_t acknowledged = 0;
-        if (reader.take_lone_letter(reader.published(), into.get(), &bytes, &acknowledged)) {
+        std::byte letter[letter_bytes_max];
+        if (reader.take_lone_letter(reader.published(), letter, &bytes, &acknowledged)) {
             must(bytes <= letter_bytes_max, "a letter is short");
+            must(reader.taken() == before + record_unit, "a letter takes one unit");
+            before = reader.taken();
             continue;
         }
         if (!reader.has_records()) continue;
         reader.look();
+        const std::uint64_t seen = reader.published();
         do {
-            spoil();
-            const auto took = reader.take(Bytes(into.get(), 256 * 1024), &bytes);
-            if (took != RingReader::Take::message) return 0;  // It costs the connection.
-            must(bytes <= message_bytes_max, "a message is bounded");
+            if (input.byte() % 2 == 0) spoil(shared, input);
+            // In memory of exactly that size: a sanitizer sees a step beyond it.
+            const std::size_t room =
+                input.byte() % 4 == 0 ? input.below(message_bytes_max) : message_bytes_max;
+            const std::unique_ptr<std::byte[]> into(new std::byte[room]);
+            const auto took = reader.take({into.get(), room}, &bytes);
+            if (took == RingReader::Take::broken) return;  // It costs the connection.
+            if (took == RingReader::Take::no_room) break;
+            must(bytes <= message_bytes_max && bytes <= room, "a message fits where it goes");
+            must(reader.taken() > before && reader.taken() - before <= ring_bytes &&
+                     reader.taken() % record_unit == 0,
+                 "what is taken goes on by records");
+            before = reader.taken();
             (void)reader.free();
         } while (reader.has_seen_more());
+        (void)seen;
     }
+}
+
+// Writes until it finds that the reader broke the ring; what it claims is its own in any case.
+void write_all(Shared& shared, fuzz::Input& input) {
+    RingWriter writer = shared.writer();
+    std::uint64_t written = 0, taken = 0;
+    for (int steps = 0; steps < 200 && !input.empty(); ++steps) {
+        spoil(shared, input);
+        const std::size_t bytes = input.below(message_bytes_max + 1);
+        std::byte* room = writer.claim_letter(bytes);
+        if (room) {
+            must(bytes <= letter_bytes_max, "a letter is short");
+            std::memset(room, 0x5a, bytes);
+            writer.send_letter(bytes, 0);
+            written += record_unit;
+        } else {
+            room = writer.claim(bytes);
+            if (!room && writer.is_broken()) return;
+            if (!room) continue;
+            must(room >= shared.data() && room + bytes <= shared.data() + 2 * ring_bytes,
+                 "a claim lies in the ring");
+            std::memset(room, 0x5a, bytes);
+            shared.spoiled_all();
+            writer.commit(bytes);
+            writer.publish(0);
+            written += record_bytes(bytes);
+        }
+        const auto told = input.value<std::uint32_t>();
+        if (writer.acknowledge(told)) {
+            must(told <= written, "nobody took what was not written");
+            taken = std::max<std::uint64_t>(taken, told);
+        } else {
+            must(told > written || told % record_unit != 0, "what can be taken may be told");
+            return;
+        }
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    static Shared shared;
+    fuzz::Input input(data, size);
+    shared.clean();
+    if (input.byte() % 2 == 0) read_all(shared, input);
+    else write_all(shared, input);
     return 0;
 }

@@ -1,9 +1,14 @@
 // The streams of tcp: however the network cuts them, the same comes out, and nothing is written
 // outside of what was offered.
+#include <sys/socket.h>
+
 #include <array>
 
+#include "base/unique_fd.h"
+#include "core/frame.h"
 #include "fuzz/fuzz.h"
 #include "na/tcp/bulk_stream.h"
+#include "na/tcp/greeting.h"
 #include "na/tcp/inbox.h"
 
 using namespace weft;
@@ -13,91 +18,224 @@ using fuzz::must;
 
 namespace {
 
+// The next bytes of the stream into what a reader offers; how many.
+std::size_t deliver(ByteView& stream, std::span<const iovec> pieces, std::size_t most) {
+    std::size_t read = 0;
+    for (const iovec& piece : pieces) {
+        const std::size_t here = std::min({piece.iov_len, most - read, stream.size()});
+        if (here > 0) std::memcpy(piece.iov_base, stream.data(), here);
+        stream = stream.subspan(here);
+        read += here;
+        if (here < piece.iov_len) break;
+    }
+    return read;
+}
+
+// ---- talk lane
+// -----------------------------------------------------------------------------------
+
 struct Talk {
-    std::vector<std::byte> out;
+    std::vector<std::vector<std::byte>> frames;  // Without the padding.
     bool broken = false;
+    bool wants_bulk = false;
+    bool bye = false;
 };
 
 // `cuts` says how much each read brings; none: all that there is room for.
-Talk talk_lane(ByteView stream, Input cuts, bool cut) {
-    static Slab slab;
+Talk talk_lane(ByteView stream, Input* cuts) {
+    Slab slab;
     Inbox inbox;
     Talk result;
     while (!stream.empty() && !result.broken) {
         slab.reset();
         iovec pieces[2];
-        const bool one = cut && cuts.byte() % 2 != 0;
+        const bool one = cuts && cuts->byte() % 2 != 0;
         const std::size_t used = inbox.room(slab, one, pieces);
-        std::size_t most = cut ? 1 + cuts.below(2000) : stream.size();
-        std::size_t read = 0;
-        for (std::size_t i = 0; i < used; ++i) {
-            const std::size_t here =
-                std::min({pieces[i].iov_len, most - read, stream.size() - read});
-            std::memcpy(pieces[i].iov_base, stream.data() + read, here);
-            read += here;
-        }
-        stream = stream.subspan(read);
-        const Inbox::Taken taken = inbox.took(read, slab);
+        must(used >= 1 && used <= 2, "there is room to read into");
+        const std::size_t most = cuts ? 1 + cuts->below(2000) : stream.size();
+        const Inbox::Taken taken = inbox.took(deliver(stream, {pieces, used}, most), slab);
         result.broken = taken.broken;
+        result.wants_bulk |= taken.wants_bulk;
+        result.bye |= taken.bye;
+        must(!taken.no_memory, "there is memory");
         must(taken.count <= (one ? 1u : 2u), "as many messages as there is room for");
         for (std::size_t i = 0; i < taken.count; ++i) {
             const ByteView message = taken.messages[i];
             must(message.size() >= sizeof(StreamHead), "a message has a head");
-            result.out.insert(result.out.end(), message.begin(), message.end());
-            result.out.resize(padded(result.out.size()));
+            must(core::for_each_frame(message,
+                                      [&](const core::FrameHead& head, ByteView frame) {
+                                          must(static_cast<std::uint8_t>(head.kind) < first_signal,
+                                               "signals are taken out");
+                                          result.frames.push_back(fuzz::exact(frame));
+                                          return true;
+                                      }),
+                 "a message is frames, and nothing else");
         }
     }
     inbox.clear(slab);
     return result;
 }
 
-// Heads and the ends of bodies, as they come.
-std::vector<std::uint64_t> bulk_lane(ByteView stream, Input cuts, bool cut) {
-    std::vector<std::uint64_t> events;
+// The same by the words of docs/wire-format.md: one frame after the other.
+Talk talk_lane_as_documented(ByteView stream) {
+    Talk result;
+    while (stream.size() >= sizeof(StreamHead)) {
+        const auto head = base::load<StreamHead>(stream.data());
+        result.broken = head.bytes < sizeof head || head.bytes > message_bytes_max;
+        if (result.broken || stream.size() < padded(head.bytes)) break;
+        const bool wants_bulk = head.kind == static_cast<std::uint8_t>(Signal::want_bulk);
+        const bool bye = head.kind == static_cast<std::uint8_t>(Signal::bye);
+        if (head.kind >= first_signal) {
+            result.broken = (!wants_bulk && !bye) || head.bytes != sizeof head;
+            if (result.broken) break;
+            result.wants_bulk |= wants_bulk;
+            result.bye |= bye;
+        } else {
+            result.frames.push_back(fuzz::exact(stream.first(head.bytes)));
+        }
+        stream = stream.subspan(padded(head.bytes));
+    }
+    return result;
+}
+
+void check_talk(ByteView stream, Input cuts) {
+    const Talk right = talk_lane_as_documented(stream);
+    for (Input* const by : {static_cast<Input*>(nullptr), &cuts}) {
+        const Talk is = talk_lane(stream, by);
+        must(is.broken == right.broken, "what breaks the rules costs the peer, however it is cut");
+        if (right.broken) continue;
+        must(is.frames == right.frames, "the frames are those that were sent");
+        must(is.wants_bulk == right.wants_bulk && is.bye == right.bye, "so are the signals");
+    }
+}
+
+// ---- bulk lane
+// -----------------------------------------------------------------------------------
+
+struct Event {
+    BulkHead head;
     std::vector<std::byte> body;
-    std::array<std::byte, 256> waste;
+    bool ended = false;
+    friend bool operator==(const Event& a, const Event& b) {
+        return std::memcmp(&a.head, &b.head, sizeof a.head) == 0 && a.body == b.body &&
+               a.ended == b.ended;
+    }
+};
+
+bool has_body(const BulkHead& head) { return head.op == BulkOp::put || head.op == BulkOp::data; }
+// An endpoint takes the peer down for it.
+bool is_judged_away(const BulkHead& head) {
+    return has_body(head) && (head.length == 0 || head.length > (1u << 16));
+}
+// Some bodies go nowhere.
+bool is_wanted(const BulkHead& head) { return head.region % 3 != 0; }
+
+std::vector<Event> bulk_lane(ByteView stream, Input* cuts) {
+    std::vector<Event> events;
+    const std::size_t waste_bytes = cuts ? 1 + cuts->below(256) : 4096;
+    const std::unique_ptr<std::byte[]> waste(new std::byte[waste_bytes]);
     BulkReader reader;
-    while (!stream.empty()) {
-        iovec pieces[2];
-        const std::size_t used = reader.room(cut ? 1 + cuts.below(5000) : 1 << 20, waste, pieces);
-        const std::size_t most = cut ? 1 + cuts.below(300) : stream.size();
-        std::size_t read = 0;
-        for (std::size_t i = 0; i < used; ++i) {
-            const std::size_t here =
-                std::min({pieces[i].iov_len, most - read, stream.size() - read});
-            std::memcpy(pieces[i].iov_base, stream.data() + read, here);
-            read += here;
-        }
-        stream = stream.subspan(read);
-        reader.took(read);
+    while (true) {
         for (BulkReader::Step step; (step = reader.step()) != BulkReader::Step::more;) {
-            const BulkHead& head = reader.head();
-            events.push_back(head.transfer * 2 + (step == BulkReader::Step::head));
-            if (step != BulkReader::Step::head) continue;
-            if (head.op != BulkOp::put && head.op != BulkOp::data) continue;
-            if (head.length == 0 || head.length > (1u << 20)) return events;  // Judged away.
-            body.assign(head.length, std::byte{0});
-            reader.expect(head.region % 3 == 0 ? nullptr : body.data());
+            if (step == BulkReader::Step::body_end) {
+                must(!events.empty() && !events.back().ended && !reader.in_body(),
+                     "a body ends once");
+                events.back().ended = true;
+                continue;
+            }
+            events.push_back({reader.head(), {}, false});
+            if (is_judged_away(reader.head())) return events;
+            if (!has_body(reader.head())) continue;
+            if (is_wanted(reader.head())) events.back().body.resize(reader.head().length);
+            reader.expect(is_wanted(reader.head()) ? events.back().body.data() : nullptr);
         }
+        if (stream.empty()) return events;
+        iovec pieces[2];
+        const std::size_t used =
+            reader.room(cuts ? 1 + cuts->below(5000) : 1 << 20, {waste.get(), waste_bytes}, pieces);
+        const std::size_t read = deliver(stream, {pieces, used}, cuts ? 1 + cuts->below(300) : ~0u);
+        must(read > 0, "there is room to read into");
+        reader.took(read);
+    }
+}
+
+std::vector<Event> bulk_lane_as_documented(ByteView stream) {
+    std::vector<Event> events;
+    while (stream.size() >= sizeof(BulkHead)) {
+        events.push_back({base::load<BulkHead>(stream.data()), {}, false});
+        Event& event = events.back();
+        stream = stream.subspan(sizeof(BulkHead));
+        if (is_judged_away(event.head)) break;
+        if (!has_body(event.head)) continue;
+        const ByteView body = stream.first(std::min<std::size_t>(stream.size(), event.head.length));
+        stream = stream.subspan(body.size());
+        event.ended = body.size() == event.head.length;
+        if (!is_wanted(event.head)) continue;
+        event.body = fuzz::exact(body);
+        event.body.resize(event.head.length);
     }
     return events;
+}
+
+void check_bulk(ByteView stream, Input cuts) {
+    const std::vector<Event> right = bulk_lane_as_documented(stream);
+    must(bulk_lane(stream, nullptr) == right, "heads and bodies are those that were sent");
+    must(bulk_lane(stream, &cuts) == right, "however they are cut");
+}
+
+// ---- greetings
+// -----------------------------------------------------------------------------------
+
+struct Greeted {
+    Greeting::Read read = Greeting::Read::more;
+    std::vector<std::byte> frame;
+    std::size_t left = 0;  // Of the stream, unread.
+};
+
+Greeted greet(ByteView stream, Input* cuts) {
+    int ends[2];
+    must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "a socket pair");
+    const base::UniqueFd ours(ends[0]), theirs(ends[1]);
+    Greeting greeting;
+    Greeted result;
+    while (result.read == Greeting::Read::more && !stream.empty()) {
+        const std::size_t bytes =
+            std::min(stream.size(), cuts ? 1 + cuts->below(40) : stream.size());
+        must(
+            ::send(theirs.get(), stream.data(), bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes),
+            "a socket takes a few bytes");
+        stream = stream.subspan(bytes);
+        result.read = greeting.read(ours.get());
+    }
+    std::byte rest[4096];
+    const ssize_t unread = ::recv(ours.get(), rest, sizeof rest, MSG_DONTWAIT);
+    result.left = stream.size() + (unread > 0 ? static_cast<std::size_t>(unread) : 0);
+    if (result.read == Greeting::Read::whole) result.frame = fuzz::exact(greeting.frame());
+    return result;
+}
+
+void check_greeting(ByteView stream, Input cuts) {
+    stream = stream.first(std::min<std::size_t>(stream.size(), 2048));
+    const Greeted whole = greet(stream, nullptr), pieces = greet(stream, &cuts);
+    must(whole.read == pieces.read && whole.frame == pieces.frame && whole.left == pieces.left,
+         "a greeting is the same, however it is cut");
+    must(stream.size() - whole.left <= greeting_bytes_max, "a stranger is heard so far only");
+    if (whole.read != Greeting::Read::whole) return;
+    must(stream.size() - whole.left == padded(whole.frame.size()),
+         "what follows a greeting is left to the lane");
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     Input input(data, size);
-    const bool talks = input.byte() % 2 == 0;
-    const Input cuts(reinterpret_cast<const std::uint8_t*>(input.take(64).data()),
-                     std::min<std::size_t>(64, size > 0 ? size - 1 : 0));
+    const std::uint8_t lane = input.byte();
+    const Input cuts(input.take(32));
     const ByteView stream = input.rest();
-    if (talks) {
-        const Talk whole = talk_lane(stream, cuts, false), pieces = talk_lane(stream, cuts, true);
-        must(whole.broken == pieces.broken || !whole.broken, "a cut mends nothing");
-        if (!whole.broken) must(whole.out == pieces.out, "cuts change nothing");
-    } else {
-        must(bulk_lane(stream, cuts, false) == bulk_lane(stream, cuts, true),
-             "cuts change nothing");
+    switch (lane % 3) {
+        case 0: check_talk(stream, cuts); break;
+        case 1: check_bulk(stream, cuts); break;
+        default: check_greeting(stream, cuts);
     }
     return 0;
 }

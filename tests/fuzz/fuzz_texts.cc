@@ -1,39 +1,95 @@
-// What people and files say: addresses, group files, WEFT_ variables.
+// What people and files say: addresses, group files, WEFT_ variables, the names of sm.
 #include <string>
+
+#include <google/protobuf/stubs/logging.h>
 
 #include <weft/group.h>
 
 #include "api/environment.h"
 #include "fuzz/fuzz.h"
 #include "na/address.h"
+#include "na/sm/names.h"
+#include "na/socket_name.h"
 
 using namespace weft;
 using fuzz::must;
 
+static void check_address(std::string_view text) {
+    const Result<na::Address> address = na::parse_address(text);
+    if (!address) {
+        must(address.status().code() == Code::invalid_argument, "a bad address is the caller's");
+        must(address.status().text().size() < 1024, "the sentence about it is one");
+        return;
+    }
+    must(text.size() <= 400, "an address is short");
+    const Result<na::Address> again = na::parse_address(address->uri());
+    must(again.ok() && *again == *address, "an address is what it prints");
+    must(address->name.empty() != address->host.empty() || address->name.empty(),
+         "a name or a host");
+    if (address->scheme == "sm") {
+        must(address->name.find('/') == std::string::npos && address->name.front() != '.',
+             "a name of sm leads nowhere else");
+        must(na::sm::socket_address("/run/user/1000/weft", address->name + ".sock").ok(),
+             "a name of sm fits a socket's");
+    }
+    if (const auto name = na::SocketName::from_numeric(address->host, address->port)) {
+        must(name->port() == address->port, "a port is kept");
+        must(na::SocketName::from_numeric(name->host(), name->port())->text() == name->text(),
+             "a numeric host is what it prints");
+    }
+}
+
+static void check_group(std::string_view text) {
+    const Result<GroupView> view = GroupView::parse(text);
+    if (!view) {
+        must(view.status().code() == Code::invalid_argument, "a bad file is the caller's");
+        must(view.status().text().find('\n') == std::string_view::npos ||
+                 text.find('\n') != text.npos,
+             "one line says what is wrong");
+        return;
+    }
+    must(view->size() > 0 && view->size() <= GroupView::members_max && !view->name().empty(),
+         "a group has a name and members");
+    std::vector<Member> members;
+    for (std::uint32_t rank = 0; rank < view->size(); ++rank) {
+        members.push_back(view->member(rank));
+        must(members.back().rank == rank, "ranks are in order");
+        must(!members.back().uris.empty(), "a member has an address");
+        for (const std::string& uri : members.back().uris) {
+            must(na::parse_address(uri).ok(), "an address is one");
+        }
+    }
+    // In any order, the same view; in another epoch, another.
+    std::reverse(members.begin(), members.end());
+    const auto same = GroupView::make(view->name(), view->epoch(), members);
+    must(same.ok() && same->digest() == view->digest(), "a view is the same in any order");
+    const auto later = GroupView::make(view->name(), view->epoch() + 1, members);
+    must(later.ok() && later->digest() != view->digest(), "an epoch is another view");
+}
+
+static void check_variable(std::string text) {
+    text = "WEFT_" + text.substr(0, text.find('\0'));
+    char* environment[] = {text.data(), nullptr};
+    const Result<RuntimeOptions> options = api::overlay_environment({}, environment);
+    if (options) {
+        must(api::judge(*options).ok(), "what a variable may say is a good option");
+    } else {
+        must(options.status().code() == Code::invalid_argument, "a bad variable is the caller's");
+        must(options.status().text().find(text.substr(0, text.find('='))) != std::string_view::npos,
+             "a bad variable is named");
+    }
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    static const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
     fuzz::Input input(data, size);
     const std::uint8_t which = input.byte();
-    std::string text(as_text(input.rest()));
+    const std::vector<std::byte> bytes = fuzz::exact(input.rest());
+    const std::string_view text = as_text(bytes);
     switch (which % 3) {
-        case 0: {
-            const Result<na::Address> address = na::parse_address(text);
-            if (!address) break;
-            const Result<na::Address> again = na::parse_address(address->uri());
-            must(again.ok() && *again == *address, "an address is what it prints");
-            break;
-        }
-        case 1: {
-            const Result<GroupView> view = GroupView::parse(text);
-            if (view) must(view->size() > 0, "a group has members");
-            break;
-        }
-        default: {
-            text = "WEFT_" + text.substr(0, text.find('\0'));
-            char* environment[] = {text.data(), nullptr};
-            const Result<RuntimeOptions> options = api::overlay_environment({}, environment);
-            if (options)
-                must(api::judge(*options).ok(), "what a variable may say is a good option");
-        }
+        case 0: check_address(text); break;
+        case 1: check_group(text); break;
+        default: check_variable(std::string(text));
     }
     return 0;
 }

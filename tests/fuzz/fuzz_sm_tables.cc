@@ -1,0 +1,105 @@
+// A peer's table of regions, which it may write at any time, and the files that it hands over: what
+// is judged good lies inside its arena, what is mapped can't be taken away.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fuzz/fuzz.h"
+#include "na/sm/region_table.h"
+#include "na/sm/segment.h"
+
+using namespace weft;
+using namespace weft::na;
+using namespace weft::na::sm;
+using fuzz::must;
+
+namespace {
+
+// A table of the peer's, written and seen.
+struct Table {
+    base::UniqueFd file = make_memory_file("fuzz-regions", sizeof(RegionPage)).value();
+    Mapping mapping = map_file(file.get(), sizeof(RegionPage), Writable::yes).value();
+    RegionView view;
+    Table() {
+        must(seal(file.get(), FutureWrite::allowed).ok(), "sealed");
+        view = RegionView::attach(file.get()).value();
+    }
+    RegionPage& page() { return *reinterpret_cast<RegionPage*>(mapping.data()); }
+};
+
+// Mostly what is wished for, so that the later checks are come to.
+template <class T>
+T near(fuzz::Input& input, T good) {
+    switch (input.byte() % 4) {
+        case 0: return input.value<T>();
+        case 1: return input.byte() % 2 == 0 ? good + 1 : good - 1;
+        default: return good;
+    }
+}
+
+void check_judge(fuzz::Input& input) {
+    static Table table;
+    AccessWish wish;
+    wish.region = input.byte() % 8 == 0 ? input.value<std::uint32_t>() : input.byte() % 4;
+    wish.generation = input.value<std::uint32_t>();
+    wish.key = input.value<std::uint64_t>();
+    wish.offset = input.value<std::uint64_t>();
+    wish.bytes = 1 + input.value<std::uint32_t>() % (1 << 20);
+    wish.access = input.byte() % 2 == 0 ? Access::read : Access::write;
+    const std::uint64_t arena_bytes =
+        4096 + input.value<std::uint64_t>() % (std::uint64_t{1} << 40);
+
+    RegionEntry& entry = table.page().entries[wish.region % regions_max];
+    const std::uint64_t state =
+        std::uint64_t{near(input, wish.generation)} << 1 | (input.byte() % 8 == 0 ? 0 : 1);
+    const std::uint64_t key = near(input, wish.key), offset = near(input, std::uint64_t{0});
+    const std::uint64_t bytes = near(input, wish.offset + wish.bytes);
+    const auto access = near(input, std::uint32_t{3});
+    entry.state.store(state);
+    entry.key.store(key);
+    entry.offset.store(offset);
+    entry.bytes.store(bytes);
+    entry.access.store(access);
+
+    const char* why = nullptr;
+    const auto at = table.view.judge(wish, arena_bytes, &why);
+    using Wide = unsigned __int128;
+    const bool good =
+        wish.region < regions_max && state == (std::uint64_t{wish.generation} << 1 | 1) &&
+        key == wish.key && allows(static_cast<Access>(access & 3), wish.access) &&
+        Wide{wish.offset} + wish.bytes <= bytes && Wide{offset} + bytes <= arena_bytes;
+    must(at.has_value() == good, "what may be touched is told by the table alone");
+    must(good || why, "a refusal has its reason");
+    if (at) {
+        must(*at == offset + wish.offset, "the place of an access");
+        must(Wide{*at} + wish.bytes <= arena_bytes, "an access lies in the arena");
+    }
+    entry.state.store(0);
+}
+
+void check_files(fuzz::Input& input) {
+    static constexpr std::size_t rings = 4096 + 2 * ring_bytes;
+    const std::uint8_t choice = input.byte();
+    std::size_t bytes = choice % 2 == 0 ? sizeof(RegionPage) : rings;
+    if (input.byte() % 4 == 0) bytes = input.value<std::uint32_t>() % (2 * rings);
+    const base::UniqueFd file = make_memory_file("fuzz-file", bytes).value();
+    const int seals = input.byte() & (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW);
+    must(::fcntl(file.get(), F_ADD_SEALS, seals) == 0, "sealed");
+    const bool fixed = (seals & F_SEAL_SHRINK) != 0 && (seals & F_SEAL_GROW) != 0;
+    const auto table = RegionView::attach(file.get());
+    must(table.ok() == (fixed && bytes == sizeof(RegionPage)), "a table has one size, for ever");
+    const auto segment = Segment::attach(file.get());
+    must(segment.ok() == (fixed && bytes == rings), "rings have one size, for ever");
+    for (const Status& status : {table.status(), segment.status()}) {
+        must(status.ok() || status.code() == Code::data_loss, "a bad file is the peer's fault");
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    fuzz::Input input(data, size);
+    if (input.byte() % 4 == 0) check_files(input);
+    else check_judge(input);
+    return 0;
+}
