@@ -699,18 +699,27 @@ class RawBytes(BadInput):
                 silent.enter_context(self.sm_socket())
             self.put_and_get()
 
-    def tcp_socket(self):
-        port = int(self.server.uris[1].rsplit(":", 1)[1])
+    def ports(self):
+        for uri in self.server.uris:
+            if not uri.startswith("sm"):
+                yield int(uri.rsplit(":", 1)[1])
+
+    def tcp_socket(self, port):
         return socket.create_connection(("127.0.0.1", port), timeout=5)
 
-    def test_garbage_to_the_port_of_ofi_tcp(self):
+    def test_garbage_to_the_ports_of_tcp_and_ofi_tcp(self):
+        for port in self.ports():
+            with self.subTest(port=port):
+                self.garbage_to(port)
+
+    def garbage_to(self, port):
         self.put_and_get()
         before = self.open_descriptors()
         letters = [b"x", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(4096), b"\xff" * 4096,
                    b"weft" * 100]
         letters += [self.noise(self.random.randrange(1, 70_000)) for _ in range(60)]
         for letter in letters:
-            with self.tcp_socket() as stranger, contextlib.suppress(OSError):
+            with self.tcp_socket(port) as stranger, contextlib.suppress(OSError):
                 stranger.sendall(letter)
                 if self.random.random() < 0.3:
                     stranger.shutdown(socket.SHUT_WR)
@@ -719,12 +728,13 @@ class RawBytes(BadInput):
         self.put_and_get()
         self.check_descriptors(before)
 
-    def test_silent_and_half_said_connections_to_the_port_of_ofi_tcp(self):
+    def test_silent_and_half_said_connections_to_the_ports_of_tcp_and_ofi_tcp(self):
         with contextlib.ExitStack() as silent:
-            for i in range(60):
-                stranger = silent.enter_context(self.tcp_socket())
-                if i % 2:
-                    stranger.sendall(self.noise(3))
+            for port in self.ports():
+                for i in range(60):
+                    stranger = silent.enter_context(self.tcp_socket(port))
+                    if i % 2:
+                        stranger.sendall(self.noise(3))
             self.put_and_get()
         self.put_and_get()
 

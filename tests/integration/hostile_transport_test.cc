@@ -3,14 +3,13 @@
 // has over the simulator.
 #include <unistd.h>
 
-#include <array>
 #include <string>
 
 #include <weft/runtime.h>
 
 #include "api/node.h"
-#include "base/random.h"
 #include "rpc/header.h"
+#include "support/bare_peer.h"
 #include "support/catch.h"
 #include "support/frames.h"
 #include "support/hex.h"
@@ -26,58 +25,15 @@ namespace {
 constexpr MethodId echo = HoldServer::echo;
 constexpr MethodId hold = HoldServer::hold;
 
-// A bare endpoint that greets as it should.
-class Stranger {
-  public:
-    Stranger(na::Provider& provider, const std::string& uri)
-        : address_(na::parse_address(uri).value()),
-          endpoint_(provider
-                        .open(nullptr,
-                              {random_, log_, *arena_, {random_.next(), random_.next()}, "", 16},
-                              now())
-                        .value()) {}
-
-    // Whether one message, sent over a connection of its own, costs it. More of the same follow: in
-    // a stream a frame that is too long only shows when the next one is missed.
-    bool loses_by(ByteView message) {
-        const na::PeerId peer = endpoint_->connect(address_, now()).value();
-        up_ = down_ = false;
-        REQUIRE(poll_until([&] { return up_ || down_; }));
-        REQUIRE(up_);
-        return poll_until([&] {
-            if (std::byte* to = endpoint_->reserve(peer, message.size())) {
-                std::memcpy(to, message.data(), message.size());
-                endpoint_->commit(message.size());
-                endpoint_->flush();
-            }
-            return down_;
-        });
-    }
-
-  private:
-    static TimePoint now() { return std::chrono::steady_clock::now(); }
-    template <class Done>
-    bool poll_until(Done&& done) {
-        const TimePoint end = now() + patience;
-        while (!done()) {
-            if (now() > end) return false;
-            std::array<na::Event, 16> events;
-            const std::size_t count = endpoint_->poll(events, now());
-            for (std::size_t i = 0; i < count; ++i) {
-                up_ |= events[i].kind == na::EventKind::peer_up;
-                down_ |= events[i].kind == na::EventKind::peer_down;
-            }
-        }
-        return true;
-    }
-
-    base::KernelRandom random_;
-    base::Log log_{LogLevel::off};
-    std::shared_ptr<na::Arena> arena_ = na::Arena::make(1 << 20);
-    const na::Address address_;
-    std::unique_ptr<na::Endpoint> endpoint_;
-    bool up_ = false, down_ = false;
-};
+// Whether one message, sent over a connection of its own, costs it. More of the same follow: in a
+// stream a frame that is too long only shows when the next one is missed.
+bool loses_by(BarePeer& stranger, ByteView message) {
+    REQUIRE(stranger.connect());
+    return stranger.poll_until([&] {
+        (void)stranger.say(message);
+        return stranger.is_lost();
+    });
+}
 
 Frame request(const MethodId& method) {
     rpc::RequestHeader header;
@@ -145,15 +101,15 @@ void check_transport(const std::string& uri) {
     REQUIRE(server.serve(service, uri).ok());
     const std::string address = server.addresses().front();
     Runtime client = Runtime::create({.manual = true}).value();
-    Stranger stranger(**provider, address);
+    BarePeer stranger(**provider, address);
     // In a stream the rest of a frame that was cut short is what follows it.
-    const bool is_stream = uri.starts_with("tcp");
+    const bool is_stream = uri.starts_with("tcp") || uri.starts_with("unix");
     for (const Frame& message : bad_messages()) {
         const bool cut_short = message.size() < sizeof(core::FrameHead) ||
                                head_of(message).bytes == request(echo).size();
         if (is_stream && cut_short && message.size() < request(echo).size()) continue;
         INFO(hex_of(message));
-        REQUIRE(stranger.loses_by(message));
+        REQUIRE(loses_by(stranger, message));
         check_serves(client, address);
     }
     server.node().on_context([&] { service.held.clear(); });
@@ -167,6 +123,10 @@ TEST_CASE("bad frames over sm cost their connection and nothing else") {
 
 TEST_CASE("bad frames over tcp cost their connection and nothing else") {
     check_transport("tcp://127.0.0.1:0");
+}
+
+TEST_CASE("bad frames over unix cost their connection and nothing else") {
+    check_transport("unix:///tmp/weft-hostile-" + std::to_string(getpid()));
 }
 
 TEST_CASE("bad frames over ofi+tcp cost their connection and nothing else") {

@@ -1,0 +1,120 @@
+// A bare endpoint on a real transport: it greets as it should, and then says what no client or
+// server of weft would. (Over the simulator: raw_peer.h.)
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "na/address.h"
+#include "na/arena.h"
+#include "na/provider.h"
+#include "support/catch.h"
+#include "support/frames.h"
+#include "support/patience.h"
+
+namespace weft::test {
+
+class BarePeer {
+  public:
+    BarePeer(na::Provider& provider, const std::string& uri)
+        : address_(na::parse_address(uri).value()),
+          endpoint_(provider
+                        .open(nullptr,
+                              {random_, log_, *arena_, {random_.next(), random_.next()}, "", 16},
+                              now())
+                        .value()) {}
+
+    // Whether it is welcome; error() says why not.
+    bool connect() {
+        peer_ = endpoint_->connect(address_, now()).value();
+        up_ = down_ = false;
+        REQUIRE(poll_until([&] { return up_ || down_; }));
+        return up_;
+    }
+    bool is_lost() const { return down_; }
+    Code code() const { return code_; }  // Of the loss.
+    const std::string& error() const { return error_; }
+
+    // One message; false: there is no room for it now. Nothing is read.
+    bool say(ByteView message) {
+        std::byte* to = endpoint_->reserve(peer_, message.size());
+        if (!to) return false;
+        std::memcpy(to, message.data(), message.size());
+        endpoint_->commit(message.size());
+        endpoint_->flush();
+        return true;
+    }
+    // The same, reading while there is no room; false: the connection is gone.
+    bool send(ByteView message) {
+        return poll_until([&] { return down_ || say(message); }) && !down_;
+    }
+    // How a put or get ended.
+    Code run(na::RmaItem item) {
+        item.peer = peer_;
+        item.cookie = ++last_cookie_;
+        REQUIRE(poll_until([&] { return endpoint_->post({&item, 1}) == 1; }));
+        endpoint_->flush();
+        REQUIRE(poll_until([&] { return rma_done_.contains(item.cookie); }));
+        return rma_done_.at(item.cookie);
+    }
+
+    template <class Done>
+    bool poll_until(Done&& done, Duration limit = patience) {
+        const TimePoint end = now() + limit;
+        while (!done()) {
+            if (now() > end) return false;
+            poll();
+        }
+        return true;
+    }
+    // The frames that came since the last take, one after the other.
+    Frames take() { return std::exchange(frames_, {}); }
+    std::size_t frames() const { return frames_.size(); }
+    na::Arena& arena() { return *arena_; }
+    static TimePoint now() { return std::chrono::steady_clock::now(); }
+
+  private:
+    void poll() {
+        std::array<na::Event, 16> events;
+        const std::size_t count = endpoint_->poll(events, now());
+        for (std::size_t i = 0; i < count; ++i) {
+            const na::Event& event = events[i];
+            if (event.kind == na::EventKind::message) {
+                core::for_each_frame(event.bytes, [&](const core::FrameHead&, ByteView frame) {
+                    frames_.emplace_back(frame.begin(), frame.end());
+                    return true;
+                });
+            } else if (event.kind == na::EventKind::peer_up) {
+                up_ = true;
+            } else if (event.kind == na::EventKind::rma_done) {
+                rma_done_[event.cookie] = event.code;
+            } else if (event.kind == na::EventKind::peer_down) {
+                down_ = true;
+                code_ = event.code;
+                error_ = endpoint_->error();
+            }
+        }
+        endpoint_->flush();
+    }
+
+    base::KernelRandom random_;
+    base::Log log_{LogLevel::off};
+    std::shared_ptr<na::Arena> arena_ = na::Arena::make(4 << 20);
+    const na::Address address_;
+    std::unique_ptr<na::Endpoint> endpoint_;
+    na::PeerId peer_;
+    bool up_ = false, down_ = false;
+    Code code_ = Code::ok;
+    std::string error_;
+    Frames frames_;
+    std::uint64_t last_cookie_ = 0;
+    std::map<std::uint64_t, Code> rma_done_;
+};
+
+}  // namespace weft::test
