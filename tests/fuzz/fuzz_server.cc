@@ -87,7 +87,7 @@ Frame next_frame(const Victim& victim, const Frames& good, Input& input) {
 
 bool may_have(const RegionRef& region, ByteView bytes) {
     const auto ref = base::load<RegionRef>(bytes.data());
-    using Wide = unsigned __int128;
+    __extension__ using Wide = unsigned __int128;
     return ref.version == 1 && ref.reserved16 == 0 && ref.reserved32 == 0 &&
            ref.region == region.region && ref.generation == region.generation &&
            ref.key == region.key && ref.owner == region.owner &&

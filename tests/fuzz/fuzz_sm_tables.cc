@@ -57,22 +57,26 @@ void check_judge(fuzz::Input& input) {
     const auto access = near(input, std::uint32_t{3});
     entry.state.store(state);
     entry.key.store(key);
-    entry.offset.store(offset);
+    const bool is_private = input.byte() % 4 == 0;
+    entry.at.store(offset);
+    entry.is_private.store(is_private ? 1 : 0);
     entry.bytes.store(bytes);
     entry.access.store(access);
 
     const char* why = nullptr;
-    const auto at = table.view.judge(wish, arena_bytes, &why);
-    using Wide = unsigned __int128;
+    const auto place = table.view.judge(wish, arena_bytes, &why);
+    __extension__ using Wide = unsigned __int128;
+    const Wide end = is_private ? ~std::uint64_t{0} : arena_bytes;
     const bool good =
         wish.region < regions_max && state == (std::uint64_t{wish.generation} << 1 | 1) &&
         key == wish.key && allows(static_cast<Access>(access & 3), wish.access) &&
-        Wide{wish.offset} + wish.bytes <= bytes && Wide{offset} + bytes <= arena_bytes;
-    must(at.has_value() == good, "what may be touched is told by the table alone");
+        Wide{wish.offset} + wish.bytes <= bytes && Wide{offset} + bytes <= end;
+    must(place.has_value() == good, "what may be touched is told by the table alone");
     must(good || why, "a refusal has its reason");
-    if (at) {
-        must(*at == offset + wish.offset, "the place of an access");
-        must(Wide{*at} + wish.bytes <= arena_bytes, "an access lies in the arena");
+    if (place) {
+        must(place->is_private == is_private, "private memory is told apart");
+        must(place->at == offset + wish.offset, "the place of an access");
+        must(Wide{place->at} + wish.bytes <= end, "an access lies in the peer's memory");
     }
     entry.state.store(0);
 }

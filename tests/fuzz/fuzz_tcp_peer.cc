@@ -171,7 +171,7 @@ Refusal judge(const Owner& owner, const BulkHead& head) {
     if (!allows(memory.access, reads ? Access::read : Access::write)) {
         return reads ? Refusal::not_readable : Refusal::not_writable;
     }
-    using Wide = unsigned __int128;
+    __extension__ using Wide = unsigned __int128;
     if (Wide{head.offset} + head.length > memory.bytes.size()) return Refusal::range;
     return Refusal::none;
 }
