@@ -103,6 +103,18 @@ class Runtime {
     // first.
     bool turn_until(Function<bool()> done, Duration limit);
 
+    // With options.manual, for an event loop that has a descriptor to watch and a timer (epoll,
+    // libuv; <weft/asio.h> has it done for Boost.Asio): turn(); unless there were events and when
+    // arm() says yes, wait until wait_fd() is readable or next_deadline() has come; turn() again.
+    // What the program does with the runtime while it waits makes wait_fd() readable, too.
+    // Thread: the one that turns.
+    bool arm();
+    // `never`: there is none.
+    TimePoint next_deadline() const;
+    // One epoll descriptor over all transports, those opened later included. Only to be watched;
+    // valid as long as the runtime.
+    int wait_fd() const;
+
     // For the layers of weft itself and its tools (not installed).
     api::Node& node() { return *node_; }
 

@@ -90,7 +90,10 @@ static constexpr int last_turns_max = 1000;
 Node::~Node() { shutdown(); }
 
 void Node::on_context(Function<void()> work) {
-    if (context.on_thread() || context.in_turn()) return work();
+    if (context.on_thread() || context.in_turn()) {
+        work();
+        return context.rouse();
+    }
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;

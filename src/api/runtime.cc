@@ -95,7 +95,15 @@ void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex
     changed.wait(lock, [&] { return done; });
 }
 
-std::uint32_t Runtime::turn() { return node_->context.turn(node_->parts.clock->now()).events; }
+std::uint32_t Runtime::turn() { return node_->driver.turn(); }
+
+bool Runtime::arm() {
+    WEFT_ASSERT(node_->options.manual);  // Else its own thread sleeps on the same descriptor.
+    return node_->driver.arm();
+}
+
+TimePoint Runtime::next_deadline() const { return node_->driver.next_deadline(); }
+int Runtime::wait_fd() const { return node_->driver.wait_fd(); }
 
 bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     WEFT_ASSERT(!node_->context.in_turn());  // Also when it is done at once.

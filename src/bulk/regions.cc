@@ -158,6 +158,7 @@ void Regions::close_here(std::uint32_t region, std::uint32_t generation, Functio
         if (fenced) fenced();
         return;
     }
+    context_->rouse();
     Entry& entry = slot->value;
     if (fenced) entry.fenced = std::move(fenced);
     if (std::exchange(entry.closing, true)) return;

@@ -65,6 +65,7 @@ void Engine::shutdown() { groups_.clear(); }
 
 void Engine::start(std::shared_ptr<GroupImpl> group, std::uint64_t method,
                    std::vector<std::byte> body, TimePoint deadline, GroupCompletion done) {
+    context_.rouse();
     const std::uint32_t n = group->view.size();
     ForwardHeader header;
     header.view = group->view.digest();

@@ -137,7 +137,17 @@ class Context final : public Executor {
     // Whether this thread is in a turn of this very context.
     bool in_turn() const { return current_ == this; }
     // Between turns, for what is about to be done: now() is the time again. Thread: the context's.
-    TimePoint refresh_time() { return now_ = clock_.now(); }
+    TimePoint refresh_time() {
+        rouse();
+        return now_ = clock_.now();
+    }
+    // Between turns, for what may ask for one (a message to flush, an earlier deadline): the event
+    // loop that waits since arm() looks again. Thread: the context's.
+    void rouse() {
+        if (sleeping_.load(std::memory_order_relaxed)) [[unlikely]] {
+            wake();
+        }
+    }
     // In a turn its instant is the time; at other times it may be long ago. Thread: any.
     TimePoint current_time() const { return in_turn() ? now_ : clock_.now(); }
     // Nothing to do before this instant unless something arrives.
@@ -241,6 +251,7 @@ class Context final : public Executor {
     void defer(Deferred& work) {
         deferred_.push_back(work);
         quick_ = nullptr;
+        rouse();
         if (submissions_closed_.load(std::memory_order_relaxed)) [[unlikely]]
             post([this] { run_deferred(); });
     }

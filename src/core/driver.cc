@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -104,17 +105,30 @@ void Driver::loop() {
 }
 
 std::uint32_t Driver::turn_and_wait(Duration longest) {
-    const TimePoint now = clock_.now();
-    const std::uint32_t events = context_.turn(now).events;
-    if (events == 0 && options_.wait != WaitMode::spin) sleep(now, longest);
+    const std::uint32_t events = turn();
+    if (events == 0 && options_.wait != WaitMode::spin) sleep(context_.now(), longest);
     return events;
 }
 
-void Driver::sleep(TimePoint now, Duration longest) {
+std::uint32_t Driver::turn() {
+    if (std::exchange(armed_, false)) context_.disarm();
+    return context_.turn(clock_.now()).events;
+}
+
+bool Driver::arm() {
+    armed_ = context_.arm();
+    return armed_;
+}
+
+TimePoint Driver::next_deadline() const {
     const TimePoint next = context_.next_deadline();
+    return can_sleep_ ? next : std::min(next, saturating_add(context_.now(), blind_poll));
+}
+
+void Driver::sleep(TimePoint now, Duration longest) {
+    const TimePoint next = next_deadline();
     if (next <= now || !context_.arm()) return;
-    Duration wait = std::min(next == never ? Duration(1h) : next - now, longest);
-    if (!can_sleep_) wait = std::min(wait, blind_poll);
+    const Duration wait = std::min(next == never ? Duration(1h) : next - now, longest);
     timespec timeout{};
     timeout.tv_sec = wait.count() / 1'000'000'000;
     timeout.tv_nsec = wait.count() % 1'000'000'000;

@@ -1,4 +1,5 @@
-// Adds the thread to a context: turns it, spins while that pays, sleeps when it doesn't.
+// Adds the thread to a context: turns it, spins while that pays, sleeps when it doesn't. Or lends
+// what it sleeps on to an event loop that has a thread already.
 #pragma once
 
 #include <atomic>
@@ -35,6 +36,12 @@ class Driver {
     // are the context's thread themselves.
     std::uint32_t turn_and_wait(Duration longest);
 
+    // For event loops of others, as Runtime's functions of these names. Thread: the context's.
+    std::uint32_t turn();
+    bool arm();
+    TimePoint next_deadline() const;
+    int wait_fd() const { return epoll_.get(); }
+
     // A transport was added: watch its descriptor too. Thread: the context's.
     void watch_endpoints();
 
@@ -49,6 +56,7 @@ class Driver {
     base::UniqueFd epoll_;
     std::size_t watched_ = 0;
     bool can_sleep_ = true;  // Every endpoint has a descriptor.
+    bool armed_ = false;     // By arm(), and no turn() yet.
     std::atomic<bool> stop_{false};
     std::thread thread_;
 };

@@ -75,6 +75,7 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
     bulk::TransferSpec spec{kind, remote, offset, std::move(local),
                             deadline_of(options, context_.current_time())};
     if (context_.on_thread()) {
+        context_.rouse();
         const bulk::TransferId id = bulk_.transfers.start(peer_, std::move(spec), std::move(done));
         return {id.slot, id.generation};
     }

@@ -236,7 +236,11 @@ void Server::recycle_marked(ServerCall& call) {
     call.marked = false;
     call.peer = nullptr;
     calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
-    if (left_ && calls_.taken() == 0) delete this;
+    if (left_) {
+        if (calls_.taken() == 0) delete this;
+        return;
+    }
+    context_.rouse();  // Who held it may answer between turns.
 }
 
 [[gnu::always_inline]] inline void Server::answer(ServerCall& call, BodyWriter body) {
@@ -417,6 +421,7 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
             server_->bulk_.transfers.refuse(std::move(done), std::move(why));
         return {id.slot, id.generation};
     }
+    server_->context_.rouse();
     const bulk::TransferId id =
         server_->bulk_.transfers.start(call_->peer ? call_->peer->ref : core::PeerRef(),
                                        {put ? na::RmaKind::put : na::RmaKind::get, remote, offset,
