@@ -4,6 +4,15 @@ find_package(Protobuf 3.21 REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(PkgConfig REQUIRED)
 
+# Headers only, for <weft/asio.h> and those who include it.
+find_package(Boost 1.81 QUIET)
+if(Boost_FOUND)
+    set(WEFT_WITH_ASIO ON)
+else()
+    set(WEFT_WITH_ASIO OFF)
+    message(STATUS "weft: Boost 1.81 not found, building without what tries <weft/asio.h>")
+endif()
+
 if(WEFT_OFI)
     pkg_check_modules(LIBFABRIC IMPORTED_TARGET libfabric>=1.17)
 endif()

@@ -31,7 +31,8 @@ THIRD_PARTY = {
     "rdma/rdma_": ["src/na/verbs/*"],
     "infiniband/": ["src/na/verbs/*"],
     "spdlog/": ["src/base/log.cc"],
-    "boost/": ["include/weft/asio.h", "src/na/tcp/*", "tests/*", "examples/*", "bench/*"],
+    "boost/": ["include/weft/asio.h", "include/weft/asio/*", "tests/*", "examples/asio/*",
+               "bench/*"],
     "google/protobuf/": ["include/weft/protobuf.h", "src/proto/*", "src/group/view_file.cc",
                          "tools/*", "tests/*", "bench/*"],
     "isa-l/": ["examples/storage/*"],
@@ -145,6 +146,8 @@ class Checker:
                 self.report(path, number, f"includes {angled or quoted}: {why}")
 
     def why_angled(self, path, header):
+        if header.startswith("weft/asio") and not matches(path, THIRD_PARTY["boost/"]):
+            return "it would bring Boost along"
         if header.endswith(".pb.h"):
             public = path.startswith("include/")
             return "generated code only in protobuf.h" if public and path not in GENERATED else None

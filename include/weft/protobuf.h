@@ -122,11 +122,32 @@ CallOptions options_for(const ProtoMethod<Request, Reply>& method, CallOptions o
 
 // ---- clients ------------------------------------------------------------------------------------
 
+namespace detail {
+
+// What Asio associates with a handler would count for nothing in a callback of ours.
+template <class Done>
+concept HasAssociations = requires {
+    typename Done::executor_type;
+}
+|| requires { typename Done::allocator_type; }
+|| requires { typename Done::cancellation_slot_type; };
+
+// Starts operations for completion tokens; <weft/asio.h> defines it.
+template <class Token>
+struct Tokens;
+
+template <class T>
+concept IsDefined = requires {
+    sizeof(T);
+};
+
+}  // namespace detail
+
 // What a callback stub calls when the call is over; `reply` is empty unless the status is OK, and
 // valid until the return.
 template <class Done, class Reply>
 concept Receives = std::invocable < std::decay_t<Done>
-&, const Status&, const Reply& > ;
+&, const Status&, const Reply& > &&!detail::HasAssociations<std::decay_t<Done>>;
 
 // What generated stubs do. `done` runs once, on the channel's executor, never in here.
 // Errors also: INTERNAL, effect applied, for a reply that does not parse.
@@ -144,6 +165,37 @@ OperationId call(const Channel& channel, const ProtoMethod<Request, Reply>& meth
                 return done(status, *reply);
             done(detail::bad_reply((*reply).GetTypeName()), Reply::default_instance());
         });
+}
+
+namespace detail {
+
+// What a completion token's operation comes to.
+template <class Reply>
+struct ReadReply {
+    Result<Reply> operator()(const Status& status, ByteView body) const {
+        if (!status.ok()) [[unlikely]]
+            return status;
+        Reply reply;
+        if (Status read = read_reply<Reply>(&reply, body); !read.ok()) return read;
+        return reply;
+    }
+};
+
+}  // namespace detail
+
+// What generated stubs do with a completion token of Boost.Asio for void(Result<Reply>): see
+// <weft/asio.h>.
+template <class Request, class Reply, class Token>
+    requires(!Receives<Token, Reply>)
+decltype(auto) call(const Channel& channel, const ProtoMethod<Request, Reply>& method,
+                    const Request& in, const CallOptions& options, Token&& token) {
+    static_assert(detail::IsDefined<detail::Tokens<Token>>,
+                  "the last argument takes no (const weft::Status&, const Reply&); for a "
+                  "completion token include <weft/asio.h>");
+    if constexpr (detail::IsDefined<detail::Tokens<Token>>) {
+        return detail::Tokens<Token>::template call<detail::ReadReply<Reply>>(
+            channel, method.id, detail::writer_of(in), detail::options_for(method, options), token);
+    }
 }
 
 // What `co_await client.Method(in)` waits for. `in` is on its way when the stub returns; for the

@@ -54,6 +54,41 @@ class [[nodiscard]] GroupResult {
     std::vector<RankReply<Reply>> ranks_;
 };
 
+namespace detail {
+
+// Outcomes are a std::vector<RankOutcome>.
+template <class Reply>
+struct ReadRanks {
+    template <class Outcomes>
+    GroupResult<Reply> operator()(Outcomes&& outcomes) const {
+        std::vector<RankReply<Reply>> ranks;
+        ranks.reserve(outcomes.size());
+        for (auto& [rank, status, bytes] : outcomes) {
+            RankReply<Reply>& taken = ranks.emplace_back();
+            taken.rank = rank;
+            taken.status = std::move(status);
+            if (taken.status.ok()) taken.status = read_reply<Reply>(&taken.reply, bytes);
+            if (!taken.status.ok()) taken.reply.Clear();
+        }
+        return GroupResult<Reply>(std::move(ranks));
+    }
+};
+
+}  // namespace detail
+
+// What generated stubs do with a completion token of Boost.Asio for void(GroupResult<Reply>): see
+// <weft/asio.h>. `group` is a weft::Group.
+template <class AnyGroup, class Request, class Reply, class Token>
+decltype(auto) collective(const AnyGroup& group, const ProtoMethod<Request, Reply>& method,
+                          const Request& in, const CallOptions& options, Token&& token) {
+    static_assert(detail::IsDefined<detail::Tokens<Token>>,
+                  "for a completion token include <weft/asio.h>");
+    if constexpr (detail::IsDefined<detail::Tokens<Token>>) {
+        return detail::Tokens<Token>::template collective<detail::ReadRanks<Reply>>(
+            group, method.id, detail::writer_of(in), detail::options_for(method, options), token);
+    }
+}
+
 // What `co_await group_client.Method(in)` waits for. Starts when it is made, is awaited at most
 // once, resumes on the executor it was made on. Destroying it early forgets the outcome; the
 // members are not told.
@@ -72,7 +107,7 @@ class [[nodiscard]] GroupCall {
         }
         group.collective(method.id, detail::writer_of(in), detail::options_for(method, options),
                          [shared = shared_](auto outcomes) {
-                             shared->take(outcomes);
+                             shared->result = detail::ReadRanks<Reply>()(std::move(outcomes));
                              shared->bring_home(shared);
                          });
     }
@@ -82,33 +117,22 @@ class [[nodiscard]] GroupCall {
 
     bool await_ready() const noexcept { return shared_->done; }
     void await_suspend(std::coroutine_handle<> awaiting) noexcept { shared_->awaiting = awaiting; }
-    GroupResult<Reply> await_resume() { return GroupResult<Reply>(std::move(shared_->ranks)); }
+    GroupResult<Reply> await_resume() { return std::move(shared_->result); }
 
   private:
     // Of the awaiter and the completion, whichever is left.
     struct Shared {
         Executor* home = nullptr;
-        std::vector<RankReply<Reply>> ranks;  // The completion's until it came home.
-        bool done = false;                    // Home's thread only, as what follows.
+        GroupResult<Reply> result;  // The completion's until it came home.
+        bool done = false;          // Home's thread only, as what follows.
         std::coroutine_handle<> awaiting;
 
-        template <class Outcomes>
-        void take(Outcomes& outcomes) {
-            ranks.reserve(outcomes.size());
-            for (auto& [rank, status, bytes] : outcomes) {
-                RankReply<Reply>& taken = ranks.emplace_back();
-                taken.rank = rank;
-                taken.status = std::move(status);
-                if (taken.status.ok())
-                    taken.status = detail::read_reply<Reply>(&taken.reply, bytes);
-                if (!taken.status.ok()) taken.reply.Clear();
-            }
-        }
-
         void refuse(std::uint32_t ranks_in_all) {
+            std::vector<RankReply<Reply>> ranks;
             for (std::uint32_t rank = 0; rank < ranks_in_all; ++rank) {
                 ranks.push_back({rank, detail::nowhere(), {}});
             }
+            result = GroupResult<Reply>(std::move(ranks));
             done = true;
         }
 

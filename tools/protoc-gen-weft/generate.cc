@@ -142,6 +142,14 @@ void print_client(const ServiceDescriptor& service, io::Printer& out) {
                   "        Done&& done) const {\n"
                   "        return ::weft::call(weft_channel_, $service$Methods::$method$, in,\n"
                   "                            options, std::forward<Done>(done));\n"
+                  "    }\n"
+                  "    template <class Token>\n"
+                  "        requires(!::weft::Receives<Token, $out$>)\n"
+                  "    decltype(auto) $method$(\n"
+                  "        const $in$& in, const ::weft::CallOptions& options,\n"
+                  "        Token&& token) const {\n"
+                  "        return ::weft::call(weft_channel_, $service$Methods::$method$, in,\n"
+                  "                            options, std::forward<Token>(token));\n"
                   "    }\n");
     });
     out.Print(
@@ -166,6 +174,13 @@ void print_group_client(const ServiceDescriptor& service, io::Printer& out) {
                   "    ::weft::GroupCall<$out$> $method$(\n"
                   "        const $in$& in, ::weft::CallOptions options = {}) const {\n"
                   "        return {weft_group_, $service$Methods::$method$, in, options};\n"
+                  "    }\n"
+                  "    template <class Token>\n"
+                  "    decltype(auto) $method$(\n"
+                  "        const $in$& in, const ::weft::CallOptions& options,\n"
+                  "        Token&& token) const {\n"
+                  "        return ::weft::collective(weft_group_, $service$Methods::$method$, in,\n"
+                  "                                  options, std::forward<Token>(token));\n"
                   "    }\n");
     });
     out.Print(

@@ -1,0 +1,124 @@
+// A runtime that lives in somebody else's io_context.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <weft/runtime.h>
+
+namespace weft {
+
+// Turns a runtime made with options.manual whenever something arrives for it or is due, one turn at
+// a time, so that the others in the io_context get theirs; and sleeps with the io_context. What
+// completes in a turn and belongs to this io_context runs at once, inside the turn.
+//
+// Thread: one, always the same, runs the executor: it is the thread of the runtime's context.
+// Another one that comes upon it throws std::logic_error out of io_context::run(). (A runtime with
+// a thread of its own needs no driver: its operations complete on any executor.)
+// Lifetime: stopped or destroyed before the runtime, which stays where it is; the io_context may be
+// destroyed before both. io_context::run() does not return for want of work while it drives.
+class AsioDriver {
+  public:
+    // Throws boost::system::system_error when the io_context can't watch one more descriptor.
+    AsioDriver(const boost::asio::any_io_executor& executor, Runtime& runtime) {
+        const auto loop = std::make_shared<Loop>(executor, runtime);
+        loop_ = loop;
+        loop->step_later();
+    }
+    AsioDriver(const AsioDriver&) = delete;
+    AsioDriver& operator=(const AsioDriver&) = delete;
+    ~AsioDriver() { stop(); }
+
+    // The runtime turns no more; what is under way completes with its end. Thread: the
+    // io_context's, or any while none runs it.
+    void stop() {
+        if (const auto loop = loop_.lock()) loop->stop();
+    }
+
+  private:
+    // Owned by its handlers: they go with the io_context.
+    class Loop : public std::enable_shared_from_this<Loop> {
+      public:
+        Loop(const boost::asio::any_io_executor& executor, Runtime& runtime)
+            : runtime_(&runtime), readable_(executor, runtime.wait_fd()), timer_(executor) {}
+        Loop(const Loop&) = delete;
+        Loop& operator=(const Loop&) = delete;
+        ~Loop() { stop(); }
+
+        void step_later() {
+            if (std::exchange(posted_, true)) return;
+            boost::asio::post(timer_.get_executor(), [self = shared_from_this()] {
+                self->posted_ = false;
+                self->step();
+            });
+        }
+
+        void stop() {
+            if (!std::exchange(runtime_, nullptr)) return;
+            readable_.release();  // It is the runtime's.
+            timer_.cancel();
+        }
+
+      private:
+        void step() {
+            if (!runtime_ || posted_) return;
+            check_thread();
+            const bool busy = runtime_->turn() > 0;
+            if (!runtime_) return;  // A handler has stopped it.
+            if (busy || !runtime_->arm()) return step_later();
+            wait_readable();
+            wait_due();
+        }
+
+        void wait_readable() {
+            if (std::exchange(watching_, true)) return;
+            readable_.async_wait(readable_.wait_read,
+                                 [self = shared_from_this()](const auto& error) {
+                                     self->watching_ = false;
+                                     if (!error) self->step();
+                                 });
+        }
+
+        // One that is armed too early costs a turn; one that is too late is armed again.
+        void wait_due() {
+            const TimePoint due = runtime_->next_deadline();
+            if (due >= due_) return;
+            due_ = due;
+            timer_.expires_at(due);
+            timer_.async_wait([self = shared_from_this()](const auto& error) {
+                if (error) return;
+                self->due_ = never;
+                self->step();
+            });
+        }
+
+        // Two turns at once, or a call during one, would corrupt the context.
+        void check_thread() {
+            if (thread_ == std::thread::id()) thread_ = std::this_thread::get_id();
+            if (thread_ == std::this_thread::get_id()) return;
+            throw std::logic_error(
+                "weft::AsioDriver: more than one thread runs its io_context; give the runtime a "
+                "thread of its own (without options.manual) or an io_context of one thread");
+        }
+
+        Runtime* runtime_;  // nullptr: stopped.
+        boost::asio::posix::stream_descriptor readable_;
+        boost::asio::steady_timer timer_;
+        std::thread::id thread_;
+        TimePoint due_ = never;  // When the timer fires.
+        bool watching_ = false;
+        bool posted_ = false;
+    };
+
+    std::weak_ptr<Loop> loop_;
+};
+
+}  // namespace weft

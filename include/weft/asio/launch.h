@@ -1,0 +1,169 @@
+// How <weft/asio.h> starts and cancels operations of a channel or a group.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/associated_cancellation_slot.hpp>
+#include <boost/asio/cancellation_type.hpp>
+
+#include <weft/asio/operation.h>
+#include <weft/channel.h>
+#include <weft/group.h>
+
+namespace weft::detail {
+
+// A request's body. Until it is moved or copied, which a token does that starts the operation later
+// (deferred, use_awaitable), it is where the caller has it; from then on it is its own.
+class Body {
+  public:
+    explicit Body(const BodyWriter& writer) : writer_(writer) {}
+    Body(const Body& other) : own_(other.bytes()), writer_(BodyWriter::of(own_)) {}
+    Body(Body&& other)
+        : own_(other.is_own() ? std::move(other.own_) : other.bytes()),
+          writer_(BodyWriter::of(own_)) {}
+    Body& operator=(const Body&) = delete;
+    ~Body() = default;
+
+    const BodyWriter& writer() const { return writer_; }
+    std::size_t size() const { return writer_.bytes; }
+
+  private:
+    bool is_own() const { return !writer_.write && writer_.object == own_.data(); }
+    std::vector<std::byte> bytes() const {
+        std::vector<std::byte> copy(writer_.bytes);
+        writer_(copy.data());
+        return copy;
+    }
+
+    std::vector<std::byte> own_;
+    BodyWriter writer_;
+};
+
+// ---- what can be started on a channel ----------------------------------------------------------
+
+struct CallWork {
+    MethodId method;
+    Body body;
+    CallOptions options;
+
+    std::size_t bytes() const { return body.size(); }
+    OperationId start(const Channel& channel, Completion&& done) const {
+        return channel.call_with(method, body.writer(), options, std::move(done));
+    }
+    static void cancel(const Channel& channel, OperationId id) { channel.cancel_call(id); }
+    template <class Done>
+    static void refuse(Done& done, const Status& why) {
+        done(why, ByteView());
+    }
+};
+
+struct TransferWork {
+    bool put;
+    RegionRef remote;
+    std::uint64_t offset;
+    Buffer local;
+    CallOptions options;
+
+    static std::size_t bytes() { return 0; }
+    OperationId start(const Channel& channel, TransferCompletion&& done) const {
+        const auto begin = put ? &Channel::put : &Channel::get;
+        return (channel.*begin)(remote, offset, local, options, std::move(done));
+    }
+    static void cancel(const Channel& channel, OperationId id) { channel.cancel_transfer(id); }
+    template <class Done>
+    static void refuse(Done& done, const Status& why) {
+        done(why);
+    }
+};
+
+// ---- cancellation ------------------------------------------------------------------------------
+
+// What a slot does with an operation that has an id. A stale id is harmless.
+template <class Work>
+struct Cancels {
+    Channel channel;
+    OperationId id;
+
+    void operator()(boost::asio::cancellation_type type) const {
+        if (type == boost::asio::cancellation_type::none) return;
+        if (channel.on_thread()) return Work::cancel(channel, id);
+        channel.executor().post([channel = channel, id = id] { Work::cancel(channel, id); });
+    }
+};
+
+// The same for one that is handed over to the channel's thread and has its id there.
+template <class Work>
+struct CancelsThere {
+    struct Started {
+        const Channel channel;
+        OperationId id;  // The channel's thread only.
+    };
+    std::shared_ptr<Started> started;
+
+    void operator()(boost::asio::cancellation_type type) const {
+        if (type == boost::asio::cancellation_type::none) return;
+        started->channel.executor().post(
+            [started = started] { Work::cancel(started->channel, started->id); });
+    }
+};
+
+template <class Slot, class Work, class Done>
+void launch_there(Slot slot, const Channel& channel, Work&& work, Done done) {
+    if (Status full = channel.admit(work.bytes()); !full.ok()) return work.refuse(done, full);
+    using Cancel = CancelsThere<std::decay_t<Work>>;
+    auto started = std::make_shared<typename Cancel::Started>(
+        typename Cancel::Started{channel, OperationId()});
+    // Before it is on its way: it may be over before post() returns.
+    slot.template emplace<Cancel>(Cancel{started});
+    channel.executor().post([started, work = std::move(work), done = std::move(done)]() mutable {
+        started->channel.release(work.bytes());
+        started->id = work.start(started->channel, std::move(done));
+    });
+}
+
+template <class Slot, class Work, class Done>
+void launch(Slot slot, const Channel& channel, Work&& work, Done done) {
+    const Starting scope;
+    if (!slot.is_connected()) {
+        work.start(channel, std::move(done));
+    } else if (!channel.on_thread()) {
+        launch_there(slot, channel, std::move(work), std::move(done));
+    } else if (const OperationId id = work.start(channel, std::move(done)); id.generation != 0) {
+        // It is under way, and what ends it runs on this thread.
+        slot.template emplace<Cancels<std::decay_t<Work>>>(
+            Cancels<std::decay_t<Work>>{channel, id});
+    }
+}
+
+// ---- initiations, for boost::asio::async_initiate ---------------------------------------------
+
+template <class Read>
+struct Launch {
+    template <class Handler, class Work>
+    void operator()(Handler&& handler, const Channel& channel, Work&& work) const {
+        using Waiter = AsioOperation<std::decay_t<Handler>, Read, Channel>;
+        const auto slot = boost::asio::get_associated_cancellation_slot(handler);
+        launch(slot, channel, std::forward<Work>(work),
+               Ticket<Waiter>(
+                   *Waiter::make(std::decay_t<Handler>(std::forward<Handler>(handler)), channel)));
+    }
+};
+
+template <class Read>
+struct LaunchCollective {
+    template <class Handler>
+    void operator()(Handler&& handler, const Group& group, const MethodId& method, const Body& body,
+                    const CallOptions& options) const {
+        using Waiter = AsioOperation<std::decay_t<Handler>, Read, Group>;
+        const Starting scope;
+        group.collective(method, body.writer(), options,
+                         Ticket<Waiter>(*Waiter::make(
+                             std::decay_t<Handler>(std::forward<Handler>(handler)), group)));
+    }
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,169 @@
+// One operation of <weft/asio.h>: the handler that waits for its outcome, and the completion of
+// weft's that brings it.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include <boost/asio/associated_allocator.hpp>
+#include <boost/asio/associated_cancellation_slot.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/recycling_allocator.hpp>
+
+#include <weft/asio/outstanding.h>
+
+namespace weft::detail {
+
+// A handler without an allocator of its own gets the thread's cache of Asio.
+template <class Handler>
+using HandlerAllocator =
+    boost::asio::associated_allocator_t<Handler, boost::asio::recycling_allocator<void>>;
+template <class Handler>
+HandlerAllocator<Handler> allocator_of(const Handler& handler) {
+    return boost::asio::get_associated_allocator(handler, boost::asio::recycling_allocator<void>());
+}
+
+// While one lives, this thread is inside a function that starts an operation, which must not run
+// handlers: a call on a runtime that has ended completes at once.
+class Starting {
+  public:
+    Starting() : outer_(std::exchange(inside_, true)) {}
+    Starting(const Starting&) = delete;
+    Starting& operator=(const Starting&) = delete;
+    ~Starting() { inside_ = outer_; }
+    static bool inside() { return inside_; }
+
+  private:
+    inline static thread_local bool inside_ = false;
+    const bool outer_;
+};
+
+// On its way to the handler's executor.
+template <class Handler, class Outcome>
+struct Arrived {
+    using allocator_type = HandlerAllocator<Handler>;
+    allocator_type get_allocator() const noexcept { return allocator_of(handler); }
+
+    void operator()() {
+        // Here, where whoever emits a signal does not do it at the same time.
+        if (auto slot = boost::asio::get_associated_cancellation_slot(handler);
+            slot.is_connected()) {
+            slot.clear();
+        }
+        std::move(handler)(std::move(outcome));
+    }
+
+    Handler handler;
+    Outcome outcome;
+};
+
+// `Read` makes the outcome of what weft's completion says; `Keep` is the channel or group, which
+// lasts as long as the operation.
+template <class Handler, class Read, class Keep>
+class AsioOperation final : public Waiting {
+  public:
+    static AsioOperation* make(Handler&& handler, const Keep& keep) {
+        Allocator allocator(allocator_of(handler));
+        AsioOperation* memory = Traits::allocate(allocator, 1);
+        return ::new (static_cast<void*>(memory)) AsioOperation(std::move(handler), keep);
+    }
+
+    auto executor() const { return work_.get_executor(); }
+
+    template <class... Said>
+    void complete(Said&&... said) {
+        const Work work(std::move(work_));
+        Arrived<Handler, Outcome<Said...>> arrived{std::move(handler_),
+                                                   Read()(std::forward<Said>(said)...)};
+        // Before the handler runs: it may start the next operation in the same memory.
+        free(arrived.get_allocator());
+        if (Starting::inside()) [[unlikely]] {
+            boost::asio::post(work.get_executor(), std::move(arrived));
+        } else {
+            boost::asio::dispatch(work.get_executor(), std::move(arrived));
+        }
+    }
+
+  private:
+    using Work = boost::asio::executor_work_guard<boost::asio::associated_executor_t<Handler>>;
+    using Traits = typename std::allocator_traits<
+        HandlerAllocator<Handler>>::template rebind_traits<AsioOperation>;
+    using Allocator = typename Traits::allocator_type;
+    template <class... Said>
+    using Outcome = std::invoke_result_t<Read, Said...>;
+
+    AsioOperation(Handler&& handler, const Keep& keep)
+        : Waiting([](Waiting& self) { static_cast<AsioOperation&>(self).destroy_here(); }),
+          handler_(std::move(handler)),
+          work_(boost::asio::get_associated_executor(handler_)),
+          keep_(keep) {}
+    ~AsioOperation() = default;
+
+    void destroy_here() {
+        // The work ends first: the handler may own the context that it counts for.
+        const Handler handler(std::move(handler_));
+        const Work work(std::move(work_));
+        free(allocator_of(handler));
+    }
+
+    void free(Allocator allocator) {
+        this->~AsioOperation();
+        Traits::deallocate(allocator, this, 1);
+    }
+
+    Handler handler_;
+    Work work_;
+    const Keep keep_;
+};
+
+// weft's completion of an operation. Dropped without being called it destroys the handler.
+template <class Operation>
+class Ticket {
+  public:
+    explicit Ticket(Operation& operation)
+        : outstanding_(outstanding_of(operation.executor())), operation_(&operation) {
+        if (!outstanding_ || outstanding_->add(operation)) return;
+        std::exchange(operation_, nullptr)->destroy();
+    }
+    Ticket(Ticket&& other) noexcept
+        : outstanding_(std::move(other.outstanding_)),
+          operation_(std::exchange(other.operation_, nullptr)) {}
+    Ticket& operator=(Ticket&&) = delete;
+    ~Ticket() {
+        if (!operation_) return;
+        const Taken taken(*this);
+        if (taken.operation) taken.operation->destroy();
+    }
+
+    template <class... Said>
+    void operator()(Said&&... said) {
+        const Taken taken(*this);
+        if (taken.operation) taken.operation->complete(std::forward<Said>(said)...);
+    }
+
+  private:
+    // The operation, unless it went with its context, which stays meanwhile.
+    struct Taken {
+        explicit Taken(Ticket& ticket)
+            : outstanding(std::move(ticket.outstanding_)),
+              operation(std::exchange(ticket.operation_, nullptr)) {
+            if (outstanding && !outstanding->take(*operation)) operation = nullptr;
+        }
+        Taken(const Taken&) = delete;
+        Taken& operator=(const Taken&) = delete;
+        ~Taken() {
+            if (outstanding && operation) outstanding->leave();
+        }
+        const std::shared_ptr<Outstanding> outstanding;
+        Operation* operation;
+    };
+
+    std::shared_ptr<Outstanding> outstanding_;
+    Operation* operation_;
+};
+
+}  // namespace weft::detail

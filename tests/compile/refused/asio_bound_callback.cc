@@ -1,0 +1,16 @@
+// A callback of weft's would ignore the executor that is bound to it.
+// EXPECT nor a weft::Result<Reply>
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/io_context.hpp>
+#include <weft/asio.h>
+
+#include "echo.weft.h"
+
+void ask(const echo::v1::EchoClient& stub, boost::asio::io_context& io) {
+#ifdef ALLOWED
+    const auto say = [](const weft::Result<echo::v1::EchoReply>&) {};
+#else
+    const auto say = [](const weft::Status&, const echo::v1::EchoReply&) {};
+#endif
+    stub.Now({}, {}, boost::asio::bind_executor(io, say));
+}

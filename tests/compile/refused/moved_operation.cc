@@ -1,0 +1,13 @@
+// An operation stays where it was made: who completes it knows its address.
+// EXPECT deleted function
+#include "echo.weft.h"
+
+weft::Task<bool> ask(echo::v1::EchoClient stub) {
+    auto operation = stub.Now({});
+#ifdef ALLOWED
+    auto& same = operation;
+#else
+    auto same = std::move(operation);
+#endif
+    co_return (co_await same).ok();
+}

@@ -1,0 +1,347 @@
+// A runtime inside somebody else's event loop: Boost.Asio's by AsioDriver, and epoll by hand.
+#include <sys/epoll.h>
+
+#include <thread>
+
+#include "base/unique_fd.h"
+#include "support/asio_pair.h"
+#include "support/patience.h"
+#include "support/sm_node.h"
+
+using namespace weft;
+using namespace weft::test;
+using echo::v1::EchoClient;
+using echo::v1::EchoReply;
+
+namespace {
+
+std::string unique_uri() { return "sm://" + unique_name("driver"); }
+
+// A server and a client in one io_context. Heartbeats are so far apart that nothing but what is
+// tested wakes anybody.
+struct Guests {
+    static Runtime make() {
+        return Runtime::create({.heartbeat_interval = 60s, .manual = true}).value();
+    }
+
+    EchoServer service;
+    asio::io_context io{1};
+    Runtime server = make(), client = make();
+    AsioDriver server_driver{io.get_executor(), server}, client_driver{io.get_executor(), client};
+    Channel channel;
+
+    explicit Guests(const std::string& uri = unique_uri()) {
+        REQUIRE(server.serve(service, uri).ok());
+        channel = client.connect(server.addresses()[0]).value();
+    }
+    EchoClient stub() const { return EchoClient(channel); }
+
+    // Runs one handler after the other until `done`, and counts them.
+    template <class Done>
+    int run_until(Done done) {
+        int handlers = 0;
+        bool late = false;
+        asio::steady_timer patient(io, patience);
+        patient.async_wait([&](const auto& error) { late = !error; });
+        while (!done()) {
+            handlers += static_cast<int>(io.run_one());
+            REQUIRE_FALSE(late);
+        }
+        patient.cancel();
+        io.poll();
+        return handlers;
+    }
+    // Until both sleep.
+    void settle() {
+        while (io.poll() > 0) {
+        }
+    }
+};
+
+}  // namespace
+
+TEST_CASE("asio: runtimes serve and call inside an io_context, beside its timers") {
+    const std::string uri = GENERATE(as<std::string>(), "", "tcp://127.0.0.1:0");
+    Guests guests(uri.empty() ? unique_uri() : uri);
+    int right = 0, ticks = 0;
+    bool done = false, in_turn = true;
+    asio::steady_timer timer(guests.io);
+    std::function<void()> tick = [&] {
+        timer.expires_after(100us);
+        timer.async_wait([&](const auto& error) {
+            ++ticks;
+            if (!error) tick();
+        });
+    };
+    tick();
+    asio::co_spawn(
+        guests.io,
+        [&]() -> asio::awaitable<void> {
+            for (int i = 0; i < 200 || ticks < 10; ++i) {
+                const std::string text = std::to_string(i);
+                const Result<EchoReply> reply =
+                    co_await guests.stub().Later(request_of(text), {}, asio::use_awaitable);
+                right += reply && reply->text() == text;
+                in_turn &= Executor::current() == &guests.client.executor();
+            }
+            done = true;
+        },
+        asio::detached);
+    guests.run_until([&] { return done; });
+    CHECK(right >= 200);
+    CHECK(ticks >= 10);
+    CHECK(in_turn);  // No hop from the reply to the coroutine.
+}
+
+TEST_CASE("asio: an idle runtime sleeps with its io_context") {
+    Guests guests;
+    int replies = 0;
+    guests.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) { ++replies; });
+    guests.run_until([&] { return replies == 1; });
+    guests.settle();
+    bool over = false;
+    asio::steady_timer timer(guests.io, 200ms);
+    timer.async_wait([&](const auto&) { over = true; });
+    // The timer's own, and the look at the control sockets of sm.
+    CHECK(guests.run_until([&] { return over; }) < 20);
+}
+
+TEST_CASE("asio: a busy runtime leaves the others in the io_context their share") {
+    Guests guests;
+    constexpr int calls = 3000;
+    int replies = 0, before = 0, most = 0, steps = 0;
+    std::function<void()> other = [&] {
+        most = std::max(most, replies - before);
+        before = replies;
+        if (++steps, replies < calls) asio::post(guests.io, other);
+    };
+    for (int i = 0; i < calls; ++i) {
+        guests.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) { ++replies; });
+    }
+    asio::post(guests.io, other);
+    guests.run_until([&] { return replies == calls; });
+    CHECK(most <= 64);  // What one turn takes from a transport.
+    CHECK(steps >= calls / 64);
+}
+
+TEST_CASE("asio: deadlines are met though nothing arrives") {
+    Guests guests;
+    Status status;
+    bool done = false;
+    const TimePoint start = real_now();
+    guests.stub().Held(request_of("x"), {.timeout = 30ms}, [&](Result<EchoReply> reply) {
+        status = reply.status();
+        done = true;
+    });
+    guests.run_until([&] { return done; });
+    CHECK(status.code() == Code::deadline_exceeded);
+    CHECK(real_now() - start < promised(500ms));
+}
+
+// While the driver sleeps, a handler of the program's own uses the runtime; no message arrives.
+TEST_CASE("asio: what a handler does between turns wakes the sleeping driver") {
+    Guests guests;
+    int replies = 0;
+    guests.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) { ++replies; });
+    guests.run_until([&] { return replies == 1; });
+    guests.settle();
+
+    SECTION("a call with an early deadline") {
+        bool done = false;
+        guests.stub().Held(request_of("x"), {.timeout = 30ms},
+                           [&](Result<EchoReply>) { done = true; });
+        guests.run_until([&] { return done; });
+    }
+    SECTION("a call that is cancelled") {
+        asio::cancellation_signal signal;
+        bool done = false;
+        guests.stub().Held(
+            request_of("x"), {},
+            asio::bind_cancellation_slot(signal.slot(), [&](Result<EchoReply>) { done = true; }));
+        guests.run_until([&] { return guests.service.waiting == 1; });
+        guests.settle();
+        signal.emit(asio::cancellation_type::terminal);
+        guests.run_until([&] { return done; });
+    }
+    SECTION("a transfer") {
+        const Buffer theirs = guests.server.allocate(64).value();
+        const Region region = guests.server.expose(theirs, {.access = Access::read}).value();
+        const Buffer ours = guests.client.allocate(64).value();
+        guests.settle();
+        bool done = false;
+        async_get(guests.channel, region.ref(), 0, ours, {}, [&](Status) { done = true; });
+        guests.run_until([&] { return done; });
+    }
+    SECTION("a lease that is short") {
+        Region region =
+            guests.server.expose(guests.server.allocate(64).value(), {.lease = 30ms}).value();
+        const Buffer ours = guests.client.allocate(64).value();
+        Status status;
+        const auto is_over = [&] { return status.code() == Code::permission_denied; };
+        asio::steady_timer timer(guests.io, 100ms);
+        timer.async_wait([&](const auto&) {
+            async_get(guests.channel, region.ref(), 0, ours, {},
+                      [&](Status with) { status = std::move(with); });
+        });
+        guests.run_until([&] { return !status.ok(); });
+        CHECK(is_over());
+    }
+    SECTION("an endpoint that is opened") {
+        const std::string uri = unique_uri();
+        REQUIRE(guests.server.listen(uri).ok());
+        const EchoClient other(guests.client.connect(uri).value());
+        bool done = false;
+        other.Now(request_of("x"), {}, [&](Result<EchoReply> reply) { done = reply.ok(); });
+        guests.run_until([&] { return done; });
+    }
+}
+
+TEST_CASE("asio: a call that was held is answered between turns") {
+    struct Holder final : Service {
+        std::vector<Call> held;
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(MethodId("raw.Raw/Hold"),
+                          [this](Call call) { held.push_back(std::move(call)); });
+        }
+    } holder;
+    // Over tcp, where replies leave with the end of a turn.
+    Guests guests("tcp://127.0.0.1:0");
+    REQUIRE(guests.server.add(holder).ok());
+    for (const bool fails : {false, true}) {
+        bool done = false;
+        async_call(guests.channel, MethodId("raw.Raw/Hold"), as_bytes("x"), {},
+                   [&](const auto&) { done = true; });
+        guests.run_until([&] { return holder.held.size() == 1; });
+        guests.settle();
+        if (fails) {
+            holder.held.clear();  // INTERNAL: nobody answers any more.
+        } else {
+            holder.held[0].reply(as_bytes("y"));
+            holder.held.clear();
+        }
+        guests.run_until([&] { return done; });
+    }
+}
+
+TEST_CASE("asio: a stopped driver lets its io_context end, and the runtime its calls") {
+    Guests guests;
+    Status status;
+    guests.stub().Held(request_of("x"), {},
+                       asio::bind_executor(guests.io, [&](const Result<EchoReply>& reply) {
+                           status = reply.status();
+                       }));
+    guests.run_until([&] { return guests.service.waiting == 1; });
+    guests.server_driver.stop();
+    guests.client_driver.stop();
+    guests.client_driver.stop();
+    CHECK(guests.io.poll() <= 8);  // What was under way, and nothing more.
+    CHECK(guests.io.poll() == 0);
+    { const Runtime ends = std::move(guests.client); }
+    guests.io.restart();
+    guests.io.run();
+    CHECK(status.code() == Code::cancelled);
+}
+
+TEST_CASE("asio: a handler inside the turn may stop its driver") {
+    Guests guests;
+    bool done = false;
+    guests.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) {
+        guests.client_driver.stop();
+        done = true;
+    });
+    guests.run_until([&] { return done; });
+    guests.settle();
+}
+
+TEST_CASE("asio: an io_context may be destroyed before driver and runtime") {
+    auto io = std::make_unique<asio::io_context>(1);
+    Runtime runtime = Guests::make();
+    {
+        const AsioDriver driver(io->get_executor(), runtime);
+        io->poll();
+        io.reset();
+    }
+    runtime.turn();
+}
+
+TEST_CASE("asio: a driver refuses to turn on a second thread") {
+    asio::io_context io(2);
+    Runtime runtime = Guests::make();
+    const AsioDriver driver(io.get_executor(), runtime);
+    io.poll();
+    runtime.executor().post([] {});
+    bool refused = false;
+    std::thread([&] {
+        try {
+            while (io.run_one() > 0) {
+            }
+        } catch (const std::logic_error& error) {
+            refused = std::string_view(error.what()).find("thread") != std::string_view::npos;
+        }
+    }).join();
+    CHECK(refused);
+}
+
+// ---- by hand -----------------------------------------------------------------------------------
+
+namespace {
+
+// The loop that weft/runtime.h describes, over two runtimes.
+struct EpollLoop {
+    base::UniqueFd epoll{epoll_create1(EPOLL_CLOEXEC)};
+    std::vector<Runtime*> runtimes;
+    int waits = 0;
+
+    void add(Runtime& runtime) {
+        epoll_event event{};
+        event.events = EPOLLIN;
+        REQUIRE(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, runtime.wait_fd(), &event) == 0);
+        runtimes.push_back(&runtime);
+    }
+
+    bool sleep(TimePoint latest) {
+        TimePoint next = latest;
+        for (Runtime* runtime : runtimes) {
+            if (runtime->turn() > 0 || !runtime->arm()) return false;
+            next = std::min(next, runtime->next_deadline());
+        }
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - real_now());
+        epoll_event events[2];
+        ++waits;
+        epoll_wait(epoll.get(), events, 2, static_cast<int>(std::max<long>(left.count(), 0)));
+        return true;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("an epoll loop turns runtimes by their descriptor and deadline") {
+    EchoServer service;
+    Runtime server = Guests::make(), client = Guests::make();
+    EpollLoop loop;
+    loop.add(server);
+    loop.add(client);
+    const std::string uri = unique_uri();
+    REQUIRE(server.serve(service, uri).ok());  // Opened after its descriptor was taken.
+    const EchoClient stub(client.connect(uri).value());
+    const TimePoint end = real_now() + patience;
+    int replies = 0;
+    for (int i = 0; i < 100; ++i) {
+        stub.Later(request_of("x"), {},
+                   [&](const Status& status, const EchoReply&) { replies += status.ok(); });
+        while (replies <= i && real_now() < end) loop.sleep(end);
+    }
+    CHECK(replies == 100);
+    CHECK(loop.waits < 1000);
+
+    // A deadline, and work from another thread.
+    bool late = false, posted = false;
+    stub.Held(request_of("x"), {.timeout = 20ms},
+              [&](const Status& status, const EchoReply&) { late = !status.ok(); });
+    while (!late && real_now() < end) loop.sleep(end);
+    CHECK(late);
+    std::thread other([&] { client.executor().post([&] { posted = true; }); });
+    while (!posted && real_now() < end) loop.sleep(end);
+    other.join();
+    CHECK(posted);
+}

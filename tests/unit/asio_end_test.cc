@@ -1,0 +1,162 @@
+// What becomes of handlers when an io_context, or a runtime, ends before their operations do.
+#include <thread>
+
+#include "support/asio_pair.h"
+#include "support/patience.h"
+#include "support/sm_node.h"
+
+using namespace weft;
+using namespace weft::test;
+using echo::v1::EchoClient;
+using echo::v1::EchoReply;
+
+namespace {
+
+// Says when the handler that holds it is gone.
+std::shared_ptr<int> witness() { return std::make_shared<int>(); }
+
+asio::awaitable<void> wait_for_ever(EchoClient stub, std::shared_ptr<int> held, bool& resumed) {
+    (void)co_await stub.Held(request_of("x"), {}, asio::use_awaitable);
+    resumed = true;
+    (void)held;
+}
+
+}  // namespace
+
+TEST_CASE("asio: an io_context takes its handlers with it, uncalled") {
+    AsioPair pair;
+    auto io = std::make_unique<asio::io_context>(1);
+    int called = 0;
+    bool resumed = false;
+    std::weak_ptr<int> gone[3];
+    {
+        const auto held = witness(), awaiting = witness(), done = witness();
+        gone[0] = held, gone[1] = awaiting, gone[2] = done;
+        pair.stub().Held(request_of("x"), {},
+                         asio::bind_executor(*io, [&, held](auto) { ++called; }));
+        asio::co_spawn(
+            *io, [&, awaiting] { return wait_for_ever(pair.stub(), awaiting, resumed); },
+            asio::detached);
+        io->poll();
+        pair.stub().Now(request_of("x"), {},
+                        asio::bind_executor(asio::make_strand(*io), [&, done](auto) { ++called; }));
+    }
+    REQUIRE(pair.rig.run_until([&] { return pair.service.waiting == 2; }));
+    pair.rig.run_for(1s);  // One has its result and waits to be run.
+    CHECK_FALSE(gone[0].expired());
+    CHECK_FALSE(gone[1].expired());
+    CHECK_FALSE(gone[2].expired());
+    io.reset();
+    CHECK(gone[0].expired());
+    CHECK(gone[1].expired());
+    CHECK(gone[2].expired());
+    // The calls end some day, and nobody is told.
+    pair.settle();
+    pair.rig.runtimes.clear();
+    CHECK(called == 0);
+    CHECK_FALSE(resumed);
+}
+
+TEST_CASE("asio: a handler that owns its io_context's guest ends with it") {
+    AsioPair pair;
+    auto io = std::make_unique<asio::io_context>(1);
+    auto guest = std::make_shared<Runtime>(Runtime::create({.manual = true}).value());
+    EchoServer service;
+    const std::string uri = "sm://" + unique_name("asio");
+    REQUIRE(guest->serve(service, uri).ok());
+    int called = 0;
+    const EchoClient stub(guest->connect(uri).value());
+    for (int i = 0; i < 2; ++i) {
+        stub.Held(request_of("x"), {}, asio::bind_executor(*io, [&, guest](auto) { ++called; }));
+    }
+    const std::weak_ptr<Runtime> gone = guest;
+    guest.reset();
+    io.reset();
+    CHECK(gone.expired());
+    CHECK(called == 0);
+}
+
+TEST_CASE("asio: an io_context may end while its calls complete on another thread") {
+    EchoServer service;
+    Runtime runtime = Runtime::create().value();
+    const std::string uri = "sm://" + unique_name("asio");
+    REQUIRE(runtime.serve(service, uri).ok());
+    const EchoClient stub(runtime.connect(uri).value());
+    std::atomic<int> called = 0;
+    std::weak_ptr<int> last;
+    for (int round = 0; round < 100; ++round) {
+        asio::io_context io(1);
+        const auto held = witness();
+        last = held;
+        for (int i = 0; i < 20; ++i) {
+            stub.Now(request_of("x"), {},
+                     asio::bind_executor(io, [&, held](auto) { called += held.use_count() > 0; }));
+        }
+        if (round % 2 == 0) io.poll();
+    }
+    CHECK(last.expired());
+    CHECK(called <= 100 * 20);
+    // All the same the runtime works on.
+    CHECK(stub.Now(request_of("x"), {}, asio::use_future).get().ok());
+}
+
+TEST_CASE("asio: a runtime that ends completes with CANCELLED, on the handler's executor") {
+    AsioPair pair;
+    Status status;
+    int called = 0;
+    bool there = false;
+    const auto handler = [&](const Result<EchoReply>& reply) {
+        ++called;
+        status = reply.status();
+        there = pair.io.get_executor().running_in_this_thread();
+    };
+    pair.stub().Held(request_of("x"), {}, asio::bind_executor(pair.io, handler));
+    auto future = pair.stub().Held(request_of("x"), {}, asio::use_future);
+    REQUIRE(pair.rig.run_until([&] { return pair.service.waiting == 2; }));
+    pair.rig.runtimes.clear();
+    CHECK(called == 0);
+    CHECK(future.get().status().code() == Code::cancelled);
+    pair.io.run();
+    CHECK(called == 1);
+    CHECK(there);
+    CHECK(status.code() == Code::cancelled);
+}
+
+TEST_CASE("asio: what is started after the runtime's end completes once, not inside its start") {
+    const bool with_slot = GENERATE(false, true);
+    AsioPair pair;
+    const EchoClient stub = pair.stub();
+    pair.rig.runtimes.clear();
+    asio::cancellation_signal signal;
+    int called = 0;
+    const auto handler = [&](Result<EchoReply> reply) {
+        CHECK_FALSE(reply.ok());
+        ++called;
+    };
+    asio::post(pair.io, [&] {
+        if (with_slot) {
+            stub.Now(
+                request_of("x"), {},
+                asio::bind_executor(pair.io, asio::bind_cancellation_slot(signal.slot(), handler)));
+        } else {
+            stub.Now(request_of("x"), {}, asio::bind_executor(pair.io, handler));
+        }
+        CHECK(called == 0);
+        signal.emit(asio::cancellation_type::terminal);
+        CHECK(called == 0);
+    });
+    pair.io.run();
+    CHECK(called == 1);
+
+    // A coroutine must not be resumed before it is suspended.
+    Status status;
+    asio::co_spawn(
+        pair.io,
+        [&]() -> asio::awaitable<void> {
+            status = (co_await stub.Now(request_of("x"), {}, asio::use_awaitable)).status();
+        },
+        asio::detached);
+    pair.io.restart();
+    pair.io.run();
+    CHECK_FALSE(status.ok());
+}

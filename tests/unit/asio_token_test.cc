@@ -1,0 +1,263 @@
+// Every completion token of Boost.Asio on every kind of operation, and what a handler brings with
+// it: its executor, its allocator.
+#include <thread>
+
+#include "support/asio_pair.h"
+#include "support/patience.h"
+#include "support/sm_node.h"
+
+using namespace weft;
+using namespace weft::test;
+using echo::v1::EchoClient;
+using echo::v1::EchoReply;
+using echo::v1::EchoRequest;
+using Bytes = std::vector<std::byte>;
+
+namespace {
+
+const std::string long_text(100, 'l');
+constexpr MethodId now("echo.v1.Echo/Now");
+
+template <class T>
+T value_of(std::future<T> future) {
+    REQUIRE(future.wait_for(0s) == std::future_status::ready);
+    return future.get();
+}
+
+// Starts `body` in the io_context and turns everything to its end.
+template <class Body>
+void run(AsioPair& pair, Body body) {
+    bool done = false;
+    asio::co_spawn(pair.io, std::move(body), [&](std::exception_ptr thrown) {
+        CHECK_FALSE(thrown);
+        done = true;
+    });
+    REQUIRE(pair.run_until([&] { return done; }));
+}
+
+asio::awaitable<void> every_token(EchoClient stub, int& right) {
+    const auto count = [&right](const Result<EchoReply>& reply) {
+        right += reply && reply->text() == long_text;
+    };
+    // Shapes that g++ 12 must not destroy twice: temporaries everywhere.
+    count(co_await stub.Later(request_of(long_text), {}, asio::use_awaitable));
+    count(co_await stub.Later(request_of(std::string(long_text)), {.timeout = 1s},
+                              asio::use_awaitable));
+    count(co_await EchoClient(stub).Now(request_of(long_text), CallOptions{.timeout = 1s},
+                                        asio::use_awaitable));
+    count(co_await stub.Later(request_of(long_text), {}, asio::deferred));
+    count(std::get<0>(
+        co_await stub.Later(request_of(long_text), {}, asio::as_tuple(asio::use_awaitable))));
+    count(std::get<0>(
+        co_await stub.Later(request_of(long_text), {}, asio::as_tuple(asio::deferred))));
+    asio::cancellation_signal signal;
+    count(co_await stub.Later(request_of(long_text), {},
+                              asio::bind_cancellation_slot(signal.slot(), asio::use_awaitable)));
+    count(co_await stub.Later(
+        request_of(long_text), {},
+        asio::bind_executor(co_await asio::this_coro::executor, asio::use_awaitable)));
+    if ((co_await stub.Now(request_of(long_text), {}, asio::use_awaitable)).ok()) ++right;
+    // One that starts later has its own copy of what it was given.
+    auto later = stub.Later(request_of(long_text), {}, asio::deferred);
+    auto latest = stub.Later(request_of(long_text), {}, asio::use_awaitable);
+    count(co_await std::move(later));
+    count(co_await std::move(latest));
+}
+
+}  // namespace
+
+TEST_CASE("asio: every token of a coroutine gets one result") {
+    AsioPair pair;
+    int right = 0;
+    run(pair, [&] { return every_token(pair.stub(), right); });
+    CHECK(right == 11);
+}
+
+TEST_CASE(
+    "asio: a callable that takes a result is a handler, one that takes status and reply is not") {
+    AsioPair pair;
+    int handlers = 0, callbacks = 0;
+    pair.stub().Now(request_of("x"), {},
+                    [&](Result<EchoReply> reply) { handlers += reply->text() == "x"; });
+    const OperationId id =
+        pair.stub().Now(request_of("x"), {}, [&](const Status& status, const EchoReply& reply) {
+            callbacks += status.ok() && reply.text() == "x";
+        });
+    CHECK(id.generation != 0);
+    CHECK(handlers + callbacks == 0);
+    REQUIRE(pair.run_until([&] { return handlers == 1 && callbacks == 1; }));
+    pair.settle();
+    CHECK(handlers + callbacks == 2);
+}
+
+TEST_CASE("asio: a future is ready when the call is over, also with a failure") {
+    AsioPair pair;
+    std::future<Result<EchoReply>> good = pair.stub().Later(request_of("x"), {}, asio::use_future);
+    std::future<Result<EchoReply>> bad =
+        pair.stub().Later(request_of("fail"), {}, asio::use_future);
+    CHECK(good.wait_for(0s) == std::future_status::timeout);
+    pair.settle();
+    CHECK(value_of(std::move(good))->text() == "x");
+    CHECK(value_of(std::move(bad)).status().code() == Code::not_found);
+}
+
+TEST_CASE("asio: calls in bytes, transfers and collectives take tokens, too") {
+    AsioPair pair;
+    const Buffer theirs = pair.server.allocate(64).value();
+    const Region region = pair.server.expose(theirs, {.access = Access::read_write}).value();
+    const Buffer ours = pair.client.allocate(16).value();
+    ours.data()[0] = std::byte{7};
+    auto raw = async_call(pair.channel, now, as_bytes("\n\1x"), {}, asio::use_future);
+    auto none = async_call(pair.channel, MethodId("echo.v1.Echo/None"), {}, {}, asio::use_future);
+    auto put = async_put(pair.channel, region.ref(), 3, ours, {}, asio::use_future);
+    pair.settle();
+    CHECK(as_text(*value_of(std::move(raw))) == "\n\1x");
+    CHECK(value_of(std::move(none)).status().code() == Code::unimplemented);
+    CHECK(value_of(std::move(put)).ok());
+    CHECK(theirs.data()[3] == std::byte{7});
+    auto get = async_get(pair.channel, region.ref(), 3, ours.slice(8, 1), {}, asio::use_future);
+    auto far = async_get(pair.channel, region.ref(), 60, ours, {}, asio::use_future);
+    pair.settle();
+    CHECK(value_of(std::move(get)).ok());
+    CHECK(ours.data()[8] == std::byte{7});
+    CHECK(value_of(std::move(far)).code() == Code::permission_denied);
+
+    const GroupView view = GroupView::make("g", 1, {{0, {"sim://server"}}}).value();
+    REQUIRE(pair.server.join(view, 0).ok());
+    echo::v1::EchoRequestText request;
+    request.set_text("all");
+    auto all = echo::v1::EchoGroupClient(pair.client.group(view).value())
+                   .Everywhere(request, {}, asio::use_future);
+    pair.settle();
+    const GroupResult<EchoReply> ranks = value_of(std::move(all));
+    CHECK(ranks.all_ok());
+    CHECK(ranks[0].reply.text() == "all");
+}
+
+TEST_CASE("asio: an operation keeps its channel") {
+    AsioPair pair;
+    Channel own = pair.client.connect("sim://server").value();
+    auto reply =
+        EchoClient(std::exchange(own, Channel())).Later(request_of("x"), {}, asio::use_future);
+    pair.settle();
+    CHECK(value_of(std::move(reply)).ok());
+}
+
+TEST_CASE("asio: a reply that does not parse is told as such") {
+    AsioPair pair;
+    static constexpr ProtoMethod<EchoRequest, echo::v1::EchoRequestText> lies{
+        .id = MethodId("raw.Raw/Lies")};
+    struct Liar final : Service {
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(lies.id, [](Call call) { call.reply(as_bytes("\n\x7f")); });
+        }
+    } liar;
+    REQUIRE(pair.server.add(liar).ok());
+    auto reply = weft::call(pair.channel, lies, request_of("x"), {}, asio::use_future);
+    pair.settle();
+    CHECK(value_of(std::move(reply)).status().code() == Code::internal);
+    pair.rig.runtimes.clear();
+}
+
+// ---- executors ---------------------------------------------------------------------------------
+
+TEST_CASE("asio: a handler runs on its executor, which has work until then") {
+    AsioPair pair;
+    const auto strand = asio::make_strand(pair.io);
+    bool on_strand = false, on_io = false, in_turn = false;
+    pair.stub().Now(request_of("x"), {}, asio::bind_executor(strand, [&](Result<EchoReply>) {
+                        on_strand = strand.running_in_this_thread();
+                        in_turn = Executor::current() != nullptr;
+                    }));
+    pair.stub().Now(request_of("x"), {}, asio::bind_executor(pair.io, [&](Result<EchoReply>) {
+                        on_io = pair.io.get_executor().running_in_this_thread();
+                    }));
+    pair.rig.run_for(1s);  // The replies are here, their handlers wait for the io_context.
+    CHECK_FALSE((on_strand || on_io));
+    pair.io.run();
+    CHECK((on_strand && on_io));
+    CHECK_FALSE(in_turn);
+}
+
+TEST_CASE("asio: turned inside its io_context, a handler runs at once, inside the turn") {
+    AsioPair pair;
+    Executor* inside = nullptr;
+    asio::post(pair.io, [&] {
+        pair.stub().Now(request_of("x"), {}, asio::bind_executor(pair.io, [&](Result<EchoReply>) {
+                            inside = Executor::current();
+                        }));
+        CHECK(inside == nullptr);
+        pair.rig.run_for(1s);
+        CHECK(inside == &pair.client.executor());
+    });
+    pair.io.run();
+    CHECK(inside != nullptr);
+}
+
+TEST_CASE("asio: a runtime with a thread of its own completes on the io_context's") {
+    EchoServer service;
+    Runtime runtime = Runtime::create().value();
+    const std::string uri = "sm://" + unique_name("asio");
+    REQUIRE(runtime.serve(service, uri).ok());
+    const EchoClient stub(runtime.connect(uri).value());
+    asio::io_context io(1);
+    int right = 0;
+    asio::co_spawn(
+        io,
+        [&]() -> asio::awaitable<void> {
+            const auto here = std::this_thread::get_id();
+            for (int i = 0; i < 100; ++i) {
+                const Result<EchoReply> reply =
+                    co_await stub.Now(request_of(long_text), {}, asio::use_awaitable);
+                right += reply && reply->text() == long_text && here == std::this_thread::get_id();
+            }
+        },
+        asio::detached);
+    io.run();  // To the end, since a call under way is work.
+    CHECK(right == 100);
+}
+
+TEST_CASE("asio: what a handler throws leaves io_context::run, and others run on") {
+    AsioPair pair;
+    bool other = false;
+    asio::post(pair.io, [&] {
+        pair.stub().Now(request_of("x"), {},
+                        asio::bind_executor(pair.io, [&](Result<EchoReply>) { throw 7; }));
+        pair.stub().Now(request_of("x"), {},
+                        asio::bind_executor(pair.io, [&](Result<EchoReply>) { other = true; }));
+        pair.rig.run_for(1s);
+    });
+    CHECK_THROWS_AS(pair.io.run(), int);
+    CHECK(other);
+}
+
+// ---- allocators --------------------------------------------------------------------------------
+
+TEST_CASE(
+    "asio: a handler's allocator gives the operation's memory and has it back before it runs") {
+    AsioPair pair;
+    Allocations counts;
+    bool called = false;
+    const auto handler = [&](Result<EchoReply> reply) {
+        called = reply.ok();
+        CHECK(counts.live == 0);
+    };
+    pair.stub().Now(request_of("x"), {},
+                    asio::bind_allocator(CountingAllocator<char>(counts), handler));
+    CHECK(counts.made == 1);
+    CHECK(counts.live == 1);
+    pair.settle();
+    CHECK(called);
+    CHECK(counts.made == 1);
+
+    // One on an executor elsewhere is posted there by the same allocator.
+    called = false;
+    pair.stub().Now(request_of("x"), {},
+                    asio::bind_allocator(CountingAllocator<char>(counts),
+                                         asio::bind_executor(pair.io, handler)));
+    pair.rig.run_for(1s);
+    CHECK(counts.live == 1);
+    pair.io.run();
+    CHECK(called);
+    CHECK(counts.live == 0);
+}
