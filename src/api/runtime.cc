@@ -95,11 +95,11 @@ void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex
     changed.wait(lock, [&] { return done; });
 }
 
-std::uint32_t Runtime::turn() { return node_->driver.turn(); }
+std::uint32_t Runtime::turn() { return node_->context.turn(node_->parts.clock->now()).events; }
 
 bool Runtime::arm() {
     WEFT_ASSERT(node_->options.manual);  // Else its own thread sleeps on the same descriptor.
-    return node_->driver.arm();
+    return node_->context.arm();
 }
 
 TimePoint Runtime::next_deadline() const { return node_->driver.next_deadline(); }

@@ -144,6 +144,7 @@ void Context::flush(EndpointSlot& slot) {
 std::uint32_t Context::turn_with_work(TimePoint now) {
     ++turns_;
     quick_ = only_;
+    if (armed_) disarm();
     std::uint32_t events = run_submissions() + run_deferred();
     // By index: a completion may open another endpoint.
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {
@@ -254,10 +255,13 @@ bool Context::arm() {
         if (slot->caps.wait_fd) quiet = slot->endpoint->arm();
     }
     if (!quiet) sleeping_.store(false, std::memory_order_relaxed);
+    armed_ = quiet;
+    quick_ = nullptr;
     return quiet;
 }
 
 void Context::disarm() {
+    armed_ = false;
     sleeping_.store(false, std::memory_order_relaxed);
     std::uint64_t drained = 0;
     [[maybe_unused]] const auto got = read(wake_fd_, &drained, sizeof drained);

@@ -152,10 +152,10 @@ class Context final : public Executor {
     TimePoint current_time() const { return in_turn() ? now_ : clock_.now(); }
     // Nothing to do before this instant unless something arrives.
     TimePoint next_deadline() const;
-    // True: the thread may sleep on the endpoints' descriptors and wake_fd(). Any later post() or
-    // message makes one of them readable.
+    // True: the thread may sleep on the endpoints' descriptors and wake_fd(), until the next turn.
+    // Any later post() or message makes one of them readable.
     bool arm();
-    // eventfd, readable after wake(); the driver clears it with disarm().
+    // eventfd, readable after wake(), until disarm() or the next turn.
     int wake_fd() const { return wake_fd_; }
     void disarm();
     bool on_thread() const { return thread_.load(std::memory_order_relaxed) == thread_identity(); }
@@ -321,7 +321,7 @@ class Context final : public Executor {
     base::TimerWheel timers_;
     std::vector<std::unique_ptr<EndpointSlot>> endpoints_;
     EndpointSlot* only_ = nullptr;   // When there is exactly one: the common case of a client.
-    EndpointSlot* quick_ = nullptr;  // The same, unless deferred work waits for the turn.
+    EndpointSlot* quick_ = nullptr;  // The same, unless the next turn has more to do than to poll.
     // Pings, and whatever no layer above has asked for.
     struct OwnFrames final : FrameSink {
         explicit OwnFrames(Context& own) : context(own) {}
@@ -341,6 +341,7 @@ class Context final : public Executor {
     PeerRef broken_;
     Counters counters_;
     bool closed_ = false;
+    bool armed_ = false;  // And no turn since.
 
     Function<void(const na::Address&)> opener_;
     base::MpscQueue submissions_;

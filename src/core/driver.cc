@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <system_error>
-#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -105,19 +104,10 @@ void Driver::loop() {
 }
 
 std::uint32_t Driver::turn_and_wait(Duration longest) {
-    const std::uint32_t events = turn();
-    if (events == 0 && options_.wait != WaitMode::spin) sleep(context_.now(), longest);
+    const TimePoint now = clock_.now();
+    const std::uint32_t events = context_.turn(now).events;
+    if (events == 0 && options_.wait != WaitMode::spin) sleep(now, longest);
     return events;
-}
-
-std::uint32_t Driver::turn() {
-    if (std::exchange(armed_, false)) context_.disarm();
-    return context_.turn(clock_.now()).events;
-}
-
-bool Driver::arm() {
-    armed_ = context_.arm();
-    return armed_;
 }
 
 TimePoint Driver::next_deadline() const {

@@ -36,11 +36,10 @@ class Driver {
     // are the context's thread themselves.
     std::uint32_t turn_and_wait(Duration longest);
 
-    // For event loops of others, as Runtime's functions of these names. Thread: the context's.
-    std::uint32_t turn();
-    bool arm();
-    TimePoint next_deadline() const;
+    // For event loops of others: readable when the context has something to do since its arm(), and
+    // when it has, although nothing arrived. Thread: the context's.
     int wait_fd() const { return epoll_.get(); }
+    TimePoint next_deadline() const;
 
     // A transport was added: watch its descriptor too. Thread: the context's.
     void watch_endpoints();
@@ -56,7 +55,6 @@ class Driver {
     base::UniqueFd epoll_;
     std::size_t watched_ = 0;
     bool can_sleep_ = true;  // Every endpoint has a descriptor.
-    bool armed_ = false;     // By arm(), and no turn() yet.
     std::atomic<bool> stop_{false};
     std::thread thread_;
 };

@@ -18,6 +18,13 @@ namespace {
 const std::string long_text(100, 'l');
 constexpr MethodId now("echo.v1.Echo/Now");
 
+// What stands in a co_await expression is no aggregate, which g++ 12 would destroy twice.
+template <class Token>
+using Returned = decltype(std::declval<const EchoClient&>().Now({}, {}, std::declval<Token>()));
+static_assert(!std::is_aggregate_v<Returned<asio::use_awaitable_t<>>>);
+static_assert(!std::is_aggregate_v<Returned<asio::deferred_t>>);
+static_assert(!std::is_aggregate_v<Returned<asio::as_tuple_t<asio::deferred_t>>>);
+
 template <class T>
 T value_of(std::future<T> future) {
     REQUIRE(future.wait_for(0s) == std::future_status::ready);

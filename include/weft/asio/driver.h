@@ -18,7 +18,8 @@ namespace weft {
 
 // Turns a runtime made with options.manual whenever something arrives for it or is due, one turn at
 // a time, so that the others in the io_context get theirs; and sleeps with the io_context. What
-// completes in a turn and belongs to this io_context runs at once, inside the turn.
+// completes in a turn and belongs to this io_context runs at once, inside the turn; so to end the
+// runtime, or to turn it by hand, a handler posts.
 //
 // Thread: one, always the same, runs the executor: it is the thread of the runtime's context.
 // Another one that comes upon it throws std::logic_error out of io_context::run(). (A runtime with
