@@ -1,9 +1,6 @@
-// A runtime inside somebody else's event loop: Boost.Asio's by AsioDriver, and epoll by hand.
-#include <sys/epoll.h>
-
+// A runtime inside somebody else's io_context: AsioDriver.
 #include <thread>
 
-#include "base/unique_fd.h"
 #include "support/asio_pair.h"
 #include "support/patience.h"
 #include "support/sm_node.h"
@@ -177,14 +174,13 @@ TEST_CASE("asio: what a handler does between turns wakes the sleeping driver") {
             guests.server.expose(guests.server.allocate(64).value(), {.lease = 30ms}).value();
         const Buffer ours = guests.client.allocate(64).value();
         Status status;
-        const auto is_over = [&] { return status.code() == Code::permission_denied; };
         asio::steady_timer timer(guests.io, 100ms);
         timer.async_wait([&](const auto&) {
             async_get(guests.channel, region.ref(), 0, ours, {},
                       [&](Status with) { status = std::move(with); });
         });
         guests.run_until([&] { return !status.ok(); });
-        CHECK(is_over());
+        CHECK(status.code() == Code::permission_denied);
     }
     SECTION("an endpoint that is opened") {
         const std::string uri = unique_uri();
@@ -280,68 +276,4 @@ TEST_CASE("asio: a driver refuses to turn on a second thread") {
         }
     }).join();
     CHECK(refused);
-}
-
-// ---- by hand -----------------------------------------------------------------------------------
-
-namespace {
-
-// The loop that weft/runtime.h describes, over two runtimes.
-struct EpollLoop {
-    base::UniqueFd epoll{epoll_create1(EPOLL_CLOEXEC)};
-    std::vector<Runtime*> runtimes;
-    int waits = 0;
-
-    void add(Runtime& runtime) {
-        epoll_event event{};
-        event.events = EPOLLIN;
-        REQUIRE(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, runtime.wait_fd(), &event) == 0);
-        runtimes.push_back(&runtime);
-    }
-
-    bool sleep(TimePoint latest) {
-        TimePoint next = latest;
-        for (Runtime* runtime : runtimes) {
-            if (runtime->turn() > 0 || !runtime->arm()) return false;
-            next = std::min(next, runtime->next_deadline());
-        }
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - real_now());
-        epoll_event events[2];
-        ++waits;
-        epoll_wait(epoll.get(), events, 2, static_cast<int>(std::max<long>(left.count(), 0)));
-        return true;
-    }
-};
-
-}  // namespace
-
-TEST_CASE("an epoll loop turns runtimes by their descriptor and deadline") {
-    EchoServer service;
-    Runtime server = Guests::make(), client = Guests::make();
-    EpollLoop loop;
-    loop.add(server);
-    loop.add(client);
-    const std::string uri = unique_uri();
-    REQUIRE(server.serve(service, uri).ok());  // Opened after its descriptor was taken.
-    const EchoClient stub(client.connect(uri).value());
-    const TimePoint end = real_now() + patience;
-    int replies = 0;
-    for (int i = 0; i < 100; ++i) {
-        stub.Later(request_of("x"), {},
-                   [&](const Status& status, const EchoReply&) { replies += status.ok(); });
-        while (replies <= i && real_now() < end) loop.sleep(end);
-    }
-    CHECK(replies == 100);
-    CHECK(loop.waits < 1000);
-
-    // A deadline, and work from another thread.
-    bool late = false, posted = false;
-    stub.Held(request_of("x"), {.timeout = 20ms},
-              [&](const Status& status, const EchoReply&) { late = !status.ok(); });
-    while (!late && real_now() < end) loop.sleep(end);
-    CHECK(late);
-    std::thread other([&] { client.executor().post([&] { posted = true; }); });
-    while (!posted && real_now() < end) loop.sleep(end);
-    other.join();
-    CHECK(posted);
 }
