@@ -79,8 +79,7 @@ void Server::fetch_request(core::Peer& peer, ByteView frame) {
     const auto header = base::load<RequestHeader>(frame.data());
     const auto where = base::load<bulk::LentBody>(frame.data() + sizeof header);
     Method* method = methods_.find(header.method);
-    const bool welcome =
-        method && header.remaining_us != 0 && peer.interest < calls_of_a_peer_max;
+    const bool welcome = method && header.remaining_us != 0 && peer.interest < calls_of_a_peer_max;
     Entry* entry = welcome ? calls_.take() : nullptr;
     if (!entry) {
         bulk_.staging.decline(peer, where);

@@ -67,10 +67,10 @@ void check_judge(fuzz::Input& input) {
     const auto place = table.view.judge(wish, arena_bytes, &why);
     __extension__ using Wide = unsigned __int128;
     const Wide end = is_private ? ~std::uint64_t{0} : arena_bytes;
-    const bool good =
-        wish.region < regions_max && state == (std::uint64_t{wish.generation} << 1 | 1) &&
-        key == wish.key && allows(static_cast<Access>(access & 3), wish.access) &&
-        Wide{wish.offset} + wish.bytes <= bytes && Wide{offset} + bytes <= end;
+    const bool good = wish.region < regions_max &&
+                      state == (std::uint64_t{wish.generation} << 1 | 1) && key == wish.key &&
+                      allows(static_cast<Access>(access & 3), wish.access) &&
+                      Wide{wish.offset} + wish.bytes <= bytes && Wide{offset} + bytes <= end;
     must(place.has_value() == good, "what may be touched is told by the table alone");
     must(good || why, "a refusal has its reason");
     if (place) {

@@ -159,4 +159,28 @@ struct Victim {
     int asked_ = 0;
 };
 
+// Sends it over a connection of its own. True: that cost the connection.
+inline bool costs_the_connection(RawPeer& raw, ByteView message) {
+    if (!raw.peer || raw.lost) raw.connect("server");
+    raw.take();
+    REQUIRE(raw.send(message));
+    raw.wait();
+    return raw.lost;
+}
+
+inline void check_refused(Victim& victim, RawPeer& raw, ByteView message) {
+    INFO(hex_of(message));
+    const auto before = victim.server.node().context.counters().broken_peers;
+    REQUIRE(costs_the_connection(raw, message));
+    CHECK(victim.server.node().context.counters().broken_peers == before + 1);
+    victim.check_serves();
+}
+
+inline Frame with_bytes(Frame frame, std::uint32_t bytes) {
+    core::FrameHead head = head_of(frame);
+    head.bytes = bytes;
+    base::store(frame.data(), head);
+    return frame;
+}
+
 }  // namespace weft::test

@@ -1,8 +1,8 @@
 // A callback of weft's would ignore the executor that is bound to it.
 // EXPECT nor a weft::Result<Reply>
+#include <weft/asio.h>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/io_context.hpp>
-#include <weft/asio.h>
 
 #include "echo.weft.h"
 
