@@ -26,8 +26,9 @@ struct LoopPair : EchoPair {
     struct Holder final : Service {
         std::vector<Call> held;
         void register_methods(MethodRegistrar& registrar) override {
-            registrar.add(MethodId("raw.Raw/Hold"),
-                          [this](Call call) { held.push_back(std::move(call)); });
+            const auto hold = [this](Call call) { held.push_back(std::move(call)); };
+            registrar.add(MethodId("raw.Raw/Hold"), hold);
+            registrar.add(MethodId("raw.Raw/HoldAll"), hold, {.collective = true});
         }
     } holder;
     Region lent;
@@ -81,6 +82,15 @@ TEST_CASE("what a program does between turns wakes the loop that waits") {
         const Group group = client.group(view).value();
         check_wakes(pair, client,
                     [&] { group.collective(MethodId("x"), {}, {}, [](const auto&) {}); });
+    }
+    SECTION("a collective that waits for nobody but this runtime") {
+        const GroupView view = GroupView::make("g", 1, {{0, {"sim://server"}}}).value();
+        REQUIRE(server.join(view, 0).ok());
+        const Group group = server.group(view).value();
+        check_wakes(pair, server, [&] {
+            group.collective(MethodId("raw.Raw/HoldAll"), {}, {}, [](const auto&) {});
+        });
+        CHECK(pair.holder.held.size() == 2);
     }
     SECTION("an answer to a call that was held") {
         check_wakes(pair, server, [&] { pair.holder.held[0].reply({}); });
