@@ -35,7 +35,10 @@ int main() {
     Greeter greeter;
     auto runtime = Runtime::create({.manual = true}).value();
     const Status status = runtime.serve(greeter, "sm://greetings");
-    if (!status.ok()) return std::cerr << status.to_string() << '\n', 1;
+    if (!status.ok()) {
+        std::cerr << status.to_string() << '\n';
+        return static_cast<int>(status.code());
+    }
     const AsioDriver driver(io.get_executor(), runtime);
 
     auto channel = runtime.connect("sm://greetings").value();
