@@ -87,12 +87,12 @@ decltype(auto) async_transfer(const Channel& channel, TransferWork&& work, Token
 
 }  // namespace detail
 
-// As Channel::call. `method` names a text that outlives the call.
+// As Channel::call. `id` names a text that outlives the call.
 template <boost::asio::completion_token_for<void(Result<std::vector<std::byte>>)> Token>
-decltype(auto) async_call(const Channel& channel, const MethodId& method, ByteView body,
+decltype(auto) async_call(const Channel& channel, const MethodId& id, ByteView body,
                           const CallOptions& options, Token&& token) {
     return detail::Tokens<Token>::template call<detail::ReadBytes>(
-        channel, method, BodyWriter::of(body), options, token);
+        channel, id, BodyWriter::of(body), options, token);
 }
 
 // As Channel::get and put: bulk by a reference, into and from `local`.
