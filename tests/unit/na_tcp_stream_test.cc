@@ -1,7 +1,7 @@
 // The streams of tcp, cut at every place and at random ones: what goes in comes out.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <vector>
 
 #include "base/random.h"
@@ -175,9 +175,9 @@ TEST_CASE("tcp: a stream of nothing but signals costs no more than its bytes") {
         add_frame(stream, static_cast<std::uint8_t>(Signal::want_bulk), 8, 0);
     }
     Feeder feeder(stream);
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // Of this process alone.
     REQUIRE(feeder.feed(stream.size(), false));
-    CHECK(std::chrono::steady_clock::now() - start < promised(20ms));
+    CHECK(std::clock() - start < CLOCKS_PER_SEC / 50 * slowness);
     CHECK(feeder.empty());
     CHECK(feeder.out.empty());
 }
