@@ -139,6 +139,19 @@ class Perf(unittest.TestCase):
                 self.assertGreater(result["mib_per_s"], 0)
                 self.assertGreater(result["floor_ns"], 0)
 
+    def test_calls_beside_transfers(self):
+        for transport in usable_transports():
+            for kind in ("get", "put"):
+                result = self.check("rpc", "--transport", transport, "--beside", kind,
+                                    "--beside-size", "4MiB")
+                self.assertGreater(result["count"], 0)
+                self.assertGreater(result["mib_per_s"], 0)
+
+    def test_a_call_larger_than_a_message_has_no_bare_floor(self):
+        if "ofi+tcp" in usable_transports():
+            result = self.check("rpc", "--transport", "ofi+tcp", "--size", "128KiB")
+            self.assertIsNone(result["floor_ns"])
+
     def test_the_floor_alone(self):
         result = self.check("floor", "--size", "1MiB")
         self.assertGreater(result["mib_per_s"], 0)

@@ -23,11 +23,12 @@ TEST_CASE("copying sixteen times as much takes longer, and neither is free") {
 }
 
 TEST_CASE("a raw socket goes round and streams") {
+    const auto kind = GENERATE(SocketKind::tcp, SocketKind::local);
     const CpuPair cpus = pick_cpus();
-    const Result<double> trip = socket_round_trip_ns(64, 64, WaitMode::block, cpus, 20ms);
+    const Result<double> trip = socket_round_trip_ns(kind, 64, 64, WaitMode::block, cpus, 20ms);
     REQUIRE(trip.ok());
     CHECK(*trip > 500);
-    const Result<double> stream = socket_stream_ns(64 << 10, cpus, 20ms);
+    const Result<double> stream = socket_stream_ns(kind, 64 << 10, cpus, 20ms);
     REQUIRE(stream.ok());
     CHECK(*stream > 100);
 }

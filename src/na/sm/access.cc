@@ -67,9 +67,13 @@ bool SmEndpoint::is_accessed(std::uint32_t region) const noexcept {
            std::any_of(retired_.begin(), retired_.end(), accesses);
 }
 
+std::size_t SmEndpoint::copy_bytes_per_turn() const {
+    return now_ - talked_at_ < busy_for ? slice_bytes_busy : slice_bytes_max;
+}
+
 std::size_t SmEndpoint::post(std::span<const RmaItem> items) noexcept {
     std::size_t accepted = 0;
-    if (transfers_.is_idle()) copy_budget_ = slice_bytes_max;
+    if (transfers_.is_idle()) copy_budget_ = copy_bytes_per_turn();
     attend();
     for (const RmaItem& item : items) {
         if (!transfers_.has_room()) break;

@@ -158,14 +158,16 @@ std::size_t SmEndpoint::poll_everything(std::span<Event> events) noexcept {
     attend();  // Unless it all gets done.
     std::size_t count = 0;
     if (!give_notices(events, count)) return count;
-    count += poll_messages(events.subspan(count));
+    const std::size_t messages = poll_messages(events.subspan(count));
+    if (messages != 0) talked_at_ = now_;
+    count += messages;
     if (ending_ != 0) {
         finish_ending();
         if (!give_notices(events, count)) return count;
     }
     count += give_writable(events.subspan(count));
     count += give_fenced(events.subspan(count));
-    copy_budget_ = slice_bytes_max;
+    copy_budget_ = copy_bytes_per_turn();
     count += give_transfers(events.subspan(count));
     const bool more = !notices_.empty() || ending_ != 0 || refused_ != 0 || !fencing_.empty() ||
                       !transfers_.is_idle();

@@ -117,6 +117,7 @@ class SmEndpoint final : public Endpoint {
     // Regions and transfers (access.cc).
     std::size_t give_fenced(std::span<Event> events) noexcept;
     bool is_accessed(std::uint32_t region) const noexcept;
+    std::size_t copy_bytes_per_turn() const;
     std::size_t give_transfers(std::span<Event> events) noexcept;
 
     EndpointParts parts_;
@@ -151,6 +152,7 @@ class SmEndpoint final : public Endpoint {
     std::vector<std::uint32_t> fencing_;
     Transfers transfers_;
     std::size_t copy_budget_ = 0;
+    TimePoint talked_at_;             // When a message came while transfers were under way.
     std::uint32_t regions_used_ = 0;  // Highest exposed index + 1.
     std::string error_;
 

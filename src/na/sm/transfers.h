@@ -12,6 +12,9 @@
 namespace weft::na::sm {
 
 inline constexpr std::size_t slice_bytes_max = 256 * 1024;
+// The share of a turn while messages come and go: one that waits for it waits 2 to 4 us.
+inline constexpr std::size_t slice_bytes_busy = 16 * 1024;
+inline constexpr Duration busy_for = 1ms;
 inline constexpr std::size_t rma_bytes_max = 1 << 20;
 inline constexpr std::uint32_t rma_depth = 16;
 

@@ -11,9 +11,10 @@ namespace {
 
 // Below the promise of 3 s for a peer that does not answer.
 constexpr Duration bulk_handshake_max = 2500ms;
-// What a lane may take of a turn: much when nothing else goes on, and little when messages wait.
+// What a lane may take of a turn: much when nothing else goes on, and little when messages wait:
+// 16 KiB are 3 to 8 us of a call's time, at either end.
 constexpr std::size_t slice_bytes_quiet = 512 * 1024;
-constexpr std::size_t slice_bytes_busy = 64 * 1024;
+constexpr std::size_t slice_bytes_busy = 16 * 1024;
 constexpr Duration busy_for = 1ms;
 constexpr std::size_t pieces_max = 16;
 
@@ -156,6 +157,7 @@ void TcpEndpoint::pump(Connection& connection) noexcept {
 }
 
 void TcpEndpoint::pump_all() noexcept {
+    pumped_turn_ = turn_;
     for (std::size_t i = 0; i < pumping_.size();) {
         Connection& connection = *pumping_[i];
         Bulk& bulk = *connection.bulk;

@@ -54,7 +54,7 @@ void TcpEndpoint::flush() noexcept {
         if (!connection->talk.full) send_now(*connection);
     }
     committed_.clear();
-    if (!pumping_.empty()) pump_all();
+    if (!pumping_.empty() && pumped_turn_ != turn_) pump_all();
 }
 
 // Until all has left or the socket takes no more.

@@ -189,6 +189,7 @@ class TcpEndpoint final : public Endpoint {
     base::Fifo<Notice> notices_;
     std::string error_;
     std::uint64_t turn_ = 1;
+    std::uint64_t pumped_turn_ = 0;  // The last one in which bulk lanes were written to.
     TimePoint now_;
     TimePoint talked_at_;  // When a message came or left last.
 };

@@ -4,9 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/codec.h"
 #include "perf/metrics.h"
-#include "perf/service.h"
 
 namespace weft::tool {
 
@@ -27,11 +25,7 @@ class BulkOperation final : public ClientOperation {
         : ClientOperation(client, loop), put_(put) {}
 
     Status prepare(const PerfOptions& options) {
-        std::array<std::byte, 8> size;
-        base::store(size.data(), options.size);
-        Result<std::string> reply = client_.call(perf_expose, size);
-        if (!reply) return std::move(reply).status();
-        Result<RegionRef> ref = RegionRef::decode(as_bytes(*reply));
+        Result<RegionRef> ref = client_.expose_there(options.size);
         if (!ref) return std::move(ref).status();
         remote_ = *ref;
         for (std::uint32_t slot = 0; slot < options.inflight; ++slot) {

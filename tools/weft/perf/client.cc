@@ -1,5 +1,9 @@
+#include <array>
+
 #include "api/node.h"
+#include "base/codec.h"
 #include "perf/metrics.h"
+#include "perf/service.h"
 
 namespace weft::tool {
 
@@ -32,6 +36,14 @@ Result<std::string> PerfClient::call(const MethodId& method, ByteView body) {
     always(runtime_, done);
     if (!outcome.ok()) return outcome;
     return answer;
+}
+
+Result<RegionRef> PerfClient::expose_there(std::uint64_t bytes) {
+    std::array<std::byte, 8> size;
+    base::store(size.data(), bytes);
+    Result<std::string> reply = call(perf_expose, size);
+    if (!reply) return std::move(reply).status();
+    return RegionRef::decode(as_bytes(*reply));
 }
 
 Status PerfClient::transfer(bool put, const RegionRef& remote, const Buffer& local) {

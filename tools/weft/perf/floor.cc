@@ -113,11 +113,18 @@ double copy_ns(std::size_t bytes, Duration budget) {
     });
 }
 
-static Result<double> call_floor(const PerfOptions& options, const CpuPair& cpus, Duration budget) {
-    if (options.transport == "sm") return line_round_trip_ns(cpus, budget);
-    if (options.transport == "tcp") {
-        return socket_round_trip_ns(options.size, options.reply_bytes(), options.wait, cpus,
-                                    budget);
+static SocketKind socket_kind(const PerfOptions& options) {
+    return options.transport == "unix" ? SocketKind::local : SocketKind::tcp;
+}
+
+static Result<std::optional<double>> call_floor(const PerfOptions& options, const CpuPair& cpus,
+                                                Duration budget) {
+    if (options.transport == "sm") return std::optional(line_round_trip_ns(cpus, budget));
+    if (options.transport == "tcp" || options.transport == "unix") {
+        Result<double> trip = socket_round_trip_ns(
+            socket_kind(options), options.size, options.reply_bytes(), options.wait, cpus, budget);
+        if (!trip) return std::move(trip).status();
+        return std::optional(*trip);
     }
     return bare_round_trip_ns(options, cpus, budget);
 }
@@ -127,7 +134,8 @@ Result<Floor> measure_floor(const PerfOptions& options, const CpuPair& cpus, Dur
     const bool both = options.metric == "floor";
     if (both || !options.is_bulk()) {
         if (cpus.two()) {
-            Result<double> trip = call_floor(options, cpus, both ? budget / 2 : budget);
+            Result<std::optional<double>> trip =
+                call_floor(options, cpus, both ? budget / 2 : budget);
             if (!trip) return std::move(trip).status();
             floor.round_trip_ns = *trip;
         }
@@ -137,7 +145,8 @@ Result<Floor> measure_floor(const PerfOptions& options, const CpuPair& cpus, Dur
         if (options.transport == "sm") {
             floor.copy_ns = copy_ns(options.size, share);
         } else {
-            Result<double> stream = socket_stream_ns(options.size, cpus, share);
+            Result<double> stream =
+                socket_stream_ns(socket_kind(options), options.size, cpus, share);
             if (!stream) return std::move(stream).status();
             floor.copy_ns = *stream;
         }

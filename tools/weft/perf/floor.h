@@ -18,13 +18,17 @@ double line_round_trip_ns(const CpuPair& cpus, Duration budget);
 // as weft's arena is.
 double copy_ns(std::size_t bytes, Duration budget);
 
-// `request` bytes there and `reply` bytes back over one loopback TCP connection, each end waiting
-// as `wait` says. Errors: UNAVAILABLE.
-Result<double> socket_round_trip_ns(std::size_t request, std::size_t reply, WaitMode wait,
-                                    const CpuPair& cpus, Duration budget);
+// TCP over loopback, or a pair of UNIX-domain stream sockets.
+enum class SocketKind : std::uint8_t { tcp, local };
 
-// The time that `bytes` bytes take in a stream over one loopback TCP connection.
-Result<double> socket_stream_ns(std::size_t bytes, const CpuPair& cpus, Duration budget);
+// `request` bytes there and `reply` bytes back over one connection, each end waiting as `wait`
+// says. Errors: UNAVAILABLE.
+Result<double> socket_round_trip_ns(SocketKind kind, std::size_t request, std::size_t reply,
+                                    WaitMode wait, const CpuPair& cpus, Duration budget);
+
+// The time that `bytes` bytes take in a stream over one connection.
+Result<double> socket_stream_ns(SocketKind kind, std::size_t bytes, const CpuPair& cpus,
+                                Duration budget);
 
 // The floor that stands beside the metric and transport of `options`.
 Result<Floor> measure_floor(const PerfOptions& options, const CpuPair& cpus, Duration budget);

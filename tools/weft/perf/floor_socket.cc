@@ -1,4 +1,4 @@
-// The floors of TCP: one loopback connection between two threads, nothing but send and recv.
+// The floors of tcp and unix: one connection between two threads, nothing but send and recv.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -19,8 +19,8 @@ namespace weft::tool {
 namespace {
 
 Status socket_error(const char* what) {
-    return fail(Code::unavailable, std::string("the TCP floor needs loopback sockets: ") + what +
-                                       ": " + std::strerror(errno));
+    return fail(Code::unavailable, std::string("the floor needs loopback sockets: ") + what + ": " +
+                                       std::strerror(errno));
 }
 
 struct SocketPair {
@@ -28,7 +28,14 @@ struct SocketPair {
     base::UniqueFd server;
 };
 
-Result<SocketPair> connect_pair() {
+Result<SocketPair> connect_pair(SocketKind kind) {
+    if (kind == SocketKind::local) {
+        int ends[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+            return socket_error("socketpair");
+        }
+        return SocketPair{base::UniqueFd(ends[0]), base::UniqueFd(ends[1])};
+    }
     const base::UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -94,9 +101,9 @@ double median_of(std::vector<double> values) {
 
 }  // namespace
 
-Result<double> socket_round_trip_ns(std::size_t request, std::size_t reply, WaitMode wait,
-                                    const CpuPair& cpus, Duration budget) {
-    Result<SocketPair> pair = connect_pair();
+Result<double> socket_round_trip_ns(SocketKind kind, std::size_t request, std::size_t reply,
+                                    WaitMode wait, const CpuPair& cpus, Duration budget) {
+    Result<SocketPair> pair = connect_pair(kind);
     if (!pair) return std::move(pair).status();
     // 0 bytes cannot be waited for.
     request = std::max<std::size_t>(request, 1);
@@ -125,8 +132,9 @@ Result<double> socket_round_trip_ns(std::size_t request, std::size_t reply, Wait
     return median_of(std::move(trips));
 }
 
-Result<double> socket_stream_ns(std::size_t bytes, const CpuPair& cpus, Duration budget) {
-    Result<SocketPair> pair = connect_pair();
+Result<double> socket_stream_ns(SocketKind kind, std::size_t bytes, const CpuPair& cpus,
+                                Duration budget) {
+    Result<SocketPair> pair = connect_pair(kind);
     if (!pair) return std::move(pair).status();
     bytes = std::max<std::size_t>(bytes, 1);
     std::thread source([&, fd = pair->server.get()] {

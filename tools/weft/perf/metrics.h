@@ -20,6 +20,8 @@ class PerfClient {
 
     // Blocks. Errors: the call's.
     Result<std::string> call(const MethodId& method, ByteView body);
+    // Blocks: has the server expose a region of that size for measurements.
+    Result<RegionRef> expose_there(std::uint64_t bytes);
     // Blocks: one transfer of all of `local` at the start of `remote`.
     Status transfer(bool put, const RegionRef& remote, const Buffer& local);
 

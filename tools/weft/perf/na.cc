@@ -223,16 +223,19 @@ Result<Measurement> measure_na(const PerfOptions& options, const std::string& ur
     return loop.run(operation);
 }
 
-Result<double> bare_round_trip_ns(const PerfOptions& options, const CpuPair& cpus,
-                                  Duration budget) {
+Result<std::optional<double>> bare_round_trip_ns(const PerfOptions& options, const CpuPair& cpus,
+                                                 Duration budget) {
     Result<ServerProcess> server = ServerProcess::start(options, cpus, true);
     if (!server) return std::move(server).status();
     PerfOptions alone = options;
     alone.inflight = 1;
     Result<Measurement> measured = measure_na(alone, server->uri(), budget);
-    if (!measured) return std::move(measured).status();
+    if (!measured) {
+        if (measured.status().code() == Code::invalid_argument) return std::optional<double>();
+        return std::move(measured).status();
+    }
     if (measured->failed > 0) return measured->first_failure;
-    return measured->ns(0.5);
+    return std::optional<double>(measured->ns(0.5));
 }
 
 Status serve_bare(const PerfOptions& options, void (*listening)(const std::string& uri)) {

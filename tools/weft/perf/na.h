@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include <weft/result.h>
 
@@ -44,8 +45,10 @@ class BareParty {
 // Ping-pong with the echo at `uri` for `window`. size counts the 8 bytes of a frame's head.
 Result<Measurement> measure_na(const PerfOptions& options, const std::string& uri, Duration window);
 
-// The same with a server process of its own, as a floor: the median in nanoseconds.
-Result<double> bare_round_trip_ns(const PerfOptions& options, const CpuPair& cpus, Duration budget);
+// The same with a server process of its own, as a floor: the median in nanoseconds. nullopt: no
+// message is that large.
+Result<std::optional<double>> bare_round_trip_ns(const PerfOptions& options, const CpuPair& cpus,
+                                                 Duration budget);
 
 // Echoes whatever comes in until SIGTERM. `listening` is told the address.
 Status serve_bare(const PerfOptions& options, void (*listening)(const std::string& uri));

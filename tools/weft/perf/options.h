@@ -22,6 +22,8 @@ struct PerfOptions {
     double seconds = 2;
     WaitMode wait = WaitMode::adaptive;
     bool private_memory = false;
+    std::string beside;  // rpc: "put" or "get" go on beside the calls.
+    std::uint64_t beside_size = std::uint64_t{64} << 20;
     std::string server;  // Empty: a process of our own.
     std::string listen;  // `serve` only.
     bool bare = false;   // `serve` only: the echo of the `na` metric instead of a runtime.
@@ -38,6 +40,7 @@ struct Measurement {
     std::uint64_t started = 0;  // Warm-up included, as in `failed`.
     std::uint64_t failed = 0;
     Status first_failure;
+    std::optional<double> beside_mib_per_s;
 
     double ns(double share) const { return latencies.percentile(share) * ns_per_tick; }
     double mean_ns() const { return latencies.mean() * ns_per_tick; }

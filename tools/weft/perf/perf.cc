@@ -91,7 +91,7 @@ void add_options(CLI::App& command, PerfOptions& options) {
     command.add_option("metric", options.metric, "What to measure")
         ->required()
         ->check(CLI::IsMember({"rpc", "proto", "put", "get", "na", "floor", "bcast", "serve"}));
-    command.add_option("--transport", options.transport, "sm, tcp, ofi+tcp, …")
+    command.add_option("--transport", options.transport, "sm, tcp, unix, ofi+tcp, …")
         ->capture_default_str();
     command.add_option("--size", options.size, "Bytes per operation: 64, 4KiB, 1MiB")
         ->transform(CLI::AsSizeValue(false))
@@ -123,6 +123,14 @@ void add_options(CLI::App& command, PerfOptions& options) {
             [&options](const std::string& kind) { options.private_memory = kind == "private"; },
             "put, get: the client's buffer, arena (default) or private (malloc)")
         ->check(CLI::IsMember({"arena", "private"}));
+    command
+        .add_option("--beside", options.beside,
+                    "rpc: keep one transfer under way beside the calls; MiB/s are its own")
+        ->check(CLI::IsMember({"put", "get"}));
+    command.add_option("--beside-size", options.beside_size, "Bytes of such a transfer")
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(std::uint64_t{1}, size_max))
+        ->capture_default_str();
     auto* server = command.add_option("--server", options.server,
                                       "Measure this server instead of one of our own");
     command.add_option("--listen", options.listen, "serve: where")->excludes(server);

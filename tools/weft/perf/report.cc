@@ -41,6 +41,7 @@ static Json rounded(const std::optional<double>& value) {
 static std::optional<double> mib_per_s(const PerfReport& report) {
     const auto mib = static_cast<double>(report.options.size) / 1048576;
     if (report.options.is_bulk()) return report.measured.rate() * mib;
+    if (report.measured.beside_mib_per_s) return report.measured.beside_mib_per_s;
     if (report.options.metric != "floor" || !report.before.copy_ns || !report.after.copy_ns) {
         return std::nullopt;
     }
@@ -109,6 +110,10 @@ std::string to_text(const PerfReport& report) {
         if (floor) column("round trip", format_ns(*floor));
     } else {
         about += ", " + std::to_string(options.inflight) + " in flight, " + name_of(options.wait);
+        if (!options.beside.empty()) {
+            about += ", beside a " + options.beside + " of " +
+                     format_bytes(static_cast<double>(options.beside_size)) + " after the other";
+        }
         column("p50", format_ns(measured.ns(0.5)));
         column("p99", format_ns(measured.ns(0.99)));
         column("p99.9", format_ns(measured.ns(0.999)));

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/codec.h"
+#include "perf/beside.h"
 #include "perf/metrics.h"
 #include "perf/service.h"
 
@@ -76,7 +77,13 @@ Result<Measurement> measure_rpc(const PerfOptions& options, const std::string& u
     Loop loop(loop_options(options));
     RpcOperation operation(**client, loop, options);
     if (Status status = operation.check(); !status.ok()) return status;
-    return loop.run(operation);
+    if (options.beside.empty()) return loop.run(operation);
+    Background background(**client, options.beside == "put");
+    if (Status status = background.start(options.beside_size); !status.ok()) return status;
+    Measurement measured = loop.run(operation);
+    if (Status status = background.stop(); !status.ok()) return status;
+    measured.beside_mib_per_s = background.mib_per_s();
+    return measured;
 }
 
 }  // namespace weft::tool

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <filesystem>
 
 #include "base/unique_fd.h"
 
@@ -19,6 +20,12 @@ namespace {
 // The address to listen on; empty when nothing sensible is known.
 std::string listen_uri(const std::string& transport) {
     if (transport == "sm") return "sm://weft-perf-" + std::to_string(getpid());
+    if (transport == "unix") {
+        std::error_code none;
+        const auto folder = std::filesystem::temp_directory_path(none);
+        if (none) return "";
+        return "unix://" + (folder / ("weft-perf-" + std::to_string(getpid()))).string();
+    }
     if (transport == "tcp" || transport == "ofi+tcp") return transport + "://127.0.0.1:0";
     return "";
 }
