@@ -102,7 +102,7 @@ class Channel {
     // True: this thread turns the channel's context, calls from here cost no hop.
     bool on_thread() const;
 
-    // The address that is in use, or would be tried first.
+    // The server's address, the first one that connect() was given.
     std::string uri() const;
     explicit operator bool() const { return impl_ != nullptr; }
     const std::shared_ptr<rpc::ChannelImpl>& impl() const { return impl_; }

@@ -18,7 +18,7 @@ class GroupImpl;
 
 struct Member {
     std::uint32_t rank = 0;
-    std::vector<std::string> uris;  // In order of preference; the first usable one counts.
+    std::vector<std::string> uris;  // Of which the best is used, as by connect().
 };
 
 // Who belongs to a group in one epoch. Immutable and shared; a change makes a new view with a

@@ -65,8 +65,10 @@ class Runtime {
     void stop();
 
     // ---- calling -----------------------------------------------------------------------------
-    // A channel to a server, or to the first usable of its addresses. Does not wait: the first call
-    // connects. Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no transport for any address).
+    // A channel to a server that has one address, or several in any order: sm or unix where the
+    // server is shown to be on this host (by its incarnation, over an address of the network), else
+    // the fastest network that answers. Does not wait: the first call connects.
+    // Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no transport for any address).
     Result<Channel> connect(const Addresses& to);
 
     // ---- groups ------------------------------------------------------------------------------

@@ -74,9 +74,8 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
         return status;
     }
     node->context.set_opener([node = node.get()](const na::Address& to) {
-        if (Result<na::Provider*> provider = node->parts.providers->find(to.scheme)) {
-            (void)node->open(**provider, nullptr);
-        }
+        Result<na::Provider*> provider = node->parts.providers->find(to.scheme);
+        return provider ? node->open(**provider, nullptr) : std::move(provider).status();
     });
     node->collectives.default_timeout = node->options.default_timeout;
     if (!node->options.manual) {
@@ -177,31 +176,34 @@ Result<Channel> Node::connect(const std::vector<std::string>& uris) {
 }
 
 Result<Channel> Node::connect_here(const std::vector<std::string>& uris) {
-    std::vector<na::Address> usable;
+    std::vector<na::Address> addresses;
+    bool usable = false;
     Status unusable = fail(Code::invalid_argument, "no address to connect to");
     for (const std::string& uri : uris) {
         Result<na::Address> address = na::parse_address(uri);
         if (!address) return std::move(address).status();
-        const auto& endpoints = context.endpoints();
-        const bool there = std::any_of(endpoints.begin(), endpoints.end(), [&](const auto& slot) {
-            return slot->endpoint->scheme() == address->scheme;
-        });
-        if (!there) {
-            Result<na::Provider*> provider = parts.providers->find(address->scheme);
-            Status status = provider ? open(**provider, nullptr) : std::move(provider).status();
-            if (!status.ok()) {
-                unusable = std::move(status).in("can't connect to " + uri);
-                continue;
-            }
+        Result<na::Provider*> provider = parts.providers->find(address->scheme);
+        Status status = provider ? Status() : std::move(provider).status();
+        // Of several each is opened when it is tried: some cost much.
+        if (status.ok() && uris.size() == 1 && !speaks(address->scheme)) {
+            status = open(**provider, nullptr);
         }
-        usable.push_back(*std::move(address));
+        usable |= status.ok();
+        if (!status.ok()) unusable = std::move(status).in("can't connect to " + uri);
+        addresses.push_back(*std::move(address));
     }
-    if (usable.empty()) return unusable;
-    const std::string first = usable.front().uri();
-    Result<core::PeerRef> peer = context.add_peer(std::move(usable));
+    if (!usable) return unusable;
+    const std::string first = addresses.front().uri();
+    Result<core::PeerRef> peer = context.add_peer(std::move(addresses));
     if (!peer) return std::move(peer).status();
     return Channel(std::make_shared<rpc::ChannelImpl>(shared_from_this(), context, client, bulk,
                                                       *peer, first, options.default_timeout));
+}
+
+bool Node::speaks(std::string_view scheme) const {
+    const auto& endpoints = context.endpoints();
+    return std::any_of(endpoints.begin(), endpoints.end(),
+                       [&](const auto& slot) { return slot->endpoint->scheme() == scheme; });
 }
 
 Result<Region> Node::expose(Buffer memory, ExposeOptions with) {

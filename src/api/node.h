@@ -79,6 +79,7 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     Node(RuntimeOptions options, NodeParts parts);
     void add(const MethodId& method, RawHandler handler, MethodTraits traits) override;
     Status open(na::Provider& provider, const na::Address* listen);
+    bool speaks(std::string_view scheme) const;
     Result<Channel> connect_here(const std::vector<std::string>& uris);
 
     std::vector<std::string> addresses_;

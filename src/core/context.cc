@@ -47,7 +47,7 @@ Context::~Context() {
     while (base::MpscNode* node = submissions_.pop()) delete static_cast<Submission*>(node);
     while (deferred_.pop_front()) {
     }
-    if (wake_fd_ >= 0) close(wake_fd_);
+    if (wake_fd_ >= 0) ::close(wake_fd_);
 }
 
 EndpointSlot& Context::add_endpoint(std::unique_ptr<na::Endpoint> endpoint) {

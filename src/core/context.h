@@ -97,8 +97,8 @@ class Context final : public Executor {
     void set_origin(FrameKind kind, FrameSink& origin);
     // Who hears of peers, besides the sinks.
     void watch_peers(FrameSink& watcher) { all_sinks_.push_back(&watcher); }
-    // Who adds an endpoint for an address that none of those here can reach, if there is a way.
-    void set_opener(Function<void(const na::Address&)> opener) { opener_ = std::move(opener); }
+    // Who adds an endpoint for an address that none of those here can reach, or says why not.
+    void set_opener(Function<Status(const na::Address&)> opener) { opener_ = std::move(opener); }
     void set_rma_sink(RmaSink& sink) { rma_sink_ = &sink; }
 
     // Ends every connection, telling the sinks `why`, and destroys the endpoints: nothing can touch
@@ -180,9 +180,9 @@ class Context final : public Executor {
     Status why_not_admitted(std::size_t bytes) const;
 
     // ---- peers -------------------------------------------------------------------------------
-    // A peer with these addresses, the first usable one counts; connects with the first frame.
-    // Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no endpoint speaks any of them), RESOURCE_EXHAUSTED.
-    Result<PeerRef> add_peer(std::vector<na::Address> candidates);
+    // A peer with these addresses, of which path.h chooses; connects with the first frame.
+    // Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE (after shutdown()).
+    Result<PeerRef> add_peer(std::vector<na::Address> addresses);
     static bool knows(PeerRef ref) {
         return ref.at && base::SlotTable<Peer>::entry_of(*ref.at).generation == ref.generation;
     }
@@ -292,10 +292,14 @@ class Context final : public Executor {
     void close_broken();
     static void flush(EndpointSlot& slot);
     void on_up(EndpointSlot& slot, const na::Event& event);
-    void on_down(EndpointSlot& slot, Peer& peer, const Status& why);
-    void try_candidates(Peer& peer, Status last);
-    bool has_endpoint_left(const Peer& peer) const;
-    bool try_next(EndpointSlot& slot, Peer& peer, const Status& why);
+    void on_down(EndpointSlot& slot, Peer& peer, Status why);
+    void start_connecting(Peer& peer);
+    void follow(Peer& peer, Path::Step step, Status why);
+    bool try_endpoints(Peer& peer, Status& why);
+    void bind(Peer& peer, const Peer::Connection& connection);
+    Peer::Connection unbind(Peer& peer);
+    static void close(Peer::Connection& connection);
+    bool use(Peer& peer);
     void lost(Peer& peer, Status why);
     void disconnect(Peer& peer);
     void send_small(Peer& peer, FrameKind kind);
@@ -343,7 +347,7 @@ class Context final : public Executor {
     bool closed_ = false;
     bool armed_ = false;  // And no turn since.
 
-    Function<void(const na::Address&)> opener_;
+    Function<Status(const na::Address&)> opener_;
     base::MpscQueue submissions_;
     std::atomic<std::size_t> submitted_bytes_{0};
     std::atomic<bool> submissions_closed_{false};

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "base/intrusive_list.h"
 #include "base/slot_table.h"
 #include "base/timer_wheel.h"
 #include "core/deferred.h"
+#include "core/path.h"
 #include "na/provider.h"
 
 namespace weft::core {
@@ -59,12 +60,15 @@ struct Peer {
     std::size_t waiting_bytes = 0;
     std::uint32_t waiting_frames = 0;
 
-    std::vector<na::Address> candidates;  // In order of preference.
-    std::size_t candidate = 0;
-    std::size_t candidate_endpoint = 0;  // Those before it were tried for this candidate.
-    bool candidate_opened = false;       // One was opened for it.
-    na::Incarnation incarnation;         // While up.
-    std::string uri;                     // For people.
+    std::unique_ptr<Path> path;     // Where to; none for one that connected to us.
+    std::size_t next_endpoint = 0;  // Those before it were tried for the path's address.
+    bool opened = false;            // One was opened for it.
+    struct Connection {
+        EndpointSlot* endpoint = nullptr;
+        na::PeerId id;
+    } held;                       // Beside the one that is being made.
+    na::Incarnation incarnation;  // While up.
+    std::string uri;              // For people.
 
     struct Heartbeat : base::Timer {
         Peer* peer = nullptr;

@@ -6,25 +6,9 @@
 
 namespace weft::core {
 
-Result<PeerRef> Context::add_peer(std::vector<na::Address> candidates) {
-    std::string available;
-    auto unusable = [&](const na::Address& address) {
-        return std::none_of(endpoints_.begin(), endpoints_.end(), [&](const auto& slot) {
-            return slot->endpoint->scheme() == address.scheme;
-        });
-    };
-    if (candidates.empty()) return fail(Code::invalid_argument, "no address to connect to");
+Result<PeerRef> Context::add_peer(std::vector<na::Address> addresses) {
+    if (addresses.empty()) return fail(Code::invalid_argument, "no address to connect to");
     if (closed_) return fail(Code::unavailable, "the runtime is shutting down");
-    const std::string first = candidates.front().uri();
-    candidates.erase(std::remove_if(candidates.begin(), candidates.end(), unusable),
-                     candidates.end());
-    if (candidates.empty()) {
-        for (const auto& slot : endpoints_) {
-            available += (available.empty() ? "" : ", ") + std::string(slot->endpoint->scheme());
-        }
-        return fail(Code::unimplemented, "no transport here can reach " + first + "; available: " +
-                                             (available.empty() ? "none" : available));
-    }
     auto* entry = peers_.take();
     if (!entry) return fail(Code::resource_exhausted, "too many peers");
     Peer& peer = entry->value;
@@ -32,48 +16,101 @@ Result<PeerRef> Context::add_peer(std::vector<na::Address> candidates) {
     peer.incoming = false;
     peer.interest = 0;
     peer.state = PeerState::idle;
-    peer.candidates = std::move(candidates);
-    peer.uri = peer.candidates.front().uri();
+    peer.path = std::make_unique<Path>(std::move(addresses));
+    peer.uri = peer.path->address().uri();
     return peer.ref;
 }
 
 void Context::connect(Peer& peer) {
     WEFT_DCHECK(peer.state == PeerState::idle);
     peer.state = PeerState::connecting;
-    peer.candidate = 0;
-    peer.candidate_endpoint = 0;
-    peer.candidate_opened = false;
     peer.connect_later.peer = &peer;
     peer.connect_later.context = this;
     peer.connect_later.run = [](Deferred& work) {
         auto& later = static_cast<Peer::ConnectLater&>(work);
-        later.context->try_candidates(*later.peer, fail(Code::unavailable, "no usable address"));
+        later.context->start_connecting(*later.peer);
     };
     defer(peer.connect_later);
 }
 
-// Starts with `peer.candidate`; the peer is lost when none is left.
-void Context::try_candidates(Peer& peer, Status last) {
-    for (; peer.candidate < peer.candidates.size(); ++peer.candidate, peer.candidate_endpoint = 0) {
-        const na::Address& address = peer.candidates[peer.candidate];
-        while (peer.candidate_endpoint < endpoints_.size()) {
-            const auto& slot = endpoints_[peer.candidate_endpoint++];
-            if (slot->endpoint->scheme() != address.scheme) continue;
-            Result<na::PeerId> id = slot->endpoint->connect(address, now_);
+void Context::start_connecting(Peer& peer) {
+    if (closed_) return lost(peer, fail(Code::unavailable, "the runtime is shutting down"));
+    follow(peer, peer.path->start(), {});
+}
+
+// One connection of the peer at a time is its own: the one whose events and messages count.
+void Context::bind(Peer& peer, const Peer::Connection& connection) {
+    EndpointSlot& slot = *connection.endpoint;
+    peer.endpoint = &slot;
+    peer.na_id = connection.id;
+    if (slot.peers.size() <= connection.id.index) slot.peers.resize(connection.id.index + 1);
+    slot.peers[connection.id.index] = &peer;
+    slot.idle_polls = 0;
+}
+
+Peer::Connection Context::unbind(Peer& peer) {
+    if (!peer.na_id) return {};
+    peer.endpoint->peers[peer.na_id.index] = nullptr;
+    return {std::exchange(peer.endpoint, nullptr), std::exchange(peer.na_id, {})};
+}
+
+void Context::close(Peer::Connection& connection) {
+    if (connection.id) connection.endpoint->endpoint->close(connection.id);
+    connection = {};
+}
+
+// Does what the path says until something is under way, the peer is up or lost.
+// `why`: what the last attempt came to.
+void Context::follow(Peer& peer, Path::Step step, Status why) {
+    while (step.action == Path::Action::connect) {
+        Peer::Connection before = unbind(peer);
+        if (step.hold) {
+            peer.held = before;
+        } else {
+            close(before);
+        }
+        peer.next_endpoint = 0;
+        peer.opened = false;
+        why = fail(Code::unimplemented, "no transport here speaks " + peer.path->address().scheme);
+        if (try_endpoints(peer, why)) return;
+        step = peer.path->failed(why);
+    }
+    if (step.action == Path::Action::use_held) {
+        Peer::Connection witness = unbind(peer);
+        close(witness);
+        bind(peer, std::exchange(peer.held, {}));
+    }
+    if (step.action == Path::Action::give_up) return lost(peer, peer.path->verdict(why));
+    close(peer.held);
+    peer.uri = peer.path->address().uri();
+    if (!use(peer)) lost(peer, fail(Code::unavailable, "the connection was lost again at once"));
+}
+
+// One endpoint after the other that speaks the address's scheme, in the end a new one: where there
+// is none, or where `why` says that another one may get there. False: nothing is under way.
+bool Context::try_endpoints(Peer& peer, Status& why) {
+    const na::Address& address = peer.path->address();
+    while (true) {
+        while (peer.next_endpoint < endpoints_.size()) {
+            EndpointSlot& slot = *endpoints_[peer.next_endpoint++];
+            if (slot.endpoint->scheme() != address.scheme) continue;
+            Result<na::PeerId> id = slot.endpoint->connect(address, now_);
             if (!id) {
-                last = std::move(id).status();
+                why = std::move(id).status();
                 continue;
             }
             peer.uri = address.uri();
-            peer.endpoint = slot.get();
-            peer.na_id = *id;
-            if (slot->peers.size() <= id->index) slot->peers.resize(id->index + 1);
-            slot->peers[id->index] = &peer;
-            slot->idle_polls = 0;
-            return;
+            bind(peer, {&slot, *id});
+            return true;
+        }
+        if (why.code() != Code::unimplemented || !opener_ || std::exchange(peer.opened, true)) {
+            return false;
+        }
+        if (Status opened = opener_(address); !opened.ok()) {
+            why = std::move(opened);
+            return false;
         }
     }
-    lost(peer, last);
 }
 
 void Context::on_up(EndpointSlot& slot, const na::Event& event) {
@@ -81,78 +118,59 @@ void Context::on_up(EndpointSlot& slot, const na::Event& event) {
     if (slot.peers.size() <= event.peer.index) slot.peers.resize(event.peer.index + 1);
     const na::PeerInfo* info = slot.endpoint->info(event.peer);
     if (!info) return;  // Gone already: its peer_down is in the same batch.
-    Peer* peer = nullptr;
-    if (event.incoming) {
-        auto* entry = peers_.take();
-        if (!entry) {
-            slot.endpoint->close(event.peer);
-            return;
+    if (!event.incoming) {
+        Peer* peer = peer_of(slot, event.peer);
+        if (peer) follow(*peer, peer->path->up(info->incarnation), {});
+        return;
+    }
+    auto* entry = peers_.take();
+    if (!entry) {
+        slot.endpoint->close(event.peer);
+        return;
+    }
+    Peer& peer = entry->value;
+    peer.ref = {&peer, entry->generation};
+    peer.incoming = true;
+    peer.interest = 0;
+    peer.path = nullptr;
+    peer.uri = info->uri.empty() ? std::string(slot.endpoint->scheme()) + " peer" : info->uri;
+    bind(peer, {&slot, event.peer});
+    use(peer);
+}
+
+// The peer's connection is the one it is spoken to by. False: it is gone already.
+bool Context::use(Peer& peer) {
+    const na::PeerInfo* info = peer.endpoint->endpoint->info(peer.na_id);
+    if (!info) return false;
+    peer.state = PeerState::up;
+    peer.incarnation = info->incarnation;
+    peer.message_bytes_max = info->message_bytes_max;
+    peer.eager_bytes_max = info->eager_bytes_max;
+    update_direct(peer);
+    peer.missed = 0;
+    if (peer.path && log_.enabled(LogLevel::info)) {
+        if (const std::string reason = peer.path->reason(); !reason.empty()) {
+            log_.info("using " + peer.uri + ": " + reason);
         }
-        peer = &entry->value;
-        peer->ref = {peer, entry->generation};
-        peer->incoming = true;
-        peer->interest = 0;
-        peer->candidates.clear();
-        peer->endpoint = &slot;
-        peer->na_id = event.peer;
-        peer->uri = info->uri.empty() ? std::string(slot.endpoint->scheme()) + " peer" : info->uri;
-        slot.peers[event.peer.index] = peer;
-    } else {
-        peer = peer_of(slot, event.peer);
-        if (!peer) return;
     }
-    peer->state = PeerState::up;
-    peer->incarnation = info->incarnation;
-    peer->message_bytes_max = info->message_bytes_max;
-    peer->eager_bytes_max = info->eager_bytes_max;
-    update_direct(*peer);
-    peer->missed = 0;
-    if (log_.enabled(LogLevel::debug)) log_.debug("connected to " + peer->uri);
-    drain(*peer);
-    for (FrameSink* sink : all_sinks_) sink->on_peer_up(*peer);
-}
-
-// Whether an endpoint that was not tried yet speaks the scheme of the peer's present candidate.
-bool Context::has_endpoint_left(const Peer& peer) const {
-    const std::string& scheme = peer.candidates[peer.candidate].scheme;
-    return std::any_of(endpoints_.begin() + static_cast<std::ptrdiff_t>(peer.candidate_endpoint),
-                       endpoints_.end(),
-                       [&](const auto& slot) { return slot->endpoint->scheme() == scheme; });
-}
-
-// Another endpoint may reach what this one can't, a new one if need be; what nobody serves, none
-// does. False: there is nothing left to try.
-bool Context::try_next(EndpointSlot& slot, Peer& peer, const Status& why) {
-    const bool elsewhere = why.code() == Code::unimplemented;
-    if (elsewhere && !has_endpoint_left(peer) && opener_ &&
-        !std::exchange(peer.candidate_opened, true)) {
-        opener_(peer.candidates[peer.candidate]);
-    }
-    if (!elsewhere || !has_endpoint_left(peer)) {
-        if (peer.candidate + 1 == peer.candidates.size()) return false;
-        ++peer.candidate;
-        peer.candidate_endpoint = 0;
-        peer.candidate_opened = false;
-    }
-    slot.peers[peer.na_id.index] = nullptr;
-    peer.na_id = {};
-    log_.info(peer.uri + " is not usable (" + std::string(why.text()) + "), trying " +
-              peer.candidates[peer.candidate].uri());
-    try_candidates(peer, why);
+    if (log_.enabled(LogLevel::debug)) log_.debug("connected to " + peer.uri);
+    drain(peer);
+    for (FrameSink* sink : all_sinks_) sink->on_peer_up(peer);
     return true;
 }
 
-void Context::on_down(EndpointSlot& slot, Peer& peer, const Status& why) {
-    if (peer.state == PeerState::connecting && try_next(slot, peer, why)) return;
-    lost(peer, why);
+void Context::on_down(EndpointSlot& slot, Peer& peer, Status why) {
+    if (peer.state != PeerState::connecting) return lost(peer, std::move(why));
+    slot.peers[peer.na_id.index] = nullptr;
+    peer.na_id = {};
+    if (why.code() == Code::unimplemented && try_endpoints(peer, why)) return;
+    follow(peer, peer.path->failed(why), why);
 }
 
 void Context::disconnect(Peer& peer) {
-    if (peer.na_id) {
-        peer.endpoint->peers[peer.na_id.index] = nullptr;
-        peer.na_id = {};
-    }
+    unbind(peer);
     peer.endpoint = nullptr;
+    close(peer.held);
     peer.state = PeerState::idle;
     update_direct(peer);
     timers_.cancel(peer.heartbeat);
@@ -183,7 +201,6 @@ void Context::shutdown(const Status& why) noexcept {
     closed_ = true;
     peers_.for_each([&](auto& entry) {
         Peer& peer = entry.value;
-        peer.candidates.clear();
         if (peer.state == PeerState::idle) return;
         if (peer.na_id) peer.endpoint->endpoint->close(peer.na_id);
         lost(peer, why);
