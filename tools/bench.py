@@ -38,6 +38,8 @@ METRICS = [  # name, arguments of weft perf
 ]
 SWEEP_SIZES = range(2048, 16384 + 1, 512)
 SWEEP_STEP_MAX = 1.4
+CURVE_SIZES = [1 << k for k in range(10, 27)]
+CURVE_STEP_MAX = 1.3
 QUIET_FLOOR_NS = (60, 150)
 QUIET_DRIFT = 0.2
 
@@ -82,6 +84,13 @@ def human_ns(value):
         if value >= limit:
             return f"{value / limit:.2f} {unit}"
     return f"{value:.0f} ns"
+
+
+def human_bytes(value):
+    for limit, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if value >= limit:
+            return f"{value // limit} {unit}"
+    return f"{value} B"
 
 
 def table(weft, rounds, seconds, tries):
@@ -139,6 +148,25 @@ def sweep(weft, rounds, seconds, tries, sizes):
                default=(0, 0))
 
 
+def curve(weft, rounds, seconds, sizes, transport):
+    """How much a call takes of the floor of the same copies, by size: the median of the rounds.
+
+    Returns the largest growth from one size to its double, and where.
+    """
+    ratios = {size: [] for size in sizes}
+    for _ in range(rounds):
+        for size in random.sample(sizes, len(sizes)):
+            result = run(weft, f"rpc --transport {transport} --size {size} --reply-size 64 --spin "
+                               "--copied-floor", seconds)
+            if result["p50_ns"] is not None and result["floor_ns"] is not None:
+                ratios[size].append(result["p50_ns"] / result["floor_ns"])
+    over = {size: statistics.median(found) for size, found in ratios.items() if found}
+    print(f"\nrpc over {transport}, over the floor of the same copies: " + ", ".join(
+        f"{human_bytes(size)} {ratio:.2f}" for size, ratio in over.items()))
+    return max(((over[2 * size] / over[size], f"{human_bytes(2 * size)} over {transport}")
+                for size in over if 2 * size in over), default=(0, ""))
+
+
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -158,16 +186,23 @@ def main():
         tries = 1 if options.smoke else 3
         quiet, total = table(options.weft, rounds, seconds, tries)
         step, at = sweep(options.weft, rounds, 0.05, tries, sizes)
+        curve_sizes = CURVE_SIZES[:2] if options.smoke else CURVE_SIZES
+        growths = [curve(options.weft, rounds, min(seconds, 0.2), curve_sizes, transport)
+                   for transport in ("sm", "tcp", "ofi+tcp")
+                   if transport in transports(options.weft)]
     except Failed as failure:
         print(f"bench: FAILED: {failure}")
         return 1
     smooth = step <= SWEEP_STEP_MAX
+    growth, grown = max(growths)
     if options.smoke:
         print(f"bench: every metric runs ({total}); figures of a smoke run mean nothing")
         return 0
     print(f"bench: {quiet} of {total} runs on a quiet machine; the curve of sizes is "
-          f"{'smooth' if smooth else 'NOT smooth'}, largest step {step:.2f} at {at} B")
-    return 0 if smooth else 1
+          f"{'smooth' if smooth else 'NOT smooth'}, largest step {step:.2f} at {at} B; over the "
+          f"same copies a doubling costs at most {growth:.2f} times more, at {grown}"
+          f"{'' if growth <= CURVE_STEP_MAX else ': a CLIFF'}")
+    return 0 if smooth and growth <= CURVE_STEP_MAX else 1
 
 
 if __name__ == "__main__":

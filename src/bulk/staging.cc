@@ -12,6 +12,9 @@ static constexpr std::size_t block_bytes_min = std::size_t{64} << 10;
 // Idle blocks beyond this go back to the arena, which keeps their pages for a while; all of them
 // do after some idle seconds.
 static constexpr std::size_t idle_bytes_max = std::size_t{32} << 20;
+// What the peer has just read lies in its cache, and writing it anew costs a third more than
+// writing another block: up to this size two are lent in turn.
+static constexpr std::size_t alternated_bytes_max = std::size_t{512} << 10;
 static constexpr Duration idle_max = 10s;
 static constexpr Duration trim_every = 5s;
 static constexpr std::size_t waiting_max = 4096;
@@ -60,13 +63,18 @@ Staging::~Staging() {
 // ---- blocks ----------------------------------------------------------------------------------
 
 // Unexposed, or exposed to no other peer.
-Staging::Block* Staging::find_idle(std::size_t bytes, core::PeerRef peer) {
-    Block* found = nullptr;
+Staging::Idle Staging::find_idle(std::size_t bytes, core::PeerRef peer) {
+    Idle idle;
     idle_.for_each([&](Block& block) {
         if (block.memory->size() != bytes) return;
-        if (block.region ? block.peer == peer : !found) found = &block;
+        if (!block.region) {
+            idle.unexposed = &block;
+        } else if (block.peer == peer) {
+            if (idle.exposed++ == 0) idle.oldest = &block;
+            idle.newest = &block;
+        }
     });
-    return found;
+    return idle;
 }
 
 // nullptr: there is no memory for it now.
@@ -96,14 +104,24 @@ bool Staging::is_over_share(core::PeerRef peer, std::size_t bytes) {
 // nullptr: there is none for this peer now.
 Staging::Block* Staging::take(core::PeerRef peer, std::size_t bytes, Use use) {
     if (is_over_share(peer, bytes)) return nullptr;
-    Block* block = find_idle(bytes, peer);
-    if (block) {
+    Block* block = nullptr;
+    if (use == Use::lent && bytes <= alternated_bytes_max) {
+        const Idle idle = find_idle(bytes, peer);
+        block = idle.exposed > 1 ? idle.oldest : idle.unexposed;
+        if (!block) block = make(bytes);
+    }
+    if (!block) {
+        const Idle idle = find_idle(bytes, peer);
+        Block* const exposed = idle.newest;
+        Block* const plain = idle.unexposed;
+        block = use == Use::lent ? (exposed ? exposed : plain) : (plain ? plain : exposed);
+    }
+    if (!block) block = make(bytes);
+    if (!block) return nullptr;
+    if (block->is_linked()) {
         block->unlink();
         idle_bytes_ -= bytes;
-    } else {
-        block = make(bytes);
     }
-    if (!block) return nullptr;
     block->use = use;
     block->peer = peer;
     return block;

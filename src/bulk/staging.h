@@ -98,7 +98,14 @@ class Staging final : public core::FrameSink, private Lender {
         Staging* owner = nullptr;
     };
 
-    Block* find_idle(std::size_t bytes, core::PeerRef peer);
+    // Idle blocks of a size: without a region, and those that one peer may read.
+    struct Idle {
+        Block* unexposed = nullptr;
+        Block* oldest = nullptr;
+        Block* newest = nullptr;
+        std::size_t exposed = 0;
+    };
+    Idle find_idle(std::size_t bytes, core::PeerRef peer);
     Block* make(std::size_t bytes);
     bool is_over_share(core::PeerRef peer, std::size_t bytes);
     Block* take(core::PeerRef peer, std::size_t bytes, Use use);

@@ -256,6 +256,8 @@ void Transfers::on_rma_done(std::uint64_t cookie, Code code, const std::string& 
         end(*entry, fail(code, error));
     } else if (transfer.chunks == 0 && transfer.posted == transfer.spec.local.size()) {
         end(*entry, Status());
+        context_.undefer(transfer);  // Nobody is in the middle of starting it.
+        complete(*entry);
     } else {
         pump(*entry);
     }
@@ -288,8 +290,10 @@ void Transfers::complete(Entry& entry) {
     TransferCompletion done = std::move(transfer.done);
     const Status outcome = std::exchange(transfer.outcome, Status());
     ++quarantined_;
-    if (transfer.chunks == 0) transfer.spec.local = Buffer();
-    // First what waits for it: a reply, say, leaves before the message that gives back a grant.
+    if (transfer.chunks == 0) {
+        transfer.spec.local = Buffer();
+        return_grant(transfer);  // It leaves together with a reply, say, that done() makes.
+    }
     done(outcome);
     settle(entry);
 }
@@ -323,7 +327,7 @@ bool Transfers::try_send_close(core::Peer& peer, std::uint64_t grant) {
     CloseFrame close;
     close.grant = grant;
     base::store(claim.data, close);
-    context_.commit(peer, claim, sizeof close);
+    context_.commit_later(peer, claim, sizeof close);
     return true;
 }
 

@@ -238,6 +238,12 @@ class Context final : public Executor {
             commit_queued(peer, claim, bytes);
         }
     }
+    // The same for a frame that may wait for others of this turn.
+    void commit_later(Peer& peer, const Claim& claim, std::size_t bytes) {
+        if (claim.queued) return commit_queued(peer, claim, bytes);
+        EndpointSlot& slot = *peer.endpoint;
+        slot.unflushed |= slot.endpoint->commit_later(bytes);
+    }
     // Takes a frame out of its peer's FIFO and destroys it.
     void drop(Peer& peer, QueuedFrame& queued);
 

@@ -190,6 +190,8 @@ class Endpoint {
     // Sends the first `bytes` of the claim. The first commit of a turn leaves at once, later ones
     // at the latest with flush(). 0 abandons the claim. True: the turn has to end with flush().
     virtual bool commit(std::size_t bytes) noexcept = 0;
+    // The same without haste: as the first of its turn it may wait for what follows, until flush().
+    virtual bool commit_later(std::size_t bytes) noexcept { return commit(bytes); }
     // Ends a turn: everything committed is on its way.
     virtual void flush() noexcept = 0;
 

@@ -25,12 +25,24 @@ TEST_CASE("copying sixteen times as much takes longer, and neither is free") {
 TEST_CASE("a raw socket goes round and streams") {
     const auto kind = GENERATE(SocketKind::tcp, SocketKind::local);
     const CpuPair cpus = pick_cpus();
-    const Result<double> trip = socket_round_trip_ns(kind, 64, 64, WaitMode::block, cpus, 20ms);
+    const Result<double> trip = socket_round_trip_ns(kind, {64, 64}, WaitMode::block, cpus, 20ms);
     REQUIRE(trip.ok());
     CHECK(*trip > 500);
     const Result<double> stream = socket_stream_ns(kind, 64 << 10, cpus, 20ms);
     REQUIRE(stream.ok());
     CHECK(*stream > 100);
+}
+
+TEST_CASE("bodies that are copied on the way take longer") {
+    const CpuPair cpus = pick_cpus();
+    if (!cpus.two()) return;
+    const double small = shared_round_trip_ns({64, 64, true}, cpus, 20ms);
+    CHECK(small > 10);
+    CHECK(shared_round_trip_ns({4 << 20, 64, true}, cpus, 20ms) > 4 * small);
+    const Result<double> socket =
+        socket_round_trip_ns(SocketKind::tcp, {1 << 20, 64, true}, WaitMode::block, cpus, 20ms);
+    REQUIRE(socket.ok());
+    CHECK(*socket > 4 * small);
 }
 
 TEST_CASE("drift is relative to the smaller floor") {

@@ -52,7 +52,8 @@ class OfiEndpoint final : public Endpoint {
     std::string error() const override { return error_; }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
-    bool commit(std::size_t bytes) noexcept override;
+    bool commit(std::size_t bytes) noexcept override { return commit(bytes, true); }
+    bool commit_later(std::size_t bytes) noexcept override { return commit(bytes, false); }
     void flush() noexcept override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
@@ -134,6 +135,7 @@ class OfiEndpoint final : public Endpoint {
     bool drain(PeerEntry& entry);
     void say_bye(Peer& peer);
     bool has_room(const Peer& peer) const;
+    bool commit(std::size_t bytes, bool at_once) noexcept;
 
     // memory.cc.
     Status register_region(Region& region);

@@ -44,7 +44,7 @@ std::byte* OfiEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
     return slot->message + sizeof(Prefix);
 }
 
-bool OfiEndpoint::commit(std::size_t bytes) noexcept {
+bool OfiEndpoint::commit(std::size_t bytes, bool at_once) noexcept {
     if (!claim_.slot) return false;
     SendSlot& slot = *std::exchange(claim_.slot, nullptr);
     PeerEntry* entry = peers_.find(claim_.peer);
@@ -57,7 +57,7 @@ bool OfiEndpoint::commit(std::size_t bytes) noexcept {
     std::memset(slot.message + sizeof(Prefix) + slot.used, 0, claim_.offset - slot.used);
     slot.used = claim_.offset + static_cast<std::uint32_t>(bytes);
     if (claim_.fresh) {
-        const bool leaves_now = peer.turn != turn_ && peer.backlog.empty();
+        const bool leaves_now = at_once && peer.turn != turn_ && peer.backlog.empty();
         ++peer.slots;
         peer.backlog.push_back(slot);
         if (leaves_now) {

@@ -66,27 +66,28 @@ std::size_t BulkWriter::bytes_of(const Item& item) {
     return sizeof(BulkHead) + (has_body(item.head) ? item.head.length : 0);
 }
 
+// Not worth a turn of its own.
+static constexpr std::size_t crumb_bytes = 4096;
+
 std::size_t BulkWriter::gather(std::span<iovec> pieces, std::size_t bytes_max) noexcept {
     alignas(64) static const std::byte zeroes[64 * 1024] = {};
-    std::size_t count = 0, bytes = 0;
-    for (std::size_t i = 0; i < queue_.size() && bytes < bytes_max; ++i) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < queue_.size() && pieces.size() - count >= 2; ++i) {
         Item& item = queue_[i];
-        std::size_t at = item.sent;
-        if (pieces.size() - count < 2) break;
-        if (at < sizeof(BulkHead)) {
-            pieces[count++] = {reinterpret_cast<std::byte*>(&item.head) + at,
-                               sizeof(BulkHead) - at};
-            bytes += sizeof(BulkHead) - at;
-            at = sizeof(BulkHead);
+        const std::size_t begin = std::max<std::size_t>(item.sent, sizeof(BulkHead));
+        const std::size_t left = bytes_of(item) - begin;
+        if (left > 0 && bytes_max == 0) break;
+        if (item.sent < sizeof(BulkHead)) {
+            pieces[count++] = {reinterpret_cast<std::byte*>(&item.head) + item.sent,
+                               sizeof(BulkHead) - item.sent};
         }
-        std::size_t left = bytes_of(item) - at;
         if (left == 0) continue;
-        std::size_t here = std::min(left, bytes_max - std::min(bytes, bytes_max));
+        std::size_t here = std::min(left, bytes_max);
+        if (left - here <= crumb_bytes) here = left;
         if (!item.body) here = std::min(here, sizeof zeroes);
-        if (here == 0) break;
-        const std::byte* from = item.body ? item.body + (at - sizeof(BulkHead)) : zeroes;
+        const std::byte* from = item.body ? item.body + (begin - sizeof(BulkHead)) : zeroes;
         pieces[count++] = {const_cast<std::byte*>(from), here};
-        bytes += here;
+        bytes_max -= std::min(here, bytes_max);
         if (here < left) break;
     }
     return count;

@@ -62,7 +62,7 @@ class BulkWriter {
     }
     static constexpr std::uint32_t no_owner = ~0u;
 
-    // What is to be sent, at most about `bytes_max`; returns how many pieces.
+    // What is to be sent, at most about `bytes_max` of bodies; returns how many pieces.
     std::size_t gather(std::span<iovec> pieces, std::size_t bytes_max) noexcept;
     void sent(std::size_t bytes) noexcept;
 

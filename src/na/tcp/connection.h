@@ -29,6 +29,7 @@ struct Lane {
     bool full = false;         // Takes no more: asked to be told when it does.
     bool hot = false;          // Read without asking epoll first.
     std::uint32_t misses = 0;  // Reads that brought nothing, in a row.
+    std::uint32_t tries = 0;   // Writes that it took nothing of, in a row.
     Connection* connection = nullptr;
     Stranger* stranger = nullptr;
 };
@@ -65,6 +66,7 @@ struct Bulk {
     Greeting greeting;
     TimePoint deadline = never;  // Of becoming up.
     bool pumping = false;        // In the endpoint's list of those with something to write.
+    bool body_coming = false;    // Counted by the endpoint.
 
     BulkWriter writer;
     BulkReader reader;

@@ -146,6 +146,7 @@ void TcpEndpoint::on_connected(Connection& connection) {
                              ? "nobody serves " + uri + " (connection refused)"
                              : "connecting to " + uri + ": " + std::strerror(error));
     }
+    spare_pacing(connection.talk.socket.get());
     want_room(connection.talk, false);
     std::byte frame[greeting_bytes_max];
     const std::size_t bytes = encode_hello(hello(), frame);

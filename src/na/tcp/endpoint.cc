@@ -27,34 +27,42 @@ std::byte* TcpEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     return room;
 }
 
-bool TcpEndpoint::commit(std::size_t bytes) noexcept {
+bool TcpEndpoint::commit(std::size_t bytes, bool at_once) noexcept {
     Connection* connection = std::exchange(claimed_, nullptr);
     if (!connection) return false;
-    const bool is_first = connection->out.empty() && connection->sent_turn != turn_;
+    const bool is_first = at_once && connection->out.empty() && connection->sent_turn != turn_;
     connection->out.commit(bytes, chunks_);
     if (bytes == 0) return false;
-    talked_at_ = now_;
+    if (is_moving_bulk()) talked_at_ = now_;
     heat(connection->talk);  // An answer is likely.
     if (is_first) {
         connection->sent_turn = turn_;
         send_now(*connection);
         return false;
     }
-    if (!connection->committed) {
-        connection->committed = true;
-        committed_.push_back(connection);
-    }
+    flush_later(*connection);
     if (connection->out.queued() >= send_at_bytes && !connection->talk.full) send_now(*connection);
     return true;
 }
 
 void TcpEndpoint::flush() noexcept {
-    for (Connection* connection : committed_) {
+    if (!committed_.empty()) send_committed();
+    if (!pumping_.empty() && pumped_turn_ != turn_) pump_all();
+}
+
+// Those whose socket is full come back for the next turn.
+void TcpEndpoint::send_committed() noexcept {
+    sending_.swap(committed_);
+    for (Connection* connection : sending_) {
         connection->committed = false;
         if (!connection->talk.full) send_now(*connection);
     }
-    committed_.clear();
-    if (!pumping_.empty() && pumped_turn_ != turn_) pump_all();
+    sending_.clear();
+}
+
+void TcpEndpoint::flush_later(Connection& connection) noexcept {
+    if (std::exchange(connection.committed, true)) return;
+    committed_.push_back(&connection);
 }
 
 // Until all has left or the socket takes no more.
@@ -72,8 +80,10 @@ void TcpEndpoint::send_now(Connection& connection) noexcept {
                 ? ::send(socket, pieces[0].iov_base, pieces[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
                 : ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0) {
+            connection.talk.tries = 0;
             out.sent(static_cast<std::size_t>(sent), chunks_);
         } else if (errno == EAGAIN) {
+            if (may_try_again(connection.talk)) return flush_later(connection);
             return want_room(connection.talk, true);
         } else if (errno != EINTR) {
             connection.lost = errno;  // What had come before may still be read.
@@ -90,6 +100,7 @@ std::size_t TcpEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     if (!notices_.empty() && !give_notices(events, count)) return count;
     read_hot(events, count);
     if (is_time_to_look(count != 0)) look(events, count);
+    if (!committed_.empty()) send_committed();
     if (!pumping_.empty()) pump_all();
     if (!refused_.empty()) give_writable(events, count);
     while (!fenced_.empty() && count < events.size()) {
@@ -122,7 +133,7 @@ void TcpEndpoint::read_talk(Connection& connection, std::span<Event> events,
         return lose(connection, got < 0 ? errno : 0);
     }
     connection.talk.misses = 0;
-    talked_at_ = now_;
+    if (is_moving_bulk()) talked_at_ = now_;
     const Inbox::Taken taken = connection.in.took(static_cast<std::size_t>(got), slab_);
     for (std::size_t i = 0; i < taken.count; ++i) {
         Event& event = events[count++];
@@ -192,7 +203,9 @@ void TcpEndpoint::give_writable(std::span<Event> events, std::size_t& count) noe
 }
 
 bool TcpEndpoint::arm() {
-    if (!notices_.empty() || !finished_.empty() || !fenced_.empty()) return false;
+    if (!notices_.empty() || !finished_.empty() || !fenced_.empty() || !committed_.empty()) {
+        return false;
+    }
     for (const Connection* connection : pumping_) {
         if (!connection->bulk->lane.full) return false;
     }

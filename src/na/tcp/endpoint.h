@@ -13,7 +13,7 @@
 
 namespace weft::na::tcp {
 
-inline constexpr std::size_t eager_bytes_max = 64 * 1024;
+inline constexpr std::size_t eager_bytes_max = 128 * 1024;
 inline constexpr std::size_t rma_bytes_max = 1 << 20;
 inline constexpr std::uint32_t rma_depth = 64;
 
@@ -36,7 +36,8 @@ class TcpEndpoint final : public Endpoint {
     std::string error() const override { return error_; }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
-    bool commit(std::size_t bytes) noexcept override;
+    bool commit(std::size_t bytes) noexcept override { return commit(bytes, true); }
+    bool commit_later(std::size_t bytes) noexcept override { return commit(bytes, false); }
     void flush() noexcept override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
@@ -82,6 +83,9 @@ class TcpEndpoint final : public Endpoint {
         const Slot& slot = slots_[peer.index];
         return slot.generation == peer.generation ? slot.connection.get() : nullptr;
     }
+    bool commit(std::size_t bytes, bool at_once) noexcept;
+    void send_committed() noexcept;
+    void flush_later(Connection& connection) noexcept;
     void send_now(Connection& connection) noexcept;
     void read_talk(Connection& connection, std::span<Event> events, std::size_t& count) noexcept;
     bool give_notices(std::span<Event> events, std::size_t& count) noexcept;
@@ -93,6 +97,7 @@ class TcpEndpoint final : public Endpoint {
     bool watch_listener();
     void unwatch(Lane& lane);
     void want_room(Lane& lane, bool wanted);
+    bool may_try_again(Lane& lane) const noexcept;
     void heat(Lane& lane);
     void cool(Lane& lane);
     void close_lane(Lane& lane);
@@ -135,6 +140,8 @@ class TcpEndpoint final : public Endpoint {
     void lose_bulk(Connection& connection, const std::string& why);
     void close_bulk(Connection& connection, Code code, const std::string& why);
     void serve_bulk_handshake(Connection& connection);
+    bool is_moving_bulk() const { return bodies_coming_ != 0 || !pumping_.empty(); }
+    void set_body_coming(Bulk& bulk, bool coming);
     std::size_t slice_bytes() const;
     void pump(Connection& connection) noexcept;
     void pump_all() noexcept;
@@ -177,6 +184,7 @@ class TcpEndpoint final : public Endpoint {
     Slab slab_;
     Connection* claimed_ = nullptr;       // By reserve().
     std::vector<Connection*> committed_;  // Since the last flush.
+    std::vector<Connection*> sending_;    // By send_committed().
     std::vector<Connection*> refused_;    // Want a `writable`.
     std::vector<Connection*> pumping_;    // Have something for their bulk lane.
 
@@ -191,7 +199,8 @@ class TcpEndpoint final : public Endpoint {
     std::uint64_t turn_ = 1;
     std::uint64_t pumped_turn_ = 0;  // The last one in which bulk lanes were written to.
     TimePoint now_;
-    TimePoint talked_at_;  // When a message came or left last.
+    TimePoint talked_at_;              // When a message came or left last while bulk was under way.
+    std::uint32_t bodies_coming_ = 0;  // Lanes in the middle of one.
 };
 
 }  // namespace weft::na::tcp

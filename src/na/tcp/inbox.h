@@ -13,7 +13,7 @@
 namespace weft::na::tcp {
 
 // The largest frame, its padding included.
-inline constexpr std::size_t message_bytes_max = 65 * 1024;
+inline constexpr std::size_t message_bytes_max = 129 * 1024;
 
 // The frames at the start of `bytes` that are whole. The transport's own are taken out, and the
 // frames behind them move up.

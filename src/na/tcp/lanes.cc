@@ -12,6 +12,9 @@ namespace {
 constexpr std::size_t hot_max = 4;
 // Reads without a byte after which a lane is left to epoll.
 constexpr std::uint32_t misses_max = 1024;
+// Turns in which a full lane is written to again before it is left to epoll.
+constexpr std::uint32_t tries_max = 16;
+constexpr std::uint32_t tries_spinning_max = 1024;
 // Between two looks at the others while the hot ones are polled: as many empty polls, or so long.
 constexpr std::uint32_t polls_per_look = 16;
 constexpr Duration look_every = 100us;
@@ -69,6 +72,13 @@ void TcpEndpoint::want_room(Lane& lane, bool wanted) {
     events.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
     events.data.u64 = id_of(lane.watch);
     (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.socket.get(), &events);
+}
+
+// A full socket has room again long before epoll is asked.
+bool TcpEndpoint::may_try_again(Lane& lane) const noexcept {
+    if (++lane.tries <= (parts_.sleeps ? tries_max : tries_spinning_max)) return true;
+    lane.tries = 0;
+    return false;
 }
 
 void TcpEndpoint::heat(Lane& lane) {

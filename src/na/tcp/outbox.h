@@ -12,7 +12,7 @@
 
 namespace weft::na::tcp {
 
-inline constexpr std::size_t chunk_bytes = 128 * 1024;
+inline constexpr std::size_t chunk_bytes = 256 * 1024;
 
 struct Chunk {
     std::unique_ptr<Chunk> next;
@@ -29,7 +29,7 @@ class ChunkPool {
     void give_back(std::unique_ptr<Chunk> chunk) noexcept;
 
   private:
-    static constexpr std::uint32_t kept_max = 32;
+    static constexpr std::uint32_t kept_max = 16;
     std::unique_ptr<Chunk> free_;  // A list; the one used last comes first.
     std::uint32_t kept_ = 0;
 };

@@ -83,16 +83,27 @@ int socket_error(int socket) {
 
 base::UniqueFd accept_one(int listener) {
     base::UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket) set_options(socket.get());
+    if (!socket) return socket;
+    set_options(socket.get());
+    spare_pacing(socket.get());
     return socket;
 }
 
-SocketName local_name(int socket) {
+static SocketName name_by(int (*ask)(int, sockaddr*, socklen_t*), int socket) {
     sockaddr_storage name{};
     socklen_t bytes = sizeof name;
-    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&name), &bytes) != 0) return {};
+    if (ask(socket, reinterpret_cast<sockaddr*>(&name), &bytes) != 0) return {};
     return SocketName::from_kernel(reinterpret_cast<const sockaddr*>(&name), bytes)
         .value_or(SocketName());
+}
+
+SocketName local_name(int socket) { return name_by(::getsockname, socket); }
+
+void spare_pacing(int socket) {
+    const SocketName here = local_name(socket), there = name_by(::getpeername, socket);
+    if (here.empty() || here.family() == AF_UNIX || here.host() != there.host()) return;
+    constexpr char plain[] = "reno";
+    (void)::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, plain, sizeof plain - 1);
 }
 
 }  // namespace weft::na::tcp

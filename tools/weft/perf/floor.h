@@ -21,10 +21,21 @@ double copy_ns(std::size_t bytes, Duration budget);
 // TCP over loopback, or a pair of UNIX-domain stream sockets.
 enum class SocketKind : std::uint8_t { tcp, local };
 
-// `request` bytes there and `reply` bytes back over one connection, each end waiting as `wait`
-// says. Errors: UNAVAILABLE.
-Result<double> socket_round_trip_ns(SocketKind kind, std::size_t request, std::size_t reply,
-                                    WaitMode wait, const CpuPair& cpus, Duration budget);
+// What goes round. `copied`: each body is copied into the memory that it is sent from first, as an
+// argument is that is passed by value.
+struct RoundTrip {
+    std::size_t request = 0;
+    std::size_t reply = 0;
+    bool copied = false;
+};
+
+// There and back over one connection, each end waiting as `wait` says. Errors: UNAVAILABLE.
+Result<double> socket_round_trip_ns(SocketKind kind, RoundTrip trip, WaitMode wait,
+                                    const CpuPair& cpus, Duration budget);
+
+// There and back through memory that two threads share: each body is copied into it and out of it
+// again, and a cache line says that it is there. Requires: cpus.two(). Thread: as above.
+double shared_round_trip_ns(RoundTrip trip, const CpuPair& cpus, Duration budget);
 
 // The time that `bytes` bytes take in a stream over one connection.
 Result<double> socket_stream_ns(SocketKind kind, std::size_t bytes, const CpuPair& cpus,

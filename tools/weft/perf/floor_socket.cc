@@ -94,6 +94,9 @@ bool receive_all(int fd, char* to, std::size_t bytes, WaitMode wait) {
     return true;
 }
 
+// Of which the first ones meet cold memory.
+constexpr std::size_t rounds_min = 9;
+
 double median_of(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];
@@ -101,27 +104,33 @@ double median_of(std::vector<double> values) {
 
 }  // namespace
 
-Result<double> socket_round_trip_ns(SocketKind kind, std::size_t request, std::size_t reply,
-                                    WaitMode wait, const CpuPair& cpus, Duration budget) {
+Result<double> socket_round_trip_ns(SocketKind kind, RoundTrip trip, WaitMode wait,
+                                    const CpuPair& cpus, Duration budget) {
     Result<SocketPair> pair = connect_pair(kind);
     if (!pair) return std::move(pair).status();
     // 0 bytes cannot be waited for.
-    request = std::max<std::size_t>(request, 1);
-    reply = std::max<std::size_t>(reply, 1);
+    const std::size_t request = std::max<std::size_t>(trip.request, 1);
+    const std::size_t reply = std::max<std::size_t>(trip.reply, 1);
+    const auto send_body = [&](int fd, const std::vector<char>& body, std::vector<char>& out) {
+        if (trip.copied) std::copy(body.begin(), body.end(), out.begin());
+        return send_all(fd, out.data(), out.size());
+    };
     std::thread echo([&, fd = pair->server.get()] {
         bind_to_cpu(cpus.server);
+        const std::vector<char> body(reply);
         std::vector<char> in(request), out(reply);
-        while (receive_all(fd, in.data(), request, wait) && send_all(fd, out.data(), reply)) {
+        while (receive_all(fd, in.data(), request, wait) && send_body(fd, body, out)) {
         }
     });
+    const std::vector<char> body(request);
     std::vector<char> out(request), in(reply);
     const int fd = pair->client.get();
     std::vector<double> trips;
     bool ok = true;
     const TimePoint end = std::chrono::steady_clock::now() + budget;
     TimePoint last = std::chrono::steady_clock::now();
-    while (ok && (last < end || trips.size() < 16)) {
-        ok = send_all(fd, out.data(), request) && receive_all(fd, in.data(), reply, wait);
+    while (ok && (last < end || trips.size() < rounds_min)) {
+        ok = send_body(fd, body, out) && receive_all(fd, in.data(), reply, wait);
         const TimePoint now = std::chrono::steady_clock::now();
         trips.push_back(static_cast<double>((now - last).count()));
         last = now;

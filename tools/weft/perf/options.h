@@ -22,7 +22,8 @@ struct PerfOptions {
     double seconds = 2;
     WaitMode wait = WaitMode::adaptive;
     bool private_memory = false;
-    std::string beside;  // rpc: "put" or "get" go on beside the calls.
+    bool copied_floor = false;  // rpc: bodies are copied on their way, as those of calls are.
+    std::string beside;         // rpc: "put" or "get" go on beside the calls.
     std::uint64_t beside_size = std::uint64_t{64} << 20;
     std::string server;  // Empty: a process of our own.
     std::string listen;  // `serve` only.

@@ -131,6 +131,8 @@ void add_options(CLI::App& command, PerfOptions& options) {
         ->transform(CLI::AsSizeValue(false))
         ->check(CLI::Range(std::uint64_t{1}, size_max))
         ->capture_default_str();
+    command.add_flag("--copied-floor", options.copied_floor,
+                     "rpc: compare with a round trip whose bodies are copied as a call's are");
     auto* server = command.add_option("--server", options.server,
                                       "Measure this server instead of one of our own");
     command.add_option("--listen", options.listen, "serve: where")->excludes(server);

@@ -1,0 +1,41 @@
+// The sockets of tcp, as the kernel has them.
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include "na/tcp/socket.h"
+#include "support/catch.h"
+
+using namespace weft;
+using namespace weft::na;
+
+namespace {
+
+std::string congestion_control_of(int socket) {
+    char name[16] = {};
+    socklen_t bytes = sizeof name;
+    REQUIRE(::getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0);
+    return name;
+}
+
+}  // namespace
+
+TEST_CASE("tcp: a connection within a host is not paced") {
+    const char* host = GENERATE("127.0.0.1", "::1");
+    const auto any_port = SocketName::from_numeric(host, 0);
+    REQUIRE(any_port);
+    const Result<base::UniqueFd> listener = tcp::listen_at(*any_port, "tcp://here");
+    if (!listener && std::string(host) == "::1") return;  // A machine without IPv6.
+    REQUIRE(listener.ok());
+    const Result<base::UniqueFd> client = tcp::start_connecting(tcp::local_name(listener->get()));
+    REQUIRE(client.ok());
+    pollfd connected{client->get(), POLLOUT, 0};
+    REQUIRE(::poll(&connected, 1, 5000) == 1);
+    tcp::spare_pacing(client->get());
+    CHECK(congestion_control_of(client->get()) == "reno");
+    const base::UniqueFd server = tcp::accept_one(listener->get());
+    REQUIRE(server);
+    CHECK(congestion_control_of(server.get()) == "reno");
+}
