@@ -7,6 +7,8 @@
 
 namespace weft {
 
+struct RegionRef;
+
 // Per call. An aggregate for designated initialisers: `{.timeout = 500ms}`.
 //
 // Trivially copyable on purpose: g++ 12 destroys an aggregate temporary with non-trivial members
@@ -16,6 +18,12 @@ struct CallOptions {
     // the runtime's default (30 s). `no_timeout` must be asked for by name. A server is told at
     // most 71 minutes (32 bits of microseconds): its handlers see that deadline for longer ones.
     Duration timeout{};
+    // Memory of this runtime, of at most 8 KiB, that the handler is going to get or put to, as the
+    // request names it: what it may read is copied into the request, and what it puts comes with
+    // the reply, so that neither costs a round trip. The handler notices nothing; its put is seen
+    // here when the completion runs, and not before. What does not fit goes as bulk always does.
+    // The reference has to live until the call is made, the region until it is over.
+    const RegionRef* rides = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<CallOptions>);
 

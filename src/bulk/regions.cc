@@ -15,6 +15,7 @@ Regions::Regions(core::Context& context, na::Incarnation owner)
     : context_(&context), owner_(owner) {
     context.set_sink(core::FrameKind::bulk_open, *this);
     context.set_sink(core::FrameKind::bulk_close, *this);
+    context.set_sink(core::FrameKind::bulk_data, *this);
 }
 
 Regions::~Regions() { WEFT_DCHECK(context_ == nullptr); }
@@ -229,6 +230,7 @@ void Regions::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (head.flags != 0) {
         return context_->broken(peer, "a bulk frame with flags of a later version");
     }
+    if (head.kind == core::FrameKind::bulk_data) return on_data(peer, frame);
     if (head.kind == core::FrameKind::bulk_open) {
         if (frame.size() != sizeof(OpenFrame)) {
             return context_->broken(peer, "a bulk_open of the wrong size");
@@ -268,6 +270,25 @@ Result<Regions::Slot*> Regions::judge(const RegionRef& ref) {
                                                  std::to_string(entry.memory.size()) + " bytes");
     }
     return slot;
+}
+
+Bytes Regions::memory_of(const RegionRef& ref) {
+    const Result<Slot*> slot = judge(ref);
+    return slot ? (*slot)->value.memory.bytes().subspan(ref.offset, ref.length) : Bytes();
+}
+
+// Nobody waits for an answer; what follows tells how the call went.
+void Regions::on_data(core::Peer& peer, ByteView frame) {
+    if (frame.size() < sizeof(DataFrame)) return context_->broken(peer, "a short bulk_data");
+    const ByteView data = frame.subspan(sizeof(DataFrame));
+    const Result<RegionRef> to =
+        RegionRef::decode(frame.subspan(offsetof(DataFrame, ref), RegionRef::wire_bytes));
+    if (!to || to->access != Access::write || to->length != data.size() || data.empty()) {
+        return context_->broken(peer, "a bulk_data that makes no sense");
+    }
+    if (const Bytes memory = memory_of(*to); !memory.empty()) {
+        std::memcpy(memory.data(), data.data(), data.size());
+    }
 }
 
 void Regions::on_open(core::Peer& peer, ByteView frame) {

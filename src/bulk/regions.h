@@ -45,6 +45,8 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
                        base::SlotId loan);
     // The peer never heard of it. The lender hears of it as of any other that comes back.
     void withdraw(core::Peer& peer, std::uint64_t grant);
+    // Our own memory of that range; empty when the reference is not valid here and now.
+    Bytes memory_of(const RegionRef& ref);
     void set_lender(Lender& lender) { lender_ = &lender; }
     // Where the region is for the fabric of this endpoint; nullopt: it is not exposed there.
     std::optional<na::FabricKey> fabric_key(std::uint32_t region, std::uint32_t generation,
@@ -104,6 +106,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     void finish(Slot& slot);
     void on_open(core::Peer& peer, ByteView frame);
     void on_close(core::Peer& peer, ByteView frame);
+    void on_data(core::Peer& peer, ByteView frame);
     Result<Slot*> judge(const RegionRef& ref);
     static bool is_exposed(const Entry& entry, const core::EndpointSlot& endpoint);
     GrantSlot* add_grant(Slot& slot, core::Peer& peer, base::SlotId loan);

@@ -321,7 +321,7 @@ void Staging::give_up(Fetch& fetch, Status why) {
     if (peer && peer->state == core::PeerState::up && fetch.where.grant != 0) {
         transfers_.give_back(*peer, fetch.where.grant);
     }
-    follow(fetch.id, transfers_.refuse(completion_of(fetch.id), std::move(why)));
+    follow(fetch.id, transfers_.conclude(completion_of(fetch.id), std::move(why)));
 }
 
 TransferCompletion Staging::completion_of(FetchId id) {

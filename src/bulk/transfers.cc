@@ -61,12 +61,32 @@ TransferId Transfers::start(core::PeerRef peer, TransferSpec spec, TransferCompl
     return id;
 }
 
-TransferId Transfers::refuse(TransferCompletion done, Status why) {
+TransferId Transfers::conclude(TransferCompletion done, Status outcome) {
     Entry* entry = take(std::move(done));
     if (!entry) return {};
     const base::SlotId id = entry->value.id;
-    end(*entry, std::move(why));
+    end(*entry, std::move(outcome));
     return id;
+}
+
+bool Transfers::send_data(core::Peer& peer, const RegionRef& to, std::uint64_t offset,
+                          ByteView from) {
+    const std::size_t bytes = sizeof(DataFrame) + from.size();
+    if (peer.state != core::PeerState::up || bytes > peer.message_bytes_max) return false;
+    const core::Context::Claim claim = context_.claim(peer, bytes);
+    if (!claim.data) return false;
+    DataFrame data;
+    data.head.bytes = static_cast<std::uint32_t>(bytes);
+    RegionRef exact = to;
+    exact.access = Access::write;
+    exact.offset += offset;
+    exact.length = from.size();
+    exact.encode(std::span<std::byte, RegionRef::wire_bytes>(reinterpret_cast<std::byte*>(data.ref),
+                                                             RegionRef::wire_bytes));
+    base::store(claim.data, data);
+    std::copy(from.begin(), from.end(), claim.data + sizeof data);
+    context_.commit_later(peer, claim, bytes);
+    return true;
 }
 
 // nullptr: it has completed.

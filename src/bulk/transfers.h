@@ -37,8 +37,11 @@ class Transfers final : public core::FrameSink {
 
     // Thread: the context's. `done` runs once, in a later turn.
     TransferId start(core::PeerRef peer, TransferSpec spec, TransferCompletion done);
-    // One that fails with `why` at its start.
-    TransferId refuse(TransferCompletion done, Status why);
+    // One whose outcome is known at its start.
+    TransferId conclude(TransferCompletion done, Status outcome);
+    // A put that needs no answer, for something follows that the peer gets after it: judged and
+    // copied by the owner, silently dropped when it is not valid there. False: no room for it now.
+    bool send_data(core::Peer& peer, const RegionRef& to, std::uint64_t offset, ByteView from);
     void cancel(TransferId id);
     // As cancel(), but the completion never runs: its owner is going away.
     void abandon(TransferId id);

@@ -183,8 +183,10 @@ class Context final : public Executor {
     // A peer with these addresses, of which path.h chooses; connects with the first frame.
     // Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE (after shutdown()).
     Result<PeerRef> add_peer(std::vector<na::Address> addresses);
-    static bool knows(PeerRef ref) {
-        return ref.at && base::SlotTable<Peer>::entry_of(*ref.at).generation == ref.generation;
+    static bool knows(PeerRef ref) { return ref.at && is_current(ref); }
+    // The same for one that is not empty.
+    static bool is_current(PeerRef ref) {
+        return base::SlotTable<Peer>::entry_of(*ref.at).generation == ref.generation;
     }
     static Peer* find(PeerRef ref) { return knows(ref) ? ref.at : nullptr; }
     // Ends the peer's connection and tells every sink. One that we connected to may be used again.

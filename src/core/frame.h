@@ -23,8 +23,9 @@ enum class FrameKind : std::uint8_t {
     bulk_grant = 7,   // bulk: the answer.
     bulk_close = 8,   // bulk: I am done with it (the fence's acknowledgement).
     bulk_revoke = 9,  // bulk: stop, the owner wants its memory back.
+    bulk_data = 10,   // bulk: bytes for a range of yours, ahead of a reply.
 };
-inline constexpr std::size_t frame_kinds = 10;
+inline constexpr std::size_t frame_kinds = 11;
 // What a call's frame has in front of its body, at most.
 inline constexpr std::size_t call_header_bytes_max = 32;
 

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "rpc/channel_impl.h"
+#include "rpc/riding.h"
 
 namespace weft::rpc {
 
@@ -30,6 +31,9 @@ inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint 
 [[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,
                                                             const CallOptions& options,
                                                             Completion&& done) {
+    if (options.rides) [[unlikely]] {
+        return call_riding(method, BodyWriter(body), options, std::move(done));
+    }
     TimePoint now;
     if (context_.in_turn()) [[likely]] {
         now = context_.now();
@@ -41,6 +45,56 @@ inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint 
     }
     return std::bit_cast<OperationId>(
         client_.submit(peer_, method, body, deadline_of(options, now), std::move(done)));
+}
+
+namespace {
+
+struct Riding {
+    core::Context& context;
+    Client& client;
+    bulk::Bulk& bulk;
+    core::PeerRef peer;
+    MethodId method;
+    TimePoint deadline;
+    RegionRef ref;
+
+    // Thread: the context's. What can't ride stays where it is.
+    CallId submit(const BodyWriter& body, Completion&& done) const {
+        const core::Peer* known = context.find(peer);
+        const bool small = known && ref.length <= riding_bytes_max;
+        const Bytes memory = small ? bulk.regions->memory_of(ref) : Bytes();
+        const bool is_read = allows(ref.access, Access::read);
+        RidingBody riding(body, ref, is_read ? memory : Bytes());
+        const bool fits = !memory.empty() && riding.size() <= client.eager_bytes_max(*known);
+        return client.submit(peer, method, fits ? riding.writer() : BodyWriter(body), deadline,
+                             std::move(done));
+    }
+};
+
+}  // namespace
+
+OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& body,
+                                     const CallOptions& options, Completion&& done) {
+    const Riding riding{context_,      client_, bulk_,
+                        peer_,         method,  deadline_of(options, context_.current_time()),
+                        *options.rides};
+    if (context_.on_thread()) {
+        if (!context_.in_turn()) context_.refresh_time();
+        return std::bit_cast<OperationId>(riding.submit(body, std::move(done)));
+    }
+    const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
+    if (!context_.admit(bytes)) {
+        refuse(bytes, std::move(done));
+        return {};
+    }
+    std::vector<std::byte> copy(body.bytes);
+    body(copy.data());
+    context_.post(
+        [owner = owner_, riding, bytes, copy = std::move(copy), done = std::move(done)]() mutable {
+            riding.context.release(bytes);
+            riding.submit(BodyWriter::of(copy), std::move(done));
+        });
+    return {};
 }
 
 // From another thread: the request is copied. The channel may be gone when its turn comes.

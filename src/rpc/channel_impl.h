@@ -42,6 +42,8 @@ class ChannelImpl {
   private:
     Status why_not_admitted(std::size_t bytes) const;
     void refuse(std::size_t bytes, Completion done);
+    [[gnu::noinline]] OperationId call_riding(const MethodId& method, const BodyWriter& body,
+                                              const CallOptions& options, Completion&& done);
     void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,
                    Completion&& done);
     TimePoint deadline_of(const CallOptions& options, TimePoint now) const;

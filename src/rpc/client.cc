@@ -27,12 +27,15 @@ static Effect effect_at(Stage stage) {
     return stage == Stage::sent ? Effect::unknown : Effect::none;
 }
 
+std::size_t Client::eager_bytes_max(const core::Peer& peer) const {
+    return peer.state == core::PeerState::up ? peer.eager_bytes_max : eager_bytes_sure;
+}
+
 // Not connected yet, others wait, the transport is full, or it is too large.
 CallId Client::submit_queued(Entry& entry, const MethodId& method, const BodyWriter& body) {
     core::Peer& peer = *entry.value.peer;
     entry.value.stage = Stage::queued;
-    const bool is_up = peer.state == core::PeerState::up;
-    if (body.bytes > (is_up ? peer.eager_bytes_max : eager_bytes_sure)) {
+    if (body.bytes > eager_bytes_max(peer)) {
         return submit_lent(entry, method, body);
     }
     const std::size_t bytes = sizeof(RequestHeader) + body.bytes;

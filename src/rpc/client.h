@@ -29,9 +29,11 @@ class Client final : public core::FrameSink {
     ~Client();
 
     // Thread: the context's. `done` runs once, in a later turn or at shutdown(), never in here
-    // unless no record is left for the call.
+    // unless no record is left for the call. Requires: a peer that is or was.
     CallId submit(core::PeerRef peer, const MethodId& method, BodyWriter body, TimePoint deadline,
                   Completion&& done);
+    // The largest body that surely fits a message to the peer, as far as it is known now.
+    std::size_t eager_bytes_max(const core::Peer& peer) const;
     // Completes the call with CANCELLED in the next turn and tells the peer. Stale ids are ignored.
     void cancel(CallId id);
     // As cancel(), but the completion never runs: its owner is going away.
@@ -102,7 +104,7 @@ class Client final : public core::FrameSink {
                                                     BodyWriter body, TimePoint deadline,
                                                     Completion&& done) {
     Entry* entry = calls_.take();
-    if (closed_ || !entry || !context_.knows(peer_ref)) [[unlikely]] {
+    if (closed_ || !entry || !context_.is_current(peer_ref)) [[unlikely]] {
         return refuse(entry, std::move(done));
     }
     core::Peer* const peer = peer_ref.at;

@@ -23,6 +23,10 @@ struct WireCallId {
 // Of a request or reply: in place of the body there is a bulk::LentBody that says where it is.
 inline constexpr std::uint8_t lent_flag = 1;
 
+// Of a request: bulk rides behind its body (riding.h).
+inline constexpr std::uint8_t riding_flag = 2;
+inline constexpr std::size_t riding_tail_bytes = 56;
+
 // 32 bytes; then `head.aux` bytes of flagged extensions (none defined in version 0), then the body.
 struct RequestHeader {
     core::FrameHead head{core::FrameKind::request, 0, 0, 0};
@@ -68,6 +72,10 @@ inline void mark_lent(std::byte* frame) {
     frame[offsetof(core::FrameHead, flags)] |= std::byte{lent_flag};
 }
 constexpr bool is_lent(core::FrameHead head) { return head.flags == lent_flag; }
+inline void mark_riding(std::byte* frame) {
+    frame[offsetof(core::FrameHead, flags)] |= std::byte{riding_flag};
+}
+constexpr bool is_riding(core::FrameHead head) { return head.flags == riding_flag; }
 
 struct CancelHeader {
     core::FrameHead head{core::FrameKind::cancel, 0, 0, sizeof(ReplyHeader)};
@@ -104,7 +112,12 @@ constexpr bool is_request(core::FrameHead head) {
 // Why a frame is no request, in words; nothing when it is one.
 constexpr std::optional<std::string_view> why_no_request(core::FrameHead head) {
     if (head.bytes < sizeof(RequestHeader)) return "a request shorter than its header";
-    if ((head.flags & ~lent_flag) != 0) return "a request with flags of a later version";
+    if (head.flags != 0 && !is_lent(head) && !is_riding(head)) {
+        return "a request with flags of a later version";
+    }
+    if (is_riding(head) && head.bytes < sizeof(RequestHeader) + riding_tail_bytes) {
+        return "a request in which nothing can ride";
+    }
     if (head.aux != 0) return "a request with extensions of a later version";
     if (is_lent(head) && head.bytes != lent_request_bytes) {
         return "a request with a lent body of the wrong size";

@@ -65,25 +65,24 @@ void Server::hold(ServerCall& call) {
     context_.broken(*call.peer, "two calls under one number");
 }
 
-void Server::on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
+[[gnu::noinline]] void Server::on_other_frame(core::Peer& peer, core::FrameHead head,
+                                              ByteView frame) {
     if (head.kind == core::FrameKind::request) {
         if (const auto why = why_no_request(head)) return context_.broken(peer, std::string(*why));
-        return fetch_request(peer, frame);
+        return is_lent(head) ? fetch_request(peer, frame) : take_riding(peer, frame);
     }
     if (const auto why = why_no_cancel(head)) return context_.broken(peer, std::string(*why));
     on_cancel(peer, frame);
 }
 
-// Held while its body is on its way, so that a cancel finds it.
-void Server::fetch_request(core::Peer& peer, ByteView frame) {
-    const auto header = base::load<RequestHeader>(frame.data());
-    const auto where = base::load<bulk::LentBody>(frame.data() + sizeof header);
+// nullptr: it was refused.
+ServerCall* Server::admit(core::Peer& peer, const RequestHeader& header) {
     Method* method = methods_.find(header.method);
     const bool welcome = method && header.remaining_us != 0 && peer.interest < calls_of_a_peer_max;
     Entry* entry = welcome ? calls_.take() : nullptr;
     if (!entry) {
-        bulk_.staging.decline(peer, where);
-        return refuse_request(peer, header, method);
+        refuse_request(peer, header, method);
+        return nullptr;
     }
     ServerCall& call = entry->value;
     call.peer = &peer;
@@ -92,8 +91,41 @@ void Server::fetch_request(core::Peer& peer, ByteView frame) {
     call.method = method;
     call.request = {};
     context_.add_interest(peer);
+    return &call;
+}
+
+void Server::take_riding(core::Peer& peer, ByteView frame) {
+    const auto request = decode_riding(frame);
+    if (!request) return context_.broken(peer, "a request in which nonsense rides");
+    ServerCall* call = admit(peer, base::load<RequestHeader>(frame.data()));
+    if (!call) return;
+    call->request = request->body;
+    call->marked = true;
+    call->rider = std::make_unique<Rider>(*request);
+    run_handler(*call);
+    if (call->peer) hold(*call);
+}
+
+// True: the transfer is done.
+bool Server::ride(ServerCall& call, bool put, const RegionRef& remote, std::uint64_t offset,
+                  const Buffer& local) {
+    Rider& rider = *call.rider;
+    if (!put) return rider.get(remote, offset, local.bytes());
+    const bool left = call.peer && rider.may_put(remote, offset, local.size()) &&
+                      bulk_.transfers.send_data(*call.peer, remote, offset, local.bytes());
+    if (left) rider.put(remote, offset, local.bytes());
+    return left;
+}
+
+// Held while its body is on its way, so that a cancel finds it.
+void Server::fetch_request(core::Peer& peer, ByteView frame) {
+    const auto header = base::load<RequestHeader>(frame.data());
+    const auto where = base::load<bulk::LentBody>(frame.data() + sizeof header);
+    ServerCall* admitted = admit(peer, header);
+    if (!admitted) return bulk_.staging.decline(peer, where);
+    ServerCall& call = *admitted;
     hold(call);
-    const base::SlotId id = entry->id();
+    const base::SlotId id = base::SlotTable<ServerCall>::entry_of(call).id();
     const bulk::FetchId fetch = bulk_.staging.fetch(
         peer, where, call.deadline,
         [this, id](const Status& status, ByteView body) { on_fetched(id, status, body); });
@@ -231,6 +263,7 @@ void Server::recycle_marked(ServerCall& call) {
     if (call.held) held_.remove(call);
     // Out of the record first: what it holds may answer other calls.
     const Function<void()> notice = std::move(call.on_cancel);
+    const std::unique_ptr<Rider> rider = std::move(call.rider);
     call.cancelled = false;
     call.marked = false;
     call.peer = nullptr;
@@ -417,10 +450,14 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
             return {};
         }
         const bulk::TransferId id =
-            server_->bulk_.transfers.refuse(std::move(done), std::move(why));
+            server_->bulk_.transfers.conclude(std::move(done), std::move(why));
         return {id.slot, id.generation};
     }
     server_->context_.rouse();
+    if (call_->rider && server_->ride(*call_, put, remote, offset, local)) {
+        const bulk::TransferId id = server_->bulk_.transfers.conclude(std::move(done), Status());
+        return {id.slot, id.generation};
+    }
     const bulk::TransferId id =
         server_->bulk_.transfers.start(call_->peer ? call_->peer->ref : core::PeerRef(),
                                        {put ? na::RmaKind::put : na::RmaKind::get, remote, offset,

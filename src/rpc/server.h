@@ -58,7 +58,11 @@ class Server final : public core::FrameSink {
     friend class weft::Call;
     using Entry = base::SlotTable<ServerCall>::Entry;
 
+    ServerCall* admit(core::Peer& peer, const RequestHeader& header);
     void fetch_request(core::Peer& peer, ByteView frame);
+    void take_riding(core::Peer& peer, ByteView frame);
+    bool ride(ServerCall& call, bool put, const RegionRef& remote, std::uint64_t offset,
+              const Buffer& local);
     void on_fetched(base::SlotId id, const Status& status, ByteView request);
     void on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame);
     void refuse_request(core::Peer& peer, const RequestHeader& header, const Method* method);

@@ -8,6 +8,7 @@
 #include "core/peer.h"
 #include "rpc/header.h"
 #include "rpc/method_table.h"
+#include "rpc/riding.h"
 
 namespace weft::rpc {
 
@@ -28,6 +29,7 @@ struct ServerCall {
     ServerCall* next_held = nullptr;
     Function<void()> on_cancel;
     LocalCompletion local;  // Of a call from this very process.
+    std::unique_ptr<Rider> rider;
 };
 
 }  // namespace weft::rpc

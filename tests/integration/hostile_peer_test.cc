@@ -2,6 +2,7 @@
 // server on each real transport while an honest client is served: docs/testing.md has the table.
 // What the server used before the storm it uses after it.
 #include "bulk/wire.h"
+#include "na/tcp/inbox.h"
 #include "na/tcp/wire.h"
 #include "rpc/header.h"
 #include "support/seed.h"
@@ -98,13 +99,14 @@ TEST_CASE("hostile peers: lengths, kinds and versions that can't be cost their c
     for (const std::string& uri : storm.server.addresses()) {
         if (!is_stream(uri)) continue;
         INFO(uri);
-        for (const std::uint32_t bytes : {0u, 1u, 7u, 66'561u, 0x7fffffffu, 0xfffffff9u, ~0u}) {
+        constexpr std::uint32_t too_many = na::tcp::message_bytes_max + 1;
+        for (const std::uint32_t bytes : {0u, 1u, 7u, too_many, 0x7fffffffu, 0xfffffff9u, ~0u}) {
             INFO("a frame of " << bytes);
             const base::UniqueFd socket = greet_raw(uri);
             (void)say(socket.get(), head(1, bytes));
             CHECK(is_hung_up(socket.get()));
         }
-        for (const int kind : {0xf0, 0xf1, 0xf2, 0xf3, 0xf6, 0xff, 0, 10, 0xef}) {
+        for (const int kind : {0xf0, 0xf1, 0xf2, 0xf3, 0xf6, 0xff, 0, 10, 11, 0xef}) {
             INFO("a frame of kind " << kind);
             const base::UniqueFd socket = greet_raw(uri);
             (void)say(socket.get(), head(static_cast<std::uint8_t>(kind), 8));

@@ -9,6 +9,7 @@
 #include "core/frame.h"
 #include "na/hello.h"
 #include "rpc/header.h"
+#include "rpc/riding.h"
 #include "support/vectors.h"
 
 using namespace weft;
@@ -82,6 +83,36 @@ TEST_CASE("the bytes of calls whose body is lent are the documented ones") {
     base::store(reply.data() + sizeof(rpc::ReplyHeader), where);
     check_bytes("lent_reply", reply);
     CHECK_FALSE(rpc::why_no_reply(base::load<core::FrameHead>(reply.data())));
+}
+
+TEST_CASE("the bytes of bulk that rides are the documented ones") {
+    const RegionRef ref = RegionRef::decode(vector_of("reference")).value();
+    RegionRef small = ref;
+    small.length = 4;
+    const std::vector<std::byte> memory(4, std::byte{0xaa});
+    const std::vector<std::byte> body(3, std::byte{0xbb});
+    const BodyWriter plain = BodyWriter::of(body);
+    rpc::RidingBody riding(plain, small, memory);
+    std::vector<std::byte> request(sizeof(rpc::RequestHeader) + riding.size());
+    rpc::store_request(request.data(), request.size(), {7, 3}, 500'000,
+                       MethodId("demo.Greeter/Greet").hash);
+    riding.writer()(request.data() + sizeof(rpc::RequestHeader));
+    check_bytes("riding_request", request);
+    CHECK_FALSE(rpc::why_no_request(base::load<core::FrameHead>(request.data())));
+    const auto back = rpc::decode_riding(request);
+    REQUIRE(back);
+    CHECK(as_text(back->body) == as_text(ByteView(body)));
+    CHECK(as_text(back->bytes) == as_text(ByteView(memory)));
+    CHECK(back->ref.key == ref.key);
+
+    bulk::DataFrame data;
+    data.head.bytes = sizeof data + 4;
+    small.access = Access::write;
+    small.encode(std::span<std::byte, RegionRef::wire_bytes>(reinterpret_cast<std::byte*>(data.ref),
+                                                             RegionRef::wire_bytes));
+    std::vector<std::byte> frame(sizeof data + 4, std::byte{0xcc});
+    base::store(frame.data(), data);
+    check_bytes("bulk_data", frame);
 }
 
 TEST_CASE("the bytes of references and grants are the documented ones") {

@@ -1,0 +1,73 @@
+#include "rpc/riding.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::rpc {
+
+std::optional<RidingRequest> decode_riding(ByteView frame) {
+    const ByteView all = frame.subspan(sizeof(RequestHeader));
+    const auto tail = base::load<RidingTail>(all.last(sizeof(RidingTail)).data());
+    const ByteView rest = all.first(all.size() - sizeof(RidingTail));
+    const Result<RegionRef> ref =
+        RegionRef::decode({reinterpret_cast<const std::byte*>(tail.ref), sizeof tail.ref});
+    if (!ref || ref->length == 0 || ref->length > riding_bytes_max) return std::nullopt;
+    const std::uint64_t expected = allows(ref->access, Access::read) ? ref->length : 0;
+    if (tail.bytes != expected || tail.bytes > rest.size()) return std::nullopt;
+    return RidingRequest{rest.first(rest.size() - tail.bytes), *ref, rest.last(tail.bytes)};
+}
+
+RidingBody::RidingBody(const BodyWriter& body, const RegionRef& ref, ByteView bytes)
+    : body_(body), ref_(ref), bytes_(bytes) {}
+
+std::size_t RidingBody::size() const { return body_.bytes + bytes_.size() + sizeof(RidingTail); }
+
+BodyWriter RidingBody::writer() { return {size(), this, &RidingBody::write}; }
+
+void RidingBody::write(void* object, std::byte* to) {
+    const auto& self = *static_cast<const RidingBody*>(object);
+    mark_riding(to - sizeof(RequestHeader));
+    self.body_(to);
+    to = std::copy(self.bytes_.begin(), self.bytes_.end(), to + self.body_.bytes);
+    RidingTail tail;
+    self.ref_.encode(std::span<std::byte, RegionRef::wire_bytes>(
+        reinterpret_cast<std::byte*>(tail.ref), RegionRef::wire_bytes));
+    tail.bytes = static_cast<std::uint32_t>(self.bytes_.size());
+    base::store(to, tail);
+}
+
+// Where the range begins in ours.
+std::optional<std::size_t> Rider::place_of(const RegionRef& range, std::uint64_t offset,
+                                           std::size_t bytes, Access access) const {
+    const bool same = range.owner == ref_.owner && range.region == ref_.region &&
+                      range.generation == ref_.generation && range.key == ref_.key;
+    if (!same || bytes == 0 || !allows(range.access, access) || !allows(ref_.access, access)) {
+        return std::nullopt;
+    }
+    // Neither adds up to more than a RegionRef may.
+    if (offset > range.length || bytes > range.length - offset) return std::nullopt;
+    const std::uint64_t at = range.offset + offset;
+    if (at < ref_.offset || at - ref_.offset > ref_.length ||
+        bytes > ref_.length - (at - ref_.offset)) {
+        return std::nullopt;
+    }
+    return at - ref_.offset;
+}
+
+bool Rider::get(const RegionRef& from, std::uint64_t offset, Bytes to) const {
+    const auto at = place_of(from, offset, to.size(), Access::read);
+    if (!at) return false;
+    std::memcpy(to.data(), bytes_.data() + *at, to.size());
+    return true;
+}
+
+bool Rider::may_put(const RegionRef& to, std::uint64_t offset, std::size_t bytes) const {
+    return place_of(to, offset, bytes, Access::write).has_value();
+}
+
+void Rider::put(const RegionRef& to, std::uint64_t offset, ByteView from) {
+    const auto at = place_of(to, offset, from.size(), Access::write);
+    if (at && !bytes_.empty()) std::memcpy(bytes_.data() + *at, from.data(), from.size());
+}
+
+}  // namespace weft::rpc

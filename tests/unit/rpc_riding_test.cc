@@ -1,0 +1,245 @@
+// Small bulk that rides in the messages of its call.
+#include <weft/await.h>
+#include <weft/offload.h>
+
+#include "bulk/wire.h"
+#include "rpc/riding.h"
+#include "support/raw_echo.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr MethodId pull("test.Ride/Pull");    // Answers what the reference names.
+constexpr MethodId push("test.Ride/Push");    // Fills it with 'p'.
+constexpr MethodId both("test.Ride/Both");    // Puts "new" at 0, and answers what it then reads.
+constexpr MethodId later("test.Ride/Later");  // As pull, after a while.
+
+struct Rides final : Service {
+    explicit Rides(Runtime& of) : runtime(of) {}
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(pull, [this](Call call) { read(std::move(call)); });
+        registrar.add(push, [this](Call call) {
+            const RegionRef to = RegionRef::decode(call.request()).value();
+            const Buffer from = runtime.allocate(to.length).value();
+            std::memset(from.data(), 'p', from.size());
+            write(std::move(call), to, from, [](Call answered, const Status& status) {
+                status.ok() ? answered.reply(as_bytes("done")) : answered.fail(status);
+            });
+        });
+        registrar.add(both, [this](Call call) {
+            const RegionRef to = RegionRef::decode(call.request()).value();
+            const Buffer from = runtime.allocate(3).value();
+            std::memcpy(from.data(), "new", 3);
+            write(std::move(call), to, from, [this](Call written, const Status& status) {
+                status.ok() ? read(std::move(written)) : written.fail(status);
+            });
+        });
+        registrar.add(later, [this](Call call) { held.push_back(std::move(call)); });
+    }
+    void read(Call call) {
+        const RegionRef from = named.length ? named : RegionRef::decode(call.request()).value();
+        Buffer into = runtime.allocate(from.length).value();
+        auto shared = std::make_shared<Call>(std::move(call));
+        shared->get(from, 0, into, [shared, into](const Status& status) {
+            status.ok() ? shared->reply(into.bytes()) : shared->fail(status);
+        });
+    }
+    template <class Then>
+    void write(Call call, const RegionRef& to, const Buffer& from, Then then) {
+        auto shared = std::make_shared<Call>(std::move(call));
+        shared->put(to, 0, from,
+                    [shared, then](const Status& status) { then(std::move(*shared), status); });
+    }
+    Runtime& runtime;
+    RegionRef named;  // What is read instead of what the request names.
+    std::vector<Call> held;
+};
+
+struct RidePair {
+    explicit RidePair(bool checked = true) : rig(1, {.rma_checked = checked}) {
+        REQUIRE(server.add(service).ok());
+        channel = client.connect("sim://server").value();
+        Outcome warm;
+        channel.call(MethodId("weft.Node/Ping"), as_bytes("x"), {}, warm.done());
+        REQUIRE(rig.run_until([&] { return warm.completions > 0; }));
+    }
+    Region expose(std::size_t bytes, Access access = Access::read_write) {
+        memory = client.allocate(bytes).value();
+        for (std::size_t i = 0; i < bytes; ++i) memory.data()[i] = pattern(i);
+        return client.expose(memory, {.access = access}).value();
+    }
+    static std::byte pattern(std::size_t i) { return static_cast<std::byte>(i * 7 + 1); }
+    static bool is_pattern(ByteView bytes) {
+        for (std::size_t i = 0; i < bytes.size(); ++i) {
+            if (bytes[i] != pattern(i)) return false;
+        }
+        return true;
+    }
+    void start(const MethodId& method, const RegionRef& ref, bool rides, Outcome& outcome) {
+        std::array<std::byte, RegionRef::wire_bytes> body;
+        ref.encode(body);
+        began = rig.clock->now();
+        channel.call(method, body, {.rides = rides ? &ref : nullptr}, outcome.done());
+    }
+    Outcome finish(Outcome& outcome) {
+        REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
+        took = rig.clock->now() - began;
+        return outcome;
+    }
+    Outcome call(const MethodId& method, const RegionRef& ref, bool rides) {
+        Outcome outcome;
+        start(method, ref, rides, outcome);
+        return finish(outcome);
+    }
+
+    SimRig rig;
+    Runtime& server = rig.add("server");
+    Runtime& client = rig.add("");
+    Rides service{server};
+    Channel channel;
+    Buffer memory;
+    TimePoint began;
+    Duration took{};
+};
+
+constexpr Duration one_trip = 2 * 5us;  // There and back in this network.
+
+}  // namespace
+
+TEST_CASE("what rides costs one round trip, whatever the handler does with it") {
+    const bool checked = GENERATE(true, false);
+    RidePair pair(checked);
+    const Region region = pair.expose(4096);
+    CHECK(RidePair::is_pattern(as_bytes(pair.call(pull, region.ref(), true).reply)));
+    CHECK(pair.took == one_trip);
+    CHECK(RidePair::is_pattern(as_bytes(pair.call(pull, region.ref(), false).reply)));
+    CHECK(pair.took > one_trip);
+
+    CHECK(pair.call(push, region.ref(), true).reply == "done");
+    CHECK(pair.took == one_trip);
+    CHECK(std::string(as_text(pair.memory.bytes())) == std::string(4096, 'p'));
+    CHECK(pair.call(push, region.ref(), false).reply == "done");
+    CHECK(pair.took > one_trip);
+}
+
+TEST_CASE("what rides is of the moment of the call") {
+    RidePair pair;
+    Region region = pair.expose(1000, Access::read);
+    Outcome rode, went;
+    pair.start(pull, region.ref(), true, rode);
+    std::memset(pair.memory.data(), 0, pair.memory.size());
+    region.close();
+    CHECK(RidePair::is_pattern(as_bytes(pair.finish(rode).reply)));
+    pair.start(pull, region.ref(), false, went);
+    CHECK(pair.finish(went).status.code() == Code::permission_denied);
+}
+
+TEST_CASE("a handler reads what it has put, before the client sees it") {
+    RidePair pair;
+    const Region region = pair.expose(64);
+    std::string expected(as_text(pair.memory.bytes()));
+    expected.replace(0, 3, "new");
+    CHECK(pair.call(both, region.ref(), true).reply == expected);
+    CHECK(pair.took == one_trip);
+    CHECK(as_text(pair.memory.bytes()) == expected);
+}
+
+TEST_CASE("what rides is there for as long as its call") {
+    RidePair pair;
+    Region region = pair.expose(500, Access::read);
+    Outcome outcome;
+    pair.start(later, region.ref(), true, outcome);
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    pair.rig.run_for(1ms);
+    pair.service.named = region.ref();
+    region.close();
+    pair.rig.run_for(1ms);
+    pair.service.read(std::move(pair.service.held[0]));
+    CHECK(RidePair::is_pattern(as_bytes(pair.finish(outcome).reply)));
+    pair.service.held.clear();
+    CHECK(pair.server.node().server.executing() == 0);
+}
+
+TEST_CASE("only what the reference names rides, with the rights that it has") {
+    RidePair pair;
+    const Region region = pair.expose(4096);
+    RegionRef wide = region.ref(0, 2000), part = region.ref(100, 50);
+    const RegionRef rides = region.ref(64, 1000);
+    std::array<std::byte, RegionRef::wire_bytes> body;
+    const auto ask = [&](const RegionRef& named) {
+        named.encode(body);
+        Outcome outcome;
+        pair.began = pair.rig.clock->now();
+        pair.channel.call(pull, body, {.rides = &rides}, outcome.done());
+        return pair.finish(outcome);
+    };
+    CHECK(as_bytes(ask(part).reply)[0] == RidePair::pattern(100));  // Inside: it rode.
+    CHECK(pair.took == one_trip);
+    CHECK(as_bytes(ask(wide).reply).size() == 2000);  // Beyond: it is fetched.
+    CHECK(pair.took > one_trip);
+    part.key ^= 2;
+    CHECK(ask(part).status.code() == Code::permission_denied);
+    part = region.ref(100, 50);
+    part.access = Access::write;
+    CHECK(ask(part).status.code() == Code::permission_denied);
+    part = region.ref(100, 50);
+    part.owner ^= 1;
+    CHECK(ask(part).status.code() == Code::permission_denied);
+}
+
+TEST_CASE("what does not fit goes as bulk always does") {
+    RidePair pair;
+    const std::size_t bytes = rpc::riding_bytes_max + GENERATE(0, 1);
+    const Region region = pair.expose(bytes);
+    CHECK(RidePair::is_pattern(as_bytes(pair.call(pull, region.ref(), true).reply)));
+    CHECK((pair.took == one_trip) == (bytes <= rpc::riding_bytes_max));
+    CHECK(pair.call(push, region.ref(), true).status.ok());
+    CHECK(pair.memory.data()[bytes - 1] == std::byte{'p'});
+
+    // With a body that fills the message itself.
+    std::vector<std::byte> body(64 * 1024);
+    region.ref().encode(std::span<std::byte, RegionRef::wire_bytes>(body.data(), 48));
+    pair.service.named = region.ref();
+    Outcome outcome;
+    const RegionRef ref = region.ref();
+    pair.channel.call(pull, body, {.rides = &ref}, outcome.done());
+    CHECK(pair.finish(outcome).reply.size() == bytes);
+    // Nor does what is not ours to give.
+    const RegionRef none;
+    Outcome plain;
+    pair.channel.call(MethodId("weft.Node/Ping"), as_bytes("x"), {.rides = &none}, plain.done());
+    CHECK(pair.finish(plain).reply == "x");
+}
+
+TEST_CASE("what rides goes with the first call, too, and from other threads") {
+    SimRig rig;
+    Runtime& server = rig.add("server");
+    Runtime& client = rig.add("");
+    Rides service{server};
+    REQUIRE(server.add(service).ok());
+    const Channel channel = client.connect("sim://server").value();
+    const Buffer memory = client.allocate(100).value();
+    std::memset(memory.data(), 7, 100);
+    const Region region = client.expose(memory, {}).value();
+    const RegionRef ref = region.ref();
+    std::array<std::byte, RegionRef::wire_bytes> body;
+    ref.encode(body);
+    Outcome first, handed;
+    channel.call(pull, body, {.rides = &ref}, first.done());
+    std::thread([&] { channel.call(pull, body, {.rides = &ref}, handed.done()); }).join();
+    REQUIRE(rig.run_until([&] { return first.completions + handed.completions == 2; }));
+    CHECK(first.reply == std::string(100, '\7'));
+    CHECK(handed.reply == std::string(100, '\7'));
+}
+
+TEST_CASE("a put that rides to a region that closed meanwhile touches nothing") {
+    RidePair pair;
+    Region region = pair.expose(100);
+    Outcome outcome;
+    pair.start(push, region.ref(), true, outcome);
+    region.close();
+    CHECK(pair.finish(outcome).reply == "done");  // It left ahead of the reply.
+    CHECK(RidePair::is_pattern(pair.memory.bytes()));
+}
