@@ -4,7 +4,7 @@
 
 #include "bulk/wire.h"
 #include "coll/wire.h"
-#include "rpc/header.h"
+#include "rpc/riding.h"
 #include "support/echo.h"
 #include "support/raw_peer.h"
 
@@ -95,6 +95,29 @@ struct Victim {
         return ref;
     }
 
+    // A request in which `bytes` ride, said to be `told_bytes`.
+    Frame riding_request(const RegionRef& ref, std::size_t bytes, std::size_t told_bytes) const {
+        Frame frame = request(echo::v1::EchoMethods::Now.id, "hello");
+        frame.resize(frame.size() + bytes, std::byte{'r'});
+        rpc::RidingTail tail;
+        ref.encode(std::span<std::byte, RegionRef::wire_bytes>(
+            reinterpret_cast<std::byte*>(tail.ref), RegionRef::wire_bytes));
+        tail.bytes = static_cast<std::uint32_t>(told_bytes);
+        const std::size_t at = frame.size();
+        frame.resize(at + sizeof tail);
+        base::store(frame.data() + at, tail);
+        base::store(frame.data() + offsetof(core::FrameHead, bytes),
+                    static_cast<std::uint32_t>(frame.size()));
+        rpc::mark_riding(frame.data());
+        return frame;
+    }
+    static Frame data(const RegionRef& ref, ByteView bytes) {
+        bulk::DataFrame data;
+        ref.encode(std::span<std::byte, RegionRef::wire_bytes>(
+            reinterpret_cast<std::byte*>(data.ref), RegionRef::wire_bytes));
+        return frame_of(data, bytes);
+    }
+
     // One good frame of every kind that reaches a server or a client.
     std::vector<Frame> good_frames() const {
         using echo::v1::EchoMethods;
@@ -116,6 +139,8 @@ struct Victim {
         struct Bare {
             core::FrameHead head;
         };
+        RegionRef to = region.ref(0, 100);
+        to.access = Access::write;
         return {request(EchoMethods::Now.id, "hello"),
                 request(EchoMethods::Later.id, "later"),
                 request(EchoMethods::Held.id, "held"),
@@ -130,7 +155,9 @@ struct Victim {
                 open(region.ref()),
                 frame_of(grant),
                 frame_of(close),
-                frame_of(revoke)};
+                frame_of(revoke),
+                riding_request(lent_ref({7, 7}, 100), 100, 100),
+                data(to, std::vector<std::byte>(100))};
     }
 
     EchoServer service, other_service;  // Outlive the runtimes that serve them.

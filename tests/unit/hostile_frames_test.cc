@@ -46,7 +46,7 @@ TEST_CASE("hostile frames: flags and extensions of a later version cost their co
         for (unsigned bit = 0; bit < 8; ++bit) {
             Frame frame = good;
             frame[1] = static_cast<std::byte>(1u << bit);
-            check_refused(victim, raw, frame);
+            if (frame != good) check_refused(victim, raw, frame);
         }
     }
     Frame extended = victim.request(echo::v1::EchoMethods::Now.id, "x");

@@ -1,61 +1,33 @@
 // Bulk that rides in a way that no peer of weft lets it: the end of the connection, or nothing.
-#include "bulk/wire.h"
-#include "rpc/riding.h"
 #include "support/victim.h"
 
 using namespace weft;
 using namespace weft::test;
 
-namespace {
-
-Frame riding_request(const Victim& victim, RegionRef ref, std::size_t bytes,
-                     std::size_t told_bytes) {
-    Frame frame = victim.request(echo::v1::EchoMethods::Now.id, "hello");
-    frame.resize(frame.size() + bytes, std::byte{'r'});
-    rpc::RidingTail tail;
-    ref.encode(std::span<std::byte, RegionRef::wire_bytes>(reinterpret_cast<std::byte*>(tail.ref),
-                                                           RegionRef::wire_bytes));
-    tail.bytes = static_cast<std::uint32_t>(told_bytes);
-    const std::size_t at = frame.size();
-    frame.resize(at + sizeof tail);
-    base::store(frame.data() + at, tail);
-    rpc::mark_riding(frame.data());
-    return with_bytes(frame, static_cast<std::uint32_t>(frame.size()));
-}
-
-Frame data_frame(const RegionRef& ref, ByteView bytes) {
-    bulk::DataFrame data;
-    ref.encode(std::span<std::byte, RegionRef::wire_bytes>(reinterpret_cast<std::byte*>(data.ref),
-                                                           RegionRef::wire_bytes));
-    return frame_of(data, bytes);
-}
-
-}  // namespace
-
 TEST_CASE("hostile riders: a request in which nonsense rides costs its connection") {
     Victim victim;
     RawPeer raw(victim.rig);
     const RegionRef good = Victim::lent_ref(raw.incarnation, 100);
-    CHECK_FALSE(costs_the_connection(raw, riding_request(victim, good, 100, 100)));
+    CHECK_FALSE(costs_the_connection(raw, victim.riding_request(good, 100, 100)));
     for (const std::size_t told : {0, 99, 101, 1 << 20, -1}) {
-        check_refused(victim, raw, riding_request(victim, good, 100, told));
+        check_refused(victim, raw, victim.riding_request(good, 100, told));
     }
-    check_refused(victim, raw, riding_request(victim, good, 0, 100));  // Taken from the body?
+    check_refused(victim, raw, victim.riding_request(good, 0, 100));  // Taken from the body?
     RegionRef wrong = good;
     wrong.length = rpc::riding_bytes_max + 1;
     check_refused(
         victim, raw,
-        riding_request(victim, wrong, rpc::riding_bytes_max + 1, rpc::riding_bytes_max + 1));
+        victim.riding_request(wrong, rpc::riding_bytes_max + 1, rpc::riding_bytes_max + 1));
     wrong = good;
     wrong.length = 0;
-    check_refused(victim, raw, riding_request(victim, wrong, 0, 0));
+    check_refused(victim, raw, victim.riding_request(wrong, 0, 0));
     wrong = good;
     wrong.access = Access::write;  // Not for reading, and bytes for it.
-    check_refused(victim, raw, riding_request(victim, wrong, 100, 100));
-    Frame marked = riding_request(victim, good, 100, 100);
+    check_refused(victim, raw, victim.riding_request(wrong, 100, 100));
+    Frame marked = victim.riding_request(good, 100, 100);
     marked[1] = std::byte{rpc::riding_flag | rpc::lent_flag};
     check_refused(victim, raw, marked);
-    Frame spoiled = riding_request(victim, good, 100, 100);
+    Frame spoiled = victim.riding_request(good, 100, 100);
     spoiled[spoiled.size() - sizeof(rpc::RidingTail)] = std::byte{99};  // The reference's version.
     check_refused(victim, raw, spoiled);
     Frame bare = victim.request(echo::v1::EchoMethods::Now.id, ByteView());
@@ -76,7 +48,7 @@ TEST_CASE("hostile riders: data for memory writes nothing without the right to")
         return std::string(as_text(buffer.bytes())) == std::string(buffer.size(), 's');
     };
     const auto send = [&](RegionRef ref) {
-        const bool lost = costs_the_connection(raw, data_frame(ref, evil));
+        const bool lost = costs_the_connection(raw, Victim::data(ref, evil));
         victim.check_serves();
         return lost;
     };
@@ -99,7 +71,7 @@ TEST_CASE("hostile riders: data for memory writes nothing without the right to")
     CHECK(send(ref));
     CHECK(is_untouched(memory));
     CHECK(is_untouched(victim.service.memory));
-    Frame cut = data_frame(good, {});
+    Frame cut = Victim::data(good, {});
     check_refused(victim, raw, cut);
     check_refused(victim, raw, with_bytes(Frame(cut.begin(), cut.end() - 8), 48));
 
