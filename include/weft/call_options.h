@@ -22,7 +22,8 @@ struct CallOptions {
     // request names it: what it may read is copied into the request, and what it puts comes with
     // the reply, so that neither costs a round trip. The handler notices nothing; its put is seen
     // here when the completion runs, and not before. What does not fit goes as bulk always does.
-    // The reference has to live until the call is made, the region until it is over.
+    // The reference has to live until the call is made, the region until it is over. Calls of a
+    // group carry nothing.
     const RegionRef* rides = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<CallOptions>);

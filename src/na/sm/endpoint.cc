@@ -159,7 +159,7 @@ std::size_t SmEndpoint::poll_everything(std::span<Event> events) noexcept {
     std::size_t count = 0;
     if (!give_notices(events, count)) return count;
     const std::size_t messages = poll_messages(events.subspan(count));
-    if (messages != 0) talked_at_ = now_;
+    if (messages != 0 && !transfers_.is_idle()) talked_at_ = now_;
     count += messages;
     if (ending_ != 0) {
         finish_ending();
