@@ -231,31 +231,36 @@ TEST_CASE("hostile peers: who has calls held without end is refused more of them
         for (const Frame& answer : peer.take()) {
             REQUIRE(rpc::unpack(head_of(answer).aux)->code == Code::resource_exhausted);
         }
+        storm.check_memory();
         REQUIRE(storm.honest->is_served(8));
     }
     storm.check_survived();
 }
 
+// Over ofi+tcp who does not read does not send either: libfabric does both in one.
 TEST_CASE("hostile peers: who asks and never reads is cut off before memory grows") {
     Storm storm;
     const std::vector<std::byte> body(8 << 10);
+    const Frame asked = request(LiveService::echo, body, {7, 1});
+    const std::size_t enough = 40 * (16u << 20) / body.size();  // Of what it may leave unread.
     for (const std::string& uri : storm.server.addresses()) {
         INFO(uri);
-        BarePeer peer(storm.provider(uri), uri);
-        REQUIRE(peer.connect());
-        // Until the server has taken no more for a while: it has cut us off, or reads no more.
         std::size_t said = 0;
-        for (TimePoint last = BarePeer::now(); BarePeer::now() - last < 200ms;) {
-            if (!peer.say(request(LiveService::echo, body, {7, 1}))) continue;
-            last = BarePeer::now();
-            if (++said < 100'000) continue;
-            // A socket that was cut off takes everything; one that was not takes no 800 MB.
-            REQUIRE(peer.poll_until([&] { return peer.is_lost(); }));
-            break;
+        if (is_stream(uri)) {
+            const base::UniqueFd socket = greet_raw(uri);
+            while (say(socket.get(), asked)) REQUIRE(++said < enough);
+        } else if (uri.starts_with("sm")) {
+            BarePeer peer(storm.provider(uri), uri);
+            REQUIRE(peer.connect());
+            for (TimePoint last = BarePeer::now(); BarePeer::now() - last < 1s;) {
+                if (!peer.say(asked)) continue;
+                last = BarePeer::now();
+                REQUIRE(++said < enough);
+            }
+            // Who had not been cut off would be answered now.
+            CHECK(peer.poll_until([&] { return peer.is_lost(); }));
         }
-        if (slowness < 10) {
-            CHECK(storm.server.usage().resident_kib < storm.before.resident_kib + storm.kept_kib());
-        }
+        storm.check_memory();
         REQUIRE(storm.honest->is_served(8));
     }
     storm.check_survived();

@@ -64,10 +64,14 @@ class Storm {
     void check_served() {
         REQUIRE(honest->is_served(64));
         wait_for("threads", [&](const Usage& now) { return now.threads <= before.threads; });
-        // What an allocator keeps; a sanitizer's quarantine is more.
-        if (slowness < 10) CHECK(server.usage().resident_kib < before.resident_kib + kept_kib());
+        check_memory();
         CHECK(ask(LiveService::vault) == "intact");
         CHECK(honest->wrong() == "");
+    }
+
+    // What an allocator keeps; a sanitizer's quarantine is more.
+    void check_memory() {
+        if (slowness < 10) CHECK(server.usage().resident_kib < before.resident_kib + kept_kib());
     }
 
     // libfabric keeps the buffers that a flood made it take: 150 MiB were seen.
