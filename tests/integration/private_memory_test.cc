@@ -102,6 +102,19 @@ bool is_allowed() {
     return false;
 }
 
+// From here on this thread, and what it executes, may read no process's memory.
+bool refuse_reading() {
+    sock_filter refuse[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{std::size(refuse), refuse};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
 std::string uri_of(const char* what) {
     return std::string("sm://private-") + what + "-" + std::to_string(::getpid());
 }
@@ -154,17 +167,8 @@ TEST_CASE("where the kernel refuses private memory the transfer says so") {
     REQUIRE(lender.start(server, uri).ok());
     Status status;
     std::string after;
-    // A filter binds its thread and nothing else.
     std::thread([&] {
-        sock_filter refuse[] = {
-            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        };
-        const sock_fprog program{std::size(refuse), refuse};
-        REQUIRE(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-        REQUIRE(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+        REQUIRE(refuse_reading());
         Client client(uri);
         status = client.get(client.ref(), client.runtime.allocate(bytes).value());
         REQUIRE(client.call(look, after).ok());
@@ -173,4 +177,32 @@ TEST_CASE("where the kernel refuses private memory the transfer says so") {
     CHECK(status.text().find("ptrace_scope") != std::string_view::npos);
     CHECK(status.text().find("Runtime::allocate()") != std::string_view::npos);
     CHECK(after == "not filled");
+}
+
+TEST_CASE("a process that may read no memory exposes none but the arena's", "[.]") {
+    REQUIRE_FALSE(na::sm::PeerMemory::is_allowed());
+    Runtime runtime = Runtime::create().value();
+    REQUIRE(runtime.listen(uri_of("none")).ok());
+    std::vector<std::byte> mine(4096);
+    const Result<Region> refused = runtime.expose(Buffer::adopt(mine, nullptr), {});
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.status().code() == Code::unimplemented);
+    CHECK(refused.status().text().find("Runtime::allocate()") != std::string_view::npos);
+    CHECK(runtime.expose(runtime.allocate(4096).value(), {}).ok());
+}
+
+// In a process of its own, which asks once.
+TEST_CASE("where a process may read no memory it exposes none of its own over sm") {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        if (!refuse_reading()) ::_exit(9);
+        ::execl("/proc/self/exe", "refused", "--warn", "NoTests",
+                "a process that may read no memory exposes none but the arena's", nullptr);
+        ::_exit(8);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
 }
