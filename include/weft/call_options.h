@@ -20,8 +20,10 @@ struct CallOptions {
     Duration timeout{};
     // Memory of this runtime, of at most 8 KiB, that the handler is going to get or put to, as the
     // request names it: what it may read is copied into the request, and what it puts comes with
-    // the reply, so that neither costs a round trip. The handler notices nothing; its put is seen
-    // here when the completion runs, and not before. What does not fit goes as bulk always does.
+    // the reply, so that neither costs a round trip. What does not fit goes as bulk always does.
+    // For the handler a put that rides has succeeded when it is on its way ahead of the reply; it
+    // is seen here when the completion runs, and not before. After one, a transfer of the handler
+    // that overlaps the range and does not fit in it is refused with FAILED_PRECONDITION.
     // The reference has to live until the call is made, the region until it is over. Calls of a
     // group carry nothing.
     const RegionRef* rides = nullptr;

@@ -108,7 +108,8 @@ Staging::Block* Staging::take(core::PeerRef peer, std::size_t bytes, Use use) {
     if (use == Use::lent && bytes <= alternated_bytes_max) {
         const Idle idle = find_idle(bytes, peer);
         block = idle.exposed > 1 ? idle.oldest : idle.unexposed;
-        if (!block) block = make(bytes);
+        // Not at the price of others' blocks, and least of all of the one that there is.
+        if (!block && held_bytes_ + bytes <= held_bytes_max_) block = make(bytes);
     }
     if (!block) {
         const Idle idle = find_idle(bytes, peer);

@@ -35,7 +35,7 @@ class Transfers final : public core::FrameSink {
     explicit Transfers(core::Context& context);
     ~Transfers();
 
-    // Thread: the context's. `done` runs once, in a later turn.
+    // Thread: the context's. `done` runs once, never in here.
     TransferId start(core::PeerRef peer, TransferSpec spec, TransferCompletion done);
     // One whose outcome is known at its start.
     TransferId conclude(TransferCompletion done, Status outcome);

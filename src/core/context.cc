@@ -252,7 +252,7 @@ bool Context::arm() {
     for (auto& slot : endpoints_) {
         if (!quiet) break;
         slot->idle_polls = 0;  // Poll all of them after the sleep.
-        if (slot->caps.wait_fd) quiet = slot->endpoint->arm();
+        quiet = !slot->unflushed && (!slot->caps.wait_fd || slot->endpoint->arm());
     }
     if (!quiet) sleeping_.store(false, std::memory_order_relaxed);
     armed_ = quiet;

@@ -306,6 +306,7 @@ class Context final : public Executor {
     bool try_endpoints(Peer& peer, Status& why);
     void bind(Peer& peer, const Peer::Connection& connection);
     Peer::Connection unbind(Peer& peer);
+    static bool is_up(const Peer::Connection& connection);
     static void close(Peer::Connection& connection);
     bool use(Peer& peer);
     void lost(Peer& peer, Status why);

@@ -40,6 +40,7 @@ Path::Path(std::vector<na::Address> addresses) : order_(std::move(addresses)) {
 Path::Step Path::start() {
     notes_.clear();
     held_ = false;
+    failed_.assign(order_.size(), false);
     witness_ = 0;
     at_ = 0;
     stage_ = Stage::network;
@@ -50,6 +51,8 @@ Path::Step Path::start() {
 
 Path::Step Path::failed(const Status& why) {
     note(order_[at_].uri() + ": " + std::string(why.text()));
+    failed_[at_] = true;
+    if (stage_ == Stage::network && at_ == witnesses_[witness_]) held_ = false;
     switch (stage_) {
         case Stage::witness:
             if (++witness_ == witnesses_.size()) return {Action::give_up};
@@ -87,6 +90,7 @@ Path::Step Path::up(const na::Incarnation& who) {
 // From `at_` on; the witness needs no second connection.
 Path::Step Path::next_network() {
     stage_ = Stage::network;
+    while (at_ < order_.size() && failed_[at_]) ++at_;
     if (at_ == order_.size()) return {Action::give_up};
     return {held_ && at_ == witnesses_[witness_] ? Action::use_held : Action::connect};
 }

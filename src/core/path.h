@@ -31,7 +31,8 @@ class Path {
         Action action = Action::connect;
         bool hold = false;
     };
-    // From here on failed() or up() tells what came of each `connect`. May start again at any time.
+    // From here on failed() or up() tells what came of each `connect`, and failed() of a `use_held`
+    // that finds it lost. May start again at any time.
     Step start();
     Step failed(const Status& why);
     Step up(const na::Incarnation& who);
@@ -57,10 +58,11 @@ class Path {
     std::vector<std::size_t> witnesses_;  // Networks, the cheapest first.
     Stage stage_ = Stage::local;
     std::size_t at_ = 0;
-    std::size_t witness_ = 0;  // In witnesses_.
-    bool held_ = false;        // The witness is up.
-    na::Incarnation who_;      // It is.
-    std::string notes_;        // What came of those before.
+    std::size_t witness_ = 0;   // In witnesses_.
+    bool held_ = false;         // The witness is up.
+    std::vector<bool> failed_;  // By place in order_, since the start.
+    na::Incarnation who_;       // It is.
+    std::string notes_;         // What came of those before.
 };
 
 }  // namespace weft::core

@@ -44,6 +44,7 @@ void Context::bind(Peer& peer, const Peer::Connection& connection) {
     peer.endpoint = &slot;
     peer.na_id = connection.id;
     if (slot.peers.size() <= connection.id.index) slot.peers.resize(connection.id.index + 1);
+    WEFT_DCHECK(!slot.peers[connection.id.index]);
     slot.peers[connection.id.index] = &peer;
     slot.idle_polls = 0;
 }
@@ -54,6 +55,10 @@ Peer::Connection Context::unbind(Peer& peer) {
     return {std::exchange(peer.endpoint, nullptr), std::exchange(peer.na_id, {})};
 }
 
+bool Context::is_up(const Peer::Connection& connection) {
+    return connection.id && connection.endpoint->endpoint->info(connection.id);
+}
+
 void Context::close(Peer::Connection& connection) {
     if (connection.id) connection.endpoint->endpoint->close(connection.id);
     connection = {};
@@ -62,7 +67,14 @@ void Context::close(Peer::Connection& connection) {
 // Does what the path says until something is under way, the peer is up or lost.
 // `why`: what the last attempt came to.
 void Context::follow(Peer& peer, Path::Step step, Status why) {
-    while (step.action == Path::Action::connect) {
+    while (true) {
+        if (step.action == Path::Action::use_held && !is_up(peer.held)) {
+            peer.held = {};
+            why = fail(Code::unavailable, "the connection was lost");
+            step = peer.path->failed(why);
+            continue;
+        }
+        if (step.action != Path::Action::connect) break;
         Peer::Connection before = unbind(peer);
         if (step.hold) {
             peer.held = before;

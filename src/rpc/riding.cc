@@ -39,9 +39,8 @@ void RidingBody::write(void* object, std::byte* to) {
 // Where the range begins in ours.
 std::optional<std::size_t> Rider::place_of(const RegionRef& range, std::uint64_t offset,
                                            std::size_t bytes, Access access) const {
-    const bool same = range.owner == ref_.owner && range.region == ref_.region &&
-                      range.generation == ref_.generation && range.key == ref_.key;
-    if (!same || bytes == 0 || !allows(range.access, access) || !allows(ref_.access, access)) {
+    if (!is_same_region(range) || bytes == 0 || !allows(range.access, access) ||
+        !allows(ref_.access, access)) {
         return std::nullopt;
     }
     // Neither adds up to more than a RegionRef may.
@@ -52,6 +51,17 @@ std::optional<std::size_t> Rider::place_of(const RegionRef& range, std::uint64_t
         return std::nullopt;
     }
     return at - ref_.offset;
+}
+
+bool Rider::is_same_region(const RegionRef& range) const {
+    return range.owner == ref_.owner && range.region == ref_.region &&
+           range.generation == ref_.generation && range.key == ref_.key;
+}
+
+// Of ranges that do not add up nothing needs to be said: they are refused.
+bool Rider::overlaps(const RegionRef& range, std::uint64_t offset, std::size_t bytes) const {
+    const std::uint64_t at = range.offset + offset;
+    return is_same_region(range) && at < ref_.offset + ref_.length && ref_.offset < at + bytes;
 }
 
 bool Rider::get(const RegionRef& from, std::uint64_t offset, Bytes to) const {
@@ -66,6 +76,7 @@ bool Rider::may_put(const RegionRef& to, std::uint64_t offset, std::size_t bytes
 }
 
 void Rider::put(const RegionRef& to, std::uint64_t offset, ByteView from) {
+    has_put_ = true;
     const auto at = place_of(to, offset, from.size(), Access::write);
     if (at && !bytes_.empty()) std::memcpy(bytes_.data() + *at, from.data(), from.size());
 }

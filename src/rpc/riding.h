@@ -62,12 +62,20 @@ class Rider {
     // From here on get() has them. Requires: may_put().
     void put(const RegionRef& to, std::uint64_t offset, ByteView from);
 
+    // A transfer that goes as bulk touches bytes that ride, or may.
+    bool overlaps(const RegionRef& range, std::uint64_t offset, std::size_t bytes) const;
+    // A put has ridden: its bytes are at the client only with the reply.
+    bool has_put() const { return has_put_; }
+    std::size_t bytes() const { return bytes_.size(); }
+
   private:
+    bool is_same_region(const RegionRef& range) const;
     std::optional<std::size_t> place_of(const RegionRef& range, std::uint64_t offset,
                                         std::size_t bytes, Access access) const;
 
     const RegionRef ref_;
     std::vector<std::byte> bytes_;
+    bool has_put_ = false;
 };
 
 }  // namespace weft::rpc

@@ -9,6 +9,8 @@ namespace weft::rpc {
 // What one client may have in handlers, and with us at all: it leaves records and memory for
 // others.
 static constexpr std::uint32_t calls_of_a_peer_max = 16384;
+// Of all calls: beyond it what is offered is fetched after all.
+static constexpr std::size_t riding_bytes_kept_max = std::size_t{16} << 20;
 
 Server::Server(core::Context& context, bulk::Bulk& bulk)
     : context_(context), bulk_(bulk), held_(context.random().next()) {
@@ -101,20 +103,38 @@ void Server::take_riding(core::Peer& peer, ByteView frame) {
     if (!call) return;
     call->request = request->body;
     call->marked = true;
-    call->rider = std::make_unique<Rider>(*request);
+    if (riding_bytes_ + request->bytes.size() <= riding_bytes_kept_max) {
+        riding_bytes_ += request->bytes.size();
+        call->rider = std::make_unique<Rider>(*request);
+    }
     run_handler(*call);
     if (call->peer) hold(*call);
 }
 
-// True: the transfer is done.
-bool Server::ride(ServerCall& call, bool put, const RegionRef& remote, std::uint64_t offset,
-                  const Buffer& local) {
+// How the transfer ended; nullopt: it goes as bulk. What has ridden is at the client with the reply
+// and not before, so nothing that overlaps it may overtake it.
+std::optional<Status> Server::ride(ServerCall& call, bool put, const RegionRef& remote,
+                                   std::uint64_t offset, const Buffer& local) {
     Rider& rider = *call.rider;
-    if (!put) return rider.get(remote, offset, local.bytes());
-    const bool left = call.peer && rider.may_put(remote, offset, local.size()) &&
-                      bulk_.transfers.send_data(*call.peer, remote, offset, local.bytes());
-    if (left) rider.put(remote, offset, local.bytes());
-    return left;
+    if (!put && rider.get(remote, offset, local.bytes())) return Status();
+    if (put && call.peer && rider.may_put(remote, offset, local.size()) &&
+        bulk_.transfers.send_data(*call.peer, remote, offset, local.bytes())) {
+        rider.put(remote, offset, local.bytes());
+        return Status();
+    }
+    if (!rider.overlaps(remote, offset, local.size())) return std::nullopt;
+    if (rider.has_put()) {
+        return fail(Code::failed_precondition,
+                    "the range overlaps one that was put to ride with the reply: offer all of it "
+                    "by CallOptions::rides, or none");
+    }
+    if (put) drop_rider(call);  // What it has is old from now on.
+    return std::nullopt;
+}
+
+void Server::drop_rider(ServerCall& call) {
+    riding_bytes_ -= call.rider->bytes();
+    call.rider = nullptr;
 }
 
 // Held while its body is on its way, so that a cancel finds it.
@@ -263,7 +283,7 @@ void Server::recycle_marked(ServerCall& call) {
     if (call.held) held_.remove(call);
     // Out of the record first: what it holds may answer other calls.
     const Function<void()> notice = std::move(call.on_cancel);
-    const std::unique_ptr<Rider> rider = std::move(call.rider);
+    if (call.rider) drop_rider(call);
     call.cancelled = false;
     call.marked = false;
     call.peer = nullptr;
@@ -454,9 +474,12 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
         return {id.slot, id.generation};
     }
     server_->context_.rouse();
-    if (call_->rider && server_->ride(*call_, put, remote, offset, local)) {
-        const bulk::TransferId id = server_->bulk_.transfers.conclude(std::move(done), Status());
-        return {id.slot, id.generation};
+    if (call_->rider) {
+        if (auto outcome = server_->ride(*call_, put, remote, offset, local)) {
+            const bulk::TransferId id =
+                server_->bulk_.transfers.conclude(std::move(done), *std::move(outcome));
+            return {id.slot, id.generation};
+        }
     }
     const bulk::TransferId id =
         server_->bulk_.transfers.start(call_->peer ? call_->peer->ref : core::PeerRef(),

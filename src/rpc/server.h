@@ -61,8 +61,9 @@ class Server final : public core::FrameSink {
     ServerCall* admit(core::Peer& peer, const RequestHeader& header);
     void fetch_request(core::Peer& peer, ByteView frame);
     void take_riding(core::Peer& peer, ByteView frame);
-    bool ride(ServerCall& call, bool put, const RegionRef& remote, std::uint64_t offset,
-              const Buffer& local);
+    std::optional<Status> ride(ServerCall& call, bool put, const RegionRef& remote,
+                               std::uint64_t offset, const Buffer& local);
+    void drop_rider(ServerCall& call);
     void on_fetched(base::SlotId id, const Status& status, ByteView request);
     void on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame);
     void refuse_request(core::Peer& peer, const RequestHeader& header, const Method* method);
@@ -90,7 +91,8 @@ class Server final : public core::FrameSink {
     base::SlotTable<ServerCall> calls_;
     HeldCalls held_;
     bool draining_ = false;
-    bool left_ = false;  // Context and bulk are gone.
+    bool left_ = false;             // Context and bulk are gone.
+    std::size_t riding_bytes_ = 0;  // Kept for handlers.
     Counters counters_;
 };
 

@@ -142,6 +142,28 @@ TEST_CASE("a name alone is not trusted where the network is silent, and the call
           "tcp://h:2: nobody listens; nothing shows that sm://a is the same server");
 }
 
+TEST_CASE("a witness that is lost while names are tried is no way to the server") {
+    Path path = path_of({sm, tcp, ofi});
+    const Status gone = fail(Code::unavailable, "gone");
+    CHECK(path.start().action == Path::Action::connect);
+    CHECK(path.up(its_own).hold);
+    CHECK(path.failed(gone).action == Path::Action::use_held);  // No sm.
+    CHECK(path.address().uri() == tcp);
+    CHECK(path.failed(gone).action == Path::Action::connect);
+    CHECK(path.address().uri() == ofi);
+    CHECK(path.up(its_own).action == Path::Action::use);
+}
+
+TEST_CASE("no address is tried twice") {
+    Path path = path_of({sm, card, tcp, ofi});
+    const Outcome outcome = walk(path, {{sm, There::nothing},
+                                        {card, There::nothing},
+                                        {tcp, There::nothing},
+                                        {ofi, There::server}});
+    CHECK(outcome.used == ofi);
+    CHECK(outcome.connects == 4);
+}
+
 TEST_CASE("one address is no choice") {
     Path path = path_of({tcp});
     const Outcome result = walk(path, {{tcp, There::server}});

@@ -1,6 +1,6 @@
 // Small bulk that rides in the messages of its call.
-#include <weft/await.h>
-#include <weft/offload.h>
+#include <algorithm>
+#include <thread>
 
 #include "bulk/wire.h"
 #include "rpc/riding.h"
@@ -144,6 +144,42 @@ TEST_CASE("a handler reads what it has put, before the client sees it") {
     CHECK(pair.call(both, region.ref(), true).reply == expected);
     CHECK(pair.took == one_trip);
     CHECK(as_text(pair.memory.bytes()) == expected);
+}
+
+TEST_CASE("nothing overtakes a put that rides, and nothing old is read after one that does not") {
+    RidePair pair;
+    const Region region = pair.expose(4096);
+    const RegionRef part = region.ref(0, 100), all = region.ref();
+    std::vector<std::string> told;
+    const auto note = [&](const Status& status) { told.emplace_back(name_of(status.code())); };
+    const Buffer small = pair.server.allocate(100).value(),
+                 wide = pair.server.allocate(200).value();
+    std::memset(wide.data(), 'w', wide.size());
+    Outcome outcome;
+    pair.start(later, part, true, outcome);
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    Call call = std::move(pair.service.held[0]);
+    pair.service.held.clear();
+    SECTION("a wide put goes as bulk; what rode is fetched from then on") {
+        call.put(all, 50, wide, note);
+        pair.rig.run_for(1ms);
+        call.get(part, 0, small, note);
+        pair.rig.run_for(1ms);
+        CHECK(told == std::vector<std::string>{"OK", "OK"});
+        CHECK(small.data()[99] == std::byte{'w'});
+    }
+    SECTION("after a put that rode, wide ones that overlap it are refused, others are not") {
+        call.put(part, 0, small, note);
+        call.put(all, 50, wide, note);
+        call.get(all, 50, wide, note);
+        call.get(all, 100, wide, note);
+        pair.rig.run_for(1ms);
+        std::sort(told.begin(), told.end());
+        CHECK(told ==
+              std::vector<std::string>{"FAILED_PRECONDITION", "FAILED_PRECONDITION", "OK", "OK"});
+    }
+    call.reply({});
+    CHECK(pair.finish(outcome).status.ok());
 }
 
 TEST_CASE("what rides is there for as long as its call") {

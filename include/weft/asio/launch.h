@@ -51,8 +51,13 @@ struct CallWork {
     CallOptions options;
 
     std::size_t bytes() const { return body.size(); }
+    // What rides is kept with it: it may start when the caller's is gone.
+    std::optional<RegionRef> rides = options.rides ? std::optional(*options.rides) : std::nullopt;
+
     OperationId start(const Channel& channel, Completion&& done) const {
-        return channel.call_with(method, body.writer(), options, std::move(done));
+        CallOptions with = options;
+        if (rides) with.rides = &*rides;
+        return channel.call_with(method, body.writer(), with, std::move(done));
     }
     static void cancel(const Channel& channel, OperationId id) { channel.cancel_call(id); }
     template <class Done>

@@ -161,6 +161,7 @@ std::size_t TcpEndpoint::slice_bytes() const {
 void TcpEndpoint::pump(Connection& connection) noexcept {
     if (std::exchange(connection.bulk->pumping, true)) return;
     pumping_.push_back(&connection);
+    pumped_turn_ = 0;
 }
 
 void TcpEndpoint::pump_all() noexcept {

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t hot_max = 4;
 // Reads without a byte after which a lane is left to epoll.
 constexpr std::uint32_t misses_max = 1024;
-// Turns in which a full lane is written to again before it is left to epoll.
+// How often a full lane is written to again, once or twice a turn, before it is left to epoll.
 constexpr std::uint32_t tries_max = 16;
 constexpr std::uint32_t tries_spinning_max = 1024;
 // Between two looks at the others while the hot ones are polled: as many empty polls, or so long.
