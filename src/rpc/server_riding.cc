@@ -1,0 +1,32 @@
+// What a handler transfers of the bulk that rides with its call.
+#include "rpc/server.h"
+
+namespace weft::rpc {
+
+// How the transfer ended; nullopt: it goes as bulk. What has ridden is at the client with the reply
+// and not before, so nothing that overlaps it may overtake it.
+std::optional<Status> Server::ride(ServerCall& call, bool put, const RegionRef& remote,
+                                   std::uint64_t offset, const Buffer& local) {
+    Rider& rider = *call.rider;
+    if (!put && rider.get(remote, offset, local.bytes())) return Status();
+    if (put && call.peer && rider.may_put(remote, offset, local.size()) &&
+        bulk_.transfers.send_data(*call.peer, remote, offset, local.bytes())) {
+        rider.put(remote, offset, local.bytes());
+        return Status();
+    }
+    if (!rider.overlaps(remote, offset, local.size())) return std::nullopt;
+    if (rider.has_put()) {
+        return fail(Code::failed_precondition,
+                    "the range overlaps one that was put to ride with the reply: offer all of it "
+                    "by CallOptions::rides, or none");
+    }
+    if (put) drop_rider(call);  // What it has is old from now on.
+    return std::nullopt;
+}
+
+void Server::drop_rider(ServerCall& call) {
+    riding_bytes_ -= call.rider->bytes();
+    call.rider = nullptr;
+}
+
+}  // namespace weft::rpc
