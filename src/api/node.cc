@@ -183,9 +183,11 @@ Result<Channel> Node::connect_here(const std::vector<std::string>& uris) {
         Result<na::Address> address = na::parse_address(uri);
         if (!address) return std::move(address).status();
         Result<na::Provider*> provider = parts.providers->find(address->scheme);
-        Status status = provider ? Status() : std::move(provider).status();
-        // Of several each is opened when it is tried: some cost much.
-        if (status.ok() && uris.size() == 1 && !speaks(address->scheme)) {
+        Status status;
+        if (!provider) {
+            status = std::move(provider).status();
+        } else if (uris.size() == 1 && !speaks(address->scheme)) {
+            // Of several each is opened when it is tried: some cost much.
             status = open(**provider, nullptr);
         }
         usable |= status.ok();
