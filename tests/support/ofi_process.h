@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,6 +63,7 @@ class Process {
         pid_ = ::fork();
         REQUIRE(pid_ >= 0);
         if (pid_ == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
             ::close(ends[0]);
             Self self{base::UniqueFd(ends[1])};
             body(self);

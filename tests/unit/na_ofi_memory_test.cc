@@ -1,4 +1,5 @@
 // Transfers and fences of ofi+tcp.
+#include <poll.h>
 #include <sys/mman.h>
 
 #include <memory>
@@ -213,4 +214,117 @@ TEST_CASE("ofi: a closed peer's writes never land after the fence") {
         CHECK(std::memcmp(then.data(), owned.data(), bytes) == 0);
     }
     writer.kill();
+}
+
+namespace {
+
+// An owner that answers by itself, and somebody who reads 16 MiB of it.
+class Reading {
+  public:
+    Reading() {
+        address_ = owner_.hear();
+        const std::string key = owner_.hear();
+        std::memcpy(&key_, key.data(), sizeof key_);
+    }
+
+    // Until the answers come in, and have not all come.
+    void begin(Node& client, std::uint64_t turns_max = 64) {
+        peer = client.connect(address_);
+        REQUIRE(turn_until({&client}, [&] { return client.find(EventKind::peer_up); }));
+        std::fill(local_.begin(), local_.end(), std::byte{0});
+        std::vector<na::RmaItem> items;
+        for (std::uint64_t i = 0; i < 16; ++i) {
+            items.push_back(item(na::RmaKind::get, peer, key_, i << 20,
+                                 Bytes(local_).subspan(i << 20, 1 << 20), i));
+        }
+        REQUIRE(client->post(items) == 16);
+        const std::size_t turns = base::SeededRandom(++rounds_).next() % turns_max;
+        REQUIRE(turn_until({&client}, [&] { return has_come(1 << 16); }));
+        for (std::size_t i = 0; i < turns && !has_come(14 << 20); ++i) client.turn();
+    }
+
+    // The owner stands still in the middle of an answer, and what it said before has come.
+    void begin_and_stop(Node& client) {
+        for (int tries = 0; tries < 100; ++tries) {
+            begin(client, 1);
+            (void)::poll(nullptr, 0, 5);  // It fills the socket, mostly.
+            owner_.signal(SIGSTOP);
+            owner_.wait_stopped();
+            turn_for({&client}, 20ms);
+            for (std::size_t at = 0; at < local_.size(); at += 1 << 20) {
+                if (has_come(at) && !has_come(at + (1 << 20) - 1)) return;
+            }
+            go_on();  // It stands between two of them.
+            REQUIRE(turn_until({&client}, [&] { return client.count(EventKind::rma_done) == 16; }));
+            client->close(peer);
+            client.seen.clear();
+        }
+        FAIL("never in the middle");
+    }
+    void go_on() { owner_.signal(SIGCONT); }
+
+    na::PeerId peer;
+
+  private:
+    bool has_come(std::size_t byte) const { return local_[byte] == std::byte{5}; }
+
+    Process owner_{[](Process::Self& self) {
+        Node server(any_port);
+        std::vector<std::byte> owned(16 << 20, std::byte{5});
+        const na::FabricKey key = server->expose(expose_all(owned)).value();
+        self.tell(server->address());
+        self.tell({reinterpret_cast<const char*>(&key), sizeof key});
+        for (;;) server.turn();
+    }};
+    std::string address_;
+    na::FabricKey key_;
+    std::vector<std::byte> local_ = std::vector<std::byte>(16 << 20);
+    std::uint64_t rounds_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("ofi: a peer may be closed while what it is asked for comes in") {
+    Reading reading;
+    Node client;
+    for (int round = 0; round < 30; ++round) {
+        INFO("round " << round);
+        reading.begin(client);
+        client->close(reading.peer);
+        REQUIRE(turn_until({&client}, [&] { return client.count(EventKind::rma_done) == 16; }));
+        client.seen.clear();
+    }
+}
+
+TEST_CASE("ofi: an endpoint may go while what it asked for comes in") {
+    Reading reading;
+    for (int round = 0; round < 10; ++round) {
+        INFO("round " << round);
+        Node client;
+        reading.begin(client);
+        client.destroy();
+    }
+}
+
+// libfabric 1.17 can't close such a connection (OfiEndpoint::cut()).
+TEST_CASE("ofi: a peer that stands still in mid-answer holds up the fence, and no more") {
+    Reading reading;
+    Node client;
+    std::vector<std::byte> memory(4096);
+    client->expose(expose_all(memory)).value();
+    reading.begin_and_stop(client);
+    client->close(reading.peer);
+    client->fence(3, na::Holders::lost);
+    turn_for({&client}, 20ms);
+    CHECK(client.count(EventKind::region_fenced) == 0);
+    reading.go_on();
+    REQUIRE(turn_until({&client}, [&] { return client.find(EventKind::region_fenced); }));
+    REQUIRE(turn_until({&client}, [&] { return client.count(EventKind::rma_done) == 16; }));
+}
+
+TEST_CASE("ofi: an endpoint may go while a peer stands still in mid-answer") {
+    Reading reading;
+    Node client;
+    reading.begin_and_stop(client);
+    client.destroy();
 }

@@ -20,6 +20,7 @@ OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
       wait_fd_(parts_.sleeps ? ::epoll_create1(EPOLL_CLOEXEC) : -1),
       sends_(send_slots, message_bytes_wanted),
       receives_(receive_buffers, message_bytes_wanted),
+      unread_{parts_.random.next(), parts_.random.next()},
       peers_(table_slots(parts_.peers_max)) {
     limits_.message_bytes_max = message_bytes_wanted;
     limits_.eager_bytes_max = message_bytes_wanted - header_room;
@@ -36,6 +37,14 @@ OfiEndpoint::~OfiEndpoint() {
         say_bye(entry.value);
         retire(entry, Code::cancelled);
     });
+    if (fabric_ && !finish_reading()) {
+        parts_.log.error(std::string(row_.scheme) +
+                         ": a peer stands still in the middle of an answer, and libfabric can't "
+                         "close such a connection: its objects stay until the process ends");
+        regions_.clear();
+        (void)fabric_.release();  // Nobody drives it any more, so it touches no memory.
+        return;
+    }
     if (fabric_) fabric_->close_endpoint();  // libfabric lets go of all memory here,
     regions_.clear();                        // and memory is registered with the domain.
 }
@@ -226,7 +235,7 @@ void OfiEndpoint::cut_unused_links() {
     for (auto at = links_.begin(); at != links_.end();) {
         Link& link = at->second;
         ++at;
-        if (link.peers != 0) continue;
+        if (link.peers != 0 || link.doomed) continue;
         if (link.cut_at <= now_) {
             cut(link, {});
         } else {
@@ -237,6 +246,9 @@ void OfiEndpoint::cut_unused_links() {
 
 // The fence: when this returns, libfabric has closed the connection, no write of a peer on it can
 // reach our memory and none of ours is read any more (FI_AV_REMOVE_CLEANUP).
+//
+// Not in the middle of an answer to a get of ours: libfabric 1.17 frees that get twice then, and
+// follows a null pointer. What is coming in has come soon, or its connection breaks by itself.
 void OfiEndpoint::cut(Link& link, const std::string& why) {
     if (link.peers != 0) {
         peers_.for_each([&](PeerEntry& entry) {
@@ -244,11 +256,28 @@ void OfiEndpoint::cut(Link& link, const std::string& why) {
             entry.value.link = nullptr;
             bring_down(entry, Code::unavailable, why);
         });
+        link.peers = 0;
+    }
+    if (is_reading(&link)) {
+        link.doomed = doomed_ = true;
+        return;
     }
     if (int error = fi_av_remove(fabric_->av(), &link.address, 1, 0)) {
         parts_.log.error("libfabric's fi_av_remove failed: " + describe(error));
     }
     links_.erase(std::string(as_text(link.name.bytes())));
+}
+
+// Those whose answers have come. A peer that was connected anew over one of them goes with it.
+void OfiEndpoint::cut_doomed() {
+    doomed_ = false;
+    for (auto at = links_.begin(); at != links_.end();) {
+        Link& link = at->second;
+        ++at;
+        if (link.doomed) cut(link, "the connection was closed together with another peer's");
+    }
+    if (doomed_) return;
+    for (const std::uint32_t region : std::exchange(fencing_, {})) emit_fenced(region);
 }
 
 }  // namespace weft::na::ofi

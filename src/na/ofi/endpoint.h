@@ -97,6 +97,7 @@ class OfiEndpoint final : public Endpoint {
     void let_linger(Link& link);
     void cut_unused_links();
     void cut(Link& link, const std::string& why);
+    void cut_doomed();
 
     // poll.cc: completions, events, time.
     void emit(const Event& event);
@@ -139,10 +140,15 @@ class OfiEndpoint final : public Endpoint {
 
     // memory.cc.
     Status register_region(Region& region);
+    void emit_fenced(std::uint32_t region);
     Sent post_transfer(Peer& peer, Transfer& transfer);
     bool start_waiting_transfers(PeerEntry& entry);
     void finish(Transfer& transfer, Code code, std::string why);
     void end_transfers(PeerEntry& entry, Code code);
+    bool is_arriving(const Transfer& transfer) const;
+    bool is_reading(const Link* link) const;
+    void drop_completions();
+    bool finish_reading();
 
     const Row& row_;
     EndpointParts parts_;
@@ -159,10 +165,13 @@ class OfiEndpoint final : public Endpoint {
     std::array<Transfer, transfer_depth> transfers_;
     std::vector<Transfer*> transfers_free_;
     std::vector<Region> regions_;
+    std::vector<std::uint32_t> fencing_;         // Waits for the doomed links.
+    const std::array<std::uint64_t, 2> unread_;  // What a get's memory begins with until it comes.
 
     mutable PeerTable peers_;
     std::vector<PeerEntry*> by_index_;
     std::map<std::string, Link> links_;  // By the bytes of the name.
+    bool doomed_ = false;                // Some of them.
     std::uint32_t accepting_ = 0;
     std::uint64_t dropped_ = 0;  // Messages that no peer of ours can have sent.
     base::IntrusiveList<Peer, AttentionNode> attention_;

@@ -1,5 +1,9 @@
 // Memory that peers may touch, and transfers from and to theirs.
+#include <poll.h>
 #include <sys/uio.h>
+
+#include <algorithm>
+#include <cstring>
 
 #include "base/log.h"
 #include "base/random.h"
@@ -70,6 +74,14 @@ void OfiEndpoint::fence(std::uint32_t region, Holders holders) {
         ++at;
         if (link.dirty) cut(link, "the connection was closed to fence memory");
     }
+    if (holders == Holders::lost && doomed_) {
+        fencing_.push_back(region);
+    } else {
+        emit_fenced(region);
+    }
+}
+
+void OfiEndpoint::emit_fenced(std::uint32_t region) {
     Event event;
     event.kind = EventKind::region_fenced;
     event.region = region;
@@ -112,6 +124,7 @@ bool OfiEndpoint::start_waiting_transfers(PeerEntry& entry) {
             case Sent::ok:
                 peer.retry.attempts = 0;
                 transfer->posted = true;
+                transfer->link = peer.link;
                 ++peer.transfers_posted;
                 break;
             case Sent::again: peer.waiting.push_front(*transfer); return blocked(entry);
@@ -134,6 +147,9 @@ OfiEndpoint::Sent OfiEndpoint::post_transfer(Peer& peer, Transfer& transfer) {
     message.rma_iov = &remote;
     message.rma_iov_count = 1;
     message.context = static_cast<Operation*>(&transfer);
+    if (item.kind == RmaKind::get && item.local.size() >= sizeof unread_) {
+        std::memcpy(item.local.data(), unread_.data(), sizeof unread_);
+    }
     // Without delivery-complete a put is "done" when it left our socket, even out of range.
     const ssize_t error =
         item.kind == RmaKind::put
@@ -175,6 +191,52 @@ void OfiEndpoint::end_transfers(PeerEntry& entry, Code code) {
     for (Transfer& transfer : transfers_) {
         if (transfer.posted && transfer.item.peer == id_of(entry)) transfer.cut_code = code;
     }
+}
+
+// An answer to a get of ours comes in: some of it is there, and libfabric has not said that all is.
+// What is smaller than the mark comes in one piece.
+bool OfiEndpoint::is_arriving(const Transfer& transfer) const {
+    const RmaItem& item = transfer.item;
+    return transfer.posted && item.kind == RmaKind::get && item.local.size() >= sizeof unread_ &&
+           std::memcmp(item.local.data(), unread_.data(), sizeof unread_) != 0;
+}
+
+// On this link, or nullptr: on any.
+bool OfiEndpoint::is_reading(const Link* link) const {
+    return std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
+        return (!link || transfer.link == link) && is_arriving(transfer);
+    });
+}
+
+// At the end: nothing is handed out any more.
+void OfiEndpoint::drop_completions() {
+    for (;;) {
+        fi_cq_msg_entry entry{};
+        fi_cq_err_entry error{};
+        const ssize_t count = fi_cq_read(fabric_->cq(), &entry, 1);
+        if (count == -FI_EAVAIL) {
+            if (fi_cq_readerr(fabric_->cq(), &error, 0) < 0) return;
+            entry.op_context = error.op_context;
+        } else if (count <= 0) {
+            return;
+        }
+        auto* operation = static_cast<Operation*>(entry.op_context);
+        if (operation && operation->kind == Operation::Kind::transfer) {
+            static_cast<Transfer*>(operation)->posted = false;
+        }
+    }
+}
+
+// Peers that heard our bye close their side within `linger`, those that died have done so. False:
+// one stands still.
+bool OfiEndpoint::finish_reading() {
+    constexpr int waits_max = 300;
+    for (int waits = 0; is_reading(nullptr); ++waits) {
+        drop_completions();
+        if (waits == waits_max) return false;
+        (void)::poll(nullptr, 0, 1);
+    }
+    return true;
 }
 
 }  // namespace weft::na::ofi

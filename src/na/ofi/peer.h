@@ -19,6 +19,7 @@ struct Link {
     std::uint32_t peers = 0;
     bool dirty = false;        // A peer on it is gone, yet the connection may still carry its
                                // writes: a fence must cut it.
+    bool doomed = false;       // To be cut as soon as that is safe: OfiEndpoint::cut().
     TimePoint cut_at = never;  // When nobody uses it: gives the bye time to leave.
 };
 
@@ -44,8 +45,9 @@ struct WritableNode : base::ListNode {};
 struct Transfer : Operation, base::ListNode {
     Transfer() : Operation(Kind::transfer) {}
     RmaItem item;
-    bool posted = false;       // libfabric has it, and the memory of `item.local`.
-    Code cut_code = Code::ok;  // Set when the peer went while it was posted.
+    bool posted = false;         // libfabric has it, and the memory of `item.local`.
+    const Link* link = nullptr;  // While it is posted.
+    Code cut_code = Code::ok;    // Set when the peer went while it was posted.
 };
 using TransferQueue = base::IntrusiveList<Transfer>;
 

@@ -22,6 +22,7 @@ std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     if (hand_out_pending()) {
         if (now >= attention_at_) serve_attention();
         if (fabric_) read_completions();
+        if (doomed_) cut_doomed();
         if (!want_writable_.empty()) wake_writers();
         hand_out_pending();
     }
