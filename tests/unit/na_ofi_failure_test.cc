@@ -106,6 +106,25 @@ TEST_CASE("ofi: without a thread to ask the resolver with, the host is reported 
     CHECK(client.seen[0].error.find("no thread") != std::string::npos);
 }
 
+TEST_CASE("ofi: without a descriptor for a connection the peer is told unreachable") {
+    Node server(any_port), other(any_port), client;
+    const na::PeerId peer = join(client, server);
+    na::PeerId unreachable;
+    {
+        std::vector<base::UniqueFd> all;
+        do all.emplace_back(::dup(0));
+        while (all.back());
+        unreachable = client.connect(other->address());
+        time_to_down(client, {&client});
+    }
+    CHECK(client.find(EventKind::peer_down)->event.peer == unreachable);
+    client.seen.clear();
+    REQUIRE(client.send(peer, "still"));
+    client->flush();
+    REQUIRE(turn_until({&client, &server}, [&] { return server.find(EventKind::message); }));
+    join(client, other);
+}
+
 TEST_CASE("ofi: a taken port is refused by name") {
     Node server(any_port);
     base::SeededRandom random(1);

@@ -207,7 +207,10 @@ void OfiEndpoint::retire(PeerEntry& entry, Code transfers_end) {
 Link* OfiEndpoint::link_to(const SocketName& name) {
     std::string key(as_text(name.bytes()));
     const auto known = links_.find(key);
-    if (known != links_.end()) return &known->second;
+    if (known != links_.end()) {
+        known->second.give_up_at = never;
+        return &known->second;
+    }
     Link link;
     link.name = name;
     if (fi_av_insert(fabric_->av(), name.get(), 1, &link.address, 0, nullptr) != 1) return nullptr;
@@ -262,10 +265,25 @@ void OfiEndpoint::cut(Link& link, const std::string& why) {
         link.doomed = doomed_ = true;
         return;
     }
+    if (!may_be_removed(link)) return let_linger(link);
     if (int error = fi_av_remove(fabric_->av(), &link.address, 1, 0)) {
         parts_.log.error("libfabric's fi_av_remove failed: " + describe(error));
     }
     links_.erase(std::string(as_text(link.name.bytes())));
+}
+
+// libfabric 1.17 follows a null pointer when it removes an address that it wanted to connect to and
+// does not any more: for want of a descriptor, or because the other side has a connection to us, as
+// it believes. That passes when the other side has looked; a word to nobody tells.
+bool OfiEndpoint::may_be_removed(Link& link) {
+    if (link.connected) return true;
+    if (link.give_up_at == never) {
+        link.give_up_at = now_ + connect_timeout;
+        return false;
+    }
+    const Prefix nobody{no_index, 0, 0, 0, Kind::bye};
+    const ssize_t error = fi_inject(fabric_->ep(), &nobody, sizeof nobody, link.address);
+    return error == 0 || (error == -FI_EAGAIN && now_ >= link.give_up_at);
 }
 
 // Those whose answers have come. A peer that was connected anew over one of them goes with it.

@@ -98,6 +98,7 @@ class OfiEndpoint final : public Endpoint {
     void cut_unused_links();
     void cut(Link& link, const std::string& why);
     void cut_doomed();
+    bool may_be_removed(Link& link);
 
     // poll.cc: completions, events, time.
     void emit(const Event& event);
@@ -127,7 +128,7 @@ class OfiEndpoint final : public Endpoint {
     void on_welcome(PeerEntry& entry, ByteView body);
     void on_refusal(PeerEntry& entry, ByteView body);
     void refuse(const HelloBody& hello, const Status& why);
-    Sent send_control(const Link& link, ByteView message);
+    Sent send_control(Link& link, ByteView message);
     Hello own_hello() const;
     SocketName own_name_for(const SocketName& peer) const;
 

@@ -206,13 +206,14 @@ void OfiEndpoint::on_refusal(PeerEntry& entry, ByteView body) {
                entry.value.name.text() + " refused: " + std::string(refusal->text));
 }
 
-OfiEndpoint::Sent OfiEndpoint::send_control(const Link& link, ByteView message) {
+OfiEndpoint::Sent OfiEndpoint::send_control(Link& link, ByteView message) {
     SendSlot* slot = sends_.take(0);
     if (!slot) return Sent::again;
     slot->peer = {};
     std::copy(message.begin(), message.end(), slot->message);
     const ssize_t error = fi_send(fabric_->ep(), slot->message, message.size(), nullptr,
                                   link.address, static_cast<Operation*>(slot));
+    link.connected = error == 0;
     if (error == 0) return Sent::ok;
     sends_.give_back(*slot);
     return error == -FI_EAGAIN ? Sent::again : Sent::failed;

@@ -156,6 +156,7 @@ OfiEndpoint::Sent OfiEndpoint::post_transfer(Peer& peer, Transfer& transfer) {
             ? fi_writemsg(fabric_->ep(), &message, FI_COMPLETION | FI_DELIVERY_COMPLETE)
             : fi_readmsg(fabric_->ep(), &message, FI_COMPLETION);
     if (error == 0) return Sent::ok;
+    peer.link->connected = false;
     return error == -FI_EAGAIN ? Sent::again : Sent::failed;
 }
 

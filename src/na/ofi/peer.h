@@ -17,10 +17,12 @@ struct Link {
     SocketName name;
     fi_addr_t address = FI_ADDR_UNSPEC;
     std::uint32_t peers = 0;
-    bool dirty = false;        // A peer on it is gone, yet the connection may still carry its
-                               // writes: a fence must cut it.
-    bool doomed = false;       // To be cut as soon as that is safe: OfiEndpoint::cut().
-    TimePoint cut_at = never;  // When nobody uses it: gives the bye time to leave.
+    bool connected = false;        // libfabric took what we said last.
+    bool dirty = false;            // A peer on it is gone, yet the connection may still carry its
+                                   // writes: a fence must cut it.
+    bool doomed = false;           // To be cut as soon as that is safe: OfiEndpoint::cut().
+    TimePoint give_up_at = never;  // Waiting to be connected, in order to be removed.
+    TimePoint cut_at = never;      // When nobody uses it: gives the bye time to leave.
 };
 
 enum class PeerState : std::uint8_t {
