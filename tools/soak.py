@@ -4,9 +4,10 @@ in a clean root once, then rounds of what depends on luck until the time is used
 
     SOAK_MINUTES=60 tools/soak.py        the default; building is not counted
 
-A round is the randomised conformance tests from fresh seeds under each build, peers killed over
-each transport, each fuzz target for a minute on top of what it found before, and the demo. A failure does not end the soak: it is printed with the way to repeat
-it, and the last line is the verdict over all.
+Once: late writes, and leaks of those who come and go or are killed. A round is the randomised
+conformance tests from fresh seeds under each build, peers killed over each transport, each fuzz
+target for a minute on top of what it found before, and the demo. A failure does not end the soak: it
+is printed with the way to repeat it, and the last line is the verdict over all.
 """
 import os
 import pathlib
@@ -69,6 +70,12 @@ class Soak:
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[late]"],
                  TEST_SEED=str(random.randrange(1, 1 << 48)))
 
+    def leaks(self):
+        """Over each transport 1000 who come and go, 100 servers and 100 clients that are killed."""
+        self.run("leaks", "nothing is left of those who went, release",
+                 ["build/release/bin/weft_leaks", "--warn", "NoTests", "[leaks]"],
+                 TEST_SEED=str(random.randrange(1, 1 << 48)))
+
     def packages(self):
         if self.run("packages", "build the Debian packages", ["tools/deb.sh"]):
             if os.geteuid() == 0:
@@ -97,6 +104,7 @@ class Soak:
         end = time.monotonic() + self.seconds
         self.suites()
         self.late_writes()
+        self.leaks()
         self.packages()
         number = 0
         while number == 0 or time.monotonic() < end:

@@ -1,0 +1,77 @@
+#include "leaks/books.h"
+
+#include <chrono>
+#include <iostream>
+
+#include "support/catch.h"
+#include "support/patience.h"
+
+namespace weft::test {
+namespace {
+
+// Which slots of a table were used last decides what strings its free ones keep, and a pool that
+// two peers happened to need at once keeps one more. A leak is a block per visit, of hundreds.
+constexpr std::ptrdiff_t blocks_more_max = 16;
+// tcp keeps 32 buffers for what goes out and 8 for what came in part.
+constexpr std::ptrdiff_t large_more_max = 40;
+// The C library keeps up to seven free blocks of each size for each thread.
+constexpr std::ptrdiff_t c_bytes_more_max = 64 << 10;
+// Stacks that the C library keeps for threads to come, and pieces of its heap.
+constexpr std::size_t mappings_more_max = 8;
+
+constexpr bool is_sanitized = slowness >= 10;  // Its own mappings and freed blocks are in the way.
+
+}  // namespace
+
+void Books::open() {
+    names_ = names_of_objects();
+    floor_ = Holdings::now();
+}
+
+void Books::warm() {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    warm_ = Holdings::now();
+    while (!warm_.same_objects(floor_) && std::chrono::steady_clock::now() < end) {
+        pump_();
+        warm_ = Holdings::now();
+    }
+    if (!warm_.same_objects(floor_)) fail("warming up", warm_);
+    // The last visit may still be tidied up: the lowest of some readings.
+    for (int readings = 0; readings < 20; ++readings) {
+        pump_();
+        const Holdings now = Holdings::now();
+        if (now.same_objects(floor_) && now.live.blocks <= warm_.live.blocks) warm_ = now;
+    }
+}
+
+bool Books::is_back(const Holdings& now, std::size_t visits) const {
+    if (!now.same_objects(floor_) || now.live.blocks > warm_.live.blocks + blocks_more_max ||
+        now.live.bytes > warm_.live.bytes + slack_.bytes ||
+        now.live.large_blocks > warm_.live.large_blocks + large_more_max) {
+        return false;
+    }
+    const std::ptrdiff_t c_bytes_more =
+        c_bytes_more_max + static_cast<std::ptrdiff_t>(visits) * slack_.c_bytes_per_visit;
+    return is_sanitized || (now.other_mappings <= warm_.other_mappings + mappings_more_max &&
+                            now.c_bytes <= warm_.c_bytes + c_bytes_more);
+}
+
+void Books::check(std::size_t visits) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    Holdings now = Holdings::now();
+    while (!is_back(now, visits) && std::chrono::steady_clock::now() < end) {
+        pump_();
+        now = Holdings::now();
+    }
+    const std::string when = std::to_string(visits) + " more visits";
+    if (!is_back(now, visits)) fail(when, now);
+    std::cout << title_ << ", after " << when << ": " << now.text() << '\n';
+}
+
+void Books::fail(const std::string& after, const Holdings& now) const {
+    FAIL(title_ << ": not all came back after " << after << "\nat first: " << floor_.text() << '\n'
+                << names_ << "warm: " << warm_.text() << "\nnow: " << now.text() << '\n'
+                << names_of_objects());
+}
+
+}  // namespace weft::test

@@ -1,0 +1,43 @@
+// What a process that stays held before its peers came, and holds after they went.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "leaks/holdings.h"
+
+namespace weft::test {
+
+// What may be more after a run than when it was warm, besides what books.cc allows everybody.
+struct Slack {
+    std::ptrdiff_t bytes = 0;              // Pools that chance makes grow late.
+    std::ptrdiff_t c_bytes_per_visit = 0;  // What libfabric forgets.
+};
+
+class Books {
+  public:
+    // `pump`: those who stay do what is due, for a millisecond at most.
+    Books(std::string title, Slack slack, std::function<void()> pump)
+        : title_(std::move(title)), slack_(slack), pump_(std::move(pump)) {}
+
+    // Nobody is connected, and all that opens with the first use is open. Descriptors, threads and
+    // memory files must come back to exactly this.
+    void open();
+    // A load like the one to come has filled every pool. Memory must come back to this, but for
+    // what is said in the .cc.
+    void warm();
+    // All is as it was, now or soon; fails the test and says what is not. So many visits later.
+    void check(std::size_t visits);
+
+  private:
+    bool is_back(const Holdings& now, std::size_t visits) const;
+    void fail(const std::string& after, const Holdings& now) const;
+
+    const std::string title_;
+    const Slack slack_;
+    const std::function<void()> pump_;
+    Holdings floor_, warm_;
+    std::string names_;  // Of the floor.
+};
+
+}  // namespace weft::test

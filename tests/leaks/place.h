@@ -1,0 +1,89 @@
+// Where a test of leaks serves: a folder of its own, in which nothing but names of sockets may lie,
+// and an address for each transport.
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "api/node.h"
+#include "support/catch.h"
+#include "support/patience.h"
+
+namespace weft::test {
+
+class Place {
+  public:
+    // Before the first runtime.
+    Place() {
+        char folder[] = "/tmp/weft-leaks-XXXXXX";
+        REQUIRE(::mkdtemp(folder));
+        folder_ = folder;
+        REQUIRE(::setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+    }
+    ~Place() {
+        std::error_code ignored;
+        std::filesystem::remove_all(folder_, ignored);
+    }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+    std::string uri(const std::string& scheme) const {
+        if (scheme == "sm") return "sm://leaks";
+        if (scheme == "unix") return "unix://" + folder_ + "/leaks";
+        return scheme + "://127.0.0.1:0";
+    }
+    // Files here, sockets and locks, and weft's in the folder of shared memory.
+    std::vector<std::string> files() const {
+        namespace fs = std::filesystem;
+        std::vector<std::string> found;
+        for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+            if (!entry.is_directory()) found.push_back(entry.path());
+        }
+        for (const auto& entry : fs::directory_iterator("/dev/shm")) {
+            const std::string path = entry.path();
+            if (path.find("weft") != std::string::npos) found.push_back(path);
+        }
+        return found;
+    }
+
+  private:
+    std::string folder_;
+};
+
+inline bool is_in_this_build(const std::string& scheme) {
+    return bool(api::real_parts().providers->find(scheme));
+}
+
+// Nothing is due: what lingers has gone. (ofi+tcp keeps connections for a tenth of a second.)
+inline bool is_quiet(Runtime& runtime) {
+    bool quiet = true;
+    runtime.node().on_context([&] {
+        for (const auto& slot : runtime.node().context.endpoints()) {
+            quiet = quiet && slot->endpoint->next_deadline() == never;
+        }
+    });
+    return quiet;
+}
+
+// Turns for a millisecond.
+inline void pump(Runtime& runtime) {
+    runtime.turn_until([] { return false; }, 1ms);
+}
+
+// For what no event tells of. False: not even with patience.
+template <class Done>
+bool soon(Runtime& runtime, Done&& done) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!done()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        pump(runtime);
+    }
+    return true;
+}
+
+}  // namespace weft::test
