@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "support/na_rig.h"
+#include "support/na_rma.h"
 
 using namespace weft;
 using namespace weft::na;
@@ -141,4 +141,62 @@ CONFORMANCE("a new connection and the end of one wake a sleeper") {
     }
     CHECK(server.downs.size() == 1);
     CHECK(rig.now() < end);
+}
+
+// `node` sleeps whenever it may, and its peer does not, until `done`.
+template <class Done>
+static bool sleep_beside(NaRig& rig, NaNode& node, NaNode& peer, Done done) {
+    const TimePoint end = rig.now() + patience;
+    while (!done() && rig.now() < end) {
+        peer.poll();
+        if (!node->arm() || is_readable(node->wait_fd(), 0) || rig.now() >= node->next_deadline()) {
+            node.poll();
+        }
+    }
+    return done();
+}
+
+CONFORMANCE("who sleeps before a full connection is woken when there is room") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !rig.open({.listens = false})->caps().wait_fd) return;
+    NaPair pair(rig);
+    std::uint64_t sent = 0;
+    // Asleep at once, or when all that can be tried has been tried.
+    for (const int polls : {1, 3000, 1, 3000}) {
+        INFO("after " << polls << " polls and " << sent << " frames");
+        for (int idle = 0; idle < polls; ++idle) {
+            for (; pair.a.send(pair.ab, 1000); ++sent) idle = 0;
+            pair.a->flush();
+            pair.a.poll();
+        }
+        REQUIRE(sleep_beside(rig, pair.a, pair.b, [&] {
+            return pair.b.at(pair.ba).received == sent && pair.a.at(pair.ab).writable;
+        }));
+    }
+}
+
+CONFORMANCE("who sleeps beside a transfer is woken to go on with it") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !rig.open({.listens = false})->caps().wait_fd) return;
+    NaPair pair(rig);
+    const bool put = GENERATE(true, false);
+    constexpr std::size_t bytes = 16 << 20;
+    const std::size_t chunk = std::min<std::size_t>(pair.a->limits().rma_bytes_max, 1 << 20);
+    ExposedMemory region(rig, pair.b, bytes, Access::read_write);
+    Buffer local = rig.allocate(bytes);
+    for (const int polls : {0, 3000, 0, 3000}) {
+        INFO((put ? "put, after " : "get, after ") << polls << " polls");
+        for (std::size_t at = 0; at + chunk <= bytes; at += chunk) {
+            const Bytes part = local.bytes().subspan(at, chunk);
+            if (pair.a.post(put ? region.put(pair.ab, at, part) : region.get(pair.ab, at, part)) ==
+                0) {
+                break;
+            }
+        }
+        REQUIRE_FALSE(pair.a.rma_under_way.empty());
+        pair.a->flush();
+        for (int i = 0; i < polls; ++i) pair.a.poll();
+        REQUIRE(sleep_beside(rig, pair.a, pair.b, [&] { return pair.a.rma_under_way.empty(); }));
+    }
+    for (const auto& [cookie, code] : pair.a.rma_done) CHECK(code == Code::ok);
 }

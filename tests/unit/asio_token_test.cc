@@ -108,6 +108,36 @@ TEST_CASE("asio: a future is ready when the call is over, also with a failure") 
     CHECK(value_of(std::move(bad)).status().code() == Code::not_found);
 }
 
+TEST_CASE("asio: what rides is kept for a call that starts later") {
+    AsioPair pair;
+    pair.service.memory = pair.server.allocate(64).value();
+    const Buffer memory = pair.client.allocate(6).value();
+    std::memcpy(memory.data(), "ridden", 6);
+    const Region region = pair.client.expose(memory, {.access = Access::read}).value();
+    EchoRequest request;
+    to_proto(region.ref(), request.mutable_source());
+    CHECK(value_of([&] {
+              auto warm = pair.stub().Now(request_of("x"), {}, asio::use_future);
+              pair.settle();
+              return warm;
+          }())
+              .ok());
+    const auto time_of = [&](bool rides) {
+        auto ref = std::make_unique<RegionRef>(region.ref());
+        auto later =
+            pair.stub().Pull(request, {.rides = rides ? ref.get() : nullptr}, asio::deferred);
+        *ref = RegionRef();
+        ref.reset();
+        std::optional<Result<EchoReply>> reply;
+        const TimePoint began = pair.rig.clock->now();
+        std::move(later)([&](Result<EchoReply> came) { reply = std::move(came); });
+        REQUIRE(pair.run_until([&] { return reply.has_value(); }));
+        CHECK(reply->value().text() == "ridden");
+        return pair.rig.clock->now() - began;
+    };
+    CHECK(time_of(true) < time_of(false));
+}
+
 TEST_CASE("asio: calls in bytes, transfers and collectives take tokens, too") {
     AsioPair pair;
     const Buffer theirs = pair.server.allocate(64).value();

@@ -133,6 +133,29 @@ TEST_CASE("a steady flow of large bodies registers nothing anew") {
     CHECK(pair.staging(pair.client).bytes_held() <= 2u << 20);
 }
 
+TEST_CASE("a second block is not made at the price of the first") {
+    RuntimeOptions small;
+    small.argument_bytes_max = 256 << 10;
+    LentPair pair({}, {}, small);
+    // Blocks of other sizes take all but one of the second kind.
+    const auto exposed = [&] { return pair.client.node().bulk.regions->counters().exposed; };
+    const std::size_t most = 8 * (256 << 10);
+    std::size_t bytes = 66 << 10;
+    while (pair.staging(pair.client).bytes_held() + 2 * (256 << 10) <= most) {
+        REQUIRE(pair.call(bytes, 100).status.ok());
+        if (++bytes > 240 << 10) FAIL("never full");
+        bytes += 12 << 10;
+        if (bytes > 240 << 10) bytes = 66 << 10;
+    }
+    const std::size_t before = pair.staging(pair.client).bytes_held();
+    INFO("held: " << before);
+    for (int i = 0; i < 3; ++i) REQUIRE(pair.call(250 << 10, 100).status.ok());
+    const std::uint64_t steady = exposed();
+    for (int i = 0; i < 20; ++i) REQUIRE(pair.call(250 << 10, 100).status.ok());
+    CHECK(exposed() == steady);
+    CHECK(pair.staging(pair.client).bytes_held() <= most);
+}
+
 TEST_CASE("a body over a side's limit is refused by that side, with what is sure of the effect") {
     RuntimeOptions small;
     small.argument_bytes_max = 1 << 20;
