@@ -2,7 +2,7 @@
 """The storage commands from outside: real processes over shared memory and libfabric, what they say
 when something is wrong, and what is left when they die.
 
-    storage_cli_test.py WEFT [--without-memory-bounds] [unittest arguments]
+    storage_cli_test.py WEFT [--sanitized] [unittest arguments]
 """
 import json
 import os
@@ -17,7 +17,7 @@ import time
 import unittest
 
 WEFT = os.path.abspath(sys.argv[1])
-MEMORY_BOUNDS = "--without-memory-bounds" not in sys.argv
+SANITIZED = "--sanitized" in sys.argv
 MIB = 1 << 20
 NOBODY = 65534
 PATIENCE = 60  # Seconds: a hang is told from a busy machine.
@@ -133,7 +133,7 @@ class RoundTrip(StorageCase):
         self.ok("put", "--server", self.sm_name(), "--server", uri, source, "a")
         self.assertIn(" a\n", self.ok("ls", "--server", uri))
 
-    @unittest.skipUnless(MEMORY_BOUNDS, "sanitizers take memory of their own")
+    @unittest.skipIf(SANITIZED, "sanitizers take memory of their own")
     def test_a_gibibyte_takes_64_mib_of_payload_memory(self):
         server = self.serve([self.sm_name(), "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0"])
         source = self.directory / "source"
@@ -358,4 +358,4 @@ class Groups(StorageCase):
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0]] + [argument for argument in sys.argv[2:]
-                                        if argument != "--without-memory-bounds"])
+                                        if argument != "--sanitized"])
