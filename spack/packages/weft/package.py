@@ -21,6 +21,7 @@ class Weft(CMakePackage):
     variant("shared", default=False, description="Build a shared library")
     variant("tools", default=True, description="Build the weft command")
     variant("ofi", default=True, description="Build the ofi+tcp transport")
+    variant("asio", default=True, description="Bring what <weft/asio.h> includes")
 
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
@@ -30,6 +31,7 @@ class Weft(CMakePackage):
     depends_on("protobuf@3.21", type=("build", "link", "run"))
     depends_on("spdlog@1.10:")
     depends_on("libfabric@1.17: fabrics=tcp,rxm", when="+ofi")
+    depends_on("boost@1.81:", type=("build", "link"), when="+asio")  # Headers only.
     depends_on("cli11@2.1:", type="build", when="+tools")
     depends_on("nlohmann-json@3.11:", type="build", when="+tools")
     depends_on("isa-l", when="+tools")
