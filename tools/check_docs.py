@@ -1,8 +1,14 @@
 #!/usr/bin/env python3
-"""Every path, variable and test that the documentation names exists, and every package and
-variable has its line.
+"""Every path, variable and test that the documentation names exists, every package and variable
+has its line, and code in a document is code that is compiled.
 
     tools/check_docs.py [ROOT]
+
+A block of cpp, proto or cmake stands below a paragraph that ends with one of
+
+    whole (`examples/a/b.cc`):        it is that file
+    (from `examples/a/b.cc`):         it is lines of that file, as they are, in one piece
+    (built by `tests/a/b.py`):        that test takes it out of the document and builds it
 """
 
 import glob
@@ -15,6 +21,8 @@ TOPS = ("src/", "include/", "tests/", "tools/", "docs/", "bench/", "examples/", 
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 FENCE = re.compile(r"^\s*```")
+COMPILED = {"cmake", "cpp", "proto"}
+OTHER = {"", "json", "sh"}
 
 
 def documents(root):
@@ -136,22 +144,107 @@ def check_named_tests(root):
                     yield f"docs/semantics.md:{number}: {name}.cc has no test \"{quote}\""
 
 
-def check_whole_files(root):
-    """"whole (`path`):" is followed by a block that is that file."""
+def blocks(text):
+    """Of a document: (line number, language, lines of the block, paragraph above it)."""
+    above, ended, block = [], True, None
+    for number, line in enumerate(text.splitlines(), 1):
+        fence = re.match(r"\s*(?:```|~~~)(.*)", line)
+        if block:
+            if fence and not fence.group(1).strip():
+                yield *block, " ".join(above)
+                above, ended, block = [], True, None
+            else:
+                block[2].append(line)
+        elif fence:
+            block = (number, fence.group(1).strip(), [])
+        else:
+            if line.strip():
+                above = [line.strip()] if ended else [*above, line.strip()]
+            ended = not line.strip()
+    if block:
+        yield block[0], "unclosed", block[2], ""
+
+
+def why_not_built(root, path):
+    """None when the build compiles the file: the CMakeLists.txt of its folder, itself a part of the
+    one above, names it or its stem; for a header, a file beside it includes it."""
+    if not os.path.isfile(os.path.join(root, path)):
+        return f"{path} does not exist"
+    folder, name = os.path.split(path)
+    user = os.path.join(folder, "CMakeLists.txt")
+    if name == "CMakeLists.txt":
+        folder, name = os.path.split(folder)
+        user = os.path.join(folder, "CMakeLists.txt")
+        word = rf"add_subdirectory\({re.escape(name)}\)"
+    elif name.endswith(".h"):
+        word = re.escape(f'#include "{name}"')
+        users = sorted(glob.glob(os.path.join(root, folder, "*.cc")))
+        user = next((one for one in users if re.search(word, read(one))), user)
+    else:
+        word = rf"\b{re.escape(os.path.splitext(name)[0])}\b"
+    user = os.path.join(root, user)
+    if not os.path.isfile(user) or not re.search(word, read(user)):
+        return f"nothing builds {path}"
+    return None
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def why_not_covered(root, document, lines, above):
+    """None when the paragraph above a block of code says what compiles it, and that is true."""
+    named = re.search(r"(?:(whole) \(|\((from|built by) )`([^`]+)`\):$", above)
+    if not named:
+        return "nothing compiles this block: say \"whole (`path`):\", \"(from `path`):\" or " \
+               "\"(built by `test`):\" above it"
+    how, path = named[1] or named[2], named[3]
+    if how == "built by":
+        if not os.path.isfile(os.path.join(root, path)):
+            return f"{path} does not exist"
+        if os.path.basename(document) not in read(os.path.join(root, path)):
+            return f"{path} does not read {os.path.basename(document)}"
+        return None
+    block = "".join(line + "\n" for line in lines)
+    why = why_not_built(root, path)
+    if why:
+        return why
+    if how == "whole":
+        return None if read(os.path.join(root, path)) == block else f"its {path} is not the file"
+    # Lines of the file, as they are and in one piece.
+    return None if block.strip() and "\n" + block in "\n" + read(os.path.join(root, path)) \
+        else f"this is not in {path}"
+
+
+def check_blocks(root):
+    """Code in a document is a quotation of code that is compiled, or is taken out of the document
+    by a test that compiles it."""
     for document in documents(root):
-        with open(document, encoding="utf-8") as file:
-            text = file.read()
-        for path, block in re.findall(r"whole \(`([^`]+)`\):\n+```\w*\n(.*?)```", text, re.S):
-            with open(os.path.join(root, path), encoding="utf-8") as file:
-                if file.read() != block:
-                    yield f"{os.path.relpath(document, root)}:1: its {path} is not the file"
+        name = os.path.relpath(document, root)
+        builders = set()
+        for number, language, lines, above in blocks(read(document)):
+            if language in COMPILED:
+                why = why_not_covered(root, name, lines, above)
+                builder = re.search(r"\(built by .*$", above)
+                if builder and not why:
+                    if builder[0] in builders:
+                        why = "a test builds one block of a document"
+                    builders.add(builder[0])
+                if why:
+                    yield f"{name}:{number}: {why}"
+            elif not language and any(line.rstrip().endswith((";", "{")) for line in lines):
+                yield f"{name}:{number}: a block of code says its language"
+            elif language not in OTHER:
+                yield f"{name}:{number}: a block is one of {', '.join(sorted(COMPILED | OTHER))}" \
+                      f" or has no language, not '{language}'"
 
 
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..")
     root = os.path.normpath(root)
     violations = [*check_paths(root), *check_packages(root), *check_environment(root),
-                  *check_named_tests(root), *check_whole_files(root)]
+                  *check_named_tests(root), *check_blocks(root)]
     for violation in violations:
         print(violation)
     return 1 if violations else 0
