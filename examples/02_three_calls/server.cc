@@ -22,7 +22,7 @@ struct Store final : demo::StoreService {
             co_return rejected(Code::out_of_range, "the data ends before the extent does");
         }
         const Result<RegionRef> into = from_proto(in.into());
-        if (!into) co_return into.status();
+        if (!into) co_return rejected(into.status());
         co_return co_await put(call, *into, 0, data.slice(in.offset(), in.length()));
     }
 

@@ -102,7 +102,7 @@ Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkRepl
     }
     const std::shared_ptr<Download> download = found->second;
     const Result<weft::RegionRef> into = weft::from_proto(in.into());
-    if (!into) co_return into.status();
+    if (!into) co_return weft::rejected(into.status());
     if (Status status = judge_chunk_time(call); !status.ok()) co_return status;
     if (into->length == 0 || into->length > chunk_bytes || in.offset() != download->asked) {
         co_return weft::rejected(Code::invalid_argument,

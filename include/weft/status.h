@@ -114,5 +114,11 @@ inline Status fail(Code code, std::string text) { return Status(code, std::move(
 inline Status rejected(Code code, std::string text) {
     return Status(code, std::move(text)).with_stage(Stage::executing);
 }
+// The same of a failure that a function of this process has returned: of a reference that does not
+// parse, of memory that there is none.
+inline Status rejected(Status why) {
+    return why.ok() ? std::move(why)
+                    : std::move(why).with_effect(Effect::none).with_stage(Stage::executing);
+}
 
 }  // namespace weft

@@ -54,7 +54,7 @@ struct EchoServer final : echo::v1::EchoService {
 
     Task<Status> Pull(Call& call, const Request& in, Reply& out) override {
         Result<RegionRef> source = from_proto(in.source());
-        if (!source) co_return source.status();
+        if (!source) co_return rejected(source.status());
         if (source->length > memory.size()) co_return rejected(Code::out_of_range, "too much");
         const Buffer into = memory.slice(0, source->length);
         if (Status status = co_await get(call, *source, 0, into); !status.ok()) co_return status;

@@ -97,3 +97,15 @@ TEST_CASE("a result of something that only moves can be taken out") {
     Result<std::unique_ptr<int>> again(std::make_unique<int>(8));
     CHECK(*std::move(again).value() == 8);
 }
+
+TEST_CASE("a failure of one's own is rejected with its code and text, and success stays one") {
+    const Status told =
+        rejected(fail(Code::resource_exhausted, "no room").with_effect(Effect::applied));
+    CHECK(told.code() == Code::resource_exhausted);
+    CHECK(told.text() == "no room");
+    CHECK(told.effect() == Effect::none);
+    CHECK(told.stage() == Stage::executing);
+    const Status good = rejected(Status());
+    CHECK(good.ok());
+    CHECK(good.stage() == Stage::none);
+}
