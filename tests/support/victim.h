@@ -160,15 +160,7 @@ struct Victim {
                 data(to, std::vector<std::byte>(100))};
     }
 
-    EchoServer service, other_service;  // Outlive the runtimes that serve them.
-    SimRig rig;
-    Runtime& server = rig.add("server");
-    Runtime& other = rig.add("other");
-    Runtime& client = rig.add("");
-    Region region;
-    Channel channel;
-
-  private:
+    // A call's frame whose body is lent.
     static Frame as_lent(Frame frame, const RegionRef& ref, std::uint64_t grant) {
         bulk::LentBody where;
         ref.encode(std::span<std::byte, RegionRef::wire_bytes>(
@@ -183,6 +175,15 @@ struct Victim {
         return frame;
     }
 
+    EchoServer service, other_service;  // Outlive the runtimes that serve them.
+    SimRig rig;
+    Runtime& server = rig.add("server");
+    Runtime& other = rig.add("other");
+    Runtime& client = rig.add("");
+    Region region;
+    Channel channel;
+
+  private:
     int asked_ = 0;
 };
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "perf/floor.h"
 
 #include "cli/text.h"
@@ -36,13 +38,18 @@ TEST_CASE("a raw socket goes round and streams") {
 TEST_CASE("bodies that are copied on the way take longer") {
     const CpuPair cpus = pick_cpus();
     if (!cpus.two()) return;
-    const double small = shared_round_trip_ns({64, 64, true}, cpus, 20ms);
+    // The best of some, as a busy machine may make any of them slow.
+    double small = 1e18, shared = 1e18, socket = 1e18;
+    for (int round = 0; round < 10; ++round) {
+        small = std::min(small, shared_round_trip_ns({64, 64, true}, cpus, 20ms));
+        shared = std::min(shared, shared_round_trip_ns({4 << 20, 64, true}, cpus, 20ms));
+        socket = std::min(socket, socket_round_trip_ns(SocketKind::tcp, {1 << 20, 64, true},
+                                                       WaitMode::block, cpus, 20ms)
+                                      .value());
+    }
     CHECK(small > 10);
-    CHECK(shared_round_trip_ns({4 << 20, 64, true}, cpus, 20ms) > 4 * small);
-    const Result<double> socket =
-        socket_round_trip_ns(SocketKind::tcp, {1 << 20, 64, true}, WaitMode::block, cpus, 20ms);
-    REQUIRE(socket.ok());
-    CHECK(*socket > 4 * small);
+    CHECK(shared > 4 * small);
+    CHECK(socket > 4 * small);
 }
 
 TEST_CASE("drift is relative to the smaller floor") {

@@ -1,0 +1,224 @@
+#include "bulk/block_pool.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace weft::bulk {
+
+static constexpr std::size_t bodies_held_max = 8;
+static constexpr std::size_t block_bytes_min = std::size_t{64} << 10;
+// Idle blocks beyond this go back to the arena, which keeps their pages for a while; all of them
+// do after some idle seconds.
+static constexpr std::size_t idle_bytes_max = std::size_t{32} << 20;
+// What the peer has just read lies in its cache, and writing it anew costs a third more than
+// writing another block: up to this size two are lent in turn.
+static constexpr std::size_t alternated_bytes_max = std::size_t{512} << 10;
+static constexpr Duration idle_max = 10s;
+static constexpr Duration trim_every = 5s;
+
+// Four sizes between powers of two: a quarter of a block is wasted at most.
+static std::size_t block_bytes(std::size_t bytes) {
+    if (bytes <= block_bytes_min) return block_bytes_min;
+    const std::size_t step = std::bit_floor(bytes) / 4;
+    return (bytes + step - 1) / step * step;
+}
+
+BlockPool::BlockPool(core::Context& context, std::shared_ptr<na::Arena> arena,
+                     std::size_t body_bytes_max, Function<void()> on_room)
+    : context_(context),
+      arena_(std::move(arena)),
+      body_bytes_max_(block_bytes(body_bytes_max)),
+      held_bytes_max_(bodies_held_max * body_bytes_max_),
+      on_room_(std::move(on_room)),
+      self_(std::make_shared<BlockPool*>(this)) {
+    trimming_.owner = this;
+    trimming_.fire = [](base::Timer& timer, TimePoint now) {
+        BlockPool& self = *static_cast<Trimming&>(timer).owner;
+        self.trim(idle_bytes_max, now - idle_max);
+        self.trim_later();
+    };
+    room_.owner = this;
+    room_.run = [](core::Deferred& work) { static_cast<Room&>(work).owner->on_room_(); };
+}
+
+// The transfers have ended, and the regions are forgotten.
+BlockPool::~BlockPool() {
+    *self_ = nullptr;
+    context_.timers().cancel(trimming_);
+    if (room_.is_linked()) context_.undefer(room_);
+    blocks_.for_each([&](Entry& entry) {
+        Block& block = entry.value;
+        if (block.is_linked()) block.unlink();
+        block.region = Region();
+        block.kept = nullptr;
+        blocks_.give_back(entry);
+    });
+}
+
+// Unexposed, or exposed to no other peer.
+BlockPool::Idle BlockPool::find_idle(std::size_t bytes, core::PeerRef peer) {
+    Idle idle;
+    idle_.for_each([&](Block& block) {
+        if (block.bytes != bytes) return;
+        if (!block.region) {
+            idle.unexposed = &block;
+        } else if (block.peer == peer) {
+            if (idle.exposed++ == 0) idle.oldest = &block;
+            idle.newest = &block;
+        }
+    });
+    return idle;
+}
+
+// The smallest that would do.
+BlockPool::Block* BlockPool::find_larger(std::size_t bytes, core::PeerRef peer) {
+    Block* best = nullptr;
+    idle_.for_each([&](Block& block) {
+        const bool is_ours = !block.region || block.peer == peer;
+        if (is_ours && block.bytes > bytes && (!best || block.bytes < best->bytes)) best = &block;
+    });
+    return best;
+}
+
+// nullptr: there is no memory for it now.
+BlockPool::Block* BlockPool::make(std::size_t bytes) {
+    if (!has_room(bytes)) trim(0, TimePoint::min());
+    if (!has_room(bytes)) return nullptr;
+    Result<Buffer> memory = arena_->allocate(bytes);
+    Entry* entry = memory ? blocks_.take() : nullptr;
+    if (!entry) return nullptr;
+    Block& block = entry->value;
+    block.id = entry->id();
+    block.bytes = bytes;
+    block.kept = std::make_shared<Kept>(*std::move(memory), self_, block.id);
+    held_bytes_ += bytes;
+    return &block;
+}
+
+bool BlockPool::is_over_share(core::PeerRef peer, std::size_t bytes) {
+    std::size_t held = bytes;
+    blocks_.for_each([&](Entry& entry) {
+        const Block& block = entry.value;
+        const bool counts =
+            block.use == Use::lent || block.use == Use::landing || block.use == Use::abandoned;
+        if (counts && block.peer == peer) held += block.bytes;
+    });
+    return held > held_bytes_max_ / 2;
+}
+
+BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes, Use use) {
+    const Idle idle = find_idle(bytes, peer);
+    if (use == Use::lent && bytes <= alternated_bytes_max) {
+        if (Block* other = idle.exposed > 1 ? idle.oldest : idle.unexposed) return other;
+        // Not at the price of others' blocks, and least of all of the one that there is.
+        if (Block* second = has_room(bytes) ? make(bytes) : nullptr) return second;
+    }
+    Block* const exposed = idle.newest;
+    Block* const plain = idle.unexposed;
+    Block* const fitting =
+        use == Use::lent ? (exposed ? exposed : plain) : (plain ? plain : exposed);
+    if (fitting) return fitting;
+    if (Block* larger = has_room(bytes) ? nullptr : find_larger(bytes, peer)) return larger;
+    return make(bytes);
+}
+
+BlockPool::Block* BlockPool::take(core::PeerRef peer, std::size_t bytes, Use use) {
+    bytes = block_bytes(bytes);
+    Block* block = is_over_share(peer, bytes) ? nullptr : find_or_make(peer, bytes, use);
+    if (!block) {
+        asked_in_vain_ = true;
+        return nullptr;
+    }
+    if (block->is_linked()) leave_idle(*block);
+    block->use = use;
+    block->peer = peer;
+    keep_headroom();
+    return block;
+}
+
+BlockPool::Block* BlockPool::find(base::SlotId id) {
+    Entry* entry = blocks_.find(id);
+    return entry ? &entry->value : nullptr;
+}
+
+void BlockPool::rest(Block& block) {
+    // A transfer that was cancelled may still write there.
+    if (block.kept.use_count() > (block.region ? 2 : 1)) return discard(block, Use::abandoned);
+    const core::Peer* peer = context_.find(block.peer);
+    if (block.region && (!peer || peer->state != core::PeerState::up)) return discard(block);
+    block.use = Use::idle;
+    block.idle_since = context_.now();
+    idle_.push_back(block);
+    idle_bytes_ += block.bytes;
+    trim(idle_bytes_max, TimePoint::min());
+    trim_later();
+    keep_headroom();
+    tell_room();
+}
+
+void BlockPool::leave_idle(Block& block) {
+    block.unlink();
+    idle_bytes_ -= block.bytes;
+}
+
+void BlockPool::discard(Block& block, Use until_gone) {
+    block.use = until_gone;
+    if (!block.region) return free(block);
+    closing_bytes_ += block.bytes;
+    block.region.close([this, id = block.id] {
+        Block* closed = find(id);
+        if (!closed) return;
+        closing_bytes_ -= closed->bytes;
+        free(*closed);
+    });
+}
+
+// When the last owner goes it is gone.
+void BlockPool::free(Block& block) {
+    block.region = Region();
+    block.kept = nullptr;
+}
+
+void BlockPool::on_unused(base::SlotId id) {
+    Entry* entry = blocks_.find(id);
+    held_bytes_ -= entry->value.bytes;
+    blocks_.give_back(*entry);
+    tell_room();
+}
+
+void BlockPool::tell_room() {
+    if (std::exchange(asked_in_vain_, false) && !room_.is_linked()) context_.defer(room_);
+}
+
+void BlockPool::forget(core::PeerRef peer) {
+    idle_.for_each([&](Block& block) {
+        if (block.peer != peer || !block.region) return;
+        leave_idle(block);
+        discard(block);
+    });
+}
+
+void BlockPool::trim(std::size_t bytes_kept, TimePoint idle_before) {
+    while (Block* oldest = idle_.front()) {
+        if (idle_bytes_ <= bytes_kept && oldest->idle_since >= idle_before) return;
+        leave_idle(*oldest);
+        discard(*oldest);
+    }
+}
+
+void BlockPool::trim_later() {
+    if (idle_.empty() || trimming_.is_linked()) return;
+    context_.timers().arm(trimming_, saturating_add(context_.now(), trim_every));
+}
+
+// So that the largest body finds room at once as long as anything is idle: to close a region takes
+// a turn or two.
+void BlockPool::keep_headroom() {
+    while (Block* oldest = idle_.front()) {
+        if (held_bytes_ - closing_bytes_ + body_bytes_max_ <= held_bytes_max_) return;
+        leave_idle(*oldest);
+        discard(*oldest);
+    }
+}
+
+}  // namespace weft::bulk

@@ -1,0 +1,136 @@
+// Memory for bodies that do not fit a message: blocks of a few sizes, taken from the arena, kept
+// and exposed once.
+//
+// Life of a block: idle -> lent (a peer fetches it, and returns the grant) -> idle, or
+//                  idle -> landing (a fetch writes it, the receiver reads it) -> idle.
+// A block that was lent stays exposed while it is idle, so that a steady flow to one peer registers
+// and allocates nothing. No other peer is ever given it: it goes back to the arena instead, after
+// the fence, and counts as held until nobody owns its memory.
+#pragma once
+
+#include <memory>
+
+#include <weft/buffer.h>
+#include <weft/function.h>
+#include <weft/region.h>
+
+#include "base/intrusive_list.h"
+#include "base/slot_table.h"
+#include "base/timer_wheel.h"
+#include "core/context.h"
+#include "na/arena.h"
+
+namespace weft::bulk {
+
+class BlockPool {
+  public:
+    enum class Use : std::uint8_t {
+        idle,
+        lent,
+        landing,
+        closing,    // Gone after the fence.
+        abandoned,  // Its peer was asked for bytes that may still come: gone with its transfers.
+    };
+    struct Kept;                     // The memory, with all who use it as owners.
+    struct Block : base::ListNode {  // In idle_ while idle.
+        base::SlotId id;
+        Use use = Use::idle;
+        std::size_t bytes = 0;
+        std::shared_ptr<Kept> kept;  // Its region and its transfers are owners, too.
+        Region region;               // Once it was lent.
+        core::PeerRef peer;          // To whom it is or was lent; whose body lands there.
+        TimePoint idle_since;
+
+        Bytes memory() const;
+        Buffer buffer(std::size_t first_bytes) const;
+    };
+
+    // Memory for eight bodies of body_bytes_max is held at most, half of it for one peer. `on_room`
+    // runs in a later turn when take() may give what it did not.
+    // Thread: the context's, for everything here.
+    BlockPool(core::Context& context, std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max,
+              Function<void()> on_room);
+    ~BlockPool();
+    BlockPool(const BlockPool&) = delete;
+    BlockPool& operator=(const BlockPool&) = delete;
+
+    // For lent: one that this peer may read already, if there is one. nullptr: there is none for it
+    // now.
+    Block* take(core::PeerRef peer, std::size_t bytes, Use use);
+    Block* find(base::SlotId id);
+    // Back from its use.
+    void rest(Block& block);
+    // To the arena, when nobody can touch it any more.
+    void discard(Block& block, Use until_gone = Use::closing);
+    // Whoever asked in vain may ask again: has `on_room` run.
+    void tell_room();
+    // The peer is gone: whoever comes next under its address is another.
+    void forget(core::PeerRef peer);
+
+    std::size_t bytes_held() const { return held_bytes_; }
+
+  private:
+    using Entry = base::SlotTable<Block>::Entry;
+    struct Trimming : base::Timer {
+        BlockPool* owner = nullptr;
+    };
+    struct Room : core::Deferred {
+        BlockPool* owner = nullptr;
+    };
+    // Idle blocks of a size: without a region, and those that one peer may read.
+    struct Idle {
+        Block* unexposed = nullptr;
+        Block* oldest = nullptr;
+        Block* newest = nullptr;
+        std::size_t exposed = 0;
+    };
+
+    Idle find_idle(std::size_t bytes, core::PeerRef peer);
+    Block* find_larger(std::size_t bytes, core::PeerRef peer);
+    Block* find_or_make(core::PeerRef peer, std::size_t bytes, Use use);
+    Block* make(std::size_t bytes);
+    bool has_room(std::size_t bytes) const { return held_bytes_ + bytes <= held_bytes_max_; }
+    bool is_over_share(core::PeerRef peer, std::size_t bytes);
+    void leave_idle(Block& block);
+    void trim(std::size_t bytes_kept, TimePoint idle_before);
+    void trim_later();
+    void keep_headroom();
+    void free(Block& block);
+    void on_unused(base::SlotId id);
+
+    core::Context& context_;
+    const std::shared_ptr<na::Arena> arena_;
+    const std::size_t body_bytes_max_;  // Of the largest block.
+    const std::size_t held_bytes_max_;
+    Function<void()> on_room_;
+    const std::shared_ptr<BlockPool*> self_;  // nullptr in it: memory outlives the pool.
+    base::SlotTable<Block> blocks_{1024};
+    base::IntrusiveList<Block> idle_;  // Those used last at the end.
+    std::size_t held_bytes_ = 0;       // Of all blocks,
+    std::size_t closing_bytes_ = 0;    // of those that will be gone in a turn or two,
+    std::size_t idle_bytes_ = 0;       // and of those that are idle.
+    bool asked_in_vain_ = false;
+    Room room_;
+    Trimming trimming_;
+};
+
+struct BlockPool::Kept {
+    Kept(Buffer of, std::shared_ptr<BlockPool*> in, base::SlotId by)
+        : memory(std::move(of)), pool(std::move(in)), block(by) {}
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+    ~Kept() {
+        if (*pool) (*pool)->on_unused(block);
+    }
+
+    const Buffer memory;
+    const std::shared_ptr<BlockPool*> pool;  // nullptr in it: the pool is gone.
+    const base::SlotId block;
+};
+
+inline Bytes BlockPool::Block::memory() const { return kept->memory.bytes(); }
+inline Buffer BlockPool::Block::buffer(std::size_t first_bytes) const {
+    return Buffer(kept, memory().first(first_bytes));
+}
+
+}  // namespace weft::bulk

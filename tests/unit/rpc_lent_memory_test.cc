@@ -1,0 +1,150 @@
+// The memory for bodies that are too large for a message: bounded, and never in its own way.
+#include <algorithm>
+
+#include "support/raw_echo.h"
+#include "support/raw_peer.h"
+#include "support/victim.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr MethodId sized("test.Sized/Sized");
+constexpr std::size_t body_bytes_max = 1 << 20;
+
+// Answers with as many bytes as it is asked for.
+struct Sized final : Service {
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(sized, [](Call call) {
+            call.reply(std::vector<std::byte>(base::load<std::uint64_t>(call.request().data())));
+        });
+    }
+};
+
+std::vector<std::byte> body_of(std::size_t bytes, std::uint64_t reply_bytes) {
+    std::vector<std::byte> body(std::max(bytes, sizeof reply_bytes));
+    base::store(body.data(), reply_bytes);
+    return body;
+}
+
+struct Memory {
+    explicit Memory(na::sim::WorldOptions network = {}, std::size_t bytes_max = body_bytes_max)
+        : rig(1, network), server(rig.add("server", {.argument_bytes_max = bytes_max})) {
+        REQUIRE(server.add(service).ok());
+    }
+    Channel client() {
+        const Channel channel = rig.add("").connect("sim://server").value();
+        Outcome warm;
+        call(channel, 8, 8, warm);
+        REQUIRE(rig.run_until([&] { return warm.completions > 0; }));
+        return channel;
+    }
+    static void call(const Channel& channel, std::size_t request, std::size_t reply,
+                     Outcome& outcome, Duration timeout = 20s) {
+        channel.call(sized, body_of(request, reply), {.timeout = timeout}, outcome.done());
+    }
+    // So many at once; how many succeed.
+    int calls(const Channel& channel, std::size_t count, std::size_t request, std::size_t reply) {
+        std::vector<Outcome> outcomes(count);
+        for (Outcome& outcome : outcomes) call(channel, request, reply, outcome);
+        return finish(outcomes);
+    }
+    int finish(std::vector<Outcome>& outcomes) {
+        REQUIRE(rig.run_until([&] {
+            return std::all_of(outcomes.begin(), outcomes.end(),
+                               [](const Outcome& one) { return one.completions > 0; });
+        }));
+        for (const Outcome& one : outcomes) UNSCOPED_INFO(one.status.to_string());
+        return static_cast<int>(std::count_if(outcomes.begin(), outcomes.end(),
+                                              [](const Outcome& one) { return one.status.ok(); }));
+    }
+    bulk::Staging& staging() { return server.node().bulk.staging; }
+
+    Sized service;  // Outlives the runtime that serves it.
+    SimRig rig;
+    Runtime& server;
+};
+
+}  // namespace
+
+TEST_CASE("memory for large bodies: what is idle is in nobody's way") {
+    Memory memory;
+    const Channel channel = memory.client(), other = memory.client();
+    // Replies of many sizes, whose blocks stay exposed to the one who had them.
+    for (const std::size_t bytes : {1024, 896, 768, 640}) {
+        CHECK(memory.calls(channel, 4, 8, bytes << 10) == 4);
+    }
+    CHECK(memory.staging().bytes_held() <= 8 * body_bytes_max);
+    const Channel& asking = GENERATE(true, false) ? channel : other;
+    SECTION("a request") { CHECK(memory.calls(asking, 1, 512 << 10, 8) == 1); }
+    SECTION("the largest request") { CHECK(memory.calls(asking, 1, body_bytes_max, 8) == 1); }
+    SECTION("a reply") { CHECK(memory.calls(asking, 1, 8, 512 << 10) == 1); }
+    SECTION("the largest reply") { CHECK(memory.calls(asking, 1, 8, body_bytes_max) == 1); }
+}
+
+TEST_CASE("memory for large bodies: who waits is served when replies come back") {
+    // Larger than what is kept idle: such a block goes back to the arena, after its fence.
+    constexpr std::size_t bytes = 40 << 20;
+    Memory memory({}, bytes);
+    const Channel channels[] = {memory.client(), memory.client(), memory.client()};
+    std::vector<Outcome> outcomes(9);
+    for (std::size_t i = 0; i < 8; ++i) memory.call(channels[i / 4], 8, bytes, outcomes[i]);
+    REQUIRE(memory.rig.run_until([&] { return memory.staging().bytes_held() >= 8 * bytes; }));
+    memory.call(channels[2], bytes, 8, outcomes[8]);
+    CHECK(memory.finish(outcomes) == 9);
+}
+
+TEST_CASE("memory for large bodies: who has its share holds up nobody else") {
+    Memory memory;
+    const Channel channel = memory.client();
+    RawPeer raw(memory.rig);
+    // Four replies that are never returned: the share of one peer.
+    const auto ask = [&](std::uint32_t call) {
+        rpc::RequestHeader header;
+        header.call = {call, 1};
+        header.remaining_us = 50'000;
+        header.method = sized.hash;
+        return frame_of(header, body_of(8, body_bytes_max));
+    };
+    raw.connect("server");
+    for (std::uint32_t i = 0; i < 4; ++i) {
+        REQUIRE(raw.send(ask(i)));
+        raw.wait();
+    }
+    CHECK(memory.staging().bytes_held() >= 4 * body_bytes_max);
+    // One more of its bodies waits, for longer than all that follows.
+    rpc::RequestHeader header;
+    header.call = {9, 1};
+    header.remaining_us = 500'000;
+    header.method = sized.hash;
+    const RegionRef lent = Victim::lent_ref(raw.incarnation, body_bytes_max);
+    REQUIRE(raw.send(Victim::as_lent(frame_of(header), lent, 1)));
+    raw.wait();
+    // Nobody else waits behind it.
+    CHECK(memory.calls(channel, 3, 640 << 10, 8) == 3);
+    CHECK(memory.calls(channel, 3, 8, 640 << 10) == 3);
+    CHECK_FALSE(raw.lost);
+}
+
+TEST_CASE("memory for large bodies: what a cancelled fetch may still write counts") {
+    na::sim::WorldOptions slow;
+    slow.piece_time = 10ms;  // A body takes seconds.
+    Memory memory(slow);
+    const Channel channel = memory.client();
+    std::vector<Outcome> outcomes(40);
+    std::size_t most = 0;
+    for (Outcome& outcome : outcomes) {
+        memory.call(channel, body_bytes_max, 8, outcome, 50ms);
+        memory.rig.run_for(30ms);
+        most = std::max(most, memory.server.node().arena->allocated_bytes());
+        CHECK(memory.staging().bytes_held() >= memory.server.node().arena->allocated_bytes());
+    }
+    CHECK(memory.finish(outcomes) == 0);
+    CHECK(memory.server.node().bulk.transfers.quarantined() > 0);
+    CHECK(most <= 4 * body_bytes_max);
+    memory.rig.run_for(60s);
+    CHECK(memory.server.node().bulk.transfers.quarantined() == 0);
+    CHECK(memory.staging().bytes_held() == 0);
+    CHECK(memory.calls(channel, 1, body_bytes_max, 8) == 1);
+}
