@@ -27,12 +27,17 @@ Result<sockaddr_un> unix_address(const std::string& path) {
     return address;
 }
 
-// Whether the descriptor is still what the path names.
-static bool is_named(int fd, const std::string& path) {
-    struct stat open {};
+static Status in_use(const std::string& uri, const std::string& why) {
+    return fail(Code::already_exists, uri + ' ' + why);
+}
+
+static constexpr const char* has_owner = "is served by a live process already";
+
+// Whether `open` is still what the path names.
+static bool is_named(const struct stat& open, const std::string& path) {
     struct stat named {};
-    return ::fstat(fd, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
-           open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+    return ::lstat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
+           open.st_ino == named.st_ino;
 }
 
 // An owner that closes removes its lock's file while it holds the lock; who opened the file before
@@ -41,13 +46,33 @@ static Result<base::UniqueFd> take_lock(const std::string& path, const std::stri
     for (int tries = 0; tries < lock_tries_max; ++tries) {
         base::UniqueFd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
         if (!lock) return fail(Code::unavailable, errno_text("opening " + path));
+        struct stat file {};
+        if (::fstat(lock.get(), &file) != 0 || !S_ISREG(file.st_mode) || file.st_size != 0) {
+            return in_use(uri, "needs " + path + " for a lock, and that is somebody's file");
+        }
         if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno != EWOULDBLOCK) return fail(Code::unavailable, errno_text("locking " + path));
             break;
         }
-        if (is_named(lock.get(), path)) return lock;
+        if (is_named(file, path)) return lock;
     }
-    return fail(Code::already_exists, uri + " is served by a live process already");
+    return in_use(uri, has_owner);
+}
+
+// Removes the socket of a dead owner, and nothing else that lies there: who has no lock may be
+// another program.
+static Status clear_path(const sockaddr_un& address, int type, const std::string& uri) {
+    struct stat file {};
+    if (::lstat(address.sun_path, &file) != 0) return {};  // bind() says what else is wrong.
+    if (!S_ISSOCK(file.st_mode)) return in_use(uri, "can't be served: a file is there");
+    const base::UniqueFd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!probe) return fail(Code::unavailable, errno_text(uri + ": socket"));
+    const bool is_dead =
+        ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+        errno == ECONNREFUSED;
+    if (!is_dead) return in_use(uri, has_owner);
+    ::unlink(address.sun_path);
+    return {};
 }
 
 Result<NamedSocket> NamedSocket::listen(const std::string& path, const std::string& lock_path,
@@ -58,16 +83,16 @@ Result<NamedSocket> NamedSocket::listen(const std::string& path, const std::stri
     Result<base::UniqueFd> lock = take_lock(lock_path, uri);
     if (!lock) return std::move(lock).status();
     named.lock_ = std::move(*lock);
+    named.lock_path_ = lock_path;
     named.socket_.reset(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!named.socket_) return fail(Code::unavailable, errno_text(uri + ": socket"));
-    // Left over by a dead owner: we hold the lock, so nobody listens there.
-    ::unlink(address->sun_path);
+    if (Status status = clear_path(*address, type, uri); !status.ok()) return status;
     if (::bind(named.socket_.get(), reinterpret_cast<const sockaddr*>(&*address),
                sizeof *address) != 0) {
         return fail(Code::unavailable, errno_text(uri + ": binding " + path));
     }
+    (void)::lstat(path.c_str(), &named.file_);
     named.path_ = path;
-    named.lock_path_ = lock_path;
     if (::listen(named.socket_.get(), backlog) != 0) {
         return fail(Code::unavailable, errno_text(uri + ": listen"));
     }
@@ -75,9 +100,9 @@ Result<NamedSocket> NamedSocket::listen(const std::string& path, const std::stri
 }
 
 NamedSocket::~NamedSocket() {
-    if (!socket_ || path_.empty()) return;
-    ::unlink(path_.c_str());
-    ::unlink(lock_path_.c_str());
+    if (!lock_) return;
+    if (!path_.empty() && is_named(file_, path_)) ::unlink(path_.c_str());
+    if (!lock_path_.empty()) ::unlink(lock_path_.c_str());
 }
 
 }  // namespace weft::na

@@ -1,9 +1,11 @@
 // A UNIX-domain socket that listens under a path, which is ours while it lives.
 //
 // A lock beside it, held for life, decides who owns the path: the kernel drops it however its owner
-// dies, so that a killed server's path is free at once and a live one's never is.
+// dies, so that a killed server's path is free at once and a live one's never is. Whatever else
+// lies there, a file or the socket of another program, stays, and the path can't be had.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <string>
@@ -20,7 +22,8 @@ Result<sockaddr_un> unix_address(const std::string& path);
 class NamedSocket {
   public:
     // `type`: SOCK_STREAM or SOCK_SEQPACKET. `uri` is for the words of an error.
-    // Errors: ALREADY_EXISTS (a live server has it), INVALID_ARGUMENT, UNAVAILABLE.
+    // Errors: ALREADY_EXISTS (a live server has it, or a file is there), INVALID_ARGUMENT,
+    // UNAVAILABLE.
     static Result<NamedSocket> listen(const std::string& path, const std::string& lock_path,
                                       int type, const std::string& uri);
 
@@ -33,11 +36,15 @@ class NamedSocket {
     explicit operator bool() const { return bool(socket_); }
     const std::string& path() const { return path_; }
     // Forgets the path without removing it: for a forked child, whose parent still serves it.
-    void abandon() { path_.clear(); }
+    void abandon() {
+        path_.clear();
+        lock_path_.clear();
+    }
 
   private:
     base::UniqueFd lock_;
     base::UniqueFd socket_;
+    struct stat file_ {};  // What we made there.
     std::string path_;
     std::string lock_path_;
 };

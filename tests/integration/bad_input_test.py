@@ -176,6 +176,43 @@ class Addresses(BadInput):
                          f"{transport}://192.0.2.1:7000")
         self.check_unharmed()
 
+    def test_paths_of_unix_sockets_that_belong_to_others(self):
+        root = self.directory / "other"
+        root.mkdir()
+        path = self.runtime / "path"
+        uri = f"unix://{path}"
+        lock = pathlib.Path(f"{path}.lock")
+        serve = ("serve", "--root", root, "--listen", uri)
+        path.write_bytes(b"precious")
+        self.refused(6, ["ALREADY_EXISTS", uri, "a file is there"], *serve)
+        self.assertEqual(path.read_bytes(), b"precious")
+        path.unlink()
+        for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
+            with socket.socket(socket.AF_UNIX, kind) as stranger:
+                stranger.bind(str(path))
+                if kind == socket.SOCK_STREAM:
+                    stranger.listen()
+                self.refused(6, ["ALREADY_EXISTS", uri, "live process"], *serve)
+                with socket.socket(socket.AF_UNIX, kind) as caller:
+                    caller.connect(str(path))
+            path.unlink()
+        lock.write_bytes(b"precious")
+        self.refused(6, ["ALREADY_EXISTS", uri, str(lock)], *serve)
+        self.assertEqual(lock.read_bytes(), b"precious")
+        lock.unlink()
+        # Of a dead owner, whoever it was: free.
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.bind(str(path))
+        self.assertEqual(self.serve([uri], root).end(), (0, ""))
+        # What lies there at the end and is not the server's stays.
+        server = self.serve([uri], root)
+        path.unlink()
+        path.write_bytes(b"precious")
+        self.assertEqual(server.end(), (0, ""))
+        self.assertEqual(path.read_bytes(), b"precious")
+        self.assertFalse(lock.exists())
+        self.check_unharmed()
+
 
 class GroupFiles(BadInput):
     MEMBER = {"rank": 0, "uris": ["sm://nobody"]}

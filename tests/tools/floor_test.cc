@@ -1,6 +1,6 @@
-#include <algorithm>
-
 #include "perf/floor.h"
+
+#include <algorithm>
 
 #include "cli/text.h"
 #include "support/catch.h"

@@ -1,12 +1,11 @@
 #include "info/self_test.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
 
+#include "cli/own_uri.h"
 #include "core/frame.h"
 #include "perf/na.h"
 
@@ -18,11 +17,6 @@ constexpr std::size_t message_bytes = 64;
 constexpr std::size_t transfer_bytes = 4096;
 constexpr int rounds = 101;
 constexpr Duration patience = 1s;  // For each step.
-
-std::string listen_uri(const std::string& scheme) {
-    if (scheme == "sm") return "sm://weft-info-" + std::to_string(getpid());
-    return scheme + "://127.0.0.1:0";
-}
 
 double median_of(std::vector<double>& values) {
     std::sort(values.begin(), values.end());
@@ -184,7 +178,7 @@ Status time_steps(Step&& step, std::optional<double>& into) {
 
 SelfTest test_transport(const std::string& scheme) {
     SelfTest test;
-    Result<std::unique_ptr<BareParty>> server = BareParty::open("", listen_uri(scheme));
+    Result<std::unique_ptr<BareParty>> server = BareParty::open("", own_uri(scheme, "info"));
     if (!server) {
         test.status = std::move(server).status();
         return test;

@@ -9,26 +9,13 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
-#include <filesystem>
 
 #include "base/unique_fd.h"
+#include "cli/own_uri.h"
 
 namespace weft::tool {
 
 namespace {
-
-// The address to listen on; empty when nothing sensible is known.
-std::string listen_uri(const std::string& transport) {
-    if (transport == "sm") return "sm://weft-perf-" + std::to_string(getpid());
-    if (transport == "unix") {
-        std::error_code none;
-        const auto folder = std::filesystem::temp_directory_path(none);
-        if (none) return "";
-        return "unix://" + (folder / ("weft-perf-" + std::to_string(getpid()))).string();
-    }
-    if (transport == "tcp" || transport == "ofi+tcp") return transport + "://127.0.0.1:0";
-    return "";
-}
 
 [[noreturn]] void become_server(int out, pid_t parent, const std::vector<std::string>& words,
                                 int cpu) {
@@ -77,7 +64,7 @@ Status to_status(std::string_view line) {
 
 Result<ServerProcess> ServerProcess::start(const PerfOptions& options, const CpuPair& cpus,
                                            bool bare) {
-    const std::string listen = listen_uri(options.transport);
+    const std::string listen = own_uri(options.transport, "perf");
     if (listen.empty()) {
         return fail(Code::invalid_argument,
                     "transport '" + options.transport +

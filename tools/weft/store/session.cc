@@ -10,7 +10,7 @@ namespace weft::tool {
 void add_server_option(CLI::App& command, std::vector<std::string>& uris, bool required) {
     command
         .add_option("--server", uris,
-                    "The server's address; given several times, the first usable one counts")
+                    "An address of the server; of several, each with --server, the fastest is used")
         ->required(required)
         ->allow_extra_args(false);
 }

@@ -14,7 +14,8 @@
 
 namespace weft::tool {
 
-// --server URI, which may be given several times; the first usable one counts.
+// --server URI, once for each address of one server: the fastest that leads to it is used, sm and
+// unix only beside a network address that answers (docs/adr/0005-best-path.md).
 void add_server_option(CLI::App& command, std::vector<std::string>& uris, bool required = true);
 
 // What the storage library says about a name, said before anything was sent.

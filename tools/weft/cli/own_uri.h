@@ -1,0 +1,12 @@
+// Where a tool listens for itself.
+#pragma once
+
+#include <string>
+
+namespace weft::tool {
+
+// An address of this process's own on `transport`: sm://weft-PURPOSE-PID, a free port of loopback.
+// Empty: nothing sensible is known.
+std::string own_uri(const std::string& transport, const std::string& purpose);
+
+}  // namespace weft::tool
