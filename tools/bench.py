@@ -5,7 +5,8 @@ The virtual cpus of a test machine drift, so the metrics run interleaved, in ano
 round, each with the floors it took itself; the medians of the rounds are printed. A run whose
 floors lie outside the quiet range does not count and is repeated a few times.
 
-The last line is the verdict; exit status 1 when a run failed or the curve of sizes has a step.
+The last line is the verdict; exit status 1 when a run failed, a goal is missed or the curve of
+sizes has a step.
 """
 import argparse
 import json
@@ -35,6 +36,20 @@ METRICS = [  # name, arguments of weft perf
     ("rpc 64 B unix", "rpc --transport unix --size 64 --spin"),
     ("rpc 64 B ofi+tcp", "rpc --transport ofi+tcp --size 64 --spin"),
     ("get 1 MiB ofi+tcp", "get --transport ofi+tcp --size 1MiB --spin"),
+]
+GOALS = [  # Of medians: what, how it is had of the rows, its least or most.
+    ("sm: p50 of 64 B over two floors and 260 ns",
+     lambda row: row["rpc 64 B"]["p50"] / (2 * row["rpc 64 B"]["floor"] + 260), "<=", 1),
+    ("tcp: p50 of 64 B over its floor", lambda row: row["rpc 64 B tcp"]["over"], "<=", 1.15),
+    ("tcp: calls a second, 64 in flight", lambda row: row["rpc 64 B x64 tcp"]["rate"], ">=", 800e3),
+    ("tcp: p50 of 4 KiB over that of 64 B",
+     lambda row: row["rpc 4 KiB tcp"]["p50"] / row["rpc 64 B tcp"]["p50"], "<=", 1.3),
+    ("tcp: a get of 4 MiB, of the raw stream",
+     lambda row: 1 / row["get 4 MiB tcp"]["over"], ">=", 0.85),
+    ("tcp: a put of 4 MiB, of the raw stream",
+     lambda row: 1 / row["put 4 MiB tcp"]["over"], ">=", 0.85),
+    ("tcp: p99 beside 64 MiB over that alone",
+     lambda row: row["beside 64 MiB tcp"]["p99"] / row["rpc 64 B tcp"]["p99"], "<=", 4),
 ]
 SWEEP_SIZES = range(2048, 16384 + 1, 512)
 SWEEP_STEP_MAX = 1.4
@@ -106,6 +121,7 @@ def table(weft, rounds, seconds, tries):
             quiet += good
     print(f"{'':18} {'p50':>10} {'p99':>10} {'floor':>10} {'p50/floor':>10} "
           f"{'rate/s':>10} {'rate x floor':>12} {'counted':>8}")
+    rows = {}
     for name, _ in metrics:
         good = [result for result, ok in results[name] if ok]
         chosen = good or [result for result, _ in results[name]]
@@ -115,14 +131,32 @@ def table(weft, rounds, seconds, tries):
 
         def median(value, of=chosen):
             return statistics.median(value(result) for result in of)
-        print(f"{name:18} {human_ns(median(lambda r: r['p50_ns'])):>10} "
-              f"{human_ns(median(lambda r: r['p99_ns'])):>10} "
-              f"{human_ns(median(lambda r: r['floor_ns'])):>10} "
-              f"{median(lambda r: r['p50_ns'] / r['floor_ns']):>10.2f} "
-              f"{median(lambda r: r['rate_per_s']):>10.0f} "
-              f"{median(lambda r: r['rate_per_s'] * r['floor_ns'] / 1e9):>12.2f} "
-              f"{len(good):>4}/{rounds}")
-    return quiet, rounds * len(metrics)
+        row = {"p50": median(lambda r: r["p50_ns"]), "p99": median(lambda r: r["p99_ns"]),
+               "floor": median(lambda r: r["floor_ns"]),
+               "over": median(lambda r: r["p50_ns"] / r["floor_ns"]),
+               "rate": median(lambda r: r["rate_per_s"]),
+               "rate_floors": median(lambda r: r["rate_per_s"] * r["floor_ns"] / 1e9)}
+        rows[name] = row
+        print(f"{name:18} {human_ns(row['p50']):>10} {human_ns(row['p99']):>10} "
+              f"{human_ns(row['floor']):>10} {row['over']:>10.2f} {row['rate']:>10.0f} "
+              f"{row['rate_floors']:>12.2f} {len(good):>4}/{rounds}")
+    return rows, quiet, rounds * len(metrics)
+
+
+def judge(rows):
+    """How many goals are missed; a row that is not there misses nothing."""
+    print()
+    missed = 0
+    for what, figure, sense, bound in GOALS:
+        try:
+            value = figure(rows)
+        except KeyError:
+            continue
+        good = value <= bound if sense == "<=" else value >= bound
+        missed += not good
+        verdict = "" if good else "MISSED"
+        print(f"goal: {what:45} {value:>12,.2f} {sense} {bound:<9,g} {verdict}".rstrip())
+    return missed
 
 
 def sweep(weft, rounds, seconds, tries, sizes):
@@ -184,7 +218,8 @@ def main():
     sizes = [2048, 4096, 16384] if options.smoke else list(SWEEP_SIZES)
     try:
         tries = 1 if options.smoke else 3
-        quiet, total = table(options.weft, rounds, seconds, tries)
+        rows, quiet, total = table(options.weft, rounds, seconds, tries)
+        missed = 0 if options.smoke else judge(rows)
         step, at = sweep(options.weft, rounds, 0.05, tries, sizes)
         curve_sizes = CURVE_SIZES[:2] if options.smoke else CURVE_SIZES
         growths = [curve(options.weft, rounds, min(seconds, 0.2), curve_sizes, transport)
@@ -198,11 +233,12 @@ def main():
     if options.smoke:
         print(f"bench: every metric runs ({total}); figures of a smoke run mean nothing")
         return 0
-    print(f"bench: {quiet} of {total} runs on a quiet machine; the curve of sizes is "
+    goals = f"{missed} goals MISSED" if missed else "every goal is reached"
+    print(f"bench: {quiet} of {total} runs on a quiet machine; {goals}; the curve of sizes is "
           f"{'smooth' if smooth else 'NOT smooth'}, largest step {step:.2f} at {at} B; over the "
           f"same copies a doubling costs at most {growth:.2f} times more, at {grown}"
           f"{'' if growth <= CURVE_STEP_MAX else ': a CLIFF'}")
-    return 0 if smooth and growth <= CURVE_STEP_MAX else 1
+    return 0 if smooth and growth <= CURVE_STEP_MAX and not missed else 1
 
 
 if __name__ == "__main__":

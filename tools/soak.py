@@ -4,7 +4,7 @@ in a clean root once, then rounds of what depends on luck until the time is used
 
     SOAK_MINUTES=60 tools/soak.py        the default; building is not counted
 
-Once: late writes, and leaks of those who come and go or are killed. A round is the randomised
+Once: what clang builds, late writes, and leaks of those who come and go or are killed. A round is the randomised
 conformance tests from fresh seeds under each build, peers killed over each transport, each fuzz
 target for a minute on top of what it found before, and the demo. A failure does not end the soak: it
 is printed with the way to repeat it, and the last line is the verdict over all.
@@ -64,6 +64,10 @@ class Soak:
         for preset in SANITIZED:
             self.run("suites", f"the whole suite, {preset}", ["tools/test.sh"], PRESET=preset)
 
+    def second_compiler(self):
+        self.run("suites", "unit and conformance, clang", ["tools/test.sh"], PRESET="clang",
+                 LABELS="unit|conformance")
+
     def late_writes(self):
         """100 000 transfers cut off in the middle over each transport, 2000 over ofi+tcp."""
         self.run("late writes", "no write comes late, release",
@@ -103,6 +107,7 @@ class Soak:
             return
         end = time.monotonic() + self.seconds
         self.suites()
+        self.second_compiler()
         self.late_writes()
         self.leaks()
         self.packages()
