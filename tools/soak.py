@@ -4,10 +4,10 @@ in a clean root once, then rounds of what depends on luck until the time is used
 
     SOAK_MINUTES=60 tools/soak.py        the default; building is not counted
 
-Once: what clang builds, late writes, and leaks of those who come and go or are killed. A round is the randomised
-conformance tests from fresh seeds under each build, peers killed over each transport, each fuzz
-target for a minute on top of what it found before, and the demo. A failure does not end the soak: it
-is printed with the way to repeat it, and the last line is the verdict over all.
+Once: what clang builds, late writes, and leaks of those who come and go or are killed. A round is the
+randomised conformance tests from fresh seeds under each build, peers killed over each transport, each
+fuzz target for a minute on top of what it found before, and the demo. A failure does not end the
+soak: it is printed with the way to repeat it, and the last line is the verdict over all.
 """
 import os
 import pathlib
