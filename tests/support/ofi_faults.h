@@ -1,0 +1,21 @@
+// Makes libfabric refuse what it would take. Stands between weft and the library by linking: its
+// fi_fabric() is called first and puts its own functions into the tables of what is opened.
+#pragma once
+
+#include <atomic>
+#include <limits>
+
+namespace weft::test {
+
+// How many of the next messages libfabric answers with "try again" instead of taking them.
+extern std::atomic<int> ofi_refusals;
+
+class OfiRefuses {
+  public:
+    explicit OfiRefuses(int times = std::numeric_limits<int>::max()) { ofi_refusals = times; }
+    ~OfiRefuses() { ofi_refusals = 0; }
+    OfiRefuses(const OfiRefuses&) = delete;
+    OfiRefuses& operator=(const OfiRefuses&) = delete;
+};
+
+}  // namespace weft::test
