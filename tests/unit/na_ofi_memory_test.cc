@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "support/ofi_faults.h"
 #include "support/ofi_process.h"
 
 using namespace weft;
@@ -313,6 +314,7 @@ TEST_CASE("ofi: a peer that stands still in mid-answer holds up the fence, and n
     std::vector<std::byte> memory(4096);
     client->expose(expose_all(memory)).value();
     reading.begin_and_stop(client);
+    const OfiRefuses bye(GENERATE(0, 1));
     client->close(reading.peer);
     client->fence(3, na::Holders::lost);
     turn_for({&client}, 20ms);

@@ -76,6 +76,7 @@ class OfiEndpoint final : public Endpoint {
         FabricKey fabric;
         FidPtr<fid_mr> memory;
         bool taken = false;
+        std::uint32_t fenced_by = 0;  // Links whose removal the fence waits for.
     };
     struct Claim {
         SendSlot* slot = nullptr;
@@ -92,13 +93,18 @@ class OfiEndpoint final : public Endpoint {
     PeerEntry* take_peer(TimePoint now);
     void bring_down(PeerEntry& entry, Code code, std::string why);
     void retire(PeerEntry& entry, Code transfers_end);
+
+    // link.cc.
     Link* link_to(const SocketName& name);
+    bool is_awaited(const Link& link) const;
     void leave_link(Link& link, bool at_once);
     void let_linger(Link& link);
-    void cut_unused_links();
-    void cut(Link& link, const std::string& why);
-    void cut_doomed();
+    void look_at(Link& link, TimePoint at);
+    void serve_links();
+    bool cut(Link& link, const std::string& why);
     bool may_be_removed(Link& link);
+    bool remove(Link& link);
+    void end_fences(Link& link);
 
     // poll.cc: completions, events, time.
     void emit(const Event& event);
@@ -166,18 +172,17 @@ class OfiEndpoint final : public Endpoint {
     std::array<Transfer, transfer_depth> transfers_;
     std::vector<Transfer*> transfers_free_;
     std::vector<Region> regions_;
-    std::vector<std::uint32_t> fencing_;         // Waits for the doomed links.
     const std::array<std::uint64_t, 2> unread_;  // What a get's memory begins with until it comes.
 
     mutable PeerTable peers_;
     std::vector<PeerEntry*> by_index_;
     std::map<std::string, Link> links_;  // By the bytes of the name.
-    bool doomed_ = false;                // Some of them.
+    bool reading_ = false;               // One of them is cut when the answers on it have come.
     std::uint32_t accepting_ = 0;
     std::uint64_t dropped_ = 0;  // Messages that no peer of ours can have sent.
     base::IntrusiveList<Peer, AttentionNode> attention_;
     TimePoint attention_at_ = never;
-    TimePoint linger_at_ = never;
+    TimePoint links_at_ = never;
     TimePoint opened_at_ = never;  // Until the first look at the time after it.
     base::IntrusiveList<Peer, FlushNode> unflushed_;
     base::IntrusiveList<Peer, WritableNode> want_writable_;

@@ -213,7 +213,7 @@ OfiEndpoint::Sent OfiEndpoint::send_control(Link& link, ByteView message) {
     std::copy(message.begin(), message.end(), slot->message);
     const ssize_t error = fi_send(fabric_->ep(), slot->message, message.size(), nullptr,
                                   link.address, static_cast<Operation*>(slot));
-    link.connected = error == 0;
+    link.said(error);
     if (error == 0) return Sent::ok;
     sends_.give_back(*slot);
     return error == -FI_EAGAIN ? Sent::again : Sent::failed;

@@ -63,22 +63,23 @@ Status OfiEndpoint::register_region(Region& region) {
 
 // Closing the registration refuses new accesses but not one under way (libfabric 1.17: 510 of 512
 // MiB landed after it). Where a holder was lost before it acknowledged, the connections that lost
-// peers used end here.
+// peers used end here; the fence waits for those that can't end yet, unless nobody ever was on
+// them.
 void OfiEndpoint::fence(std::uint32_t region, Holders holders) {
-    if (region < regions_.size()) {
-        regions_[region].memory.reset();
-        regions_[region].taken = false;
+    if (region >= regions_.size()) regions_.resize(region + 1);
+    regions_[region].memory.reset();
+    regions_[region].taken = false;
+    if (holders == Holders::lost) {
+        for (auto at = links_.begin(); at != links_.end();) {
+            Link& link = at->second;
+            ++at;
+            if (!link.dirty || cut(link, "the connection was closed to fence memory")) continue;
+            if (link.word == Link::Word::none) continue;
+            link.fences.push_back(region);
+            ++regions_[region].fenced_by;
+        }
     }
-    for (auto at = links_.begin(); at != links_.end() && holders == Holders::lost;) {
-        Link& link = at->second;
-        ++at;
-        if (link.dirty) cut(link, "the connection was closed to fence memory");
-    }
-    if (holders == Holders::lost && doomed_) {
-        fencing_.push_back(region);
-    } else {
-        emit_fenced(region);
-    }
+    if (regions_[region].fenced_by == 0) emit_fenced(region);
 }
 
 void OfiEndpoint::emit_fenced(std::uint32_t region) {
@@ -155,8 +156,8 @@ OfiEndpoint::Sent OfiEndpoint::post_transfer(Peer& peer, Transfer& transfer) {
         item.kind == RmaKind::put
             ? fi_writemsg(fabric_->ep(), &message, FI_COMPLETION | FI_DELIVERY_COMPLETE)
             : fi_readmsg(fabric_->ep(), &message, FI_COMPLETION);
+    peer.link->said(error);
     if (error == 0) return Sent::ok;
-    peer.link->connected = false;
     return error == -FI_EAGAIN ? Sent::again : Sent::failed;
 }
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <rdma/fabric.h>
+#include <sys/types.h>
 
 #include <memory>
+#include <vector>
 
 #include "na/ofi/reach.h"
 #include "na/ofi/slots.h"
@@ -14,15 +16,35 @@ namespace weft::na::ofi {
 
 // An address in libfabric's table; all peers there share libfabric's one connection to it.
 struct Link {
+    enum class State : std::uint8_t {
+        used,       // Or about to be.
+        lingering,  // By nobody: the bye has time to leave, until `due`.
+        cutting,    // To be removed as soon as that is safe; tried at `due`.
+    };
+    // What libfabric made of our last word.
+    enum class Word : std::uint8_t {
+        none,     // It never took one: no peer was up, so nobody writes.
+        taken,    // The address can be removed.
+        refused,  // After one that was taken: whether a connection is left is not known.
+    };
+    void said(ssize_t error) {
+        if (error == 0) {
+            word = Word::taken;
+        } else if (word == Word::taken) {
+            word = Word::refused;
+        }
+    }
+
     SocketName name;
     fi_addr_t address = FI_ADDR_UNSPEC;
     std::uint32_t peers = 0;
-    bool connected = false;        // libfabric took what we said last.
-    bool dirty = false;            // A peer on it is gone, yet the connection may still carry its
-                                   // writes: a fence must cut it.
-    bool doomed = false;           // To be cut as soon as that is safe: OfiEndpoint::cut().
-    TimePoint give_up_at = never;  // Waiting to be connected, in order to be removed.
-    TimePoint cut_at = never;      // When nobody uses it: gives the bye time to leave.
+    State state = State::used;  // Changed in link.cc alone.
+    Word word = Word::none;
+    bool dirty = false;  // A peer on it is gone, yet the connection may still carry its writes: a
+                         // fence must cut it.
+    TimePoint due = never;
+    TimePoint give_up_at = never;       // Waiting for a word to be taken, while cutting.
+    std::vector<std::uint32_t> fences;  // Regions whose fence waits for the removal.
 };
 
 enum class PeerState : std::uint8_t {
@@ -48,7 +70,7 @@ struct Transfer : Operation, base::ListNode {
     Transfer() : Operation(Kind::transfer) {}
     RmaItem item;
     bool posted = false;         // libfabric has it, and the memory of `item.local`.
-    const Link* link = nullptr;  // While it is posted.
+    const Link* link = nullptr;  // While it is posted and that is there.
     Code cut_code = Code::ok;    // Set when the peer went while it was posted.
 };
 using TransferQueue = base::IntrusiveList<Transfer>;

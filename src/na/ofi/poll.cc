@@ -22,7 +22,7 @@ std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     if (hand_out_pending()) {
         if (now >= attention_at_) serve_attention();
         if (fabric_) read_completions();
-        if (doomed_) cut_doomed();
+        if (reading_) serve_links();
         if (!want_writable_.empty()) wake_writers();
         hand_out_pending();
     }
@@ -246,8 +246,8 @@ void OfiEndpoint::serve_attention() {
             serve(entry);
         }
     }
-    if (linger_at_ <= now_) cut_unused_links();
-    attention_at_ = std::min(attention_at_, linger_at_);
+    if (links_at_ <= now_) serve_links();
+    attention_at_ = std::min(attention_at_, links_at_);
 }
 
 // Starting libfabric may take seconds on a busy machine. That was this thread's time and is not

@@ -105,10 +105,9 @@ OfiEndpoint::Sent OfiEndpoint::send_slot(Peer& peer, SendSlot& slot) {
     const ssize_t error = inject ? fi_inject(fabric_->ep(), slot.message, bytes, peer.link->address)
                                  : fi_send(fabric_->ep(), slot.message, bytes, nullptr,
                                            peer.link->address, static_cast<Operation*>(&slot));
-    if (error != 0) [[unlikely]] {
-        peer.link->connected = false;
+    peer.link->said(error);
+    if (error != 0) [[unlikely]]
         return error == -FI_EAGAIN ? Sent::again : Sent::failed;
-    }
     ++peer.sequence_out;
     if (inject) {
         --peer.slots;
@@ -121,9 +120,7 @@ OfiEndpoint::Sent OfiEndpoint::send_slot(Peer& peer, SendSlot& slot) {
 void OfiEndpoint::say_bye(Peer& peer) {
     if (peer.state != PeerState::up || !peer.link || !peer.backlog.empty()) return;
     const Prefix prefix{peer.theirs.index, peer.theirs.tag, peer.sequence_out + 1, 0, Kind::bye};
-    if (fi_inject(fabric_->ep(), &prefix, sizeof prefix, peer.link->address) != 0) {
-        peer.link->connected = false;
-    }
+    peer.link->said(fi_inject(fabric_->ep(), &prefix, sizeof prefix, peer.link->address));
 }
 
 }  // namespace weft::na::ofi

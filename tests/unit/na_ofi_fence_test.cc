@@ -1,0 +1,128 @@
+// What ofi+tcp promises with region_fenced, when libfabric does not do at once what it is told.
+#include <algorithm>
+
+#include "support/ofi_faults.h"
+#include "support/ofi_process.h"
+
+using namespace weft;
+using namespace weft::test;
+using na::EventKind;
+
+namespace {
+
+constexpr std::byte written{7};
+
+// An owner, and a peer of it that stands still in the middle of 16 puts of 1 MiB each.
+class MidPut {
+  public:
+    MidPut() : peer_(join(client, owner, &incoming)) {}
+
+    void begin() {
+        std::vector<na::RmaItem> items(16);
+        for (std::uint64_t i = 0; i < items.size(); ++i) {
+            na::RmaItem& put = items[i];
+            put.kind = na::RmaKind::put;
+            put.peer = peer_;
+            put.region = 3;
+            put.fabric = key_;
+            put.offset = i << 20;
+            put.local = Bytes(local_).subspan(put.offset, 1 << 20);
+            put.cookie = i;
+        }
+        REQUIRE(client->post(items) == items.size());
+        // From the first byte on the client is not turned any more.
+        REQUIRE(turn_until({&client, &owner}, [&] { return bytes_written() > 0; }));
+        turn_for({&owner}, 20ms);
+        REQUIRE(bytes_written() < owned_.size());
+    }
+
+    std::size_t bytes_written() const {
+        return static_cast<std::size_t>(std::count(owned_.begin(), owned_.end(), written));
+    }
+
+    // The promise: from region_fenced on nothing changes, whatever the peer does.
+    void check_fence() {
+        REQUIRE(turn_until({&owner}, [&] { return owner.find(EventKind::region_fenced); }));
+        const std::size_t then = bytes_written();
+        turn_for({&client, &owner}, 500ms);
+        CHECK(bytes_written() == then);
+        CHECK(owner.count(EventKind::region_fenced) == 1);
+    }
+
+    Node owner{"ofi+tcp://127.0.0.1:0"}, client;
+    na::PeerId incoming;
+
+  private:
+    std::vector<std::byte> owned_ = std::vector<std::byte>(16 << 20);
+    std::vector<std::byte> local_ = std::vector<std::byte>(16 << 20, written);
+    const na::FabricKey key_ = owner->expose({3, 1, 77, owned_, na::Access::read_write}).value();
+    na::PeerId peer_;
+};
+
+}  // namespace
+
+TEST_CASE("ofi: no write lands after a fence where libfabric once said try again") {
+    MidPut rig;
+    {
+        const OfiRefuses once(1);
+        REQUIRE(rig.owner.send(rig.incoming, "delayed"));
+        rig.owner->flush();
+    }
+    REQUIRE(
+        turn_until({&rig.client, &rig.owner}, [&] { return rig.client.find(EventKind::message); }));
+    rig.begin();
+    rig.owner->close(rig.incoming);
+    rig.owner->fence(3, na::Holders::lost);
+    rig.check_fence();
+}
+
+TEST_CASE("ofi: a fence waits until the connection can be cut") {
+    MidPut rig;
+    rig.begin();
+    {
+        const OfiRefuses now;
+        rig.owner->close(rig.incoming);  // Not even a bye.
+        rig.owner->fence(3, na::Holders::lost);
+        turn_for({&rig.owner}, 300ms);
+        CHECK(rig.owner.count(EventKind::region_fenced) == 0);
+    }
+    rig.check_fence();
+}
+
+TEST_CASE("ofi: a fence waits for a connection that was cut before it, and could not be") {
+    MidPut rig;
+    rig.begin();
+    {
+        const OfiRefuses now;  // Until the owner takes the connection for lost.
+        REQUIRE(rig.owner.send(rig.incoming, "refused"));
+        rig.owner->flush();
+        REQUIRE(turn_until({&rig.owner}, [&] { return rig.owner.find(EventKind::peer_down); }));
+        rig.owner->fence(3, na::Holders::lost);
+        turn_for({&rig.owner}, 300ms);
+        CHECK(rig.owner.count(EventKind::region_fenced) == 0);
+    }
+    rig.check_fence();
+}
+
+TEST_CASE("ofi: a fence does not wait for ever on a connection that takes nothing") {
+    MidPut rig;
+    rig.begin();
+    const OfiRefuses now;
+    rig.owner->close(rig.incoming);
+    rig.owner->fence(3, na::Holders::lost);
+    const TimePoint start = real_now();
+    rig.check_fence();
+    CHECK(real_now() - start < promised(4s));
+}
+
+TEST_CASE("ofi: a fence does not wait for an address that was never connected") {
+    MidPut rig;
+    const OfiRefuses now;
+    const na::PeerId nobody = rig.owner.connect(rig.owner->address());
+    turn_for({&rig.owner}, 20ms);
+    rig.owner->close(nobody);
+    rig.owner->fence(3, na::Holders::lost);
+    const TimePoint start = real_now();
+    REQUIRE(turn_until({&rig.owner}, [&] { return rig.owner.find(EventKind::region_fenced); }));
+    CHECK(real_now() - start < promised(500ms));
+}
