@@ -126,3 +126,16 @@ TEST_CASE("ofi: a fence does not wait for an address that was never connected") 
     REQUIRE(turn_until({&rig.owner}, [&] { return rig.owner.find(EventKind::region_fenced); }));
     CHECK(real_now() - start < promised(500ms));
 }
+
+TEST_CASE("ofi: no write lands after a fence over a connection that the peer made anew") {
+    MidPut rig;
+    {
+        const OfiRefuses now;  // The client does not hear of its end.
+        rig.owner->close(rig.incoming);
+    }
+    turn_for({&rig.client, &rig.owner}, 400ms);
+    CHECK(rig.client.seen.empty());
+    rig.begin();
+    rig.owner->fence(3, na::Holders::lost);
+    rig.check_fence();
+}

@@ -29,6 +29,7 @@ OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
     limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
     handed_out_.reserve(receive_buffers);
     pending_.reserve(64);
+    gone_.reserve(gone_max);  // At once, so that nothing grows with those who come and go.
     for (Transfer& transfer : transfers_) transfers_free_.push_back(&transfer);
 }
 
@@ -158,7 +159,7 @@ PeerEntry* OfiEndpoint::take_peer(TimePoint now) {
     if (!entry) return nullptr;
     Peer& peer = entry->value;
     peer.state = PeerState::connecting;
-    peer.incoming = false;
+    peer.incoming = peer.said_bye = false;
     peer.info = {};
     peer.link = nullptr;
     peer.ours = {entry->slot, static_cast<std::uint32_t>(parts_.random.next())};
@@ -200,6 +201,7 @@ void OfiEndpoint::retire(PeerEntry& entry, Code transfers_end) {
     by_index_[entry.slot] = nullptr;
     Link* link = std::exchange(peer.link, nullptr);
     const bool never_up = peer.state != PeerState::up;
+    if (link && !never_up && !peer.said_bye) link->may_return = true;
     peers_.give_back(entry);
     if (link) leave_link(*link, busy || (never_up && link->peers == 1));
 }

@@ -27,6 +27,7 @@ inline constexpr std::uint32_t slots_per_peer = 64;  // So that one slow peer ca
 inline constexpr std::uint32_t receive_buffers = 256;
 inline constexpr std::uint32_t transfer_depth = 16;
 inline constexpr std::uint32_t accepting_max = 64;
+inline constexpr std::size_t gone_max = 1024;
 inline constexpr Duration connect_timeout = 2s;
 inline constexpr Duration probe_after = 30ms;   // An answered hello takes less.
 inline constexpr Duration hello_again = 200ms;  // The peer may have cut an old connection under it.
@@ -147,6 +148,7 @@ class OfiEndpoint final : public Endpoint {
 
     // memory.cc.
     Status register_region(Region& region);
+    bool exposes() const;
     void emit_fenced(std::uint32_t region);
     Sent post_transfer(Peer& peer, Transfer& transfer);
     bool start_waiting_transfers(PeerEntry& entry);
@@ -178,6 +180,9 @@ class OfiEndpoint final : public Endpoint {
     std::vector<PeerEntry*> by_index_;
     std::map<std::string, Link> links_;  // By the bytes of the name.
     bool reading_ = false;               // One of them is cut when the answers on it have come.
+    // Removed since memory is exposed, and Link::may_return: a fence cuts what libfabric may have
+    // connected there since. Bounded: the oldest are forgotten.
+    std::vector<SocketName> gone_;
     std::uint32_t accepting_ = 0;
     std::uint64_t dropped_ = 0;  // Messages that no peer of ours can have sent.
     base::IntrusiveList<Peer, AttentionNode> attention_;

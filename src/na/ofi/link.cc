@@ -22,6 +22,11 @@ Link* OfiEndpoint::link_to(const SocketName& name) {
     Link link;
     link.name = name;
     if (fi_av_insert(fabric_->av(), name.get(), 1, &link.address, 0, nullptr) != 1) return nullptr;
+    const auto is_same = [&](const SocketName& other) { return as_text(other.bytes()) == key; };
+    if (std::erase_if(gone_, is_same)) {  // It may have connected anew, by itself.
+        link.word = Link::Word::taken;
+        link.dirty = link.may_return = true;
+    }
     return &links_.emplace(std::move(key), std::move(link)).first->second;
 }
 
@@ -85,7 +90,7 @@ bool OfiEndpoint::cut(Link& link, const std::string& why) {
             bring_down(entry, Code::unavailable, why);
         });
         link.peers = 0;
-        link.dirty = true;
+        link.dirty = link.may_return = true;
     }
     link.state = Link::State::cutting;
     if (is_reading(&link)) {
@@ -122,6 +127,10 @@ bool OfiEndpoint::remove(Link& link) {
         if (transfer.link == &link) transfer.link = nullptr;
     }
     end_fences(link);
+    if (link.may_return && exposes()) {
+        if (gone_.size() == gone_max) gone_.erase(gone_.begin());
+        gone_.push_back(link.name);
+    }
     links_.erase(key_of(link.name));
     return true;
 }

@@ -70,6 +70,9 @@ void OfiEndpoint::fence(std::uint32_t region, Holders holders) {
     regions_[region].memory.reset();
     regions_[region].taken = false;
     if (holders == Holders::lost) {
+        for (const SocketName& name : std::vector(gone_)) {
+            if (Link* link = link_to(name)) cut(*link, {});
+        }
         for (auto at = links_.begin(); at != links_.end();) {
             Link& link = at->second;
             ++at;
@@ -79,7 +82,13 @@ void OfiEndpoint::fence(std::uint32_t region, Holders holders) {
             ++regions_[region].fenced_by;
         }
     }
+    if (!exposes()) gone_.clear();
     if (regions_[region].fenced_by == 0) emit_fenced(region);
+}
+
+bool OfiEndpoint::exposes() const {
+    return std::any_of(regions_.begin(), regions_.end(),
+                       [](const Region& region) { return region.taken; });
 }
 
 void OfiEndpoint::emit_fenced(std::uint32_t region) {

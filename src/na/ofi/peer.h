@@ -42,6 +42,8 @@ struct Link {
     Word word = Word::none;
     bool dirty = false;  // A peer on it is gone, yet the connection may still carry its writes: a
                          // fence must cut it.
+    bool may_return = false;  // One that did not say bye: it may not know that it is gone, and make
+                              // libfabric connect anew.
     TimePoint due = never;
     TimePoint give_up_at = never;       // Waiting for a word to be taken, while cutting.
     std::vector<std::uint32_t> fences;  // Regions whose fence waits for the removal.
@@ -80,6 +82,7 @@ using TransferQueue = base::IntrusiveList<Transfer>;
 struct Peer : AttentionNode, FlushNode, WritableNode {
     PeerState state = PeerState::connecting;
     bool incoming = false;
+    bool said_bye = false;
     PeerInfo info;
     SocketName name;
     Link* link = nullptr;

@@ -202,6 +202,7 @@ void OfiEndpoint::on_peer_message(PeerEntry& entry, const Prefix& prefix, ByteVi
     } else if (prefix.sequence != peer.sequence_in + 1) {
         bring_down(entry, Code::data_loss, "messages of the peer were lost on the way");
     } else if (prefix.kind == Kind::bye) {
+        peer.said_bye = true;
         bring_down(entry, Code::unavailable, "the peer closed the connection");
     } else {
         bring_down(entry, Code::data_loss, "the peer sent an empty message");
