@@ -184,8 +184,8 @@ class Servers final : public Staying {
         REQUIRE(ops.wait(client, true, ops.started()));
         if (number / ways % 2 != 0 || address != listen_at_) channel_ = Channel();
         if (address.starts_with("ofi")) {
-            const std::size_t forgotten = close_forgotten(na::parse_address(address)->port);
-            CHECK(forgotten <= (way == Way::in_order ? 0 : 1));
+            // By libfabric 1.17 (holdings.h), now and then also when all was said.
+            CHECK(close_forgotten(na::parse_address(address)->port) <= 1);
         }
     }
 
