@@ -7,12 +7,6 @@
 
 namespace weft::bulk {
 
-// A chunk is what one turn copies without keeping small messages waiting (about 30 us in memory);
-// the window covers a round trip of a fast network.
-static constexpr std::size_t chunk_bytes_checked = 256u << 10;
-static constexpr std::size_t chunk_bytes_fabric = 1u << 20;
-static constexpr std::uint32_t window = 4;
-
 // Between two tries to give back grants while the queue to their owner is full.
 static constexpr Duration pay_every = 1ms;
 
@@ -31,9 +25,7 @@ Transfers::~Transfers() {
     });
 }
 
-static std::uint64_t cookie_of(base::SlotId id) {
-    return std::uint64_t{id.generation} << 32 | id.slot;
-}
+// Of what is posted in turns.cc.
 static base::SlotId id_of(std::uint64_t cookie) {
     return {static_cast<std::uint32_t>(cookie), static_cast<std::uint32_t>(cookie >> 32)};
 }
@@ -106,7 +98,8 @@ Transfers::Entry* Transfers::take(TransferCompletion done) {
     transfer.posted = 0;
     transfer.chunks = 0;
     transfer.spec = {};
-    transfer.starved = false;
+    transfer.seen = 0;
+    transfer.stalls = 0;
     transfer.done = std::move(done);
     transfer.outcome = Status();
     transfer.run = [](core::Deferred& work) {
@@ -150,10 +143,11 @@ void Transfers::begin(Entry& entry) {
         return end(entry, std::move(status));
     }
     if (transfer.spec.local.size() == 0) return end(entry, Status());
+    transfer.endpoint = transfer.peer->endpoint;
     const bool granted = transfer.peer->endpoint->caps.rma_checked || transfer.spec.grant != 0;
     if (!granted) return send_open(entry);
     transfer.state = State::running;
-    pump(entry);
+    pump(transfer);
 }
 
 void Transfers::send_open(Entry& entry) {
@@ -219,57 +213,20 @@ void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame)
     transfer.spec.grant = grant.grant;
     transfer.spec.fabric = grant.fabric;
     transfer.state = State::running;
-    pump(*entry);
-}
-
-void Transfers::pump(Entry& entry) {
-    Transfer& transfer = entry.value;
-    TransferSpec& spec = transfer.spec;
-    core::EndpointSlot& endpoint = *transfer.peer->endpoint;
-    const std::size_t chunk_max =
-        std::min(endpoint.endpoint->limits().rma_bytes_max,
-                 endpoint.caps.rma_checked ? chunk_bytes_checked : chunk_bytes_fabric);
-    while (transfer.posted < spec.local.size() && transfer.chunks < window) {
-        const std::size_t bytes =
-            std::min<std::uint64_t>(chunk_max, spec.local.size() - transfer.posted);
-        na::RmaItem item;
-        item.kind = spec.kind;
-        item.peer = transfer.peer->na_id;
-        item.region = spec.remote.region;
-        item.generation = spec.remote.generation;
-        item.key = spec.remote.key;
-        item.fabric = transfer.spec.fabric;
-        item.offset = spec.remote.offset + spec.offset + transfer.posted;
-        item.local = spec.local.bytes().subspan(transfer.posted, bytes);
-        item.cookie = cookie_of(transfer.id);
-        endpoint.unflushed = true;
-        if (endpoint.endpoint->post({&item, 1}) == 0) {
-            if (!std::exchange(transfer.starved, true)) starved_.push_back(transfer.id);
-            return;
-        }
-        transfer.posted += bytes;
-        ++transfer.chunks;
-    }
-}
-
-void Transfers::pump_starved() {
-    for (std::size_t turns = starved_.size(); turns-- > 0;) {
-        const base::SlotId id = starved_.front();
-        starved_.pop_front();
-        Entry* entry = transfers_.find(id);
-        if (!entry) continue;
-        entry->value.starved = false;
-        if (entry->value.state != State::running) continue;
-        pump(*entry);
-        if (entry->value.starved) return;  // Still full.
-    }
+    pump(transfer);
 }
 
 void Transfers::on_rma_done(std::uint64_t cookie, Code code, const std::string& error) {
     Entry* entry = transfers_.find(id_of(cookie));
     WEFT_ASSERT(entry != nullptr && entry->value.chunks > 0);
     Transfer& transfer = entry->value;
+    core::EndpointSlot& endpoint = *transfer.endpoint;
     --transfer.chunks;
+    if (core::Peer* peer = context_.find(transfer.peer_ref)) {
+        --peer->traffic.posted;
+        ++peer->traffic.ended;
+        line_up(*peer);
+    }
     if (transfer.state == State::ended) {
         settle(*entry);
     } else if (code != Code::ok) {
@@ -279,9 +236,9 @@ void Transfers::on_rma_done(std::uint64_t cookie, Code code, const std::string& 
         context_.undefer(transfer);  // Nobody is in the middle of starting it.
         complete(*entry);
     } else {
-        pump(*entry);
+        pump(transfer);
     }
-    if (!starved_.empty()) pump_starved();
+    serve(endpoint);
 }
 
 // The outcome is known. The completion runs in the next turn (this may be inside start()).
@@ -289,6 +246,7 @@ void Transfers::end(Entry& entry, Status status) {
     Transfer& transfer = entry.value;
     if (transfer.state == State::ended) return;
     context_.timers().cancel(transfer);
+    leave_queue(transfer);
     const bool touched = transfer.posted > 0 && transfer.spec.kind == na::RmaKind::put;
     if (status.ok()) {
         status = std::move(status).with_effect(Effect::applied);
@@ -313,6 +271,8 @@ void Transfers::complete(Entry& entry) {
     if (transfer.chunks == 0) {
         transfer.spec.local = Buffer();
         return_grant(transfer);  // It leaves together with a reply, say, that done() makes.
+    } else {
+        look_later();
     }
     done(outcome);
     settle(entry);
@@ -353,7 +313,7 @@ bool Transfers::try_send_close(core::Peer& peer, std::uint64_t grant) {
 
 void Transfers::pay_later() {
     paying_.owner = this;
-    paying_.fire = [](base::Timer& timer, TimePoint) { static_cast<Paying&>(timer).owner->pay(); };
+    paying_.fire = [](base::Timer& timer, TimePoint) { static_cast<Later&>(timer).owner->pay(); };
     context_.timers().arm(paying_, saturating_add(context_.current_time(), pay_every));
 }
 
@@ -386,6 +346,7 @@ void Transfers::on_peer_up(core::Peer& peer) {
 
 void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
     opens_.erase(&peer);
+    peer.traffic.posted = 0;
     // Its grants ended with the connection; a later one to the same peer has grants of its own.
     std::erase_if(owed_, [&](const Owed& owed) { return owed.peer == peer.ref; });
     if (owed_.empty()) context_.timers().cancel(paying_);
@@ -394,6 +355,7 @@ void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
         if (transfer.peer != &peer) return;
         end(entry, why);
         transfer.spec.grant = 0;  // It ended with the connection.
+        transfer.peer_ref = {};
         if (peer.incoming) transfer.peer = nullptr;
     });
 }
@@ -401,6 +363,7 @@ void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
 void Transfers::shutdown(const Status& why) {
     closed_ = true;
     context_.timers().cancel(paying_);
+    context_.timers().cancel(looking_);
     owed_.clear();
     transfers_.for_each([&](Entry& entry) {
         Transfer& transfer = entry.value;

@@ -4,9 +4,14 @@
 // nothing itself -> posts chunks, at most `window` at a time -> returns the grant -> completes.
 // A deadline, a cancel or the loss of the peer completes it at once; its record and its hold on the
 // local Buffer stay until the transport has reported every chunk.
+//
+// A peer that answers nothing harms itself only: it has a share of the endpoint's chunks
+// (na::Limits::rma_share), and the rest of its transfers wait in a queue of the peer. Where the
+// endpoint is full though peers are below their shares, those take turns, a chunk each. A peer that
+// brings nothing to an end for 10 s loses its connection when it holds what was given up, or what
+// others wait for.
 #pragma once
 
-#include <deque>
 #include <unordered_map>
 #include <vector>
 
@@ -60,16 +65,18 @@ class Transfers final : public core::FrameSink {
 
   private:
     enum class State : std::uint8_t { waiting, opening, running, ended };
-    struct Transfer : base::Timer, core::Deferred {
+    struct Transfer : base::Timer, core::Deferred, core::Starved {
         Transfers* owner = nullptr;
         core::Peer* peer = nullptr;
-        core::PeerRef peer_ref;
+        core::PeerRef peer_ref;                  // Empty: its connection is over.
+        core::EndpointSlot* endpoint = nullptr;  // From begin() on.
         base::SlotId id;
         TransferSpec spec;
         State state = State::waiting;
         std::uint64_t posted = 0;  // Bytes handed to the transport.
         std::uint32_t chunks = 0;  // Of those, not reported yet.
-        bool starved = false;      // In starved_.
+        std::uint32_t seen = 0;    // What its peer had ended at the last look,
+        std::uint32_t stalls = 0;  // and how many looks ago that was.
         TransferCompletion done;
         Status outcome;
     };
@@ -79,7 +86,7 @@ class Transfers final : public core::FrameSink {
         core::PeerRef peer;
         std::uint64_t grant = 0;
     };
-    struct Paying : base::Timer {
+    struct Later : base::Timer {
         Transfers* owner = nullptr;
     };
 
@@ -87,8 +94,15 @@ class Transfers final : public core::FrameSink {
     Status judge(const core::Peer& peer, const TransferSpec& spec) const;
     void begin(Entry& entry);
     void send_open(Entry& entry);
-    void pump(Entry& entry);
-    void pump_starved();
+    static bool wants_more(const Transfer& transfer);
+    void pump(Transfer& transfer);
+    static bool post_next(Transfer& transfer);
+    static bool is_at_share(const core::Peer& peer);
+    void line_up(core::Peer& peer);
+    void serve(core::EndpointSlot& endpoint);
+    void leave_queue(Transfer& transfer);
+    void look_later();
+    void look();
     void end(Entry& entry, Status status);
     void complete(Entry& entry);
     void settle(Entry& entry);
@@ -100,10 +114,10 @@ class Transfers final : public core::FrameSink {
 
     core::Context& context_;
     base::SlotTable<Transfer> transfers_{1u << 16};
-    std::deque<base::SlotId> starved_;  // The endpoint was full: in order of arrival.
     std::unordered_map<const core::Peer*, std::uint32_t> opens_;  // Sent and not answered.
     std::vector<Owed> owed_;                                      // At most one per open.
-    Paying paying_;
+    Later paying_;
+    Later looking_;
     std::uint32_t quarantined_ = 0;
     bool closed_ = false;
 };

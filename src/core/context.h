@@ -65,7 +65,8 @@ struct EndpointSlot {
     std::vector<Peer*> peers;  // By na::PeerId::index.
     std::uint32_t index = 0;
     std::uint32_t idle_polls = 0;
-    bool unflushed = false;  // A commit of this turn waits for flush().
+    bool unflushed = false;                // A commit of this turn waits for flush().
+    base::IntrusiveList<Traffic> starved;  // Peers that take turns, for it has no room for more.
 };
 
 struct ContextOptions {

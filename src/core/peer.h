@@ -24,6 +24,9 @@ struct QueuedFrame : base::ListNode {
 
 struct Peer;
 
+// A transfer that waits for its turn (bulk/transfers.h).
+struct Starved : base::ListNode {};
+
 // Names a peer over its whole life, reconnections included; stale once it is forgotten. Peers never
 // move and their memory is the context's, so that looking one up is one comparison.
 struct PeerRef {
@@ -37,6 +40,13 @@ enum class PeerState : std::uint8_t {
     idle,        // Known, not connected; the next frame connects.
     connecting,  // Frames wait.
     up,
+};
+
+// The transfers of a peer. Linked: in the endpoint's list of those that take turns.
+struct Traffic : base::ListNode {
+    std::uint32_t posted = 0;  // RmaItems under way.
+    std::uint32_t ended = 0;   // All that ever came to an end: whether the peer moves.
+    base::IntrusiveList<Starved> starved;
 };
 
 struct Peer {
@@ -69,6 +79,8 @@ struct Peer {
     } held;                       // Beside the one that is being made.
     na::Incarnation incarnation;  // While up.
     std::string uri;              // For people.
+
+    Traffic traffic;
 
     struct Heartbeat : base::Timer {
         Peer* peer = nullptr;

@@ -82,6 +82,7 @@ struct Limits {
         0;  // Largest payload of a call (128 KiB tcp, 64 KiB sm, 16 KiB ofi).
     std::size_t rma_bytes_max = 0;  // Largest RmaItem; core cuts transfers into such chunks.
     std::uint32_t rma_depth = 0;    // RmaItems that may be under way per endpoint.
+    std::uint32_t rma_share = 0;    // Of those, with one peer: the caller keeps to it.
     std::uint32_t peers_max = 0;
 };
 

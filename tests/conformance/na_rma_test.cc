@@ -139,12 +139,16 @@ CONFORMANCE("post takes what fits and the rest after an rma_done") {
     if (!rig.usable() || !has_rma(rig)) return;
     NaPair pair(rig);
     constexpr std::size_t piece = 512;
-    const std::size_t items = pair.a->limits().rma_depth * 3 + 17;
+    const std::size_t share = pair.a->limits().rma_share;
+    REQUIRE(share >= 1);
+    REQUIRE(share <= pair.a->limits().rma_depth);
+    const std::size_t items = share * 3 + 17;
     ExposedMemory region(rig, pair.b, items * piece, Access::read_write);
     Buffer local = rig.allocate(items * piece);
     fill_random(local.bytes(), rig.random);
     for (std::size_t next = 0; next < items;) {
-        if (pair.a.post(region.put(pair.ab, next * piece,
+        if (pair.a.rma_under_way.size() < share &&
+            pair.a.post(region.put(pair.ab, next * piece,
                                    local.bytes().subspan(next * piece, piece))) != 0) {
             ++next;
         } else {

@@ -59,9 +59,9 @@ TEST_CASE("ofi: no more transfers than the depth are accepted, and all that were
     std::vector<std::byte> owned(1 << 20), local(1 << 20);
     const na::FabricKey key = server->expose(expose_all(owned)).value();
     std::vector<na::RmaItem> items;
-    for (std::uint64_t i = 0; i < 40; ++i) {
+    for (std::uint64_t i = 0; i < 300; ++i) {
         items.push_back(
-            item(na::RmaKind::put, peer, key, i * 4096, Bytes(local).subspan(i * 4096, 4096), i));
+            item(na::RmaKind::put, peer, key, i * 2048, Bytes(local).subspan(i * 2048, 2048), i));
     }
     std::size_t posted = client->post(items);
     CHECK(posted == client->limits().rma_depth);

@@ -26,6 +26,7 @@ OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
     limits_.eager_bytes_max = message_bytes_wanted - header_room;
     limits_.rma_bytes_max = 1 << 20;
     limits_.rma_depth = transfer_depth;
+    limits_.rma_share = transfers_per_peer;
     limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
     handed_out_.reserve(receive_buffers);
     pending_.reserve(64);

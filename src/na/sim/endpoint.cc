@@ -8,6 +8,7 @@
 namespace weft::na::sim {
 
 static constexpr std::uint32_t rma_depth = 128;
+static constexpr std::uint32_t rma_share = 32;
 static constexpr std::size_t rma_bytes_max = 1 << 20;
 
 static std::size_t padded(std::size_t bytes) { return (bytes + 7) & ~std::size_t{7}; }
@@ -23,6 +24,7 @@ SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::string name, const E
     limits_.eager_bytes_max = network_.options().eager_bytes_max;
     limits_.rma_bytes_max = rma_bytes_max;
     limits_.rma_depth = rma_depth;
+    limits_.rma_share = rma_share;
     limits_.peers_max = static_cast<std::uint32_t>(parts.peers_max);
     if (public_uri_.empty()) public_uri_ = address();
 }

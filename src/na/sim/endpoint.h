@@ -21,6 +21,8 @@ class SimEndpoint final : public Endpoint {
     Status join();
     // Ends as a killed process does.
     void die();
+    // Answers no transfer any more.
+    void fall_silent() { silent_ = true; }
     const std::string& public_uri() const { return public_uri_; }
 
     std::string_view scheme() const override { return "sim"; }
@@ -147,6 +149,7 @@ class SimEndpoint final : public Endpoint {
     std::map<std::uint32_t, Region> regions_;
     std::uint64_t exposures_ = 0;
     TransferTable transfers_;
+    bool silent_ = false;
 };
 
 }  // namespace weft::na::sim

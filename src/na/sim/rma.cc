@@ -98,7 +98,7 @@ void SimEndpoint::answer(const Cargo& request, Code code, std::string_view why) 
 }
 
 void SimEndpoint::on_rma_request(Cargo& cargo) {
-    TransferTable::Entry* entry = transfer_of(cargo);
+    TransferTable::Entry* entry = silent_ ? nullptr : transfer_of(cargo);
     if (!entry) return;
     const std::string_view why = why_refused(entry->value.item);
     if (!why.empty()) return answer(cargo, Code::permission_denied, why);

@@ -55,6 +55,8 @@ class World {
     // free, peers get peer_down. Also finds endpoints that do not listen by their public_uri.
     // False: nobody has that name.
     bool kill(std::string_view name);
+    // From here on sim://name answers no put and no get, and does everything else. False: as above.
+    bool silence(std::string_view name);
 
     // Hash of everything that arrived so far: equal seeds and calls give equal hashes.
     std::uint64_t trace_hash() const;

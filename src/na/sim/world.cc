@@ -23,6 +23,13 @@ bool World::kill(std::string_view name) {
     return true;
 }
 
+bool World::silence(std::string_view name) {
+    SimEndpoint* endpoint = network_->find_called(name);
+    if (!endpoint) return false;
+    endpoint->fall_silent();
+    return true;
+}
+
 namespace {
 
 class SimProvider final : public Provider {

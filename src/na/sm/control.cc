@@ -36,6 +36,7 @@ SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
     limits_.eager_bytes_max = sm::eager_bytes_max;
     limits_.rma_bytes_max = sm::rma_bytes_max;
     limits_.rma_depth = sm::rma_depth;
+    limits_.rma_share = sm::rma_depth;  // We copy ourselves: they end whatever a peer does.
     limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
 }
 

@@ -7,8 +7,8 @@
 namespace weft::na::tcp {
 namespace {
 
-// Answers that a peer lets wait: several times what a peer asks that keeps to rma_depth.
-constexpr std::size_t queued_max = 16 * rma_depth;
+// Answers that a peer lets wait: several times what a peer asks that keeps to rma_share.
+constexpr std::size_t queued_max = 16 * rma_share;
 
 BulkHead done_head(std::uint64_t transfer, Refusal refusal) {
     BulkHead done;

@@ -37,6 +37,7 @@ TcpEndpoint::TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint
     limits_.eager_bytes_max = tcp::eager_bytes_max;
     limits_.rma_bytes_max = tcp::rma_bytes_max;
     limits_.rma_depth = tcp::rma_depth;
+    limits_.rma_share = tcp::rma_share;
     limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
 }
 

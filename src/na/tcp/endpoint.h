@@ -15,7 +15,9 @@ namespace weft::na::tcp {
 
 inline constexpr std::size_t eager_bytes_max = 128 * 1024;
 inline constexpr std::size_t rma_bytes_max = 1 << 20;
-inline constexpr std::uint32_t rma_depth = 64;
+inline constexpr std::uint32_t rma_share = 64;
+// Records of some words: for more peers than would all be silent at once.
+inline constexpr std::uint32_t rma_depth = 256 * rma_share;
 
 class TcpEndpoint final : public Endpoint {
   public:
