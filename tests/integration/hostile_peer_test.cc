@@ -44,6 +44,41 @@ Frame request(const MethodId& method, ByteView body, rpc::WireCallId call) {
     return frame_of(header, body);
 }
 
+// The server reads memory of an honest client, over every transport, while others keep themselves
+// alive and do nothing else.
+void check_pulls(const std::vector<std::string>& uris,
+                 const std::vector<std::unique_ptr<BarePeer>>& silent) {
+    struct Pong {
+        core::FrameHead head{core::FrameKind::pong, 0, 0, sizeof(core::FrameHead)};
+    };
+    const Frame pong = frame_of(Pong{});
+    TimePoint said = BarePeer::now();
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    const Buffer memory = runtime.allocate(LiveService::vault_bytes).value();
+    const Region region = runtime.expose(memory, {.access = Access::read}).value();
+    std::byte wire[RegionRef::wire_bytes];
+    region.ref().encode(wire);
+    for (const std::string& uri : uris) {
+        INFO(uri);
+        Status ended = fail(Code::unknown, "no completion");
+        bool done = false;
+        Channel channel = runtime.connect(uri).value();
+        for (int i = 0; i < 20; ++i) {
+            done = false;
+            channel.call(LiveService::pull, wire, {.timeout = patience / 10},
+                         [&](const Status& status, ByteView) { done = true, ended = status; });
+            while (!done) {
+                runtime.turn();
+                if (BarePeer::now() - said < 100ms) continue;
+                said = BarePeer::now();
+                for (const auto& peer : silent) REQUIRE(peer->say(pong));
+            }
+            INFO(ended.to_string());
+            REQUIRE(ended.ok());
+        }
+    }
+}
+
 }  // namespace
 
 TEST_CASE("hostile peers: silent, half-said and slow greetings in their hundreds keep nobody out") {
@@ -398,5 +433,32 @@ TEST_CASE("hostile peers: a reference to memory that its owner does not give fai
         CHECK(refused([](RegionRef& forged) { forged.length = 64, forged.region = 4095; }));
         REQUIRE(storm.honest->is_served(8));
     }
+    storm.check_survived();
+}
+
+TEST_CASE("hostile peers: who lends memory and answers no get stops nobody else's transfers") {
+    Storm storm;
+    std::vector<std::unique_ptr<BarePeer>> silent;
+    for (const std::string& uri : storm.server.addresses()) {
+        if (!is_stream(uri))
+            continue;  // Over sm we copy ourselves, over ofi+tcp libfabric answers.
+        for (int i = 0; i < 5; ++i) {
+            BarePeer& peer =
+                *silent.emplace_back(std::make_unique<BarePeer>(storm.provider(uri), uri));
+            REQUIRE(peer.connect());
+            RegionRef ref = storm.server.vault();
+            ref.owner = peer.incarnation().low;
+            std::byte wire[RegionRef::wire_bytes];
+            ref.encode(wire);
+            // The first makes the bulk lane, and is answered; from then on it is not looked at.
+            REQUIRE(peer.send(request(LiveService::pull, wire, {1, 1})));
+            REQUIRE(peer.poll_until([&] { return peer.frames() > 0; }));
+            for (std::uint32_t call = 2; call < 90; ++call) {
+                REQUIRE(peer.say(request(LiveService::pull, wire, {call, 1})));
+            }
+        }
+    }
+    check_pulls(storm.server.addresses(), silent);
+    silent.clear();
     storm.check_survived();
 }

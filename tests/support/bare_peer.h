@@ -24,10 +24,7 @@ class BarePeer {
   public:
     BarePeer(na::Provider& provider, const std::string& uri)
         : address_(na::parse_address(uri).value()),
-          endpoint_(provider
-                        .open(nullptr,
-                              {random_, log_, *arena_, {random_.next(), random_.next()}, "", 16},
-                              now())
+          endpoint_(provider.open(nullptr, {random_, log_, *arena_, incarnation_, "", 16}, now())
                         .value()) {}
 
     // Whether it is welcome; error() says why not.
@@ -77,6 +74,7 @@ class BarePeer {
     Frames take() { return std::exchange(frames_, {}); }
     std::size_t frames() const { return frames_.size(); }
     na::Arena& arena() { return *arena_; }
+    const na::Incarnation& incarnation() const { return incarnation_; }
     static TimePoint now() { return std::chrono::steady_clock::now(); }
 
   private:
@@ -104,6 +102,7 @@ class BarePeer {
     }
 
     base::KernelRandom random_;
+    const na::Incarnation incarnation_{random_.next(), random_.next()};
     base::Log log_{LogLevel::off};
     std::shared_ptr<na::Arena> arena_ = na::Arena::make(4 << 20);
     const na::Address address_;
