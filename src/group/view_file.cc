@@ -11,6 +11,7 @@
 
 #include <weft/group.pb.h>
 
+#include "base/text.h"
 #include "base/unique_fd.h"
 
 namespace weft {
@@ -19,7 +20,7 @@ namespace weft {
 static constexpr std::size_t file_bytes_max = 256u << 20;
 
 static Status bad(std::string why) {
-    return fail(Code::invalid_argument, "group file: " + std::move(why));
+    return fail(Code::invalid_argument, "group file: " + base::printable(why));
 }
 
 Result<GroupView> GroupView::parse(std::string_view json) {

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "base/text.h"
+
 namespace weft::na {
 
 static constexpr std::string_view forms =
@@ -9,7 +11,8 @@ static constexpr std::string_view forms =
     "verbs://host:port or sim://node";
 
 static Status bad(std::string_view uri, std::string_view why) {
-    return fail(Code::invalid_argument, "address '" + std::string(uri) + "': " + std::string(why));
+    return fail(Code::invalid_argument,
+                "address '" + base::printable(uri) + "': " + std::string(why));
 }
 
 static bool is_name(std::string_view name) {

@@ -88,3 +88,8 @@ TEST_CASE("bad addresses are refused in one sentence that quotes them and says w
         CHECK(status.text().size() < 600);
     }
 }
+
+TEST_CASE("what is wrong with an address is said on one line, whoever wrote it") {
+    const Status told = na::parse_address("sm://a\nb\x1b[2J").status();
+    CHECK(told.text().find("'sm://a\\x0ab\\x1b[2J'") != std::string_view::npos);
+}

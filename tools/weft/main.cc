@@ -10,6 +10,7 @@
 
 #include <google/protobuf/stubs/logging.h>
 
+#include "base/text.h"
 #include "cli/text.h"
 #include "commands.h"
 #include "storage/file.h"
@@ -56,7 +57,7 @@ bool asks_for_json(int argc, char** argv) {
 void print_usage_error(const CLI::App& app, const std::string& why, bool json) {
     std::string command = "weft";
     for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
-    const std::string text = printable(why) + "; see '" + command + " --help'";
+    const std::string text = base::printable(why) + "; see '" + command + " --help'";
     std::fprintf(stderr, "weft: %s\n", text.c_str());
     if (!json) return;
     Json error = to_json(Status(Code::invalid_argument, text));

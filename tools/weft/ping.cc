@@ -8,6 +8,7 @@
 
 #include <weft/runtime.h>
 
+#include "base/text.h"
 #include "cli/text.h"
 #include "commands.h"
 #include "ping.h"
@@ -35,7 +36,7 @@ void print_one(std::uint32_t number, const Result<Duration>& trip) {
     if (trip) {
         std::printf("%u: %s\n", number, format_ns(static_cast<double>(trip->count())).c_str());
     } else {
-        std::printf("%u: %s\n", number, printable(trip.status().to_string()).c_str());
+        std::printf("%u: %s\n", number, base::printable(trip.status().to_string()).c_str());
     }
     std::fflush(stdout);
 }
@@ -68,7 +69,7 @@ double median_of(const std::vector<double>& sorted) { return sorted[sorted.size(
 
 void print_summary(const PingOptions& options, const Tally& tally) {
     const auto lost = tally.sent - tally.trips_ns.size();
-    std::printf("%s: %u sent, %zu lost", printable(options.uri).c_str(), tally.sent, lost);
+    std::printf("%s: %u sent, %zu lost", base::printable(options.uri).c_str(), tally.sent, lost);
     if (!tally.trips_ns.empty()) {
         std::printf("; %s least, %s median, %s most", format_ns(tally.trips_ns.front()).c_str(),
                     format_ns(median_of(tally.trips_ns)).c_str(),

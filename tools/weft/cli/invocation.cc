@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/text.h"
 #include "cli/text.h"
 
 namespace weft::tool {
@@ -26,7 +27,7 @@ void print(const Json& object) {
 
 void print_failure(const Invocation& invocation) {
     std::fflush(stdout);
-    std::fprintf(stderr, "weft: %s\n", printable(invocation.status.to_string()).c_str());
+    std::fprintf(stderr, "weft: %s\n", base::printable(invocation.status.to_string()).c_str());
     if (invocation.json && !invocation.printed) print({{"error", to_json(invocation.status)}});
 }
 

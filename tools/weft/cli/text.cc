@@ -39,25 +39,6 @@ std::size_t width_of(const std::string& text) {
 
 }  // namespace
 
-std::string printable(std::string_view text) {
-    std::string line;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const auto c = static_cast<unsigned char>(text[i]);
-        // U+0080 to U+009F are control characters, too: two bytes in UTF-8.
-        const bool c1 = c == 0xc2 && i + 1 < text.size() &&
-                        static_cast<unsigned char>(text[i + 1]) >> 5 == 0x80 >> 5;
-        if (c >= 0x20 && c != 0x7f && !c1) {
-            line += text[i];
-            continue;
-        }
-        char escaped[8];
-        std::snprintf(escaped, sizeof escaped, "\\x%02x",
-                      c1 ? static_cast<unsigned char>(text[++i]) : c);
-        line += escaped;
-    }
-    return line;
-}
-
 std::string format_ns(double nanoseconds) {
     static constexpr Unit units[] = {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}};
     return largest_unit(nanoseconds, units);

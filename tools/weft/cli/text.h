@@ -20,9 +20,6 @@ std::string format_count(double count);
 // "500ms", "1.5s", "2m", "20us", "3h"; a bare number means seconds.
 std::optional<Duration> parse_duration(std::string_view text);
 
-// On one line and without a say on the terminal, whoever wrote it: control characters as \x1b.
-std::string printable(std::string_view text);
-
 // Rows of equal length, each column as wide as its widest cell; numbers should come formatted.
 class Table {
   public:

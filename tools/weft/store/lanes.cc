@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "base/text.h"
 #include "cli/text.h"
 
 namespace weft::tool {
@@ -71,11 +72,11 @@ void report(const char* verb, const std::string& name, const Transferred& done, 
     } else if (done.status.ok() && !quiet) {
         const std::string rate = format_rate(done.bytes, done.seconds);
         if (done.objects == 1) {
-            std::printf("%s %s: %s, CRC32C %s\n", verb, printable(name).c_str(), rate.c_str(),
+            std::printf("%s %s: %s, CRC32C %s\n", verb, base::printable(name).c_str(), rate.c_str(),
                         format_crc32c(done.crc32c).c_str());
         } else {
-            std::printf("%s %s: %zu objects, %s\n", verb, printable(name).c_str(), done.objects,
-                        rate.c_str());
+            std::printf("%s %s: %zu objects, %s\n", verb, base::printable(name).c_str(),
+                        done.objects, rate.c_str());
         }
     }
 }

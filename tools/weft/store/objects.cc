@@ -1,6 +1,7 @@
 // `weft ls`, `weft stat`, `weft rm`: objects in a store, without their bytes.
 #include <cstdio>
 
+#include "base/text.h"
 #include "cli/text.h"
 #include "commands.h"
 #include "storage/name.h"
@@ -72,7 +73,7 @@ Status ls(const ObjectOptions& options, Invocation& invocation) {
     for (const storage::Entry& entry : *entries) {
         std::printf("%10s  %8s  %s  %s\n", format_bytes(static_cast<double>(entry.size())).c_str(),
                     crc_of(entry).c_str(), format_mtime(entry.mtime_ns()).c_str(),
-                    printable(entry.name()).c_str());
+                    base::printable(entry.name()).c_str());
     }
     return {};
 }
@@ -88,7 +89,8 @@ Status stat(const ObjectOptions& options, Invocation& invocation) {
         return {};
     }
     std::printf("name    %s\nbytes   %llu\nmtime   %s\ncrc32c  %s\n",
-                printable(entry->name()).c_str(), static_cast<unsigned long long>(entry->size()),
+                base::printable(entry->name()).c_str(),
+                static_cast<unsigned long long>(entry->size()),
                 format_mtime(entry->mtime_ns()).c_str(), crc_of(*entry).c_str());
     return {};
 }

@@ -1,6 +1,7 @@
 // `weft set`, `weft show`: a setting on every member of a group, one outcome per rank.
 #include <cstdio>
 
+#include "base/text.h"
 #include "cli/text.h"
 #include "commands.h"
 #include "storage/name.h"
@@ -79,10 +80,11 @@ Status report(const std::string& key, const std::vector<Answer>& answers, Invoca
         if (invocation.json) {
             json["ranks"].push_back(to_json(answer));
         } else if (answer.status.ok()) {
-            std::printf("rank %u: OK, %s = %s\n", answer.rank, printable(key).c_str(),
-                        printable(answer.value).c_str());
+            std::printf("rank %u: OK, %s = %s\n", answer.rank, base::printable(key).c_str(),
+                        base::printable(answer.value).c_str());
         } else {
-            std::printf("rank %u: %s\n", answer.rank, printable(answer.status.to_string()).c_str());
+            std::printf("rank %u: %s\n", answer.rank,
+                        base::printable(answer.status.to_string()).c_str());
         }
     }
     if (invocation.json) {
@@ -122,7 +124,7 @@ Status show_one(const SettingOptions& options, Invocation& invocation) {
     if (invocation.json) {
         print({{"key", options.key}, {"value", answers[0].value}});
     } else {
-        std::printf("%s\n", printable(answers[0].value).c_str());
+        std::printf("%s\n", base::printable(answers[0].value).c_str());
     }
     return {};
 }
