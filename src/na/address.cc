@@ -69,7 +69,7 @@ std::string Address::uri() const {
 }
 
 Result<Address> parse_address(std::string_view uri) {
-    if (uri.size() > 400) return bad(std::string(uri.substr(0, 40)) + "…", "too long");
+    if (uri.size() > 400) return bad(uri, "too long");
     const std::size_t mark = uri.find("://");
     if (mark == std::string_view::npos || mark == 0) {
         return bad(uri, "no transport in front; use " + std::string(forms));

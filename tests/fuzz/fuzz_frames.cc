@@ -35,7 +35,7 @@ static void check_request(const core::FrameHead& head, ByteView frame) {
     must(frame.size() >= sizeof(rpc::RequestHeader), "a request has its header");
     const auto header = base::load<rpc::RequestHeader>(frame.data());
     check_deadline(header.remaining_us);
-    if (head.kind != FrameKind::request || header.session != 0) return;
+    if (!rpc::is_request(head) || header.session != 0) return;
     std::byte again[sizeof(rpc::RequestHeader)];
     rpc::store_request(again, frame.size(), header.call, header.remaining_us, header.method);
     must(std::memcmp(again, frame.data(), sizeof again) == 0, "a request is written as it came");
