@@ -10,9 +10,12 @@ static constexpr std::string_view forms =
     "sm://name, tcp://host:port, unix:///path, ofi+tcp://host:port, ofi+verbs://host:port, "
     "verbs://host:port or sim://node";
 
+static constexpr std::size_t shown_bytes_max = 100;
+
 static Status bad(std::string_view uri, std::string_view why) {
-    return fail(Code::invalid_argument,
-                "address '" + base::printable(uri) + "': " + std::string(why));
+    const std::string shown =
+        base::printable(uri.substr(0, shown_bytes_max)) + (uri.size() > shown_bytes_max ? "…" : "");
+    return fail(Code::invalid_argument, "address '" + shown + "': " + std::string(why));
 }
 
 static bool is_name(std::string_view name) {
