@@ -19,7 +19,7 @@ namespace weft {
 // Enough for a view's most members with two addresses each; more is no group file.
 static constexpr std::size_t file_bytes_max = 256u << 20;
 
-static Status bad(std::string why) {
+static Status bad(std::string_view why) {
     return fail(Code::invalid_argument, "group file: " + base::printable(why));
 }
 

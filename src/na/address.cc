@@ -58,7 +58,7 @@ static bool split_host_port(std::string_view rest, Address& into) {
     if (error != std::errc() || end != port.data() + port.size() || value > 65535) return false;
     if (host.size() > 253) return false;
     for (char c : host) {
-        if (c <= ' ' || c == '/' || c == 0x7f) return false;
+        if (c <= ' ' || c == '/' || c == '[' || c == ']' || c == 0x7f) return false;
     }
     into.host = host;
     into.port = static_cast<std::uint16_t>(value);

@@ -47,7 +47,7 @@ static void check_reply(const core::FrameHead& head, ByteView frame) {
     if (!good) return;
     must(frame.size() >= sizeof(rpc::ReplyHeader), "a reply has its header");
     must(rpc::unpack(head.aux).has_value(), "a reply has an outcome");
-    if (head.kind != FrameKind::reply) return;
+    if (head.kind != FrameKind::reply || head.flags != 0) return;
     std::byte again[sizeof(rpc::ReplyHeader)];
     rpc::store_reply(again, frame.size(), head.aux,
                      base::load<rpc::ReplyHeader>(frame.data()).call);

@@ -71,6 +71,8 @@ TEST_CASE("bad addresses are refused in one sentence that quotes them and says w
         {"tcp://ho st:1", "expected host:port"},
         {"tcp://user/host:1", "expected host:port"},
         {"tcp://::1:7", "[host]:port for IPv6"},
+        {"tcp://[[]:5", "expected host:port"},
+        {"tcp://a]:5", "expected host:port"},
         {"tcp://[::1]", "expected host:port"},
         {"tcp://[::1]7", "expected host:port"},
         {"tcp://[::1:7", "expected host:port"},
