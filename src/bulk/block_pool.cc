@@ -27,8 +27,8 @@ BlockPool::BlockPool(core::Context& context, std::shared_ptr<na::Arena> arena,
                      std::size_t body_bytes_max, Function<void()> on_room)
     : context_(context),
       arena_(std::move(arena)),
-      body_bytes_max_(block_bytes(body_bytes_max)),
-      held_bytes_max_(bodies_held_max * body_bytes_max_),
+      block_bytes_max_(block_bytes(body_bytes_max)),
+      held_bytes_max_(bodies_held_max * block_bytes_max_),
       on_room_(std::move(on_room)),
       self_(std::make_shared<BlockPool*>(this)) {
     trimming_.owner = this;
@@ -82,7 +82,6 @@ BlockPool::Block* BlockPool::find_larger(std::size_t bytes, core::PeerRef peer) 
 
 // nullptr: there is no memory for it now.
 BlockPool::Block* BlockPool::make(std::size_t bytes) {
-    if (!has_room(bytes)) trim(0, TimePoint::min());
     if (!has_room(bytes)) return nullptr;
     Result<Buffer> memory = arena_->allocate(bytes);
     Entry* entry = memory ? blocks_.take() : nullptr;
@@ -215,7 +214,7 @@ void BlockPool::trim_later() {
 // a turn or two.
 void BlockPool::keep_headroom() {
     while (Block* oldest = idle_.front()) {
-        if (held_bytes_ - closing_bytes_ + body_bytes_max_ <= held_bytes_max_) return;
+        if (held_bytes_ - closing_bytes_ + block_bytes_max_ <= held_bytes_max_) return;
         leave_idle(*oldest);
         discard(*oldest);
     }

@@ -100,7 +100,7 @@ class BlockPool {
 
     core::Context& context_;
     const std::shared_ptr<na::Arena> arena_;
-    const std::size_t body_bytes_max_;  // Of the largest block.
+    const std::size_t block_bytes_max_;
     const std::size_t held_bytes_max_;
     Function<void()> on_room_;
     const std::shared_ptr<BlockPool*> self_;  // nullptr in it: memory outlives the pool.
