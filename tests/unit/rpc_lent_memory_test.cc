@@ -148,3 +148,24 @@ TEST_CASE("memory for large bodies: what a cancelled fetch may still write count
     CHECK(memory.staging().bytes_held() == 0);
     CHECK(memory.calls(channel, 1, body_bytes_max, 8) == 1);
 }
+
+TEST_CASE("memory for large bodies: a smaller one begins when a larger one before it gives up") {
+    na::sim::WorldOptions slow;
+    slow.piece_time = 10ms;  // The largest takes 2.5 s.
+    Memory memory(slow);
+    const Channel channel = memory.client();
+    // All but 128 KiB of the peer's share.
+    std::vector<Outcome> large(4);
+    for (std::size_t i = 0; i < 4; ++i) {
+        memory.call(channel, i == 0 ? 896 << 10 : body_bytes_max, 8, large[i]);
+    }
+    Outcome too_large, small;
+    memory.call(channel, body_bytes_max, 8, too_large, 50ms);
+    memory.call(channel, 70 << 10, 8, small, 1s);
+    REQUIRE(memory.rig.run_until([&] { return small.completions > 0; }));
+    CHECK(too_large.status.code() == Code::deadline_exceeded);
+    INFO(small.status.to_string());
+    CHECK(small.status.ok());
+    CHECK(large[1].completions == 0);
+    CHECK(memory.finish(large) == 4);
+}
