@@ -9,7 +9,6 @@
 #include "leaks/place.h"
 #include "na/address.h"
 #include "support/raw_socket.h"
-#include "support/seed.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -198,24 +197,8 @@ class Servers final : public Staying {
     Channel channel_;
 };
 
-template <class Those>
-void come_and_go(const std::string& scheme, std::size_t visits) {
-    if (!is_in_this_build(scheme)) {
-        WARN("not in this build: " << scheme);
-        return;
-    }
-    steady_malloc();
-    const std::uint64_t seed = seed_of(0);
-    INFO("TEST_SEED=" << seed);
-    Those(scheme, seed).run(visits);
-}
-
-void clients(const std::string& scheme, std::size_t visits) {
-    come_and_go<Clients>(scheme, visits);
-}
-void servers(const std::string& scheme, std::size_t visits) {
-    come_and_go<Servers>(scheme, visits);
-}
+void clients(const std::string& scheme, std::size_t visits) { run_over<Clients>(scheme, visits); }
+void servers(const std::string& scheme, std::size_t visits) { run_over<Servers>(scheme, visits); }
 
 }  // namespace
 

@@ -8,7 +8,6 @@
 #include "leaks/load.h"
 #include "leaks/nursery.h"
 #include "leaks/place.h"
-#include "support/seed.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -176,20 +175,12 @@ class KilledClients {
     Books books_;
 };
 
-template <class Those>
-void killed(const std::string& scheme, std::size_t kills) {
-    if (!is_in_this_build(scheme)) {
-        WARN("not in this build: " << scheme);
-        return;
-    }
-    steady_malloc();
-    const std::uint64_t seed = seed_of(0);
-    INFO("TEST_SEED=" << seed);
-    Those(scheme, seed).run(kills);
+void servers(const std::string& scheme, std::size_t kills) {
+    run_over<KilledServers>(scheme, kills);
 }
-
-void servers(const std::string& scheme, std::size_t kills) { killed<KilledServers>(scheme, kills); }
-void clients(const std::string& scheme, std::size_t kills) { killed<KilledClients>(scheme, kills); }
+void clients(const std::string& scheme, std::size_t kills) {
+    run_over<KilledClients>(scheme, kills);
+}
 
 }  // namespace
 

@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "api/node.h"
+#include "leaks/live_memory.h"
 #include "support/catch.h"
 #include "support/patience.h"
+#include "support/seed.h"
 
 namespace weft::test {
 
@@ -84,6 +86,19 @@ bool soon(Runtime& runtime, Done&& done) {
         pump(runtime);
     }
     return true;
+}
+
+// So many visits or kills, from a seed that is told when it fails.
+template <class Those>
+void run_over(const std::string& scheme, std::size_t count) {
+    if (!is_in_this_build(scheme)) {
+        WARN("not in this build: " << scheme);
+        return;
+    }
+    steady_malloc();
+    const std::uint64_t seed = seed_of(0);
+    INFO("TEST_SEED=" << seed);
+    Those(scheme, seed).run(count);
 }
 
 }  // namespace weft::test
