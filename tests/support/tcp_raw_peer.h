@@ -54,6 +54,20 @@ class TcpRawLane {
         heard_.erase(heard_.begin(), heard_.begin() + std::ptrdiff_t(taken));
         return all;
     }
+    bool has_come() const {
+        std::byte room;
+        return ::recv(socket_.get(), &room, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+    }
+    // What has come and is not heard yet; how much.
+    std::size_t drop_heard() {
+        std::vector<std::byte> room(1 << 20);
+        std::size_t all = 0;
+        while (true) {
+            const ssize_t got = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
+            if (got <= 0) return all;
+            all += static_cast<std::size_t>(got);
+        }
+    }
     // A greeting frame, without its padding.
     std::vector<std::byte> hear_frame(NaRig& rig) {
         std::vector<std::byte> frame = hear(rig, sizeof(na::tcp::StreamHead));

@@ -11,11 +11,6 @@ namespace {
 
 // Below the promise of 3 s for a peer that does not answer.
 constexpr Duration bulk_handshake_max = 2500ms;
-// What a lane may take of a turn: much when nothing else goes on, and little while messages come
-// and go beside it: 16 KiB are 3 to 8 us of a call's time, at either end.
-constexpr std::size_t slice_bytes_quiet = 512 * 1024;
-constexpr std::size_t slice_bytes_busy = 16 * 1024;
-constexpr Duration busy_for = 1ms;
 constexpr std::size_t pieces_max = 16;
 
 }  // namespace
@@ -153,10 +148,6 @@ void TcpEndpoint::set_body_coming(Bulk& bulk, bool coming) {
     coming ? ++bodies_coming_ : --bodies_coming_;
 }
 
-std::size_t TcpEndpoint::slice_bytes() const {
-    return now_ - talked_at_ < busy_for ? slice_bytes_busy : slice_bytes_quiet;
-}
-
 // Has it written to, in this turn's flush and from then on with each poll.
 void TcpEndpoint::pump(Connection& connection) noexcept {
     if (std::exchange(connection.bulk->pumping, true)) return;
@@ -192,7 +183,7 @@ void TcpEndpoint::write_bulk(Connection& connection) noexcept {
     iovec pieces[pieces_max];
     msghdr message{};
     message.msg_iov = pieces;
-    message.msg_iovlen = bulk.writer.gather(pieces, slice_bytes());
+    message.msg_iovlen = bulk.writer.gather(pieces, pace_.slice_bytes(now_));
     if (message.msg_iovlen == 0) return;
     std::size_t wanted = 0;
     for (std::size_t i = 0; i < message.msg_iovlen; ++i) wanted += pieces[i].iov_len;
@@ -202,6 +193,7 @@ void TcpEndpoint::write_bulk(Connection& connection) noexcept {
     }
     const std::size_t left = sent > 0 ? static_cast<std::size_t>(sent) : 0;
     bulk.writer.sent(left);
+    pace_.moved(now_, left);
     if (left > 0) bulk.lane.tries = 0;
     if (left == wanted) return;
     if (!may_try_again(bulk.lane)) want_room(bulk.lane, true);
@@ -210,7 +202,7 @@ void TcpEndpoint::write_bulk(Connection& connection) noexcept {
 // ---- reading -----------------------------------------------------------------------------------
 
 void TcpEndpoint::read_bulk(Connection& connection) noexcept {
-    std::size_t budget = slice_bytes();
+    std::size_t budget = pace_.slice_bytes(now_);
     while (true) {
         Bulk& bulk = *connection.bulk;
         iovec pieces[2];
@@ -229,6 +221,7 @@ void TcpEndpoint::read_bulk(Connection& connection) noexcept {
         bulk.lane.misses = 0;
         const auto bytes = static_cast<std::size_t>(got);
         bulk.reader.took(bytes);
+        pace_.moved(now_, bytes);
         if (const char* broken = take_steps(connection)) {
             return take_down(connection, Code::data_loss,
                              connection.info.uri + " broke the rules of bulk: " + broken);

@@ -31,8 +31,7 @@ TcpEndpoint::TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint
       looked_at_(now),
       transfers_(rma_depth),
       waste_(new std::byte[waste_bytes]),
-      now_(now),
-      talked_at_(now) {
+      now_(now) {
     limits_.message_bytes_max = tcp::message_bytes_max;
     limits_.eager_bytes_max = tcp::eager_bytes_max;
     limits_.rma_bytes_max = tcp::rma_bytes_max;

@@ -33,7 +33,7 @@ bool TcpEndpoint::commit(std::size_t bytes, bool at_once) noexcept {
     const bool is_first = at_once && connection->out.empty() && connection->sent_turn != turn_;
     connection->out.commit(bytes, chunks_);
     if (bytes == 0) return false;
-    if (is_moving_bulk()) talked_at_ = now_;
+    pace_.talked(now_, is_moving_bulk());
     heat(connection->talk);  // An answer is likely.
     if (is_first) {
         connection->sent_turn = turn_;
@@ -133,7 +133,7 @@ void TcpEndpoint::read_talk(Connection& connection, std::span<Event> events,
         return lose(connection, got < 0 ? errno : 0);
     }
     connection.talk.misses = 0;
-    if (is_moving_bulk()) talked_at_ = now_;
+    pace_.talked(now_, is_moving_bulk());
     const Inbox::Taken taken = connection.in.took(static_cast<std::size_t>(got), slab_);
     for (std::size_t i = 0; i < taken.count; ++i) {
         Event& event = events[count++];

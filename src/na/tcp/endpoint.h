@@ -9,6 +9,7 @@
 
 #include "na/named_socket.h"
 #include "na/tcp/connection.h"
+#include "na/tcp/pace.h"
 #include "na/tcp/socket.h"
 
 namespace weft::na::tcp {
@@ -98,6 +99,7 @@ class TcpEndpoint final : public Endpoint {
     bool watch(Lane& lane, bool for_writing);
     bool watch_listener();
     void unwatch(Lane& lane);
+    void set_full(Lane& lane, bool full);
     void want_room(Lane& lane, bool wanted);
     bool may_try_again(Lane& lane) const noexcept;
     void heat(Lane& lane);
@@ -142,9 +144,10 @@ class TcpEndpoint final : public Endpoint {
     void lose_bulk(Connection& connection, const std::string& why);
     void close_bulk(Connection& connection, Code code, const std::string& why);
     void serve_bulk_handshake(Connection& connection);
-    bool is_moving_bulk() const { return bodies_coming_ != 0 || !pumping_.empty(); }
+    bool is_moving_bulk() const {
+        return bodies_coming_ != 0 || bulk_lanes_full_ != 0 || !pumping_.empty();
+    }
     void set_body_coming(Bulk& bulk, bool coming);
-    std::size_t slice_bytes() const;
     void pump(Connection& connection) noexcept;
     void pump_all() noexcept;
     void write_bulk(Connection& connection) noexcept;
@@ -201,8 +204,9 @@ class TcpEndpoint final : public Endpoint {
     std::uint64_t turn_ = 1;
     std::uint64_t pumped_turn_ = 0;  // The last one in which bulk lanes were written to.
     TimePoint now_;
-    TimePoint talked_at_;              // When a message came or left last while bulk was under way.
     std::uint32_t bodies_coming_ = 0;  // Lanes in the middle of one.
+    std::uint32_t bulk_lanes_full_ = 0;
+    Pace pace_;
 };
 
 }  // namespace weft::na::tcp

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "na/tcp/endpoint.h"
 
@@ -34,7 +35,7 @@ bool TcpEndpoint::watch(Lane& lane, bool for_writing) {
     if (!entry) return false;
     entry->value = &lane;
     lane.watch = entry->id();
-    lane.full = for_writing;
+    set_full(lane, for_writing);
     epoll_event wanted{};
     wanted.events = for_writing ? EPOLLIN | EPOLLOUT : EPOLLIN;
     wanted.data.u64 = id_of(lane.watch);
@@ -62,12 +63,17 @@ void TcpEndpoint::unwatch(Lane& lane) {
 void TcpEndpoint::close_lane(Lane& lane) {
     unwatch(lane);
     lane.socket.reset();
-    lane.full = false;
+    set_full(lane, false);
+}
+
+void TcpEndpoint::set_full(Lane& lane, bool full) {
+    if (std::exchange(lane.full, full) == full || lane.kind != Lane::Kind::bulk) return;
+    full ? ++bulk_lanes_full_ : --bulk_lanes_full_;
 }
 
 void TcpEndpoint::want_room(Lane& lane, bool wanted) {
     if (lane.full == wanted) return;
-    lane.full = wanted;
+    set_full(lane, wanted);
     epoll_event events{};
     events.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
     events.data.u64 = id_of(lane.watch);
