@@ -19,7 +19,7 @@
 
 namespace weft::na::ofi {
 
-inline constexpr std::size_t message_bytes_wanted = (16 + 1) * 1024;
+inline constexpr std::size_t message_bytes_wanted = (32 + 1) * 1024;
 inline constexpr std::size_t header_room = 1024;
 inline constexpr std::uint32_t send_slots = 256;
 inline constexpr std::uint32_t control_slots = 8;    // Kept back for handshakes.

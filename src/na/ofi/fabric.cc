@@ -5,10 +5,13 @@
 
 namespace weft::na::ofi {
 
-// Messages of up to 16 KiB payload and 1 KiB of headers, and ours, must stay below rxm's
+// Messages of up to 32 KiB payload and 1 KiB of headers, and ours, must stay below rxm's
 // rendezvous. Peers must agree on it: rxm refuses a connection to one with another value.
 static constexpr const char* rxm_buffer_setting = "FI_OFI_RXM_BUFFER_SIZE";
-static constexpr const char* rxm_buffer_bytes = "18432";
+static constexpr const char* rxm_buffer_bytes = "34816";
+// Such buffers of an endpoint, all resident: rxm's pools grow by 1024, its default is 4096.
+static constexpr const char* rxm_buffers_setting = "FI_OFI_RXM_MSG_RX_SIZE";
+static constexpr const char* rxm_buffers = "1024";
 
 static constexpr std::uint32_t native_rdm_since = FI_VERSION(1, 18);
 
@@ -38,6 +41,7 @@ void prepare_environment() {
     // it starts.
     ::setenv("FI_AV_REMOVE_CLEANUP", "1", 0);
     ::setenv(rxm_buffer_setting, rxm_buffer_bytes, 0);
+    ::setenv(rxm_buffers_setting, rxm_buffers, 0);
 }
 
 bool removal_is_fence() {
