@@ -95,14 +95,16 @@ BlockPool::Block* BlockPool::make(std::size_t bytes) {
 }
 
 bool BlockPool::is_over_share(core::PeerRef peer, std::size_t bytes) {
-    std::size_t held = bytes;
+    std::size_t held = bytes, blocks = 1;
     blocks_.for_each([&](Entry& entry) {
         const Block& block = entry.value;
         const bool counts =
             block.use == Use::lent || block.use == Use::landing || block.use == Use::abandoned;
-        if (counts && block.peer == peer) held += block.bytes;
+        if (!counts || block.peer != peer) return;
+        held += block.bytes;
+        ++blocks;
     });
-    return held > held_bytes_max_ / 2;
+    return held > held_bytes_max_ / 2 || blocks > blocks_max / 2;
 }
 
 BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes, Use use) {
@@ -214,7 +216,8 @@ void BlockPool::trim_later() {
 // a turn or two.
 void BlockPool::keep_headroom() {
     while (Block* oldest = idle_.front()) {
-        if (held_bytes_ - closing_bytes_ + block_bytes_max_ <= held_bytes_max_) return;
+        const bool has_bytes = held_bytes_ - closing_bytes_ + block_bytes_max_ <= held_bytes_max_;
+        if (has_bytes && blocks_.taken() < blocks_max) return;
         leave_idle(*oldest);
         discard(*oldest);
     }

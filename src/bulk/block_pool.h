@@ -24,6 +24,8 @@ namespace weft::bulk {
 
 class BlockPool {
   public:
+    static constexpr std::uint32_t blocks_max = 1024;
+
     enum class Use : std::uint8_t {
         idle,
         lent,
@@ -45,8 +47,8 @@ class BlockPool {
         Buffer buffer(std::size_t first_bytes) const;
     };
 
-    // Memory for eight bodies of body_bytes_max is held at most, half of it for one peer. `on_room`
-    // runs in a later turn when take() may give what it did not.
+    // Memory for eight bodies of body_bytes_max is held at most, in blocks_max blocks, half of
+    // either for one peer. `on_room` runs in a later turn when take() may give what it did not.
     // Thread: the context's, for everything here.
     BlockPool(core::Context& context, std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max,
               Function<void()> on_room);
@@ -104,7 +106,7 @@ class BlockPool {
     const std::size_t held_bytes_max_;
     Function<void()> on_room_;
     const std::shared_ptr<BlockPool*> self_;  // nullptr in it: memory outlives the pool.
-    base::SlotTable<Block> blocks_{1024};
+    base::SlotTable<Block> blocks_{blocks_max};
     base::IntrusiveList<Block> idle_;  // Those used last at the end.
     std::size_t held_bytes_ = 0;       // Of all blocks,
     std::size_t closing_bytes_ = 0;    // of those that will be gone in a turn or two,

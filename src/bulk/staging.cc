@@ -28,9 +28,11 @@ Staging::Staging(core::Context& context, Regions& regions, Transfers& transfers,
       pool_(context, std::move(arena), body_bytes_max, [this] { begin_waiting(); }) {
     context_.watch_peers(*this);
     regions_.set_lender(*this);
+    transfers_.watch_memory([this] { return !waiting_.empty(); });
 }
 
 Staging::~Staging() {
+    transfers_.watch_memory({});
     waiting_.for_each([&](Fetch& fetch) { stop_waiting(fetch); });
 }
 
@@ -156,6 +158,7 @@ void Staging::wait(Fetch& fetch) {
     }
     context_.timers().arm(fetch, fetch.deadline);
     waiting_.push_back(fetch);
+    transfers_.look_later();  // Those in front of it may stand still.
 }
 
 // False: there is no memory for it now.

@@ -52,6 +52,11 @@ class Transfers final : public core::FrameSink {
     void abandon(TransferId id);
     // Gives back what was lent, now or when there is room for the message.
     void give_back(core::Peer& peer, std::uint64_t grant) { send_close(peer, grant); }
+    // Asked while transfers of lent memory may hold up others: somebody waits for memory to fetch
+    // what was lent to us. To be followed by look_later() when it begins to be so.
+    void watch_memory(Function<bool()> is_wanted) { is_memory_wanted_ = std::move(is_wanted); }
+    // Has those looked for who hold what others wait for and do not move.
+    void look_later();
     void shutdown(const Status& why);
 
     void on_rma_done(std::uint64_t cookie, Code code, const std::string& error);
@@ -101,7 +106,6 @@ class Transfers final : public core::FrameSink {
     void line_up(core::Peer& peer);
     void serve(core::EndpointSlot& endpoint);
     void leave_queue(Transfer& transfer);
-    void look_later();
     void look();
     void end(Entry& entry, Status status);
     void complete(Entry& entry);
@@ -118,6 +122,7 @@ class Transfers final : public core::FrameSink {
     std::vector<Owed> owed_;                                      // At most one per open.
     Later paying_;
     Later looking_;
+    Function<bool()> is_memory_wanted_;
     std::uint32_t quarantined_ = 0;
     bool closed_ = false;
 };

@@ -108,12 +108,16 @@ void Transfers::look_later() {
 
 // Peers that hold what was given up, or what others wait for, and do not move.
 void Transfers::look() {
+    const bool memory_is_wanted = is_memory_wanted_ && is_memory_wanted_();
     std::vector<core::PeerRef> stalled;
-    bool again = false;
+    bool again = memory_is_wanted;
     transfers_.for_each([&](Entry& entry) {
         Transfer& transfer = entry.value;
         if (transfer.chunks == 0) return;
-        if (transfer.state != State::ended && transfer.endpoint->starved.empty()) return;
+        const bool is_wanted = transfer.state == State::ended ||
+                               !transfer.endpoint->starved.empty() ||
+                               (memory_is_wanted && transfer.spec.grant != 0);
+        if (!is_wanted) return;
         again = true;
         const core::Peer* peer = context_.find(transfer.peer_ref);
         if (!peer) return;  // The transport is about to let go.

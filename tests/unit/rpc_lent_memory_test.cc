@@ -33,8 +33,8 @@ struct Memory {
         : rig(1, network), server(rig.add("server", {.argument_bytes_max = bytes_max})) {
         REQUIRE(server.add(service).ok());
     }
-    Channel client() {
-        const Channel channel = rig.add("").connect("sim://server").value();
+    Channel client(const std::string& name = "") {
+        const Channel channel = rig.add(name).connect("sim://server").value();
         Outcome warm;
         call(channel, 8, 8, warm);
         REQUIRE(rig.run_until([&] { return warm.completions > 0; }));
@@ -168,4 +168,44 @@ TEST_CASE("memory for large bodies: a smaller one begins when a larger one befor
     CHECK(small.status.ok());
     CHECK(large[1].completions == 0);
     CHECK(memory.finish(large) == 4);
+}
+
+TEST_CASE(
+    "memory for large bodies: many tiny ones of a peer that answers nothing are its own loss") {
+    Memory memory({}, 128 << 20);
+    const Channel channel = memory.client();
+    RawPeer raw(memory.rig, "raw");
+    REQUIRE(memory.rig.world->silence("raw"));
+    raw.connect("server");
+    const RegionRef lent = Victim::lent_ref(raw.incarnation, 1);
+    for (std::uint32_t i = 0; i < 1100; ++i) {
+        rpc::RequestHeader header;
+        header.call = {i, 1};
+        header.remaining_us = 60'000'000;
+        header.method = sized.hash;
+        REQUIRE(raw.send(Victim::as_lent(frame_of(header), lent, i + 1)));
+        if (i % 100 == 0) raw.wait();
+    }
+    raw.wait();
+    CHECK(memory.staging().bytes_held() >= 512 * (64 << 10));
+    CHECK(memory.calls(channel, 1, 1 << 20, 8) == 1);
+    CHECK(memory.calls(channel, 1, 8, 1 << 20) == 1);
+    CHECK_FALSE(raw.lost);
+}
+
+TEST_CASE("memory for large bodies: who holds all of it and stands still loses it to who waits") {
+    Memory memory;
+    const Channel silent[] = {memory.client("a"), memory.client("b")};
+    for (const char* name : {"a", "b"}) REQUIRE(memory.rig.world->silence(name));
+    std::vector<Outcome> held(8);
+    for (std::size_t i = 0; i < 8; ++i) {
+        memory.call(silent[i / 4], body_bytes_max, 8, held[i], 60s);
+    }
+    const Channel channel = memory.client();
+    REQUIRE(
+        memory.rig.run_until([&] { return memory.staging().bytes_held() == 8 * body_bytes_max; }));
+    CHECK(memory.calls(channel, 1, body_bytes_max, 8) == 1);
+    CHECK(std::count_if(held.begin(), held.end(), [](const Outcome& one) {
+              return one.status.code() == Code::unavailable;
+          }) >= 4);
 }

@@ -11,6 +11,7 @@ namespace {
 
 // Below the promise of 3 s for a peer that does not answer.
 constexpr Duration bulk_handshake_max = 2500ms;
+constexpr Duration stands_still_after = 50ms;
 constexpr std::size_t pieces_max = 16;
 
 }  // namespace
@@ -129,7 +130,6 @@ void TcpEndpoint::close_bulk(Connection& connection, Code code, const std::strin
     Bulk& bulk = *connection.bulk;
     if (bulk.phase != BulkPhase::none && bulk.phase != BulkPhase::up) --handshakes_;
     close_lane(bulk.lane);
-    set_body_coming(bulk, false);
     std::erase(pumping_, &connection);
     connection.bulk.reset();
     transfers_.for_each([&](TransferEntry& entry) {
@@ -143,9 +143,19 @@ void TcpEndpoint::serve_bulk_handshake(Connection& connection) {
 
 // ---- writing -----------------------------------------------------------------------------------
 
-void TcpEndpoint::set_body_coming(Bulk& bulk, bool coming) {
-    if (std::exchange(bulk.body_coming, coming) == coming) return;
-    coming ? ++bodies_coming_ : --bodies_coming_;
+void TcpEndpoint::note_moved(Bulk& bulk, std::size_t bytes) {
+    pace_.moved(now_, bytes);
+    if (bulk.is_linked()) bulk.unlink();
+    if (!bulk.is_under_way()) return;
+    bulk.moved_at = now_;
+    under_way_.push_back(bulk);
+}
+
+// A peer that stands still in the middle of a transfer makes nobody else's slow.
+bool TcpEndpoint::is_moving_bulk() {
+    if (!pumping_.empty()) return true;
+    const Bulk* last = under_way_.back();
+    return last && now_ - last->moved_at < stands_still_after;
 }
 
 // Has it written to, in this turn's flush and from then on with each poll.
@@ -193,10 +203,9 @@ void TcpEndpoint::write_bulk(Connection& connection) noexcept {
     }
     const std::size_t left = sent > 0 ? static_cast<std::size_t>(sent) : 0;
     bulk.writer.sent(left);
-    pace_.moved(now_, left);
     if (left > 0) bulk.lane.tries = 0;
-    if (left == wanted) return;
-    if (!may_try_again(bulk.lane)) want_room(bulk.lane, true);
+    if (left != wanted && !may_try_again(bulk.lane)) want_room(bulk.lane, true);
+    note_moved(bulk, left);
 }
 
 // ---- reading -----------------------------------------------------------------------------------
@@ -221,12 +230,11 @@ void TcpEndpoint::read_bulk(Connection& connection) noexcept {
         bulk.lane.misses = 0;
         const auto bytes = static_cast<std::size_t>(got);
         bulk.reader.took(bytes);
-        pace_.moved(now_, bytes);
         if (const char* broken = take_steps(connection)) {
             return take_down(connection, Code::data_loss,
                              connection.info.uri + " broke the rules of bulk: " + broken);
         }
-        set_body_coming(bulk, bulk.reader.in_body());
+        note_moved(bulk, bytes);
         const std::size_t asked = pieces[0].iov_len + (used == 2 ? pieces[1].iov_len : 0);
         if (bytes < asked || bytes >= budget) return;
         budget -= bytes;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/assert.h"
+#include "base/intrusive_list.h"
 #include "base/slot_table.h"
 #include "base/unique_fd.h"
 #include "na/provider.h"
@@ -60,19 +61,25 @@ constexpr bool can_move(Phase from, Phase to) {
 // up
 enum class BulkPhase : std::uint8_t { none, asked, connecting, joining, up };
 
-struct Bulk {
+struct Bulk : base::ListNode {  // In the endpoint's list of those under way.
     BulkPhase phase = BulkPhase::none;
     Lane lane;
     Greeting greeting;
     TimePoint deadline = never;  // Of becoming up.
     bool pumping = false;        // In the endpoint's list of those with something to write.
-    bool body_coming = false;    // Counted by the endpoint.
+    TimePoint moved_at;          // While it is under way.
 
     BulkWriter writer;
     BulkReader reader;
     // Of the body that comes in: what it is answered with, or the transfer it belongs to.
     std::uint32_t region = BulkWriter::no_owner;
     Refusal refusal = Refusal::none;
+
+    ~Bulk() {
+        if (is_linked()) unlink();
+    }
+    // In the middle of what comes in or goes out.
+    bool is_under_way() const { return lane.full || reader.in_body(); }
 };
 
 struct Connection {

@@ -133,8 +133,8 @@ void TcpEndpoint::read_talk(Connection& connection, std::span<Event> events,
         return lose(connection, got < 0 ? errno : 0);
     }
     connection.talk.misses = 0;
-    pace_.talked(now_, is_moving_bulk());
     const Inbox::Taken taken = connection.in.took(static_cast<std::size_t>(got), slab_);
+    if (taken.count > 0) pace_.talked(now_, is_moving_bulk());
     for (std::size_t i = 0; i < taken.count; ++i) {
         Event& event = events[count++];
         event.kind = EventKind::message;

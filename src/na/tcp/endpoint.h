@@ -99,7 +99,6 @@ class TcpEndpoint final : public Endpoint {
     bool watch(Lane& lane, bool for_writing);
     bool watch_listener();
     void unwatch(Lane& lane);
-    void set_full(Lane& lane, bool full);
     void want_room(Lane& lane, bool wanted);
     bool may_try_again(Lane& lane) const noexcept;
     void heat(Lane& lane);
@@ -144,10 +143,8 @@ class TcpEndpoint final : public Endpoint {
     void lose_bulk(Connection& connection, const std::string& why);
     void close_bulk(Connection& connection, Code code, const std::string& why);
     void serve_bulk_handshake(Connection& connection);
-    bool is_moving_bulk() const {
-        return bodies_coming_ != 0 || bulk_lanes_full_ != 0 || !pumping_.empty();
-    }
-    void set_body_coming(Bulk& bulk, bool coming);
+    bool is_moving_bulk();
+    void note_moved(Bulk& bulk, std::size_t bytes);
     void pump(Connection& connection) noexcept;
     void pump_all() noexcept;
     void write_bulk(Connection& connection) noexcept;
@@ -174,6 +171,7 @@ class TcpEndpoint final : public Endpoint {
     SocketName name_;       // That we listen at.
     pid_t owner_ = 0;
 
+    base::IntrusiveList<Bulk> under_way_;  // Those that moved last at the end.
     std::vector<Slot> slots_;
     std::vector<std::uint32_t> free_slots_;
     std::vector<std::unique_ptr<Stranger>> strangers_;  // Oldest first.
@@ -204,8 +202,6 @@ class TcpEndpoint final : public Endpoint {
     std::uint64_t turn_ = 1;
     std::uint64_t pumped_turn_ = 0;  // The last one in which bulk lanes were written to.
     TimePoint now_;
-    std::uint32_t bodies_coming_ = 0;  // Lanes in the middle of one.
-    std::uint32_t bulk_lanes_full_ = 0;
     Pace pace_;
 };
 

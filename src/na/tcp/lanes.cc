@@ -3,7 +3,6 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "na/tcp/endpoint.h"
 
@@ -35,7 +34,7 @@ bool TcpEndpoint::watch(Lane& lane, bool for_writing) {
     if (!entry) return false;
     entry->value = &lane;
     lane.watch = entry->id();
-    set_full(lane, for_writing);
+    lane.full = for_writing;
     epoll_event wanted{};
     wanted.events = for_writing ? EPOLLIN | EPOLLOUT : EPOLLIN;
     wanted.data.u64 = id_of(lane.watch);
@@ -63,17 +62,12 @@ void TcpEndpoint::unwatch(Lane& lane) {
 void TcpEndpoint::close_lane(Lane& lane) {
     unwatch(lane);
     lane.socket.reset();
-    set_full(lane, false);
-}
-
-void TcpEndpoint::set_full(Lane& lane, bool full) {
-    if (std::exchange(lane.full, full) == full || lane.kind != Lane::Kind::bulk) return;
-    full ? ++bulk_lanes_full_ : --bulk_lanes_full_;
+    lane.full = false;
 }
 
 void TcpEndpoint::want_room(Lane& lane, bool wanted) {
     if (lane.full == wanted) return;
-    set_full(lane, wanted);
+    lane.full = wanted;
     epoll_event events{};
     events.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
     events.data.u64 = id_of(lane.watch);

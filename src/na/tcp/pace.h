@@ -1,4 +1,4 @@
-// How much of a turn bulk may take.
+// How much of a turn a bulk lane may take, each time it is read or written.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class Pace {
     static constexpr std::size_t slice_bytes_busy = 16 * 1024;
     static constexpr Duration busy_for = 1ms;
 
-    // A message came or left; `beside` bulk that is under way.
+    // Messages came or one left; `beside` bulk that is under way.
     void talked(TimePoint now, bool beside) {
         if (beside) talked_at_ = now;
         owed_bytes_ = std::min(owed_bytes_ + bytes_of_a_message, 2 * owed_bytes_busy);
