@@ -1,6 +1,6 @@
 // blobs_async ADDRESS: what a client with completion queues or reactors did.
-#include <future>
 #include <iostream>
+#include <latch>
 
 #include <weft/runtime.h>
 
@@ -14,7 +14,7 @@ struct Fill {
     int left = 100;
     int in_flight = 0;
     Status first_error;
-    std::promise<void> end;
+    std::latch end{1};
 
     void start() {
         while (left > 0 && in_flight < 16) {
@@ -30,7 +30,7 @@ struct Fill {
         --in_flight;
         if (!status.ok() && first_error.ok()) first_error = status;
         start();
-        if (left == 0 && in_flight == 0) end.set_value();
+        if (left == 0 && in_flight == 0) end.count_down();
     }
 };
 
@@ -68,14 +68,18 @@ Task<Status> follow(Channel channel, std::string name) {
 
 // By callback a call has an id. It is given, and taken back, on the runtime's thread.
 Status cancelled(Runtime& runtime, const Channel& channel) {
-    std::promise<Status> end;
+    Status outcome;
+    std::latch end(1);
     runtime.executor().post([&] {
         const OperationId id = porting::BlobsClient(channel).Watch(
-            porting::Info(), {},
-            [&](const Status& status, const porting::Info&) { end.set_value(status); });
+            porting::Info(), {}, [&](const Status& status, const porting::Info&) {
+                outcome = status;
+                end.count_down();
+            });
         channel.cancel_call(id);
     });
-    return end.get_future().get();
+    end.wait();
+    return outcome;
 }
 
 int main(int argc, char** argv) try {
@@ -84,7 +88,7 @@ int main(int argc, char** argv) try {
     const Channel channel = runtime.connect(argv[1]).value();
     Fill fill{.blobs = porting::BlobsClient(channel)};
     runtime.executor().post([&] { fill.start(); });
-    fill.end.get_future().wait();
+    fill.end.wait();
     std::cout << "fill: " << fill.first_error.to_string() << '\n';
     std::cout << "sum: " << runtime.block_on(sum(channel)) << " bytes\n";
     const Status status = runtime.block_on(follow(channel, "news"));

@@ -229,7 +229,15 @@ class Reading {
     }
 
     // Until the answers come in, and have not all come.
-    void begin(Node& client, std::uint64_t turns_max = 64) {
+    void begin(Node& client) {
+        ask(client);
+        const std::size_t turns = base::SeededRandom(++rounds_).next() % 64;
+        REQUIRE(turn_until({&client}, [&] { return has_come(1 << 16); }));
+        for (std::size_t i = 0; i < turns && !has_come(14 << 20); ++i) client.turn();
+    }
+
+    // Sixteen answers of a megabyte are on their way.
+    void ask(Node& client) {
         peer = client.connect(address_);
         REQUIRE(turn_until({&client}, [&] { return client.find(EventKind::peer_up); }));
         std::fill(local_.begin(), local_.end(), std::byte{0});
@@ -239,16 +247,14 @@ class Reading {
                                  Bytes(local_).subspan(i << 20, 1 << 20), i));
         }
         REQUIRE(client->post(items) == 16);
-        const std::size_t turns = base::SeededRandom(++rounds_).next() % turns_max;
-        REQUIRE(turn_until({&client}, [&] { return has_come(1 << 16); }));
-        for (std::size_t i = 0; i < turns && !has_come(14 << 20); ++i) client.turn();
+        client->flush();
     }
 
     // The owner stands still in the middle of an answer, and what it said before has come.
     void begin_and_stop(Node& client) {
         for (int tries = 0; tries < 100; ++tries) {
-            begin(client, 1);
-            (void)::poll(nullptr, 0, 5);  // It fills the socket, mostly.
+            ask(client);
+            (void)::poll(nullptr, 0, 5);  // It fills the socket, which holds some of them, mostly.
             owner_.signal(SIGSTOP);
             owner_.wait_stopped();
             turn_for({&client}, 20ms);
