@@ -11,7 +11,6 @@ using namespace weft::test;
 using echo::v1::EchoClient;
 using echo::v1::EchoReply;
 using echo::v1::EchoRequest;
-using Bytes = std::vector<std::byte>;
 
 namespace {
 
