@@ -112,6 +112,10 @@ def timed(what):
     say(f"{what}: {time.monotonic() - started:.0f} s")
 
 
+def check_installed(root, *checks):
+    print(root.run("/src/tests/package/installed.py", "--at", "/usr", *checks), end="")
+
+
 def check(root):
     for path in packages():
         shutil.copy(path, root.path / "root")
@@ -134,7 +138,11 @@ def check(root):
         print(root.run("/src/tests/package/three_calls.py", "/src/three/three_calls_server",
                        "/src/three/three_calls_client", EXAMPLE), end="")
     with timed("built and ran the consumer"):
-        print(root.run("/src/tests/package/installed.py", "--at", "/usr"), end="")
+        check_installed(root, "typed", "pkg_config", "readme", "components", "asio_without_boost")
+    with timed("with Boost, which is suggested only"):
+        root.run("apt-get", "install", "-y", "-q", "--no-install-recommends", "libboost1.81-dev",
+                 network=True)
+        check_installed(root, "asio")
     with timed("completion and manual pages"):
         root.run("/src/tests/package/manuals.py", "weft", "/src", "Completion", "ManualPage")
     with timed("removed both packages"):

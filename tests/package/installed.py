@@ -3,7 +3,9 @@
 
     installed.py BUILD SOURCE    installs to a prefix of its own, looks at every file, builds and
                                  runs tests/package/consumer against it, moves it, and again
-    installed.py --at PREFIX     builds and runs the consumer against what is installed there
+    installed.py --at PREFIX CHECK...
+                                 some of the checks of what is installed there: typed, pkg_config,
+                                 readme, components, asio, asio_without_boost
 """
 import os
 import pathlib
@@ -118,6 +120,10 @@ class Consumer:
                          components="asio")
             say("component asio is refused without its header")
 
+    def check_asio_without_boost(self):
+        self.refused("component asio: there are no headers of Boost >= 1.81.", components="asio")
+        say("component asio is refused without Boost")
+
     def check_pkg_config(self):
         pc = next(self.prefix.rglob("weft.pc")).parent
         place = self.place.with_suffix(".make")
@@ -165,11 +171,8 @@ def main():
         try:
             if sys.argv[1] == "--at":
                 consumer = Consumer(place / "build", pathlib.Path(sys.argv[2]))
-                consumer.check_typed()
-                consumer.check_pkg_config()
-                consumer.check_readme()
-                consumer.check_components()
-                consumer.check_asio()
+                for check in sys.argv[3:]:
+                    getattr(consumer, f"check_{check}")()
             else:
                 check_installation(*(pathlib.Path(one).resolve() for one in sys.argv[1:3]), place)
         except Failure as failure:
