@@ -13,7 +13,7 @@ struct Fill {
     porting::BlobsClient blobs;
     int left = 100;
     int in_flight = 0;
-    Status first_error;
+    Status first_error{};
     std::latch end{1};
 
     void start() {
