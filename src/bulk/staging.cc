@@ -32,7 +32,6 @@ Staging::Staging(core::Context& context, Regions& regions, Transfers& transfers,
 }
 
 Staging::~Staging() {
-    transfers_.watch_memory({});
     waiting_.for_each([&](Fetch& fetch) { stop_waiting(fetch); });
 }
 
@@ -173,6 +172,7 @@ bool Staging::try_begin(Fetch& fetch) {
     spec.local = block->buffer(fetch.from.length);
     spec.deadline = fetch.deadline;
     spec.grant = fetch.where.grant;
+    spec.fills_pool = true;
     spec.fabric = fetch.where.fabric;
     follow(fetch.id, transfers_.start(fetch.peer, std::move(spec), completion_of(fetch.id)));
     return true;

@@ -31,6 +31,7 @@ struct TransferSpec {
     // Of a range that was lent to us: given back when the transport is done with it. 0: none.
     std::uint64_t grant = 0;
     na::FabricKey fabric{};
+    bool fills_pool = false;  // `local` is memory that others may wait for (watch_memory()).
 };
 
 using TransferId = base::SlotId;
@@ -52,8 +53,8 @@ class Transfers final : public core::FrameSink {
     void abandon(TransferId id);
     // Gives back what was lent, now or when there is room for the message.
     void give_back(core::Peer& peer, std::uint64_t grant) { send_close(peer, grant); }
-    // Asked while transfers of lent memory may hold up others: somebody waits for memory to fetch
-    // what was lent to us. To be followed by look_later() when it begins to be so.
+    // Asked about transfers with `fills_pool`: somebody waits for such memory. To be followed by
+    // look_later() when it begins to be so.
     void watch_memory(Function<bool()> is_wanted) { is_memory_wanted_ = std::move(is_wanted); }
     // Has those looked for who hold what others wait for and do not move.
     void look_later();

@@ -116,7 +116,7 @@ void Transfers::look() {
         if (transfer.chunks == 0) return;
         const bool is_wanted = transfer.state == State::ended ||
                                !transfer.endpoint->starved.empty() ||
-                               (memory_is_wanted && transfer.spec.grant != 0);
+                               (memory_is_wanted && transfer.spec.fills_pool);
         if (!is_wanted) return;
         again = true;
         const core::Peer* peer = context_.find(transfer.peer_ref);

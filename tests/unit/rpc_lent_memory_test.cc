@@ -210,3 +210,26 @@ TEST_CASE("memory for large bodies: who holds all of it and stands still loses i
               return one.status.code() == Code::unavailable;
           }) >= 4);
 }
+
+TEST_CASE("memory for large bodies: who waits for it ends no transfer that holds none of it") {
+    na::sim::WorldOptions slow;
+    slow.piece_time = 30ms;    // A body takes 7.5 s.
+    slow.rma_checked = false;  // What is not lent has a grant, too.
+    Memory memory(slow);
+    Runtime& owner = memory.rig.add("owner");
+    const Buffer owned = owner.allocate(body_bytes_max).value();
+    const Region region = owner.expose(owned, {.access = Access::read}).value();
+    REQUIRE(memory.rig.world->silence("owner"));
+    const Buffer into = memory.server.allocate(body_bytes_max).value();
+    const Channel to_owner = memory.server.connect("sim://owner").value();
+    bool is_over = false;
+    to_owner.get(region.ref(0, body_bytes_max), 0, into, {.timeout = 60s},
+                 [&](const Status&) { is_over = true; });
+    const Channel channel = memory.client();
+    std::vector<Outcome> outcomes(16);  // Four at a time.
+    for (Outcome& outcome : outcomes) memory.call(channel, body_bytes_max, 8, outcome, 60s);
+    memory.rig.run_for(15s);
+    CHECK(outcomes.back().completions == 0);
+    CHECK_FALSE(is_over);
+    CHECK(memory.finish(outcomes) == 16);
+}
