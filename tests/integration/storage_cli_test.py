@@ -48,6 +48,10 @@ class Server:
             return self.process.returncode, ""
         if self.process.poll() is None:
             self.process.send_signal(how)
+        return self.ended()
+
+    def ended(self):
+        """Likewise of one that was told before: a second signal would cut its calls short."""
         _, error = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, error
 
@@ -303,10 +307,12 @@ class Deaths(StorageCase):
         server = self.serve()
         client = self.start_put(server.uris[0])
         server.process.terminate()
-        time.sleep(0.2)
+        deadline = time.monotonic() + PATIENCE
+        while weft("stat", "--server", server.uris[0], "a")[0] != 14:
+            self.assertLess(time.monotonic(), deadline, "the server takes calls for ever")
         _, error = self.finish(client, bytes(8 * MIB))
         self.assertEqual(client.returncode, 14, error)
-        self.assertEqual(server.end(), (0, ""))
+        self.assertEqual(server.ended(), (0, ""))
         self.assertEqual(self.unfinished(), [])
 
     def test_a_server_that_ends_with_many_puts_under_way(self):
