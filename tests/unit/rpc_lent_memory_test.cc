@@ -170,27 +170,52 @@ TEST_CASE("memory for large bodies: a smaller one begins when a larger one befor
     CHECK(memory.finish(large) == 4);
 }
 
+namespace {
+
+// A peer that answers nothing has lent a byte with each of so many requests: a block each, up to
+// half of all, waits for what never comes.
+struct TinyBodies {
+    TinyBodies(Memory& memory, const std::string& name, std::uint32_t count) : raw(memory.rig, name) {
+        REQUIRE(memory.rig.world->silence(name));
+        raw.connect("server");
+        const RegionRef lent = Victim::lent_ref(raw.incarnation, 1);
+        for (std::uint32_t i = 0; i < count; ++i) {
+            rpc::RequestHeader header;
+            header.call = {i, 1};
+            header.remaining_us = 60'000'000;
+            header.method = sized.hash;
+            REQUIRE(raw.send(Victim::as_lent(frame_of(header), lent, i + 1)));
+            if (i % 100 == 0) raw.wait();
+        }
+        raw.wait();
+    }
+    static constexpr std::size_t block_bytes = 64 << 10;
+    RawPeer raw;
+};
+
+}  // namespace
+
 TEST_CASE(
     "memory for large bodies: many tiny ones of a peer that answers nothing are its own loss") {
     Memory memory({}, 128 << 20);
     const Channel channel = memory.client();
-    RawPeer raw(memory.rig, "raw");
-    REQUIRE(memory.rig.world->silence("raw"));
-    raw.connect("server");
-    const RegionRef lent = Victim::lent_ref(raw.incarnation, 1);
-    for (std::uint32_t i = 0; i < 1100; ++i) {
-        rpc::RequestHeader header;
-        header.call = {i, 1};
-        header.remaining_us = 60'000'000;
-        header.method = sized.hash;
-        REQUIRE(raw.send(Victim::as_lent(frame_of(header), lent, i + 1)));
-        if (i % 100 == 0) raw.wait();
-    }
-    raw.wait();
-    CHECK(memory.staging().bytes_held() >= 512 * (64 << 10));
+    const TinyBodies tiny(memory, "raw", 1100);
+    CHECK(memory.staging().bytes_held() == 512 * TinyBodies::block_bytes);
     std::vector<Outcome> outcomes(2);
     memory.call(channel, 1 << 20, 8, outcomes[0], 1s);
     memory.call(channel, 8, 1 << 20, outcomes[1], 1s);
+    CHECK(memory.finish(outcomes) == 2);
+}
+
+TEST_CASE("memory for large bodies: what is idle holds up nobody when there is no block left") {
+    Memory memory({}, 128 << 20);
+    const Channel channel = memory.client(), other = memory.client();
+    CHECK(memory.calls(channel, 40, 8, 80 << 10) == 40);
+    const TinyBodies tiny[] = {{memory, "one", 512}, {memory, "another", 500}};
+    CHECK(memory.staging().bytes_held() >= 1012 * TinyBodies::block_bytes);
+    std::vector<Outcome> outcomes(2);
+    memory.call(other, 1 << 20, 8, outcomes[0], 1s);
+    memory.call(other, 8, 1 << 20, outcomes[1], 1s);
     CHECK(memory.finish(outcomes) == 2);
 }
 
