@@ -83,8 +83,8 @@ Status OfiEndpoint::open_fabric(const SocketName& source) {
         fences_ = false;
         parts_.log.error(std::string(row_.scheme) +
                          ": libfabric started before weft in this process, without its settings: "
-                         "regions can't be fenced, and peers with them refuse this one; set "
-                         "FI_AV_REMOVE_CLEANUP=1 and FI_OFI_RXM_BUFFER_SIZE=34816 yourself");
+                         "regions can't be fenced, and peers with them refuse this one; set " +
+                         required_settings() + " yourself");
     }
     const std::size_t eager = fabric_->eager_bytes_max() - sizeof(Prefix);
     if (eager < limits_.message_bytes_max) {

@@ -5,6 +5,7 @@
 
 namespace weft::na::ofi {
 
+static constexpr const char* cleanup_setting = "FI_AV_REMOVE_CLEANUP";
 // Messages of up to 32 KiB payload and 1 KiB of headers, and ours, must stay below rxm's
 // rendezvous. Peers must agree on it: rxm refuses a connection to one with another value.
 static constexpr const char* rxm_buffer_setting = "FI_OFI_RXM_BUFFER_SIZE";
@@ -39,13 +40,17 @@ std::string describe(int error) {
 void prepare_environment() {
     // There is no call for these: fi_av_remove() has no flags, and rxm takes its eager limit when
     // it starts.
-    ::setenv("FI_AV_REMOVE_CLEANUP", "1", 0);
+    ::setenv(cleanup_setting, "1", 0);
     ::setenv(rxm_buffer_setting, rxm_buffer_bytes, 0);
     ::setenv(rxm_buffers_setting, rxm_buffers, 0);
 }
 
+std::string required_settings() {
+    return std::string(cleanup_setting) + "=1 and " + rxm_buffer_setting + "=" + rxm_buffer_bytes;
+}
+
 bool removal_is_fence() {
-    const char* value = std::getenv("FI_AV_REMOVE_CLEANUP");
+    const char* value = std::getenv(cleanup_setting);
     if (!value) return false;
     const std::string_view text = value;
     const bool on = text == "1" || text == "on" || text == "true" || text == "yes";

@@ -94,6 +94,7 @@ class Fabric {
 
 // Before libfabric starts: settings that it takes from the environment only.
 void prepare_environment();
+std::string required_settings();  // Those without which nothing can be fenced, as "NAME=value".
 // Gives the program its signals back, which a library behind libfabric took.
 void take_back_signals();
 // Whether removing an address ends its connection, which fencing needs, going by the environment.
