@@ -5,7 +5,7 @@
                                  runs tests/package/consumer against it, moves it, and again
     installed.py --at PREFIX CHECK...
                                  some of the checks of what is installed there: typed, pkg_config,
-                                 readme, components, asio, asio_without_boost
+                                 readme, components, asio, asio_without_boost; at least one
 """
 import os
 import pathlib
@@ -164,15 +164,21 @@ def check_installation(build, source, place):
     say("the tree can be moved, and staged by DESTDIR")
 
 
+def check_some(consumer, names):
+    checks = [getattr(consumer, f"check_{name}", None) for name in names]
+    if not checks or None in checks:
+        raise Failure(f"no such check, or none: {' '.join(names)}")
+    for check in checks:
+        check()
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="weft-installed-") as name:
         place = pathlib.Path(name)
         os.environ["XDG_RUNTIME_DIR"] = name  # Where sm's names live: nobody else's there.
         try:
             if sys.argv[1] == "--at":
-                consumer = Consumer(place / "build", pathlib.Path(sys.argv[2]))
-                for check in sys.argv[3:]:
-                    getattr(consumer, f"check_{check}")()
+                check_some(Consumer(place / "build", pathlib.Path(sys.argv[2])), sys.argv[3:])
             else:
                 check_installation(*(pathlib.Path(one).resolve() for one in sys.argv[1:3]), place)
         except Failure as failure:
