@@ -191,6 +191,7 @@ def curve(weft, rounds, seconds, sizes, transport):
 
     Returns the largest growth from one size to its double, and where. What is below the floor
     counts as at the floor: where a cache ends for the floor a size earlier is no step of ours.
+    The largest that this leaves out is told, too.
     """
     ratios = {size: [] for size in sizes}
     for _ in range(rounds):
@@ -202,6 +203,8 @@ def curve(weft, rounds, seconds, sizes, transport):
     over = {size: statistics.median(found) for size, found in ratios.items() if found}
     print(f"\nrpc over {transport}, over the floor of the same copies: " + ", ".join(
         f"{human_bytes(size)} {ratio:.2f}" for size, ratio in over.items()))
+    largest = max((over[2 * size] / over[size] for size in over if 2 * size in over), default=0)
+    print(f"largest growth per doubling over {transport}, below the floor too: {largest:.2f}")
     return max(((max(1, over[2 * size]) / max(1, over[size]),
                  f"{human_bytes(2 * size)} over {transport}")
                 for size in over if 2 * size in over), default=(0, ""))
