@@ -175,7 +175,8 @@ namespace {
 // A peer that answers nothing has lent a byte with each of so many requests: a block each, up to
 // half of all, waits for what never comes.
 struct TinyBodies {
-    TinyBodies(Memory& memory, const std::string& name, std::uint32_t count) : raw(memory.rig, name) {
+    TinyBodies(Memory& memory, const std::string& name, std::uint32_t count)
+        : raw(memory.rig, name) {
         REQUIRE(memory.rig.world->silence(name));
         raw.connect("server");
         const RegionRef lent = Victim::lent_ref(raw.incarnation, 1);
