@@ -75,28 +75,28 @@ TEST_CASE("tcp pace: what was said before a transfer does not slow it") {
 
 namespace {
 
-// An owner with 64 MiB to answer and a peer that reads only when it is told to. The time is the
-// test's.
-struct FullLane {
+// A region's owner, which is polled alone, and a peer that uses it. The time is the test's.
+struct Lanes {
     NaRig rig = NaRig::on<wires::Tcp>();
     NaNode& owner = rig.open();
-    ExposedMemory region{rig, owner, 1 << 20, Access::read};
+    ExposedMemory region{rig, owner, 1 << 20, Access::read_write};
     TcpRawLane talk{owner->address()}, bulk{owner->address()};
     TimePoint now;
 
-    FullLane() {
+    Lanes() {
         REQUIRE(bulk.say_join(talk.join(rig)));
         REQUIRE(decode_joined(bulk.hear_frame(rig)).ok());
         now = rig.now();
+    }
+    bool ask(BulkOp op) {
         const RmaItem item = region.get({}, 0, {});
-        BulkHead get;
-        get.op = BulkOp::get;
-        get.region = item.region;
-        get.generation = item.generation;
-        get.key = item.key;
-        get.length = 1 << 20;
-        for (int i = 0; i < 64; ++i) REQUIRE(bulk.say_value(get));
-        poll_until([&] { return bulk.has_come() && owner->arm(); });
+        BulkHead head;
+        head.op = op;
+        head.region = item.region;
+        head.generation = item.generation;
+        head.key = item.key;
+        head.length = 1 << 20;
+        return bulk.say_value(head);
     }
     void poll() {
         now += 1us;
@@ -116,17 +116,46 @@ struct FullLane {
         poll_until([&] { return count == 1; });
         CHECK(events[0].kind == EventKind::message);
     }
+    std::size_t count = 0;
+    std::array<Event, 16> events;
+};
+
+// The owner has 64 MiB to answer, and the peer reads only when it is told to.
+struct FullLane : Lanes {
+    FullLane() {
+        for (int i = 0; i < 64; ++i) REQUIRE(ask(BulkOp::get));
+        poll_until([&] { return bulk.has_come() && owner->arm(); });
+    }
     // How much is read while so many slices are written, with what waited in the sockets.
-    std::size_t drain(int polls) {
+    template <class Between>
+    std::size_t drain(int polls, Between&& between) {
         std::size_t bytes = bulk.drop_heard();
         for (int i = 0; i < polls; ++i) {
+            between();
             poll();
             bytes += bulk.drop_heard();
         }
         return bytes;
     }
-    std::size_t count = 0;
-    std::array<Event, 16> events;
+    std::size_t drain(int polls) {
+        return drain(polls, [] {});
+    }
+};
+
+// The peer stands still in the middle of a put.
+struct HalfPut : Lanes {
+    HalfPut() {
+        std::ranges::fill(region.bytes(), std::byte{0});
+        REQUIRE(ask(BulkOp::put));
+        write(300 * KiB);
+        poll_until([&] { return landed() == 300 * KiB; });
+    }
+    void write(std::size_t bytes) {
+        REQUIRE(bulk.say(std::vector<std::byte>(bytes, std::byte{1})));
+    }
+    std::size_t landed() {
+        return static_cast<std::size_t>(std::ranges::count(region.bytes(), std::byte{1}));
+    }
 };
 
 }  // namespace
@@ -144,4 +173,27 @@ TEST_CASE("tcp pace: messages are not beside a lane that stands still") {
     lane.now += 60ms;
     lane.say();
     CHECK(lane.drain(300) > 32 * KiB * KiB);
+}
+
+TEST_CASE("tcp pace: a piece of a message is no message") {
+    FullLane lane;
+    lane.now += 20ms;
+    REQUIRE(lane.talk.say_value(StreamHead{1, 0, 0, 4096}));
+    const auto a_byte = [&] { REQUIRE(lane.talk.say_value(std::byte{0})); };
+    CHECK(lane.drain(300, a_byte) > 32 * KiB * KiB);
+}
+
+TEST_CASE("tcp pace: messages are beside a put that is under way, until it stands still") {
+    HalfPut lane;
+    const bool stands = GENERATE(false, true);
+    lane.now += stands ? 60ms : 20ms;
+    lane.say();
+    lane.write(300 * KiB);
+    for (int i = 0; i < 8; ++i) lane.poll();
+    if (stands) {
+        CHECK(lane.landed() == 600 * KiB);
+    } else {
+        CHECK(lane.landed() <= 500 * KiB);
+        lane.poll_until([&] { return lane.landed() == 600 * KiB; });
+    }
 }
