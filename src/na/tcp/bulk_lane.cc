@@ -29,23 +29,30 @@ Bulk& TcpEndpoint::bulk_of(Connection& connection) {
 void TcpEndpoint::open_bulk(Connection& connection) {
     Bulk& bulk = bulk_of(connection);
     if (bulk.phase != BulkPhase::none || connection.phase != Phase::up) return;
+    bulk.phase = BulkPhase::wanted;
+    bulk.deadline = now_ + bulk_handshake_max;
+    ++handshakes_;
+    try_opening_bulk(connection);
+}
+
+// When it can't be begun yet, serve_handshakes() comes back to it.
+void TcpEndpoint::try_opening_bulk(Connection& connection) {
+    Bulk& bulk = *connection.bulk;
     if (connection.incoming) {
         std::byte* room = connection.out.claim(sizeof(StreamHead), chunks_);
-        if (!room) return pump(connection);  // To come back to it.
+        if (!room) return;
         encode_signal(Signal::want_bulk, {room, sizeof(StreamHead)});
         connection.out.commit(sizeof(StreamHead), chunks_);
         bulk.phase = BulkPhase::asked;
         if (!connection.talk.full) send_now(connection);
     } else {
         Result<base::UniqueFd> socket = start_connecting(connection.name);
-        if (socket && !*socket) return pump(connection);  // The same.
+        if (socket && !*socket) return;
         if (!socket) return lose_bulk(connection, std::string(socket.status().text()));
         bulk.lane.socket = *std::move(socket);
         if (!watch(bulk.lane, true)) return lose_bulk(connection, "epoll is full");
         bulk.phase = BulkPhase::connecting;
     }
-    bulk.deadline = now_ + bulk_handshake_max;
-    ++handshakes_;
 }
 
 void TcpEndpoint::on_bulk_connected(Connection& connection) {
@@ -138,7 +145,11 @@ void TcpEndpoint::close_bulk(Connection& connection, Code code, const std::strin
 }
 
 void TcpEndpoint::serve_bulk_handshake(Connection& connection) {
-    if (connection.bulk->deadline <= now_) lose_bulk(connection, "it was not made in time");
+    if (connection.bulk->deadline <= now_) {
+        lose_bulk(connection, "it was not made in time");
+    } else if (connection.bulk->phase == BulkPhase::wanted) {
+        try_opening_bulk(connection);
+    }
 }
 
 // ---- writing -----------------------------------------------------------------------------------
@@ -176,8 +187,7 @@ void TcpEndpoint::pump_all() noexcept {
             write_bulk(connection);
         }
         if (i >= pumping_.size() || pumping_[i] != &connection) continue;  // It was lost.
-        const bool waits = bulk.phase != BulkPhase::none &&
-                           (bulk.phase != BulkPhase::up || bulk.lane.full || bulk.writer.empty());
+        const bool waits = bulk.phase != BulkPhase::up || bulk.lane.full || bulk.writer.empty();
         if (!waits) {
             ++i;
             continue;

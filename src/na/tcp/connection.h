@@ -55,11 +55,12 @@ constexpr bool can_move(Phase from, Phase to) {
 }
 
 // none:       nobody needed it so far, or it was lost.
+// wanted:     tried again until there is room to ask for it, or in the queue of the listener.
 // asked:      the connector was asked to make it (acceptor).
 // connecting: on its way (connector).
 // joining:    its ticket is shown, the answer awaited (connector).
 // up
-enum class BulkPhase : std::uint8_t { none, asked, connecting, joining, up };
+enum class BulkPhase : std::uint8_t { none, wanted, asked, connecting, joining, up };
 
 struct Bulk : base::ListNode {  // In the endpoint's list of those under way.
     BulkPhase phase = BulkPhase::none;

@@ -328,7 +328,8 @@ TimePoint TcpEndpoint::next_deadline() const {
         const Connection* connection = slot.connection.get();
         if (!connection) continue;
         const bool waits_for_us =
-            connection->phase <= Phase::connecting && !connection->talk.socket;
+            (connection->phase <= Phase::connecting && !connection->talk.socket) ||
+            (connection->bulk && connection->bulk->phase == BulkPhase::wanted);
         if (waits_for_us) next = std::min(next, now_ + 1ms);
         if (connection->phase < Phase::up) next = std::min(next, connection->deadline);
         if (connection->bulk) next = std::min(next, connection->bulk->deadline);

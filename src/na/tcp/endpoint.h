@@ -136,6 +136,7 @@ class TcpEndpoint final : public Endpoint {
     // Bulk lanes (bulk_lane.cc).
     Bulk& bulk_of(Connection& connection);
     void open_bulk(Connection& connection);
+    void try_opening_bulk(Connection& connection);
     void on_bulk_connected(Connection& connection);
     void read_joined(Connection& connection);
     Status join(Stranger& stranger, const Ticket& ticket);
