@@ -95,7 +95,7 @@ BlockPool::Block* BlockPool::make(std::size_t bytes) {
 }
 
 bool BlockPool::is_over_share(core::PeerRef peer, std::size_t bytes) {
-    std::size_t held = bytes, blocks = 1;
+    std::size_t held = block_bytes(bytes), blocks = 1;
     blocks_.for_each([&](Entry& entry) {
         const Block& block = entry.value;
         const bool counts =
@@ -120,6 +120,7 @@ BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes,
         use == Use::lent ? (exposed ? exposed : plain) : (plain ? plain : exposed);
     if (fitting) return fitting;
     if (Block* larger = has_room(bytes) ? nullptr : find_larger(bytes, peer)) return larger;
+    free_unexposed(bytes);
     return make(bytes);
 }
 
@@ -128,6 +129,7 @@ BlockPool::Block* BlockPool::take(core::PeerRef peer, std::size_t bytes, Use use
     Block* block = is_over_share(peer, bytes) ? nullptr : find_or_make(peer, bytes, use);
     if (!block) {
         asked_in_vain_ = true;
+        keep_headroom();
         return nullptr;
     }
     if (block->is_linked()) leave_idle(*block);
@@ -194,6 +196,15 @@ void BlockPool::tell_room() {
 void BlockPool::forget(core::PeerRef peer) {
     idle_.for_each([&](Block& block) {
         if (block.peer != peer || !block.region) return;
+        leave_idle(block);
+        discard(block);
+    });
+}
+
+// Until there is room, of what is gone at once: blocks that no peer may read.
+void BlockPool::free_unexposed(std::size_t bytes) {
+    idle_.for_each([&](Block& block) {
+        if (block.region || has_room(bytes)) return;
         leave_idle(block);
         discard(block);
     });

@@ -59,6 +59,8 @@ class BlockPool {
     // For lent: one that this peer may read already, if there is one. nullptr: there is none for it
     // now.
     Block* take(core::PeerRef peer, std::size_t bytes, Use use);
+    // Whether there is none for it because of what this peer holds itself.
+    bool is_over_share(core::PeerRef peer, std::size_t bytes);
     Block* find(base::SlotId id);
     // Back from its use.
     void rest(Block& block);
@@ -92,7 +94,7 @@ class BlockPool {
     Block* find_or_make(core::PeerRef peer, std::size_t bytes, Use use);
     Block* make(std::size_t bytes);
     bool has_room(std::size_t bytes) const { return held_bytes_ + bytes <= held_bytes_max_; }
-    bool is_over_share(core::PeerRef peer, std::size_t bytes);
+    void free_unexposed(std::size_t bytes);
     void leave_idle(Block& block);
     void trim(std::size_t bytes_kept, TimePoint idle_before);
     void trim_later();

@@ -28,7 +28,7 @@ Staging::Staging(core::Context& context, Regions& regions, Transfers& transfers,
       pool_(context, std::move(arena), body_bytes_max, [this] { begin_waiting(); }) {
     context_.watch_peers(*this);
     regions_.set_lender(*this);
-    transfers_.watch_memory([this] { return !waiting_.empty(); });
+    transfers_.watch_memory([this] { return is_memory_wanted(); });
 }
 
 Staging::~Staging() {
@@ -146,6 +146,19 @@ bool Staging::has_waiting(core::PeerRef peer) {
     return found;
 }
 
+// Whether somebody waits for what others hold. At most two peers hold so much that their own waits
+// for them only.
+bool Staging::is_memory_wanted() {
+    std::vector<core::PeerRef> seen;
+    bool wanted = false;
+    waiting_.for_each([&](Fetch& fetch) {
+        if (wanted || std::find(seen.begin(), seen.end(), fetch.peer) != seen.end()) return;
+        seen.push_back(fetch.peer);
+        wanted = !pool_.is_over_share(fetch.peer, fetch.from.length);
+    });
+    return wanted;
+}
+
 void Staging::wait(Fetch& fetch) {
     std::size_t all = 0, of_this_peer = 0;
     waiting_.for_each([&](Fetch& other) {
@@ -247,6 +260,7 @@ void Staging::begin_waiting() {
         if (std::find(passed.begin(), passed.end(), peer) != passed.end()) continue;
         if (!try_begin(entry->value)) passed.push_back(peer);
     }
+    if (!passed.empty()) transfers_.look_later();  // It may be over its share no more.
 }
 
 void Staging::on_peer_down(core::Peer& peer, const Status& why) {

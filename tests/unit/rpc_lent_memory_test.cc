@@ -237,6 +237,43 @@ TEST_CASE("memory for large bodies: who holds all of it and stands still loses i
           }) >= 4);
 }
 
+TEST_CASE("memory for large bodies: who waits for its own share ends nobody's transfer") {
+    Memory memory;
+    const Channel slow = memory.client("slow"), greedy = memory.client("greedy");
+    for (const char* name : {"slow", "greedy"}) REQUIRE(memory.rig.world->silence(name));
+    std::vector<Outcome> held(6);  // Four are a share.
+    for (std::size_t i = 0; i < 6; ++i) {
+        memory.call(i == 0 ? slow : greedy, body_bytes_max, 8, held[i], 120s);
+    }
+    memory.rig.run_for(30s);
+    for (const Outcome& one : held) CHECK(one.completions == 0);
+    // Until somebody else waits, too.
+    CHECK(memory.staging().bytes_held() == 5 * body_bytes_max);
+    const Channel channel = memory.client();
+    CHECK(memory.calls(channel, 8, body_bytes_max, 8) == 8);
+}
+
+TEST_CASE("memory for large bodies: what can be freed at once is, for two in one turn") {
+    Memory memory;
+    const Channel holders[] = {memory.client("a"), memory.client("b")};
+    const Channel channel = memory.client(), one = memory.client(), another = memory.client();
+    // Idle: a block that its peer may read, and then two that nobody may.
+    CHECK(memory.calls(channel, 1, 8, body_bytes_max) == 1);
+    CHECK(memory.calls(channel, 2, 512 << 10, 8) == 2);
+    CHECK(memory.staging().bytes_held() == 2 * body_bytes_max);
+    // Five that are not returned.
+    for (const char* name : {"a", "b"}) REQUIRE(memory.rig.world->silence(name));
+    std::vector<Outcome> held(5), outcomes(2);
+    for (std::size_t i = 0; i < 5; ++i) {
+        memory.call(holders[i % 2], 8, body_bytes_max, held[i], 60s);
+    }
+    memory.rig.run_for(1s);
+    CHECK(memory.staging().bytes_held() == 7 * body_bytes_max);
+    memory.call(one, 8, body_bytes_max, outcomes[0]);
+    memory.call(another, 8, body_bytes_max, outcomes[1]);
+    CHECK(memory.finish(outcomes) == 2);
+}
+
 TEST_CASE("memory for large bodies: who waits for it ends no transfer that holds none of it") {
     na::sim::WorldOptions slow;
     slow.piece_time = 30ms;    // A body takes 7.5 s.
