@@ -221,10 +221,10 @@ TEST_CASE("memory for large bodies: what is idle holds up nobody when there is n
 }
 
 TEST_CASE("memory for large bodies: who holds all of it and stands still loses it to who waits") {
+    std::vector<Outcome> held(8);
     Memory memory;
     const Channel silent[] = {memory.client("a"), memory.client("b")};
     for (const char* name : {"a", "b"}) REQUIRE(memory.rig.world->silence(name));
-    std::vector<Outcome> held(8);
     for (std::size_t i = 0; i < 8; ++i) {
         memory.call(silent[i / 4], body_bytes_max, 8, held[i], 60s);
     }
@@ -238,10 +238,10 @@ TEST_CASE("memory for large bodies: who holds all of it and stands still loses i
 }
 
 TEST_CASE("memory for large bodies: who waits for its own share ends nobody's transfer") {
+    std::vector<Outcome> held(6);  // Four are a share.
     Memory memory;
     const Channel slow = memory.client("slow"), greedy = memory.client("greedy");
     for (const char* name : {"slow", "greedy"}) REQUIRE(memory.rig.world->silence(name));
-    std::vector<Outcome> held(6);  // Four are a share.
     for (std::size_t i = 0; i < 6; ++i) {
         memory.call(i == 0 ? slow : greedy, body_bytes_max, 8, held[i], 120s);
     }
@@ -254,6 +254,7 @@ TEST_CASE("memory for large bodies: who waits for its own share ends nobody's tr
 }
 
 TEST_CASE("memory for large bodies: what can be freed at once is, for two in one turn") {
+    std::vector<Outcome> held(5), outcomes(2);
     Memory memory;
     const Channel holders[] = {memory.client("a"), memory.client("b")};
     const Channel channel = memory.client(), one = memory.client(), another = memory.client();
@@ -263,7 +264,6 @@ TEST_CASE("memory for large bodies: what can be freed at once is, for two in one
     CHECK(memory.staging().bytes_held() == 2 * body_bytes_max);
     // Five that are not returned.
     for (const char* name : {"a", "b"}) REQUIRE(memory.rig.world->silence(name));
-    std::vector<Outcome> held(5), outcomes(2);
     for (std::size_t i = 0; i < 5; ++i) {
         memory.call(holders[i % 2], 8, body_bytes_max, held[i], 60s);
     }
