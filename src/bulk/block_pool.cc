@@ -112,7 +112,7 @@ BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes,
     if (use == Use::lent && bytes <= alternated_bytes_max) {
         if (Block* other = idle.exposed > 1 ? idle.oldest : idle.unexposed) return other;
         // Not at the price of others' blocks, and least of all of the one that there is.
-        if (Block* second = has_room(bytes) ? make(bytes) : nullptr) return second;
+        if (Block* second = make(bytes)) return second;
     }
     Block* const exposed = idle.newest;
     Block* const plain = idle.unexposed;
@@ -125,8 +125,8 @@ BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes,
 }
 
 BlockPool::Block* BlockPool::take(core::PeerRef peer, std::size_t bytes, Use use) {
-    bytes = block_bytes(bytes);
-    Block* block = is_over_share(peer, bytes) ? nullptr : find_or_make(peer, bytes, use);
+    Block* block =
+        is_over_share(peer, bytes) ? nullptr : find_or_make(peer, block_bytes(bytes), use);
     if (!block) {
         asked_in_vain_ = true;
         keep_headroom();
