@@ -74,19 +74,21 @@ def run(weft, arguments, seconds):
     return json.loads(done.stdout)
 
 
+def is_steady(result):
+    return result["floor_ns"] is not None and result["floor_drift"] <= QUIET_DRIFT
+
+
 def counts(result):
     """A latency over sm needs a quiet cache line, everything a steady floor."""
-    floor, drift = result["floor_ns"], result["floor_drift"]
-    if floor is None or drift > QUIET_DRIFT:
-        return False
     line = result["transport"] == "sm" and result["metric"] not in ("put", "get")
-    return not line or QUIET_FLOOR_NS[0] <= floor <= QUIET_FLOOR_NS[1]
+    return is_steady(result) and (
+        not line or QUIET_FLOOR_NS[0] <= result["floor_ns"] <= QUIET_FLOOR_NS[1])
 
 
-def run_quiet(weft, arguments, seconds, tries):
+def run_quiet(weft, arguments, seconds, tries, good=counts):
     for _ in range(tries):
         result = run(weft, arguments, seconds)
-        if counts(result):
+        if good(result):
             return result, True
     return result, False
 
@@ -191,7 +193,7 @@ def sweep(weft, rounds, seconds, tries, sizes):
                default=(0, 0))
 
 
-def curve(weft, rounds, seconds, sizes, transport):
+def curve(weft, rounds, seconds, tries, sizes, transport):
     """How much a call takes of the floor of the same copies, by size: the median of the rounds.
 
     Returns the largest growth from one size to its double, and where. What is below the floor
@@ -201,8 +203,9 @@ def curve(weft, rounds, seconds, sizes, transport):
     ratios = {size: [] for size in sizes}
     for _ in range(rounds):
         for size in random.sample(sizes, len(sizes)):
-            result = run(weft, f"rpc --transport {transport} --size {size} --reply-size 64 --spin "
-                               "--copied-floor", seconds)
+            result, _ = run_quiet(weft, f"rpc --transport {transport} --size {size} "
+                                  "--reply-size 64 --spin --copied-floor", seconds, tries,
+                                  is_steady)
             if result["p50_ns"] is not None and result["floor_ns"] is not None:
                 ratios[size].append(result["p50_ns"] / result["floor_ns"])
     over = {size: statistics.median(found) for size, found in ratios.items() if found}
@@ -246,7 +249,7 @@ def main():
         missed = 0 if options.smoke else judge(rows, transports(options.weft))
         step, at = sweep(options.weft, rounds, 0.05, tries, sizes)
         curve_sizes = CURVE_SIZES[:2] if options.smoke else CURVE_SIZES
-        growths = [curve(options.weft, rounds, min(seconds, 0.2), curve_sizes, transport)
+        growths = [curve(options.weft, rounds, min(seconds, 0.2), tries, curve_sizes, transport)
                    for transport in ("sm", "tcp", "ofi+tcp")
                    if transport in transports(options.weft)]
     except Failed as failure:

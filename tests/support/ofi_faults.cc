@@ -9,6 +9,7 @@
 namespace weft::test {
 
 std::atomic<int> ofi_refusals{0};
+std::atomic<int> ofi_taken_before{0};
 
 namespace {
 
@@ -17,17 +18,26 @@ fi_ops_fabric fabric_theirs, fabric_ours;
 fi_ops_domain domain_theirs, domain_ours;
 fi_ops_msg messages_theirs, messages_ours;
 
-bool refuses() {
-    int left = ofi_refusals.load();
+bool take_one(std::atomic<int>& from) {
+    int left = from.load();
     while (left > 0) {
-        if (ofi_refusals.compare_exchange_weak(left, left - 1)) return true;
+        if (from.compare_exchange_weak(left, left - 1)) return true;
     }
     return false;
+}
+
+bool refuses() {
+    return ofi_refusals > 0 && !take_one(ofi_taken_before) && take_one(ofi_refusals);
 }
 
 ssize_t send(fid_ep* ep, const void* bytes, size_t size, void* memory, fi_addr_t to,
              void* context) {
     return refuses() ? -FI_EAGAIN : messages_theirs.send(ep, bytes, size, memory, to, context);
+}
+
+ssize_t sendv(fid_ep* ep, const iovec* parts, void** memory, size_t count, fi_addr_t to,
+              void* context) {
+    return refuses() ? -FI_EAGAIN : messages_theirs.sendv(ep, parts, memory, count, to, context);
 }
 
 ssize_t inject(fid_ep* ep, const void* bytes, size_t size, fi_addr_t to) {
@@ -40,6 +50,7 @@ int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** ep, void* context)
     messages_theirs = *(*ep)->msg;
     messages_ours = messages_theirs;
     messages_ours.send = send;
+    messages_ours.sendv = sendv;
     messages_ours.inject = inject;
     (*ep)->msg = &messages_ours;
     return 0;

@@ -7,12 +7,17 @@
 
 namespace weft::test {
 
-// How many of the next messages libfabric answers with "try again" instead of taking them.
+// How many of the next messages libfabric answers with "try again" instead of taking them, when it
+// has taken so many.
 extern std::atomic<int> ofi_refusals;
+extern std::atomic<int> ofi_taken_before;
 
 class OfiRefuses {
   public:
-    explicit OfiRefuses(int times = std::numeric_limits<int>::max()) { ofi_refusals = times; }
+    explicit OfiRefuses(int times = std::numeric_limits<int>::max(), int after = 0) {
+        ofi_taken_before = after;
+        ofi_refusals = times;
+    }
     ~OfiRefuses() { ofi_refusals = 0; }
     OfiRefuses(const OfiRefuses&) = delete;
     OfiRefuses& operator=(const OfiRefuses&) = delete;

@@ -185,6 +185,64 @@ TEST_CASE("ofi: a gap in a peer's sequence ends it with DATA_LOSS") {
     CHECK(server.seen[1].event.code == Code::data_loss);
 }
 
+TEST_CASE("ofi: pieces become one message with the last of them") {
+    Node server(any_port);
+    Stranger stranger(server->address());
+    const Label label = be_welcomed(stranger, server);
+    const auto say = [&](std::uint32_t sequence, Kind kind, std::string_view body) {
+        stranger.send(server, message({label.index, label.tag, sequence, 0, kind}, body));
+    };
+    say(1, Kind::piece, "one ");
+    say(2, Kind::piece, "two ");
+    say(3, Kind::data, "three");
+    say(4, Kind::data, "four");
+    REQUIRE(turn_until({&server}, [&] { return server.count(EventKind::message) == 2; }));
+    CHECK(server.seen[0].bytes == "one two three");
+    CHECK(server.seen[1].bytes == "four");
+}
+
+TEST_CASE("ofi: pieces that no honest peer sends end it, and nothing is handed out") {
+    Node server(any_port), client;
+    const na::PeerId honest = join(client, server);
+    struct Case {
+        const char* what;
+        std::vector<std::pair<Kind, std::size_t>> messages;  // And the bytes of each.
+        std::uint32_t gap_before = 0;                        // The message of that number.
+        Code code = Code::data_loss;
+    };
+    const std::size_t most = piece_bytes_max;
+    const Case cases[] = {
+        {"longer than a message may be, with its last piece",
+         {{Kind::piece, most}, {Kind::piece, most}, {Kind::piece, most}, {Kind::data, most}}},
+        {"longer than a message may be, without an end",
+         {{Kind::piece, most}, {Kind::piece, most}, {Kind::piece, most}, {Kind::piece, most}}},
+        {"an empty piece", {{Kind::piece, 0}}},
+        {"an empty last piece", {{Kind::piece, 8}, {Kind::data, 0}}},
+        {"a piece lost", {{Kind::piece, 8}, {Kind::piece, 8}, {Kind::data, 8}}, 2},
+        {"the last piece lost", {{Kind::piece, 8}, {Kind::data, 8}}, 2},
+        {"a bye in between", {{Kind::piece, 8}, {Kind::bye, 0}}, 0, Code::unavailable},
+    };
+    for (const Case& each : cases) {
+        CAPTURE(each.what);
+        Stranger stranger(server->address());
+        const Label label = be_welcomed(stranger, server);
+        std::uint32_t number = 0, sequence = 0;
+        for (const auto& [kind, bytes] : each.messages) {
+            ++sequence;
+            if (++number == each.gap_before) ++sequence;
+            stranger.send(server, message({label.index, label.tag, sequence, 0, kind},
+                                          std::string(bytes, 'x')));
+        }
+        REQUIRE(turn_until({&server}, [&] { return server.find(EventKind::peer_down); }));
+        CHECK(server.find(EventKind::peer_down)->event.code == each.code);
+        CHECK(server.count(EventKind::message) == 0);
+        server.seen.clear();
+    }
+    REQUIRE(client.send(honest, std::string(client->limits().message_bytes_max, 'h')));
+    client->flush();
+    CHECK(turn_until({&client, &server}, [&] { return server.find(EventKind::message); }));
+}
+
 TEST_CASE("ofi: the same hello again makes no second peer") {
     Node server(any_port);
     Stranger stranger(server->address());

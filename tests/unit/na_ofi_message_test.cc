@@ -41,7 +41,7 @@ TEST_CASE("ofi: the largest message passes whole, and a larger one is refused") 
     Node server(any_port), client;
     const na::PeerId peer = join(client, server);
     const std::size_t most = client->limits().message_bytes_max;
-    REQUIRE(client->limits().eager_bytes_max == 32 * 1024);
+    REQUIRE(client->limits().eager_bytes_max == 128 * 1024);
     CHECK(client->reserve(peer, most + 1) == nullptr);
     std::string frame(most, 'x');
     frame.back() = 'y';

@@ -1,12 +1,14 @@
 // What a broken or hostile process can do to a tcp endpoint: lose its own connection.
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <memory>
 
 #include "na/tcp/greeting.h"
 #include "na/tcp/socket.h"
 #include "support/na_rma.h"
+#include "support/no_more_memory.h"
 #include "support/tcp_raw_peer.h"
 
 using namespace weft;
@@ -452,3 +454,21 @@ TEST_CASE("tcp: a server that never answers is given up within 3 s") {
     CHECK(client.downs[0].code == Code::unavailable);
     CHECK(rig.now() - start < promised(3s));
 }
+
+#ifdef WEFT_TEST_MEMORY_LIMITS
+TEST_CASE("tcp: without memory for a frame that comes in part its peer ends") {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        Rig rig;
+        RawPeer peer(rig);
+        if (!use_up_blocks_of(128 * 1024)) ::_exit(2);
+        peer.talk.say_value(StreamHead{0, 0, 0, 100'000});
+        const bool ended = rig.rig.pump_until([&] { return !rig.server.downs.empty(); });
+        ::_exit(ended && rig.server.downs[0].code == Code::resource_exhausted ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+#endif

@@ -20,7 +20,7 @@ OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
       now_(now),
       wait_fd_(parts_.sleeps ? ::epoll_create1(EPOLL_CLOEXEC) : -1),
       sends_(send_slots, message_bytes_wanted),
-      receives_(receive_buffers, message_bytes_wanted),
+      receives_(receive_buffers, piece_bytes_max),
       unread_{parts_.random.next(), parts_.random.next()},
       peers_(table_slots(parts_.peers_max)) {
     limits_.message_bytes_max = message_bytes_wanted;
@@ -87,8 +87,10 @@ Status OfiEndpoint::open_fabric(const SocketName& source) {
                          required_settings() + " yourself");
     }
     const std::size_t eager = fabric_->eager_bytes_max() - sizeof(Prefix);
-    if (eager < limits_.message_bytes_max) {
-        limits_.message_bytes_max = eager / 8 * 8;
+    if (eager < piece_bytes_max) {
+        piece_bytes_ = static_cast<std::uint32_t>(eager / 8 * 8);
+        limits_.message_bytes_max =
+            std::min<std::size_t>(limits_.message_bytes_max, pieces_max * piece_bytes_);
         limits_.eager_bytes_max = limits_.message_bytes_max - header_room;
     }
     for (Region& region : regions_) {
@@ -177,6 +179,7 @@ PeerEntry* OfiEndpoint::take_peer(TimePoint now) {
     peer.sequence_in = peer.sequence_out = 0;
     peer.turn = 0;
     peer.slots = peer.transfers_posted = 0;
+    peer.part_bytes = 0;
     peer.retry = {};
     peer.started = now;
     peer.probe = {};
@@ -201,7 +204,8 @@ void OfiEndpoint::retire(PeerEntry& entry, Code transfers_end) {
     Peer& peer = entry.value;
     const bool busy = peer.transfers_posted != 0;
     end_transfers(entry, transfers_end);
-    while (SendSlot* slot = peer.backlog.pop_front()) sends_.give_back(*slot);
+    while (SendSlot* slot = peer.backlog.pop_front()) drop(*slot);
+    pool_.give_back(std::move(peer.part));
     if (peer.AttentionNode::is_linked()) peer.AttentionNode::unlink();
     if (peer.FlushNode::is_linked()) peer.FlushNode::unlink();
     if (peer.WritableNode::is_linked()) peer.WritableNode::unlink();

@@ -13,14 +13,16 @@
 #include <optional>
 #include <vector>
 
+#include "base/fifo.h"
 #include "base/unique_fd.h"
 #include "na/ofi/fabric.h"
 #include "na/ofi/peer.h"
 
 namespace weft::na::ofi {
 
-inline constexpr std::size_t message_bytes_wanted = (32 + 1) * 1024;
 inline constexpr std::size_t header_room = 1024;
+inline constexpr std::size_t message_bytes_wanted = 128 * 1024 + header_room;
+static_assert(message_bytes_wanted <= pieces_max * piece_bytes_max);
 inline constexpr std::uint32_t send_slots = 256;
 inline constexpr std::uint32_t control_slots = 8;    // Kept back for handshakes.
 inline constexpr std::uint32_t slots_per_peer = 64;  // So that one slow peer can't take them all.
@@ -119,6 +121,8 @@ class OfiEndpoint final : public Endpoint {
     void on_error();
     void on_message(ReceiveBuffer& buffer, std::size_t bytes);
     void on_peer_message(PeerEntry& entry, const Prefix& prefix, ByteView body);
+    void on_piece(PeerEntry& entry, const Prefix& prefix, ByteView body);
+    void take_back(const std::byte* message);
     void wake_writers();
     void attend(PeerEntry& entry, TimePoint at);
     void serve_attention();
@@ -142,6 +146,8 @@ class OfiEndpoint final : public Endpoint {
 
     // send.cc.
     Sent send_slot(Peer& peer, SendSlot& slot);
+    void release(SendSlot& slot);
+    void drop(SendSlot& slot);
     bool drain(PeerEntry& entry);
     void say_bye(Peer& peer);
     bool has_room(const Peer& peer) const;
@@ -163,6 +169,7 @@ class OfiEndpoint final : public Endpoint {
     const Row& row_;
     EndpointParts parts_;
     Limits limits_;
+    std::uint32_t piece_bytes_ = piece_bytes_max;
     bool listening_ = false;
     bool fences_ = removal_is_fence();
     TimePoint now_;
@@ -171,7 +178,9 @@ class OfiEndpoint final : public Endpoint {
     base::UniqueFd wait_fd_;  // An epoll over the fabric's, which may be opened later.
     SendSlots sends_;
     ReceiveBuffers receives_;
-    std::vector<ReceiveBuffer*> handed_out_;  // Messages of the last poll.
+    std::vector<const std::byte*> handed_out_;  // Messages of the last poll.
+    MessagePool pool_{message_bytes_wanted};
+    base::Fifo<MessagePool::Buffer> joined_;  // Told, in that order, and not yet taken back.
     std::array<Transfer, transfer_depth> transfers_;
     std::vector<Transfer*> transfers_free_;
     std::vector<Region> regions_;

@@ -214,7 +214,10 @@ OfiEndpoint::Sent OfiEndpoint::send_control(Link& link, ByteView message) {
     const ssize_t error = fi_send(fabric_->ep(), slot->message, message.size(), nullptr,
                                   link.address, static_cast<Operation*>(slot));
     link.said(error);
-    if (error == 0) return Sent::ok;
+    if (error == 0) {
+        slot->under_way = 1;
+        return Sent::ok;
+    }
     sends_.give_back(*slot);
     return error == -FI_EAGAIN ? Sent::again : Sent::failed;
 }

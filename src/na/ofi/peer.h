@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "na/message_pool.h"
 #include "na/ofi/reach.h"
 #include "na/ofi/slots.h"
 #include "na/provider.h"
@@ -94,6 +95,8 @@ struct Peer : AttentionNode, FlushNode, WritableNode {
     std::uint32_t slots = 0;  // In the backlog and with libfabric.
     std::uint32_t transfers_posted = 0;
     SendQueue backlog;      // Not yet with libfabric; frames are joined to the last.
+    MessagePool::Buffer part;      // The pieces that came of a message,
+    std::uint32_t part_bytes = 0;  // so much of it.
     TransferQueue waiting;  // Accepted, not yet with libfabric.
     Retry retry;
     TimePoint started{};

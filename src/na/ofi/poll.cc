@@ -1,5 +1,6 @@
 // One turn of an endpoint: completions become events, and what time has brought is done.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/log.h"
@@ -13,7 +14,7 @@ static constexpr std::uint32_t retries_free = 10;
 
 std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     now_ = now;
-    for (ReceiveBuffer* buffer : handed_out_) receives_.give_back(*buffer);
+    for (const std::byte* message : handed_out_) take_back(message);
     handed_out_.clear();
     if (receives_.has_idle()) post_receives();
 
@@ -33,9 +34,7 @@ std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
 void OfiEndpoint::emit(const Event& event) {
     if (pending_at_ == pending_.size() && out_count_ < out_.size()) {
         out_[out_count_++] = event;
-        if (event.kind == EventKind::message) {
-            handed_out_.push_back(&receives_.of(event.bytes.data()));
-        }
+        if (event.kind == EventKind::message) handed_out_.push_back(event.bytes.data());
     } else {
         pending_.push_back({event, {}, false});
     }
@@ -51,9 +50,7 @@ bool OfiEndpoint::hand_out_pending() {
         if (out_count_ == out_.size()) return false;
         PendingEvent& pending = pending_[pending_at_++];
         const Event& event = pending.event;
-        if (event.kind == EventKind::message) {
-            handed_out_.push_back(&receives_.of(event.bytes.data()));
-        }
+        if (event.kind == EventKind::message) handed_out_.push_back(event.bytes.data());
         if (pending.forgotten) continue;
         out_[out_count_++] = event;
         if (!pending.reason.empty()) {
@@ -114,8 +111,8 @@ void OfiEndpoint::on_completion(Operation& operation, std::size_t bytes) {
             return;
         case Operation::Kind::send: {
             auto& slot = static_cast<SendSlot&>(operation);
-            if (PeerEntry* entry = peers_.find(slot.peer)) --entry->value.slots;
-            sends_.give_back(slot);
+            --slot.under_way;
+            release(slot);
             return;
         }
         case Operation::Kind::transfer:
@@ -141,8 +138,8 @@ void OfiEndpoint::on_error() {
         case Operation::Kind::send: {
             auto& slot = static_cast<SendSlot&>(operation);
             gone = slot.peer;
-            if (PeerEntry* entry_of = peers_.find(gone)) --entry_of->value.slots;
-            sends_.give_back(slot);
+            --slot.under_way;
+            release(slot);
             break;
         }
         case Operation::Kind::transfer: {
@@ -165,7 +162,8 @@ void OfiEndpoint::on_message(ReceiveBuffer& buffer, std::size_t bytes) {
             on_hello(body);
         } else if (entry && entry->value.ours.tag == prefix->tag) {
             if (prefix->kind == Kind::data && entry->value.state == PeerState::up &&
-                prefix->sequence == entry->value.sequence_in + 1 && !body.empty()) [[likely]] {
+                prefix->sequence == entry->value.sequence_in + 1 && !body.empty() &&
+                !entry->value.part) [[likely]] {
                 entry->value.sequence_in = prefix->sequence;
                 Event event;
                 event.peer = id_of(*entry);
@@ -194,6 +192,7 @@ void OfiEndpoint::on_peer_message(PeerEntry& entry, const Prefix& prefix, ByteVi
             if (peer.state == PeerState::connecting) on_refusal(entry, body);
             return;
         case Kind::bye:
+        case Kind::piece:
         case Kind::data: break;
         case Kind::hello: ++dropped_; return;
     }
@@ -204,9 +203,46 @@ void OfiEndpoint::on_peer_message(PeerEntry& entry, const Prefix& prefix, ByteVi
     } else if (prefix.kind == Kind::bye) {
         peer.said_bye = true;
         bring_down(entry, Code::unavailable, "the peer closed the connection");
-    } else {
+    } else if (body.empty()) {
         bring_down(entry, Code::data_loss, "the peer sent an empty message");
+    } else {
+        on_piece(entry, prefix, body);
     }
+}
+
+// More of a message that comes in pieces; with `data` the last.
+void OfiEndpoint::on_piece(PeerEntry& entry, const Prefix& prefix, ByteView body) {
+    Peer& peer = entry.value;
+    if (body.size() > limits_.message_bytes_max - peer.part_bytes) {
+        bring_down(entry, Code::data_loss, "the peer sent a message longer than it may");
+        return;
+    }
+    if (!peer.part) peer.part = pool_.take();
+    if (!peer.part) {
+        bring_down(entry, Code::resource_exhausted, "no memory for a message of the peer");
+        return;
+    }
+    std::memcpy(peer.part.get() + peer.part_bytes, body.data(), body.size());
+    peer.part_bytes += static_cast<std::uint32_t>(body.size());
+    peer.sequence_in = prefix.sequence;
+    if (prefix.kind == Kind::piece) return;
+
+    Event event;
+    event.peer = id_of(entry);
+    event.bytes = {peer.part.get(), std::exchange(peer.part_bytes, 0)};
+    joined_.push(std::move(peer.part));
+    emit(event);
+}
+
+// Its reader is done with it. Those that were joined come back in the order they were told.
+void OfiEndpoint::take_back(const std::byte* message) {
+    if (ReceiveBuffer* buffer = receives_.find(message)) {
+        receives_.give_back(*buffer);
+        return;
+    }
+    WEFT_DCHECK(joined_.front().get() == message);
+    pool_.give_back(std::move(joined_.front()));
+    joined_.pop();
 }
 
 void OfiEndpoint::wake_writers() {

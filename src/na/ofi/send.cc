@@ -87,8 +87,7 @@ bool OfiEndpoint::drain(PeerEntry& entry) {
             case Sent::ok: peer.retry.attempts = 0; break;
             case Sent::again: peer.backlog.push_front(*slot); return blocked(entry);
             case Sent::failed:
-                --peer.slots;
-                sends_.give_back(*slot);
+                drop(*slot);
                 cut(*peer.link, "libfabric refused a message");
                 return false;
         }
@@ -96,24 +95,52 @@ bool OfiEndpoint::drain(PeerEntry& entry) {
     return true;
 }
 
+// All that is left of it. What libfabric takes of a message stays where it is until its completion.
 OfiEndpoint::Sent OfiEndpoint::send_slot(Peer& peer, SendSlot& slot) {
-    const Prefix prefix{peer.theirs.index, peer.theirs.tag, peer.sequence_out + 1,
-                        static_cast<std::uint16_t>(slot.used), Kind::data};
-    base::store(slot.message, prefix);
-    const std::size_t bytes = sizeof(Prefix) + slot.used;
-    const bool inject = bytes <= fabric_->info().tx_attr->inject_size;
-    const ssize_t error = inject ? fi_inject(fabric_->ep(), slot.message, bytes, peer.link->address)
-                                 : fi_send(fabric_->ep(), slot.message, bytes, nullptr,
-                                           peer.link->address, static_cast<Operation*>(&slot));
-    peer.link->said(error);
-    if (error != 0) [[unlikely]]
-        return error == -FI_EAGAIN ? Sent::again : Sent::failed;
-    ++peer.sequence_out;
-    if (inject) {
-        --peer.slots;
-        sends_.give_back(slot);
-    }
+    do {
+        const std::uint32_t left = slot.used - slot.sent;
+        const std::uint32_t body = std::min(left, piece_bytes_);
+        const Prefix prefix{peer.theirs.index, peer.theirs.tag, peer.sequence_out + 1,
+                            static_cast<std::uint16_t>(body),
+                            body < left ? Kind::piece : Kind::data};
+        const std::size_t bytes = sizeof(Prefix) + body;
+        const bool inject = slot.used + sizeof(Prefix) <= fabric_->info().tx_attr->inject_size;
+        ssize_t error;
+        if (slot.sent == 0) [[likely]] {
+            base::store(slot.message, prefix);
+            error = inject ? fi_inject(fabric_->ep(), slot.message, bytes, peer.link->address)
+                           : fi_send(fabric_->ep(), slot.message, bytes, nullptr,
+                                     peer.link->address, static_cast<Operation*>(&slot));
+        } else {
+            Prefix& later = slot.later[(slot.sent - 1) / piece_bytes_];
+            later = prefix;
+            const iovec parts[] = {{&later, sizeof later},
+                                   {slot.message + sizeof(Prefix) + slot.sent, body}};
+            error = fi_sendv(fabric_->ep(), parts, nullptr, 2, peer.link->address,
+                             static_cast<Operation*>(&slot));
+        }
+        peer.link->said(error);
+        if (error != 0) [[unlikely]]
+            return error == -FI_EAGAIN ? Sent::again : Sent::failed;
+        ++peer.sequence_out;
+        slot.sent += body;
+        if (!inject) ++slot.under_way;
+    } while (slot.sent < slot.used);
+    release(slot);
     return Sent::ok;
+}
+
+// Frees it when libfabric has taken all of it and is done with it.
+void OfiEndpoint::release(SendSlot& slot) {
+    if (slot.sent < slot.used || slot.under_way > 0) return;
+    if (PeerEntry* entry = peers_.find(slot.peer)) --entry->value.slots;
+    sends_.give_back(slot);
+}
+
+// Sends no more of it.
+void OfiEndpoint::drop(SendSlot& slot) {
+    slot.used = slot.sent;
+    release(slot);
 }
 
 // Best effort: what the peer does not hear it finds out by silence.

@@ -5,6 +5,8 @@
 // several sockets at once), and a peer that dies halfway leaves a hole nobody reports.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -43,9 +45,13 @@ class MessageMemory {
 
 struct SendSlot : Operation, base::ListNode {
     SendSlot() : Operation(Kind::send) {}
+
     std::byte* message = nullptr;  // Room for the prefix, then the frames.
-    std::uint32_t used = 0;        // Of the frames.
+    std::uint32_t used = 0;        // Of the frames,
+    std::uint32_t sent = 0;        // and how much of that libfabric has taken.
+    std::uint32_t under_way = 0;   // Pieces whose completion is to come.
     base::SlotId peer;
+    std::array<Prefix, pieces_max - 1> later;  // Prefixes of all pieces but the first.
 };
 using SendQueue = base::IntrusiveList<SendSlot>;
 
@@ -65,11 +71,11 @@ class SendSlots {
         if (free_.size() <= keep) return nullptr;
         SendSlot* slot = free_.back();
         free_.pop_back();
-        slot->used = 0;
+        slot->used = slot->sent = 0;
         return slot;
     }
     void give_back(SendSlot& slot) {
-        WEFT_DCHECK(!slot.is_linked());
+        WEFT_DCHECK(!slot.is_linked() && slot.under_way == 0);
         free_.push_back(&slot);
     }
     std::size_t left() const { return free_.size(); }
@@ -107,9 +113,11 @@ class ReceiveBuffers {
     bool has_idle() const { return !idle_.empty(); }
     std::size_t bytes() const { return memory_.stride(); }
 
-    // The buffer that `bytes` of a message lie in.
-    ReceiveBuffer& of(const std::byte* bytes) {
-        return buffers_[static_cast<std::size_t>(bytes - memory_.at(0)) / memory_.stride()];
+    // The buffer that `bytes` of a message lie in; nullptr: in none.
+    ReceiveBuffer* find(const std::byte* bytes) {
+        const auto at = reinterpret_cast<std::uintptr_t>(bytes) -
+                        reinterpret_cast<std::uintptr_t>(memory_.at(0));
+        return at < buffers_.size() * memory_.stride() ? &buffers_[at / memory_.stride()] : nullptr;
     }
 
   private:

@@ -46,7 +46,7 @@ std::optional<Prefix> decode_prefix(ByteView message) {
     if (message.size() < sizeof(Prefix)) return std::nullopt;
     const auto prefix = base::load<Prefix>(message.data());
     if (prefix.bytes != message.size() - sizeof(Prefix)) return std::nullopt;
-    if (prefix.kind > Kind::refusal) return std::nullopt;
+    if (prefix.kind > Kind::piece) return std::nullopt;
     return prefix;
 }
 

@@ -4,6 +4,9 @@
 // one gets what was meant for its predecessor. So each side gives the other an index and a random
 // tag at the handshake, and every message repeats them. The sequence finds messages that libfabric
 // lost when it silently made a new connection.
+//
+// What libfabric would not send eagerly leaves in pieces, a libfabric message each: all but the
+// last are of kind `piece`, the last is `data`. Nothing else of the sender comes between them.
 #pragma once
 
 #include <optional>
@@ -22,18 +25,23 @@ enum class Kind : std::uint16_t {
     hello = 2,    // Opens; index and tag are `no_index` and `wire_magic`.
     welcome = 3,  // Answers a hello.
     refusal = 4,  // Answers a hello.
+    piece = 5,    // Of a message: the next one of the sender goes on with it.
 };
 
 struct Prefix {
     std::uint32_t index = 0;     // The receiver's name of the sender.
     std::uint32_t tag = 0;       // Goes with it.
-    std::uint32_t sequence = 0;  // From 1, data and bye.
+    std::uint32_t sequence = 0;  // From 1, data, pieces and bye.
     std::uint16_t bytes = 0;     // After the prefix.
     Kind kind = Kind::data;
 };
 static_assert(sizeof(Prefix) == 16);  // Keeps the frames behind it 8-byte aligned.
 
 inline constexpr std::uint32_t no_index = ~0u;
+
+// Most bytes after the prefix of one libfabric message, and most of those that make one of ours.
+inline constexpr std::size_t piece_bytes_max = 34 * 1024 - sizeof(Prefix);
+inline constexpr std::uint32_t pieces_max = 4;
 
 // How a peer is to address its messages to us.
 struct Label {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace weft::na::tcp {
@@ -47,25 +46,11 @@ Scan scan_frames(Bytes bytes) noexcept {
 
 void Slab::reset() noexcept {
     used_ = 0;
-    while (!lent_.empty()) {
-        FrameMemory memory = std::move(lent_.back());
-        lent_.pop_back();
-        give_back(std::move(memory));
-    }
+    for (MessagePool::Buffer& memory : lent_) pool_.give_back(std::move(memory));
+    lent_.clear();
 }
 
-FrameMemory Slab::take() noexcept {
-    if (free_.empty()) return FrameMemory(new (std::nothrow) std::byte[message_bytes_max]);
-    FrameMemory memory = std::move(free_.back());
-    free_.pop_back();
-    return memory;
-}
-
-void Slab::give_back(FrameMemory memory) noexcept {
-    if (memory && free_.size() < kept_max) free_.push_back(std::move(memory));
-}
-
-void Slab::lend(FrameMemory memory) { lent_.push_back(std::move(memory)); }
+void Slab::lend(MessagePool::Buffer memory) { lent_.push_back(std::move(memory)); }
 
 // Bytes that the frame which came in part still needs; of its head first.
 std::size_t Inbox::lacks() const {
@@ -98,7 +83,7 @@ Inbox::Taken Inbox::took(std::size_t bytes, Slab& slab) noexcept {
     if (taken.broken) return taken;
     slab.use(fresh.data() + scan.whole);
     if (scan.left == 0) return taken;
-    part_ = slab.take();
+    part_ = slab.pool().take();
     if (!part_) {
         taken.no_memory = true;
         return taken;
@@ -137,7 +122,7 @@ void Inbox::give(Bytes bytes, Taken& taken, Scan& scan) noexcept {
 }
 
 void Inbox::clear(Slab& slab) noexcept {
-    if (part_) slab.give_back(std::move(part_));
+    slab.pool().give_back(std::move(part_));
     have_ = 0;
 }
 

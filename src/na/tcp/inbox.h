@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "na/message_pool.h"
 #include "na/tcp/wire.h"
 
 namespace weft::na::tcp {
@@ -27,8 +28,6 @@ struct Scan {
 };
 Scan scan_frames(Bytes bytes) noexcept;
 
-using FrameMemory = std::unique_ptr<std::byte[]>;  // message_bytes_max.
-
 // Where the bytes that come to an endpoint lie. What was handed out stays until reset().
 class Slab {
   public:
@@ -42,19 +41,16 @@ class Slab {
         used_ = padded(static_cast<std::size_t>(end - memory_.get()));
     }
 
-    // For a frame that came in part. nullptr: no memory.
-    FrameMemory take() noexcept;
-    void give_back(FrameMemory memory) noexcept;
+    MessagePool& pool() { return pool_; }  // For frames that come in part.
     // Handed out; free with the next reset().
-    void lend(FrameMemory memory);
+    void lend(MessagePool::Buffer memory);
 
   private:
     static constexpr std::size_t slab_bytes = 256 * 1024;
-    static constexpr std::size_t kept_max = 8;
     std::unique_ptr<std::byte[]> memory_;
     std::size_t used_ = 0;
-    std::vector<FrameMemory> free_;
-    std::vector<FrameMemory> lent_;
+    MessagePool pool_{message_bytes_max};
+    std::vector<MessagePool::Buffer> lent_;
 };
 
 // The incoming stream of one peer.
@@ -82,7 +78,7 @@ class Inbox {
     void give(Bytes bytes, Taken& taken, Scan& scan) noexcept;
     Bytes complete(Bytes fresh, Slab& slab, Taken& taken) noexcept;
 
-    FrameMemory part_;  // The start of a frame; its rest is what comes next.
+    MessagePool::Buffer part_;  // The start of a frame; its rest is what comes next.
     std::size_t have_ = 0;
 };
 

@@ -1,0 +1,33 @@
+// A process that has no memory left for anything large. Limits on address space break the
+// sanitizers, which reserve terabytes: there is no such test under them.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <cstddef>
+#include <fstream>
+#include <new>
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define WEFT_TEST_MEMORY_LIMITS 1
+#endif
+
+namespace weft::test {
+
+// From now on a block of `bytes` can't be had, smaller ones probably. For a process of its own:
+// nothing is given back. False: this could not be brought about.
+inline bool use_up_blocks_of(std::size_t bytes) {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t space = pages * 4096 + 16 * bytes;
+    const rlimit little{space, space};
+    if (pages == 0 || ::setrlimit(RLIMIT_AS, &little) != 0) return false;
+    for (int i = 0; i < 100'000; ++i) {
+        static std::byte* volatile kept;  // Nobody may think it is not needed.
+        kept = new (std::nothrow) std::byte[bytes];
+        if (!kept) return true;
+    }
+    return false;
+}
+
+}  // namespace weft::test

@@ -1,0 +1,191 @@
+// Messages of ofi+tcp that libfabric carries in several pieces.
+#include "base/random.h"
+#include "na/ofi/endpoint.h"
+#include "support/no_more_memory.h"
+#include "support/ofi_faults.h"
+#include "support/ofi_process.h"
+#include "support/seed.h"
+
+using namespace weft;
+using namespace weft::test;
+using na::EventKind;
+using na::ofi::piece_bytes_max;
+
+static const std::string any_port = "ofi+tcp://127.0.0.1:0";
+
+// No two stretches of it are alike.
+static std::string frame_of(std::size_t bytes, std::uint64_t seed) {
+    base::SeededRandom random(seed);
+    std::string frame(bytes, 0);
+    for (std::size_t at = 0; at < bytes; at += 8) {
+        const std::uint64_t word = random.next();
+        std::memcpy(frame.data() + at, &word, std::min<std::size_t>(8, bytes - at));
+    }
+    return frame;
+}
+
+TEST_CASE("ofi pieces: messages of all sizes arrive whole and in order") {
+    Node server(any_port), client;
+    const na::PeerId peer = join(client, server);
+    const std::size_t most = client->limits().message_bytes_max;
+    std::vector<std::string> frames;
+    for (std::size_t pieces = 1; pieces <= 4; ++pieces) {
+        for (const std::size_t bytes : {pieces * piece_bytes_max - 1, pieces * piece_bytes_max,
+                                        pieces * piece_bytes_max + 1}) {
+            if (bytes <= most) frames.push_back(frame_of(bytes, bytes));
+        }
+    }
+    frames.push_back(frame_of(most, 1));
+    const std::uint64_t seed = seed_of(0);
+    CAPTURE(seed);
+    base::SeededRandom random(seed);
+    while (frames.size() < 300) {
+        const std::size_t bytes = 1 + random.next() % (random.next() % 2 ? most : 100);
+        frames.push_back(frame_of(bytes, frames.size()));
+    }
+    std::size_t sent = 0, received = 0;
+    REQUIRE(turn_until({&client, &server}, [&] {
+        // A flush each, so that none is joined to another.
+        while (sent < frames.size() && client.send(peer, frames[sent])) {
+            client->flush();
+            ++sent;
+        }
+        for (const Seen& entry : server.seen) {
+            REQUIRE(entry.event.kind == EventKind::message);
+            REQUIRE(received < frames.size());
+            REQUIRE(entry.bytes == frames[received]);
+            ++received;
+        }
+        server.seen.clear();
+        return received == frames.size();
+    }));
+}
+
+TEST_CASE("ofi pieces: what a poll handed out stays until the next one") {
+    Node server(any_port), client;
+    const na::PeerId peer = join(client, server);
+    std::vector<std::string> frames;
+    for (std::uint64_t i = 0; i < 40; ++i) {
+        frames.push_back(frame_of(i % 3 ? client->limits().message_bytes_max - i : 100 + i, i));
+        REQUIRE(client.send(peer, frames.back()));
+        client->flush();
+    }
+    std::size_t received = 0;
+    const TimePoint end = real_now() + patience;
+    while (received < frames.size()) {
+        REQUIRE(real_now() < end);
+        client.turn();
+        std::array<na::Event, 5> events;
+        const std::size_t count = server->poll(events, real_now());
+        for (std::size_t i = 0; i < count; ++i) {
+            REQUIRE(events[i].kind == EventKind::message);
+            REQUIRE(as_text(events[i].bytes) == frames[received++]);
+        }
+    }
+}
+
+TEST_CASE("ofi pieces: a message goes on where libfabric said try again") {
+    Node server(any_port), client;
+    const na::PeerId peer = join(client, server);
+    const std::string large = frame_of(3 * piece_bytes_max + 8, 1);
+    for (int taken = 0; taken < 4; ++taken) {
+        CAPTURE(taken);
+        {
+            const OfiRefuses some(3, taken);
+            REQUIRE(client.send(peer, large));
+            REQUIRE(client.send(peer, "joined to what is still there"));
+            client->flush();
+            REQUIRE(turn_until({&client}, [] { return ofi_refusals == 0; }));
+        }
+        std::string all;
+        REQUIRE(turn_until({&client, &server}, [&] {
+            for (const Seen& entry : server.seen) all += entry.bytes;
+            server.seen.clear();
+            return all.size() >= large.size() + 29;
+        }));
+        CHECK(all == large + "joined to what is still there");
+    }
+}
+
+// Messages that an endpoint takes when none of them leaves: all slots but those for handshakes.
+static std::size_t slots_of(Node& client) {
+    std::vector<std::unique_ptr<Node>> servers;
+    std::vector<na::PeerId> peers;
+    client.seen.clear();
+    for (int i = 0; i < 4; ++i) {
+        servers.push_back(std::make_unique<Node>(any_port));
+        peers.push_back(join(client, *servers.back()));
+    }
+    turn_for({&client}, 50ms);  // What was said to join them is done with.
+    const OfiRefuses all;
+    const std::string frame(client->limits().message_bytes_max, 'x');  // Nothing can be joined to.
+    std::size_t slots = 0;
+    for (const na::PeerId& peer : peers) {
+        while (client.send(peer, frame)) ++slots;
+    }
+    return slots;
+}
+static constexpr std::size_t all_slots = na::ofi::send_slots - na::ofi::control_slots;
+static_assert(4 * na::ofi::slots_per_peer > all_slots);
+
+TEST_CASE("ofi pieces: a peer closed in the middle of a message leaves nothing behind") {
+    Node server(any_port), client;
+    const na::PeerId peer = join(client, server);
+    {
+        const OfiRefuses rest(std::numeric_limits<int>::max(), 2);
+        REQUIRE(client.send(peer, frame_of(client->limits().message_bytes_max, 1)));
+        REQUIRE(client.send(peer, frame_of(client->limits().message_bytes_max, 2)));
+        client->close(peer);
+    }
+    turn_for({&client, &server}, 300ms);
+    CHECK(server.count(EventKind::message) == 0);
+    CHECK(slots_of(client) == all_slots);
+}
+
+TEST_CASE("ofi pieces: a peer killed in the middle of messages leaves nothing behind") {
+    Process owner([](Process::Self& self) {
+        Node server(any_port);
+        self.tell(server->address());
+        while (!server.find(EventKind::peer_up)) server.turn();
+        self.tell("up");
+        self.hear();  // Reads nothing any more.
+    });
+    Node client;
+    const na::PeerId peer = client.connect(owner.hear());
+    REQUIRE(turn_until({&client}, [&] { return client.find(EventKind::peer_up); }));
+    REQUIRE(owner.hear() == "up");
+    const std::string frame = frame_of(client->limits().message_bytes_max, 1);
+    while (client.send(peer, frame)) client->flush();
+    turn_for({&client}, 20ms);
+    owner.kill();
+    REQUIRE(turn_until({&client}, [&] {
+        if (client.send(peer, frame)) client->flush();
+        return client.find(EventKind::peer_down);
+    }));
+    turn_for({&client}, 300ms);
+    CHECK(slots_of(client) == all_slots);
+}
+
+#ifdef WEFT_TEST_MEMORY_LIMITS
+TEST_CASE("ofi pieces: without memory for a message its peer ends with RESOURCE_EXHAUSTED") {
+    Process owner([](Process::Self& self) {
+        Node server(any_port);
+        self.tell(server->address());
+        while (!server.find(EventKind::peer_up)) server.turn();
+        server.seen.reserve(100);
+        self.tell(use_up_blocks_of(128 * 1024) ? "full" : "not full");
+        while (!server.find(EventKind::peer_down)) server.turn();
+        self.tell(std::string(name_of(server.find(EventKind::peer_down)->event.code)));
+        self.hear();
+    });
+    Node client;
+    const na::PeerId peer = client.connect(owner.hear());
+    REQUIRE(turn_until({&client}, [&] { return client.find(EventKind::peer_up); }));
+    REQUIRE(owner.hear() == "full");
+    REQUIRE(client.send(peer, frame_of(client->limits().message_bytes_max, 1)));
+    client->flush();
+    turn_for({&client}, 50ms);
+    CHECK(owner.hear() == "RESOURCE_EXHAUSTED");
+    owner.say("bye");
+}
+#endif
