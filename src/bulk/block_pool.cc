@@ -120,7 +120,9 @@ BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes,
         use == Use::lent ? (exposed ? exposed : plain) : (plain ? plain : exposed);
     if (fitting) return fitting;
     if (Block* larger = has_room(bytes) ? nullptr : find_larger(bytes, peer)) return larger;
-    free_unexposed(bytes);
+    if (Block* block = make(bytes)) return block;
+    // Nothing idle is of use for it: all of that goes, some of it at once.
+    trim(0, TimePoint::min());
     return make(bytes);
 }
 
@@ -129,7 +131,6 @@ BlockPool::Block* BlockPool::take(core::PeerRef peer, std::size_t bytes, Use use
         is_over_share(peer, bytes) ? nullptr : find_or_make(peer, block_bytes(bytes), use);
     if (!block) {
         asked_in_vain_ = true;
-        keep_headroom();
         return nullptr;
     }
     if (block->is_linked()) leave_idle(*block);
@@ -196,15 +197,6 @@ void BlockPool::tell_room() {
 void BlockPool::forget(core::PeerRef peer) {
     idle_.for_each([&](Block& block) {
         if (block.peer != peer || !block.region) return;
-        leave_idle(block);
-        discard(block);
-    });
-}
-
-// Until there is room, of what is gone at once: blocks that no peer may read.
-void BlockPool::free_unexposed(std::size_t bytes) {
-    idle_.for_each([&](Block& block) {
-        if (block.region || has_room(bytes)) return;
         leave_idle(block);
         discard(block);
     });

@@ -94,7 +94,6 @@ class BlockPool {
     Block* find_or_make(core::PeerRef peer, std::size_t bytes, Use use);
     Block* make(std::size_t bytes);
     bool has_room(std::size_t bytes) const { return held_bytes_ + bytes <= held_bytes_max_; }
-    void free_unexposed(std::size_t bytes);
     void leave_idle(Block& block);
     void trim(std::size_t bytes_kept, TimePoint idle_before);
     void trim_later();

@@ -28,7 +28,7 @@ Staging::Staging(core::Context& context, Regions& regions, Transfers& transfers,
       pool_(context, std::move(arena), body_bytes_max, [this] { begin_waiting(); }) {
     context_.watch_peers(*this);
     regions_.set_lender(*this);
-    transfers_.watch_memory([this] { return is_memory_wanted(); });
+    transfers_.watch_memory([this] { return memory_waiters(); });
 }
 
 Staging::~Staging() {
@@ -146,9 +146,8 @@ bool Staging::has_waiting(core::PeerRef peer) {
     return found;
 }
 
-// Whether somebody waits for what others hold. At most two peers hold so much that their own waits
-// for them only.
-bool Staging::is_memory_wanted() {
+// At most two peers hold so much that their own waits for them only.
+MemoryWaiters Staging::memory_waiters() {
     std::vector<core::PeerRef> seen;
     bool wanted = false;
     waiting_.for_each([&](Fetch& fetch) {
@@ -156,7 +155,8 @@ bool Staging::is_memory_wanted() {
         seen.push_back(fetch.peer);
         wanted = !pool_.is_over_share(fetch.peer, fetch.from.length);
     });
-    return wanted;
+    if (wanted) return MemoryWaiters::for_others;
+    return waiting_.empty() ? MemoryWaiters::none : MemoryWaiters::for_themselves;
 }
 
 void Staging::wait(Fetch& fetch) {
@@ -260,7 +260,6 @@ void Staging::begin_waiting() {
         if (std::find(passed.begin(), passed.end(), peer) != passed.end()) continue;
         if (!try_begin(entry->value)) passed.push_back(peer);
     }
-    if (!passed.empty()) transfers_.look_later();  // It may be over its share no more.
 }
 
 void Staging::on_peer_down(core::Peer& peer, const Status& why) {

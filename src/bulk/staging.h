@@ -87,7 +87,7 @@ class Staging final : public core::FrameSink, private Lender {
 
     Status judge(const Fetch& fetch, const Status& decoded) const;
     bool has_waiting(core::PeerRef peer);
-    bool is_memory_wanted();
+    MemoryWaiters memory_waiters();
     void wait(Fetch& fetch);
     bool stop_waiting(Fetch& fetch);
     bool try_begin(Fetch& fetch);

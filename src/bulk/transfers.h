@@ -22,6 +22,13 @@
 
 namespace weft::bulk {
 
+// Who waits for memory that transfers hold.
+enum class MemoryWaiters : std::uint8_t {
+    none,
+    for_themselves,  // Each for what it holds itself.
+    for_others,      // Some for what others hold.
+};
+
 struct TransferSpec {
     na::RmaKind kind = na::RmaKind::get;
     RegionRef remote;
@@ -53,9 +60,9 @@ class Transfers final : public core::FrameSink {
     void abandon(TransferId id);
     // Gives back what was lent, now or when there is room for the message.
     void give_back(core::Peer& peer, std::uint64_t grant) { send_close(peer, grant); }
-    // Asked about transfers with `fills_pool`: somebody waits for such memory. To be followed by
-    // look_later() when it begins to be so.
-    void watch_memory(Function<bool()> is_wanted) { is_memory_wanted_ = std::move(is_wanted); }
+    // Asked about transfers with `fills_pool`. To be followed by look_later() whenever somebody
+    // begins to wait.
+    void watch_memory(Function<MemoryWaiters()> waiters) { memory_waiters_ = std::move(waiters); }
     // Has those looked for who hold what others wait for and do not move.
     void look_later();
     void shutdown(const Status& why);
@@ -123,7 +130,7 @@ class Transfers final : public core::FrameSink {
     std::vector<Owed> owed_;                                      // At most one per open.
     Later paying_;
     Later looking_;
-    Function<bool()> is_memory_wanted_;
+    Function<MemoryWaiters()> memory_waiters_;
     std::uint32_t quarantined_ = 0;
     bool closed_ = false;
 };

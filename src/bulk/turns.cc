@@ -108,9 +108,10 @@ void Transfers::look_later() {
 
 // Peers that hold what was given up, or what others wait for, and do not move.
 void Transfers::look() {
-    const bool memory_is_wanted = is_memory_wanted_ && is_memory_wanted_();
+    const MemoryWaiters waiters = memory_waiters_ ? memory_waiters_() : MemoryWaiters::none;
+    const bool memory_is_wanted = waiters == MemoryWaiters::for_others;
     std::vector<core::PeerRef> stalled;
-    bool again = memory_is_wanted;
+    bool again = waiters != MemoryWaiters::none;
     transfers_.for_each([&](Entry& entry) {
         Transfer& transfer = entry.value;
         if (transfer.chunks == 0) return;

@@ -78,11 +78,10 @@ struct Caps {
 
 struct Limits {
     std::size_t message_bytes_max = 0;  // Largest reserve().
-    std::size_t eager_bytes_max =
-        0;  // Largest payload of a call (128 KiB tcp, 64 KiB sm, 32 KiB ofi).
-    std::size_t rma_bytes_max = 0;  // Largest RmaItem; core cuts transfers into such chunks.
-    std::uint32_t rma_depth = 0;    // RmaItems that may be under way per endpoint.
-    std::uint32_t rma_share = 0;    // Of those, with one peer: the caller keeps to it.
+    std::size_t eager_bytes_max = 0;    // Largest payload of a call (128 KiB; sm 64 KiB).
+    std::size_t rma_bytes_max = 0;      // Largest RmaItem; core cuts transfers into such chunks.
+    std::uint32_t rma_depth = 0;        // RmaItems that may be under way per endpoint.
+    std::uint32_t rma_share = 0;        // Of those, with one peer: the caller keeps to it.
     std::uint32_t peers_max = 0;
 };
 

@@ -26,9 +26,7 @@ bool take_one(std::atomic<int>& from) {
     return false;
 }
 
-bool refuses() {
-    return ofi_refusals > 0 && !take_one(ofi_taken_before) && take_one(ofi_refusals);
-}
+bool refuses() { return ofi_refusals > 0 && !take_one(ofi_taken_before) && take_one(ofi_refusals); }
 
 ssize_t send(fid_ep* ep, const void* bytes, size_t size, void* memory, fi_addr_t to,
              void* context) {

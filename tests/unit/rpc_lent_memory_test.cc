@@ -29,8 +29,9 @@ std::vector<std::byte> body_of(std::size_t bytes, std::uint64_t reply_bytes) {
 }
 
 struct Memory {
-    explicit Memory(na::sim::WorldOptions network = {}, std::size_t bytes_max = body_bytes_max)
-        : rig(1, network), server(rig.add("server", {.argument_bytes_max = bytes_max})) {
+    explicit Memory(na::sim::WorldOptions network = {},
+                    const RuntimeOptions& options = {.argument_bytes_max = body_bytes_max})
+        : rig(1, network), server(rig.add("server", options)) {
         REQUIRE(server.add(service).ok());
     }
     Channel client(const std::string& name = "") {
@@ -83,10 +84,19 @@ TEST_CASE("memory for large bodies: what is idle is in nobody's way") {
     SECTION("the largest reply") { CHECK(memory.calls(asking, 1, 8, body_bytes_max) == 1); }
 }
 
+TEST_CASE("memory for large bodies: what is idle makes way in an arena that is full") {
+    Memory memory({}, {.arena_bytes_max = 64 << 20, .argument_bytes_max = 128 << 20});
+    const Channel channel = memory.client(), other = memory.client();
+    CHECK(memory.calls(channel, 1, 8, 24 << 20) == 1);  // Its block stays exposed to the client.
+    std::vector<Outcome> outcomes(1);
+    memory.call(other, 48 << 20, 8, outcomes[0], 2s);
+    CHECK(memory.finish(outcomes) == 1);
+}
+
 TEST_CASE("memory for large bodies: who waits is served when replies come back") {
     // Larger than what is kept idle: such a block goes back to the arena, after its fence.
     constexpr std::size_t bytes = 40 << 20;
-    Memory memory({}, bytes);
+    Memory memory({}, {.argument_bytes_max = bytes});
     const Channel channels[] = {memory.client(), memory.client(), memory.client()};
     std::vector<Outcome> outcomes(9);
     for (std::size_t i = 0; i < 8; ++i) memory.call(channels[i / 4], 8, bytes, outcomes[i]);
@@ -198,7 +208,7 @@ struct TinyBodies {
 
 TEST_CASE(
     "memory for large bodies: many tiny ones of a peer that answers nothing are its own loss") {
-    Memory memory({}, 128 << 20);
+    Memory memory({}, {.argument_bytes_max = 128 << 20});
     const Channel channel = memory.client();
     const TinyBodies tiny(memory, "raw", 1100);
     CHECK(memory.staging().bytes_held() == 512 * TinyBodies::block_bytes);
@@ -209,7 +219,7 @@ TEST_CASE(
 }
 
 TEST_CASE("memory for large bodies: what is idle holds up nobody when there is no block left") {
-    Memory memory({}, 128 << 20);
+    Memory memory({}, {.argument_bytes_max = 128 << 20});
     const Channel channel = memory.client(), other = memory.client();
     CHECK(memory.calls(channel, 40, 8, 80 << 10) == 40);
     const TinyBodies tiny[] = {{memory, "one", 512}, {memory, "another", 500}};
@@ -251,6 +261,31 @@ TEST_CASE("memory for large bodies: who waits for its own share ends nobody's tr
     CHECK(memory.staging().bytes_held() == 5 * body_bytes_max);
     const Channel channel = memory.client();
     CHECK(memory.calls(channel, 8, body_bytes_max, 8) == 8);
+}
+
+TEST_CASE("memory for large bodies: who comes to wait for others once its first has given up") {
+    std::vector<Outcome> held(9), waiting(2);
+    na::sim::WorldOptions slow;
+    slow.piece_time = 500ms;  // A reply of half a body is on its way for a minute.
+    Memory memory(slow);
+    const Channel silent[] = {memory.client("a"), memory.client("b")}, channel = memory.client();
+    for (const char* name : {"a", "b"}) REQUIRE(memory.rig.world->silence(name));
+    // All but half a body of its share in replies that it still reads; others have the rest.
+    constexpr std::size_t whole = body_bytes_max, half = whole / 2;
+    for (std::size_t i = 0; i < 4; ++i) {
+        memory.call(channel, 8, i == 0 ? half : whole, held[i], 500s);
+    }
+    for (std::size_t i = 4; i < 9; ++i) {
+        memory.call(silent[i / 8], i == 8 ? half : whole, 8, held[i], 500s);
+    }
+    REQUIRE(memory.rig.run_until([&] { return memory.staging().bytes_held() == 8 * whole; }));
+    memory.call(channel, whole, 8, waiting[0], 3s);        // For its own share.
+    memory.call(channel, whole / 4, 8, waiting[1], 500s);  // For what others hold.
+    memory.rig.run_for(20s);
+    CHECK(waiting[0].status.code() == Code::deadline_exceeded);
+    CHECK(std::count_if(held.begin(), held.end(), [](const Outcome& one) {
+              return one.status.code() == Code::unavailable;
+          }) >= 4);
 }
 
 TEST_CASE("memory for large bodies: what can be freed at once is, for two in one turn") {

@@ -6,7 +6,8 @@
 namespace weft::na::ofi {
 
 static constexpr const char* cleanup_setting = "FI_AV_REMOVE_CLEANUP";
-// A piece of ours must stay below rxm's rendezvous. Peers must agree on it: rxm refuses a connection to one with another value.
+// A piece of ours must stay below rxm's rendezvous. Peers must agree on it: rxm refuses a
+// connection to one with another value.
 static constexpr const char* rxm_buffer_setting = "FI_OFI_RXM_BUFFER_SIZE";
 static constexpr const char* rxm_buffer_bytes = "34816";
 // Such buffers of an endpoint, all resident: rxm's pools grow by 1024, its default is 4096.

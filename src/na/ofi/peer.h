@@ -94,10 +94,10 @@ struct Peer : AttentionNode, FlushNode, WritableNode {
     std::uint64_t turn = 0;   // Of the last commit that left at once.
     std::uint32_t slots = 0;  // In the backlog and with libfabric.
     std::uint32_t transfers_posted = 0;
-    SendQueue backlog;      // Not yet with libfabric; frames are joined to the last.
+    SendQueue backlog;             // Not yet with libfabric; frames are joined to the last.
     MessagePool::Buffer part;      // The pieces that came of a message,
     std::uint32_t part_bytes = 0;  // so much of it.
-    TransferQueue waiting;  // Accepted, not yet with libfabric.
+    TransferQueue waiting;         // Accepted, not yet with libfabric.
     Retry retry;
     TimePoint started{};
     ListenerProbe probe;
