@@ -119,8 +119,8 @@ BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes,
     Block* const fitting =
         use == Use::lent ? (exposed ? exposed : plain) : (plain ? plain : exposed);
     if (fitting) return fitting;
-    if (Block* larger = has_room(bytes) ? nullptr : find_larger(bytes, peer)) return larger;
     if (Block* block = make(bytes)) return block;
+    if (Block* larger = find_larger(bytes, peer)) return larger;
     // Nothing idle is of use for it: all of that goes, some of it at once.
     trim(0, TimePoint::min());
     return make(bytes);

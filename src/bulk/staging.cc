@@ -146,7 +146,8 @@ bool Staging::has_waiting(core::PeerRef peer) {
     return found;
 }
 
-// At most two peers hold so much that their own waits for them only.
+// At most two peers hold so much that their own waits for them only. The arena is the user's, too,
+// who tells nobody what he gives back: so those who wait try again each time.
 MemoryWaiters Staging::memory_waiters() {
     std::vector<core::PeerRef> seen;
     bool wanted = false;
@@ -155,6 +156,7 @@ MemoryWaiters Staging::memory_waiters() {
         seen.push_back(fetch.peer);
         wanted = !pool_.is_over_share(fetch.peer, fetch.from.length);
     });
+    if (!waiting_.empty()) pool_.tell_room();
     if (wanted) return MemoryWaiters::for_others;
     return waiting_.empty() ? MemoryWaiters::none : MemoryWaiters::for_themselves;
 }

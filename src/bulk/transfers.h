@@ -60,8 +60,8 @@ class Transfers final : public core::FrameSink {
     void abandon(TransferId id);
     // Gives back what was lent, now or when there is room for the message.
     void give_back(core::Peer& peer, std::uint64_t grant) { send_close(peer, grant); }
-    // Asked about transfers with `fills_pool`. To be followed by look_later() whenever somebody
-    // begins to wait.
+    // About transfers with `fills_pool`: asked every 400 ms while somebody waits. To be followed by
+    // look_later() whenever somebody begins to.
     void watch_memory(Function<MemoryWaiters()> waiters) { memory_waiters_ = std::move(waiters); }
     // Has those looked for who hold what others wait for and do not move.
     void look_later();

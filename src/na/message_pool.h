@@ -9,12 +9,13 @@
 
 namespace weft::na {
 
-// Buffers of one size. A few that are done with wait for the next.
+// Buffers of one size. Up to kept_max that are done with wait for the next message.
 class MessagePool {
   public:
     using Buffer = std::unique_ptr<std::byte[]>;
 
-    explicit MessagePool(std::size_t buffer_bytes) : buffer_bytes_(buffer_bytes) {
+    MessagePool(std::size_t buffer_bytes, std::size_t kept_max)
+        : buffer_bytes_(buffer_bytes), kept_max_(kept_max) {
         free_.reserve(kept_max);
     }
 
@@ -26,12 +27,12 @@ class MessagePool {
         return buffer;
     }
     void give_back(Buffer buffer) noexcept {
-        if (buffer && free_.size() < kept_max) free_.push_back(std::move(buffer));
+        if (buffer && free_.size() < kept_max_) free_.push_back(std::move(buffer));
     }
 
   private:
-    static constexpr std::size_t kept_max = 8;
     const std::size_t buffer_bytes_;
+    const std::size_t kept_max_;
     std::vector<Buffer> free_;
 };
 

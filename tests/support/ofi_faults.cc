@@ -10,6 +10,7 @@ namespace weft::test {
 
 std::atomic<int> ofi_refusals{0};
 std::atomic<int> ofi_taken_before{0};
+std::atomic<int> ofi_error{0};
 
 namespace {
 
@@ -30,16 +31,16 @@ bool refuses() { return ofi_refusals > 0 && !take_one(ofi_taken_before) && take_
 
 ssize_t send(fid_ep* ep, const void* bytes, size_t size, void* memory, fi_addr_t to,
              void* context) {
-    return refuses() ? -FI_EAGAIN : messages_theirs.send(ep, bytes, size, memory, to, context);
+    return refuses() ? -ofi_error : messages_theirs.send(ep, bytes, size, memory, to, context);
 }
 
 ssize_t sendv(fid_ep* ep, const iovec* parts, void** memory, size_t count, fi_addr_t to,
               void* context) {
-    return refuses() ? -FI_EAGAIN : messages_theirs.sendv(ep, parts, memory, count, to, context);
+    return refuses() ? -ofi_error : messages_theirs.sendv(ep, parts, memory, count, to, context);
 }
 
 ssize_t inject(fid_ep* ep, const void* bytes, size_t size, fi_addr_t to) {
-    return refuses() ? -FI_EAGAIN : messages_theirs.inject(ep, bytes, size, to);
+    return refuses() ? -ofi_error : messages_theirs.inject(ep, bytes, size, to);
 }
 
 int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** ep, void* context) {

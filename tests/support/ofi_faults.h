@@ -2,20 +2,24 @@
 // fi_fabric() is called first and puts its own functions into the tables of what is opened.
 #pragma once
 
+#include <rdma/fi_errno.h>
+
 #include <atomic>
 #include <limits>
 
 namespace weft::test {
 
-// How many of the next messages libfabric answers with "try again" instead of taking them, when it
-// has taken so many.
+// How many of the next messages libfabric refuses with this error, when it has taken so many.
 extern std::atomic<int> ofi_refusals;
 extern std::atomic<int> ofi_taken_before;
+extern std::atomic<int> ofi_error;
 
 class OfiRefuses {
   public:
-    explicit OfiRefuses(int times = std::numeric_limits<int>::max(), int after = 0) {
+    explicit OfiRefuses(int times = std::numeric_limits<int>::max(), int after = 0,
+                        int error = FI_EAGAIN) {
         ofi_taken_before = after;
+        ofi_error = error;
         ofi_refusals = times;
     }
     ~OfiRefuses() { ofi_refusals = 0; }

@@ -243,6 +243,22 @@ TEST_CASE("ofi: pieces that no honest peer sends end it, and nothing is handed o
     CHECK(turn_until({&client, &server}, [&] { return server.find(EventKind::message); }));
 }
 
+TEST_CASE("ofi: who says that he takes no more than one piece gets none") {
+    Node server(any_port);
+    Stranger stranger(server->address());
+    stranger.send_hello(server, {5, 6}, stranger.name());
+    REQUIRE(decode_prefix(as_bytes(stranger.receive(server)))->kind == Kind::welcome);
+    const na::PeerId peer = server.find(EventKind::peer_up)->event.peer;
+    const std::size_t most = some_hello().message_bytes_max;
+    CHECK(server->reserve(peer, most + 1) == nullptr);
+    REQUIRE(server.send(peer, std::string(most, 'x')));
+    server->flush();
+    const std::string message = stranger.receive(server);
+    CHECK(message.size() == sizeof(Prefix) + most);
+    REQUIRE(decode_prefix(as_bytes(message)));
+    CHECK(decode_prefix(as_bytes(message))->kind == Kind::data);
+}
+
 TEST_CASE("ofi: the same hello again makes no second peer") {
     Node server(any_port);
     Stranger stranger(server->address());

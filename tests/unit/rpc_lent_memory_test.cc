@@ -93,6 +93,26 @@ TEST_CASE("memory for large bodies: what is idle makes way in an arena that is f
     CHECK(memory.finish(outcomes) == 1);
 }
 
+TEST_CASE("memory for large bodies: a larger block does where the arena is full") {
+    Memory memory({}, {.arena_bytes_max = 40 << 20, .argument_bytes_max = 128 << 20});
+    const Channel channel = memory.client();
+    CHECK(memory.calls(channel, 1, 8, 28 << 20) == 1);
+    const Buffer users = memory.server.allocate(8 << 20).value();
+    CHECK(memory.calls(channel, 1, 8, 14 << 20) == 1);
+}
+
+TEST_CASE("memory for large bodies: who waits for the arena is served when the user frees it") {
+    Memory memory({}, {.arena_bytes_max = 40 << 20, .argument_bytes_max = 128 << 20});
+    const Channel channel = memory.client();
+    Buffer users = memory.server.allocate(32 << 20).value();
+    std::vector<Outcome> outcomes(1);
+    memory.call(channel, 16 << 20, 8, outcomes[0], 5s);
+    memory.rig.run_for(1s);
+    CHECK(outcomes[0].completions == 0);
+    users = Buffer();
+    CHECK(memory.finish(outcomes) == 1);
+}
+
 TEST_CASE("memory for large bodies: who waits is served when replies come back") {
     // Larger than what is kept idle: such a block goes back to the arena, after its fence.
     constexpr std::size_t bytes = 40 << 20;

@@ -91,7 +91,8 @@ Status OfiEndpoint::open_fabric(const SocketName& source) {
         piece_bytes_ = static_cast<std::uint32_t>(eager / 8 * 8);
         limits_.message_bytes_max =
             std::min<std::size_t>(limits_.message_bytes_max, pieces_max * piece_bytes_);
-        limits_.eager_bytes_max = limits_.message_bytes_max - header_room;
+        limits_.eager_bytes_max =
+            limits_.message_bytes_max - std::min(limits_.message_bytes_max, header_room);
     }
     for (Region& region : regions_) {
         if (!region.taken || region.memory) continue;

@@ -23,6 +23,8 @@ namespace weft::na::ofi {
 inline constexpr std::size_t header_room = 1024;
 inline constexpr std::size_t message_bytes_wanted = 128 * 1024 + header_room;
 static_assert(message_bytes_wanted <= pieces_max * piece_bytes_max);
+inline constexpr std::size_t joined_kept_max = 32;
+// With pieces and transfers 1128 operations at most: libfabric takes 2048 of an endpoint.
 inline constexpr std::uint32_t send_slots = 256;
 inline constexpr std::uint32_t control_slots = 8;    // Kept back for handshakes.
 inline constexpr std::uint32_t slots_per_peer = 64;  // So that one slow peer can't take them all.
@@ -179,7 +181,7 @@ class OfiEndpoint final : public Endpoint {
     SendSlots sends_;
     ReceiveBuffers receives_;
     std::vector<const std::byte*> handed_out_;  // Messages of the last poll.
-    MessagePool pool_{message_bytes_wanted};
+    MessagePool pool_{message_bytes_wanted, joined_kept_max};
     base::Fifo<MessagePool::Buffer> joined_;  // Told, in that order, and not yet taken back.
     std::array<Transfer, transfer_depth> transfers_;
     std::vector<Transfer*> transfers_free_;

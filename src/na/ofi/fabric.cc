@@ -3,13 +3,15 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "na/ofi/wire.h"
+
 namespace weft::na::ofi {
 
 static constexpr const char* cleanup_setting = "FI_AV_REMOVE_CLEANUP";
 // A piece of ours must stay below rxm's rendezvous. Peers must agree on it: rxm refuses a
 // connection to one with another value.
 static constexpr const char* rxm_buffer_setting = "FI_OFI_RXM_BUFFER_SIZE";
-static constexpr const char* rxm_buffer_bytes = "34816";
+static std::string rxm_buffer_bytes() { return std::to_string(fabric_bytes_max); }
 // Such buffers of an endpoint, all resident: rxm's pools grow by 1024, its default is 4096.
 static constexpr const char* rxm_buffers_setting = "FI_OFI_RXM_MSG_RX_SIZE";
 static constexpr const char* rxm_buffers = "1024";
@@ -41,12 +43,12 @@ void prepare_environment() {
     // There is no call for these: fi_av_remove() has no flags, and rxm takes its eager limit when
     // it starts.
     ::setenv(cleanup_setting, "1", 0);
-    ::setenv(rxm_buffer_setting, rxm_buffer_bytes, 0);
+    ::setenv(rxm_buffer_setting, rxm_buffer_bytes().c_str(), 0);
     ::setenv(rxm_buffers_setting, rxm_buffers, 0);
 }
 
 std::string required_settings() {
-    return std::string(cleanup_setting) + "=1 and " + rxm_buffer_setting + "=" + rxm_buffer_bytes;
+    return std::string(cleanup_setting) + "=1 and " + rxm_buffer_setting + "=" + rxm_buffer_bytes();
 }
 
 bool removal_is_fence() {

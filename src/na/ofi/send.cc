@@ -25,7 +25,8 @@ std::byte* OfiEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
     claim_.peer = entry->id();
     if (SendSlot* last = peer.backlog.back()) {
         const std::uint32_t offset = aligned(last->used);
-        if (offset + bytes <= peer.info.message_bytes_max) {
+        // A whole message of pieces would keep the receiver waiting for frames that are there.
+        if (offset + bytes <= std::min<std::size_t>(peer.info.message_bytes_max, piece_bytes_)) {
             claim_.slot = last;
             claim_.offset = offset;
             claim_.fresh = false;
@@ -84,7 +85,7 @@ bool OfiEndpoint::drain(PeerEntry& entry) {
         if (peer.retry.attempts != 0 && peer.retry.next > now_) return true;
         slot->unlink();
         switch (send_slot(peer, *slot)) {
-            case Sent::ok: peer.retry.attempts = 0; break;
+            case Sent::ok: break;
             case Sent::again: peer.backlog.push_front(*slot); return blocked(entry);
             case Sent::failed:
                 drop(*slot);
@@ -104,15 +105,16 @@ OfiEndpoint::Sent OfiEndpoint::send_slot(Peer& peer, SendSlot& slot) {
                             static_cast<std::uint16_t>(body),
                             body < left ? Kind::piece : Kind::data};
         const std::size_t bytes = sizeof(Prefix) + body;
-        const bool inject = slot.used + sizeof(Prefix) <= fabric_->info().tx_attr->inject_size;
+        bool inject = false;
         ssize_t error;
         if (slot.sent == 0) [[likely]] {
+            inject = body == left && bytes <= fabric_->info().tx_attr->inject_size;
             base::store(slot.message, prefix);
             error = inject ? fi_inject(fabric_->ep(), slot.message, bytes, peer.link->address)
                            : fi_send(fabric_->ep(), slot.message, bytes, nullptr,
                                      peer.link->address, static_cast<Operation*>(&slot));
         } else {
-            Prefix& later = slot.later[(slot.sent - 1) / piece_bytes_];
+            Prefix& later = slot.later[slot.sent / piece_bytes_ - 1];
             later = prefix;
             const iovec parts[] = {{&later, sizeof later},
                                    {slot.message + sizeof(Prefix) + slot.sent, body}};
@@ -122,6 +124,7 @@ OfiEndpoint::Sent OfiEndpoint::send_slot(Peer& peer, SendSlot& slot) {
         peer.link->said(error);
         if (error != 0) [[unlikely]]
             return error == -FI_EAGAIN ? Sent::again : Sent::failed;
+        peer.retry.attempts = 0;
         ++peer.sequence_out;
         slot.sent += body;
         if (!inject) ++slot.under_way;

@@ -39,9 +39,11 @@ static_assert(sizeof(Prefix) == 16);  // Keeps the frames behind it 8-byte align
 
 inline constexpr std::uint32_t no_index = ~0u;
 
-// Most bytes after the prefix of one libfabric message, and most of those that make one of ours.
-inline constexpr std::size_t piece_bytes_max = 34 * 1024 - sizeof(Prefix);
+// Of one libfabric message, and of that after the prefix; and how many make one of ours.
+inline constexpr std::size_t fabric_bytes_max = 34 * 1024;
+inline constexpr std::size_t piece_bytes_max = fabric_bytes_max - sizeof(Prefix);
 inline constexpr std::uint32_t pieces_max = 4;
+static_assert(piece_bytes_max <= UINT16_MAX);
 
 // How a peer is to address its messages to us.
 struct Label {

@@ -49,7 +49,7 @@ class Slab {
     static constexpr std::size_t slab_bytes = 256 * 1024;
     std::unique_ptr<std::byte[]> memory_;
     std::size_t used_ = 0;
-    MessagePool pool_{message_bytes_max};
+    MessagePool pool_{message_bytes_max, 8};
     std::vector<MessagePool::Buffer> lent_;
 };
 
