@@ -2,9 +2,8 @@
 // fi_fabric() is called first and puts its own functions into the tables of what is opened.
 #pragma once
 
-#include <rdma/fi_errno.h>
-
 #include <atomic>
+#include <cerrno>
 #include <limits>
 
 namespace weft::test {
@@ -17,7 +16,7 @@ extern std::atomic<int> ofi_error;
 class OfiRefuses {
   public:
     explicit OfiRefuses(int times = std::numeric_limits<int>::max(), int after = 0,
-                        int error = FI_EAGAIN) {
+                        int error = EAGAIN) {
         ofi_taken_before = after;
         ofi_error = error;
         ofi_refusals = times;

@@ -154,7 +154,7 @@ TEST_CASE("ofi pieces: a peer whose message libfabric refuses half-way goes down
     Node server(any_port), client;
     const na::PeerId peer = join(client, server);
     {
-        const OfiRefuses rest(1, 2, FI_EIO);
+        const OfiRefuses rest(1, 2, EIO);
         REQUIRE(client.send(peer, frame_of(client->limits().message_bytes_max, 1)));
     }
     REQUIRE(turn_until({&client, &server}, [&] { return client.find(EventKind::peer_down); }));
