@@ -149,7 +149,7 @@ class Perf(unittest.TestCase):
 
     def test_a_call_larger_than_a_message_has_no_bare_floor(self):
         if "ofi+tcp" in usable_transports():
-            result = self.check("rpc", "--transport", "ofi+tcp", "--size", "128KiB")
+            result = self.check("rpc", "--transport", "ofi+tcp", "--size", "256KiB")
             self.assertIsNone(result["floor_ns"])
 
     def test_the_floor_alone(self):
