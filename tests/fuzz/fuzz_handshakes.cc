@@ -89,7 +89,7 @@ static void check_ofi(ByteView message) {
     const auto prefix = na::ofi::decode_prefix(message);
     if (!prefix) return;
     must(prefix->bytes + sizeof *prefix == message.size(), "a prefix knows its message's length");
-    must(prefix->kind <= na::ofi::Kind::refusal, "a kind is one");
+    must(prefix->kind <= na::ofi::Kind::piece, "a kind is one");
     const ByteView body = message.subspan(sizeof *prefix);
     std::byte room[na::ofi::control_bytes_max];
     if (const auto hello = na::ofi::decode_hello_body(body)) {
