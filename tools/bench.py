@@ -194,12 +194,12 @@ def sweep(weft, rounds, seconds, tries, sizes):
 
 
 def curve(weft, rounds, seconds, tries, sizes, transport):
-    """How much a call takes of the floor of the same copies, by size.
+    """How much a call takes of the floor of the same copies, by size: medians of the rounds.
 
-    Judged are the least call and the least floor of all rounds: what they cost when nothing
-    disturbs them. The medians are printed, too. Returns the largest growth from one size to its
-    double, and where. What is below the floor counts as at the floor: where a cache ends for the
-    floor a size earlier is no step of ours. The largest that this leaves out is told, too.
+    Returns the largest growth from one size to its double, and where. What is below the floor
+    counts as at the floor: where a cache ends for the floor a size earlier is no step of ours. The
+    largest that this leaves out is told, and that of the least calls over the least floors: what
+    they cost when nothing disturbs them.
     """
     runs = {size: [] for size in sizes}
     for _ in range(rounds):
@@ -209,17 +209,17 @@ def curve(weft, rounds, seconds, tries, sizes, transport):
                                   is_steady)
             if result["p50_ns"] is not None and result["floor_ns"] is not None:
                 runs[size].append((result["p50_ns"], result["floor_ns"]))
+    over = {size: statistics.median(call / floor for call, floor in found)
+            for size, found in runs.items() if found}
     least = {size: min(call for call, _ in found) / min(floor for _, floor in found)
              for size, found in runs.items() if found}
-    median = {size: statistics.median(call / floor for call, floor in found)
-              for size, found in runs.items() if found}
-    print(f"\nrpc over {transport}, over the floor of the same copies (median): " + ", ".join(
-        f"{human_bytes(size)} {least[size]:.2f} ({median[size]:.2f})" for size in least))
-    doubled = [size for size in least if 2 * size in least]
+    print(f"\nrpc over {transport}, over the floor of the same copies (least of each): " + ", ".join(
+        f"{human_bytes(size)} {over[size]:.2f} ({least[size]:.2f})" for size in over))
+    doubled = [size for size in over if 2 * size in over]
     print(f"largest growth per doubling over {transport}, below the floor too: "
-          f"{max((least[2 * size] / least[size] for size in doubled), default=0):.2f}, "
-          f"of medians {max((median[2 * size] / median[size] for size in doubled), default=0):.2f}")
-    return max(((max(1, least[2 * size]) / max(1, least[size]),
+          f"{max((over[2 * size] / over[size] for size in doubled), default=0):.2f}, "
+          f"of the least {max((least[2 * size] / least[size] for size in doubled), default=0):.2f}")
+    return max(((max(1, over[2 * size]) / max(1, over[size]),
                  f"{human_bytes(2 * size)} over {transport}") for size in doubled),
                default=(0, ""))
 
