@@ -28,7 +28,12 @@ Staging::Staging(core::Context& context, Regions& regions, Transfers& transfers,
       pool_(context, std::move(arena), body_bytes_max, [this] { begin_waiting(); }) {
     context_.watch_peers(*this);
     regions_.set_lender(*this);
-    transfers_.watch_memory([this] { return memory_waiters(); });
+    transfers_.watch_memory([this] {
+        // The arena is the user's, too, who tells nobody what he gives back: so those who wait try
+        // again each time.
+        if (!waiting_.empty()) pool_.tell_room();
+        return memory_waiters();
+    });
 }
 
 Staging::~Staging() {
@@ -146,8 +151,7 @@ bool Staging::has_waiting(core::PeerRef peer) {
     return found;
 }
 
-// At most two peers hold so much that their own waits for them only. The arena is the user's, too,
-// who tells nobody what he gives back: so those who wait try again each time.
+// At most two peers hold so much that their own waits for them only.
 MemoryWaiters Staging::memory_waiters() {
     std::vector<core::PeerRef> seen;
     bool wanted = false;
@@ -156,7 +160,6 @@ MemoryWaiters Staging::memory_waiters() {
         seen.push_back(fetch.peer);
         wanted = !pool_.is_over_share(fetch.peer, fetch.from.length);
     });
-    if (!waiting_.empty()) pool_.tell_room();
     if (wanted) return MemoryWaiters::for_others;
     return waiting_.empty() ? MemoryWaiters::none : MemoryWaiters::for_themselves;
 }
