@@ -148,6 +148,7 @@ class OfiEndpoint final : public Endpoint {
 
     // send.cc.
     Sent send_slot(Peer& peer, SendSlot& slot);
+    void on_sent(SendSlot& slot);
     void release(SendSlot& slot);
     void drop(SendSlot& slot);
     bool drain(PeerEntry& entry);

@@ -109,12 +109,9 @@ void OfiEndpoint::on_completion(Operation& operation, std::size_t bytes) {
         case Operation::Kind::receive:
             on_message(static_cast<ReceiveBuffer&>(operation), bytes);
             return;
-        case Operation::Kind::send: {
-            auto& slot = static_cast<SendSlot&>(operation);
-            --slot.under_way;
-            release(slot);
+        case Operation::Kind::send:
+            on_sent(static_cast<SendSlot&>(operation));
             return;
-        }
         case Operation::Kind::transfer:
             finish(static_cast<Transfer&>(operation), Code::ok, {});
             return;
@@ -138,8 +135,7 @@ void OfiEndpoint::on_error() {
         case Operation::Kind::send: {
             auto& slot = static_cast<SendSlot&>(operation);
             gone = slot.peer;
-            --slot.under_way;
-            release(slot);
+            on_sent(slot);
             break;
         }
         case Operation::Kind::transfer: {

@@ -133,6 +133,12 @@ OfiEndpoint::Sent OfiEndpoint::send_slot(Peer& peer, SendSlot& slot) {
     return Sent::ok;
 }
 
+// libfabric is done with one message of it.
+void OfiEndpoint::on_sent(SendSlot& slot) {
+    --slot.under_way;
+    release(slot);
+}
+
 // Frees it when libfabric has taken all of it and is done with it.
 void OfiEndpoint::release(SendSlot& slot) {
     if (slot.sent < slot.used || slot.under_way > 0) return;
