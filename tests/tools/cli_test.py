@@ -96,6 +96,15 @@ class Usage(unittest.TestCase):
             self.assertEqual(done.returncode, status, done.stderr)
             self.assertEqual(done.stderr.count("\n"), 1)
 
+    def test_libfabric_with_buffers_too_small_is_refused_with_the_remedy(self):
+        if "ofi+tcp" not in usable_transports():
+            return
+        done = subprocess.run([WEFT, "perf", "serve", "--listen", "ofi+tcp://127.0.0.1:0"],
+                              env={**os.environ, "FI_OFI_RXM_BUFFER_SIZE": "256"},
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 9, done.stderr)
+        self.assertIn("raise FI_OFI_RXM_BUFFER_SIZE", done.stderr)
+
     def test_a_reader_that_goes_away_is_no_signal(self):
         read, write = os.pipe()
         os.close(read)

@@ -211,6 +211,12 @@ Status Fabric::open_endpoint(const Row& row, const SocketName& source) {
         error = fi_getopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &limit, &bytes);
         eager_bytes_max_ = error ? 16384 : limit;
     }
+    if (eager_bytes_max_ < fabric_bytes_min) {
+        return fail(Code::failed_precondition,
+                    std::string(row.scheme) + ": libfabric's messages have " +
+                        std::to_string(eager_bytes_max_) + " bytes, weft needs " +
+                        std::to_string(fabric_bytes_min) + ": raise " + rxm_buffer_setting);
+    }
     return {};
 }
 

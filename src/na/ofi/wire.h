@@ -39,7 +39,9 @@ static_assert(sizeof(Prefix) == 16);  // Keeps the frames behind it 8-byte align
 
 inline constexpr std::uint32_t no_index = ~0u;
 
-// Of one libfabric message, and of that after the prefix; and how many make one of ours.
+// Of one libfabric message, at least and at most, and of that after the prefix; and how many make
+// one of ours.
+inline constexpr std::size_t fabric_bytes_min = 1024;
 inline constexpr std::size_t fabric_bytes_max = 34 * 1024;
 inline constexpr std::size_t piece_bytes_max = fabric_bytes_max - sizeof(Prefix);
 inline constexpr std::uint32_t pieces_max = 4;
