@@ -14,14 +14,19 @@
 
 namespace weft::test {
 
+// This process may have `bytes` of address space more than it has. False: can't be limited.
+inline bool limit_address_space(std::size_t bytes) {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t space = pages * 4096 + bytes;
+    const rlimit little{space, space};
+    return pages != 0 && ::setrlimit(RLIMIT_AS, &little) == 0;
+}
+
 // From now on a block of `bytes` can't be had, smaller ones probably. For a process of its own:
 // nothing is given back. False: this could not be brought about.
 inline bool use_up_blocks_of(std::size_t bytes) {
-    std::size_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    const rlim_t space = pages * 4096 + 16 * bytes;
-    const rlimit little{space, space};
-    if (pages == 0 || ::setrlimit(RLIMIT_AS, &little) != 0) return false;
+    if (!limit_address_space(16 * bytes)) return false;
     for (int i = 0; i < 100'000; ++i) {
         static std::byte* volatile kept;  // Nobody may think it is not needed.
         kept = new (std::nothrow) std::byte[bytes];

@@ -2,7 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <map>
 #include <string_view>
+#include <vector>
 
 #include "na/ofi/fabric.h"
 
@@ -18,6 +21,9 @@ namespace {
 fi_ops_fabric fabric_theirs, fabric_ours;
 fi_ops_domain domain_theirs, domain_ours;
 fi_ops_msg messages_theirs, messages_ours;
+fi_ops_cq completions_theirs, completions_ours;
+bool holds_completions = false;
+std::map<fid_cq*, std::vector<fi_cq_msg_entry>> held;
 
 bool take_one(std::atomic<int>& from) {
     int left = from.load();
@@ -55,17 +61,53 @@ int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** ep, void* context)
     return 0;
 }
 
+ssize_t read_completions(fid_cq* cq, void* buffer, size_t count) {
+    if (!holds_completions && held.empty()) return completions_theirs.read(cq, buffer, count);
+    std::vector<fi_cq_msg_entry>& kept = held[cq];
+    if (holds_completions) {
+        fi_cq_msg_entry entry;
+        while (completions_theirs.read(cq, &entry, 1) == 1) kept.push_back(entry);
+        return -FI_EAGAIN;
+    }
+    count = std::min(count, kept.size());
+    std::copy_n(kept.begin(), count, static_cast<fi_cq_msg_entry*>(buffer));
+    kept.erase(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(count));
+    if (kept.empty()) held.erase(cq);
+    return count ? static_cast<ssize_t>(count) : -FI_EAGAIN;
+}
+
+int open_completions(fid_domain* domain, fi_cq_attr* attr, fid_cq** cq, void* context) {
+    const int error = domain_theirs.cq_open(domain, attr, cq, context);
+    if (error) return error;
+    completions_theirs = *(*cq)->ops;
+    completions_ours = completions_theirs;
+    completions_ours.read = read_completions;
+    (*cq)->ops = &completions_ours;
+    return 0;
+}
+
 int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** domain, void* context) {
     const int error = fabric_theirs.domain(fabric, info, domain, context);
     if (error) return error;
     domain_theirs = *(*domain)->ops;
     domain_ours = domain_theirs;
     domain_ours.endpoint = open_endpoint;
+    domain_ours.cq_open = open_completions;
     (*domain)->ops = &domain_ours;
     return 0;
 }
 
 }  // namespace
+
+OfiHoldsCompletions::OfiHoldsCompletions() { holds_completions = true; }
+OfiHoldsCompletions::~OfiHoldsCompletions() { holds_completions = false; }
+
+std::size_t OfiHoldsCompletions::count() const {
+    std::size_t all = 0;
+    for (const auto& [cq, kept] : held) all += kept.size();
+    return all;
+}
+
 }  // namespace weft::test
 
 extern "C" int fi_fabric(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {

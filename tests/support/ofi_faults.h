@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <limits>
 
 namespace weft::test {
@@ -24,6 +25,18 @@ class OfiRefuses {
     ~OfiRefuses() { ofi_refusals = 0; }
     OfiRefuses(const OfiRefuses&) = delete;
     OfiRefuses& operator=(const OfiRefuses&) = delete;
+};
+
+// While it lives no endpoint reads a completion; then each reads all that came meanwhile at once, in
+// the order they came. One thread only.
+class OfiHoldsCompletions {
+  public:
+    OfiHoldsCompletions();
+    ~OfiHoldsCompletions();
+    OfiHoldsCompletions(const OfiHoldsCompletions&) = delete;
+    OfiHoldsCompletions& operator=(const OfiHoldsCompletions&) = delete;
+
+    std::size_t count() const;  // Of all endpoints.
 };
 
 }  // namespace weft::test

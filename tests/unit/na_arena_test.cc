@@ -2,18 +2,17 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <fstream>
 #include <thread>
 #include <vector>
 
 #include "base/random.h"
 #include "support/catch.h"
+#include "support/no_more_memory.h"
 #include "support/seed.h"
 
 using namespace weft;
@@ -174,18 +173,12 @@ TEST_CASE("arena: a forked child can neither allocate nor give its parent's memo
     for (std::size_t at = 0; at < kept.size(); at += 4096) REQUIRE(kept.data()[at] == std::byte{1});
 }
 
-// Limits on address space break the sanitizers, which reserve terabytes.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifdef WEFT_TEST_MEMORY_LIMITS
 TEST_CASE("arena: with little address space it becomes smaller instead of failing") {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-        // A gigabyte more than this process has already.
-        std::size_t pages = 0;
-        std::ifstream("/proc/self/statm") >> pages;
-        const rlim_t space = pages * 4096 + (std::size_t{1} << 30);
-        const rlimit little{space, space};
-        if (::setrlimit(RLIMIT_AS, &little) != 0) ::_exit(2);
+        if (!test::limit_address_space(std::size_t{1} << 30)) ::_exit(2);
         auto arena = Arena::make(std::size_t{16} << 30);
         const bool good = arena->allocate(mib).ok() && arena->size() >= 64 * mib &&
                           arena->size() <= (std::size_t{1} << 30);

@@ -243,6 +243,32 @@ TEST_CASE("ofi: pieces that no honest peer sends end it, and nothing is handed o
     CHECK(turn_until({&client, &server}, [&] { return server.find(EventKind::message); }));
 }
 
+TEST_CASE("ofi: pieces from one who has not welcomed us are dropped") {
+    Node server(any_port);
+    Stranger stranger(server->address());
+    server.connect("ofi+tcp://" + stranger.name().text());
+    const std::string hello = stranger.receive(server);
+    REQUIRE(decode_prefix(as_bytes(hello)));
+    REQUIRE(decode_prefix(as_bytes(hello))->kind == Kind::hello);
+    const auto asked = decode_hello_body(as_bytes(hello).subspan(sizeof(Prefix)));
+    REQUIRE(asked);
+    const Label label = asked->reply_to;
+    const auto say = [&](std::uint32_t sequence, Kind kind, std::string_view body) {
+        stranger.send(server, message({label.index, label.tag, sequence, 0, kind}, body));
+    };
+    say(1, Kind::piece, "too early");
+    say(2, Kind::data, "too early");
+    std::byte welcome[control_bytes_max];
+    const std::size_t bytes = encode_welcome(label, {5, 6}, some_hello(), welcome);
+    stranger.send(server, std::string(as_text({welcome, bytes})));
+    REQUIRE(turn_until({&server}, [&] { return server.find(EventKind::peer_up); }));
+    say(1, Kind::piece, "in ");
+    say(2, Kind::data, "time");
+    REQUIRE(turn_until({&server}, [&] { return server.find(EventKind::message); }));
+    CHECK(server.find(EventKind::message)->bytes == "in time");
+    CHECK(server.seen.size() == 2);
+}
+
 TEST_CASE("ofi: who says that he takes no more than one piece gets none") {
     Node server(any_port);
     Stranger stranger(server->address());
