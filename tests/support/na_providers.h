@@ -48,7 +48,7 @@ using namespace weft::na::ofi;
 
 inline Wire sim_wire(base::Random& random) {
     na::sim::WorldOptions options;
-    options.jitter = 3us;
+    options.link.jitter = 3us;
     auto world = std::make_shared<na::sim::World>(random, options);
     return {"sim", na::sim::make_sim_provider(world), world};
 }

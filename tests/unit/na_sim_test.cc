@@ -20,14 +20,14 @@ struct Cluster {
     base::SeededRandom random;
     base::Log log{LogLevel::off};
     std::shared_ptr<Arena> arena = Arena::make(64u << 20);
-    std::shared_ptr<sim::World> world;
+    std::shared_ptr<na::sim::World> world;
     std::unique_ptr<Provider> provider;
     base::ManualClock clock;
 
-    explicit Cluster(std::uint64_t seed, sim::WorldOptions options = {})
+    explicit Cluster(std::uint64_t seed, na::sim::WorldOptions options = {})
         : random(seed),
-          world(std::make_shared<sim::World>(random, options)),
-          provider(sim::make_sim_provider(world)) {}
+          world(std::make_shared<na::sim::World>(random, options)),
+          provider(na::sim::make_sim_provider(world)) {}
 
     std::unique_ptr<Endpoint> open(const std::string& name) {
         Address address{"sim", name, "", 0};
@@ -48,7 +48,7 @@ struct Cluster {
 
 // Some traffic among five nodes; the order of arrival depends on the seed.
 std::uint64_t trace_of(std::uint64_t seed) {
-    Cluster cluster(seed, {.jitter = 20us});
+    Cluster cluster(seed, {.link = {.jitter = 20us}});
     std::vector<std::unique_ptr<Endpoint>> nodes;
     for (int i = 0; i < 5; ++i) nodes.push_back(cluster.open("n" + std::to_string(i)));
     for (auto& from : nodes) {

@@ -363,7 +363,7 @@ static void run_random(std::uint64_t seed, bool checked) {
     CAPTURE(seed, checked);
     na::sim::WorldOptions network;
     network.rma_checked = checked;
-    network.jitter = 20us;
+    network.link.jitter = 20us;
     RuntimeOptions small;
     small.argument_bytes_max = 1 << 20;
     LentPair pair(network, small, small, seed);

@@ -13,9 +13,11 @@ static constexpr std::size_t rma_bytes_max = 1 << 20;
 
 static std::size_t padded(std::size_t bytes) { return (bytes + 7) & ~std::size_t{7}; }
 
-SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::string name, const EndpointParts& parts)
+SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::string name, std::string_view host,
+                         const EndpointParts& parts)
     : world_(std::move(world)),
       network_(world_->network()),
+      host_name_(host),
       name_(std::move(name)),
       public_uri_(parts.public_uri),
       incarnation_(parts.incarnation),
@@ -31,24 +33,36 @@ SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::string name, const E
 
 SimEndpoint::~SimEndpoint() {
     flush();
-    leave("the peer closed its endpoint");
+    leave("the peer closed its endpoint", true);
 }
 
 Status SimEndpoint::join() {
-    Result<NodeId> node = network_.join(*this, name_);
+    if (!host_name_.empty()) {
+        host_ = network_.links().host(host_name_);
+    } else if (!name_.empty()) {
+        host_ = network_.links().host(name_);
+    } else {
+        host_ = network_.links().own_host();
+    }
+    Result<NodeId> node = network_.join(*this, name_, host_);
     if (!node) return node.status();
     node_ = *node;
     return {};
 }
 
-void SimEndpoint::die() { leave("the peer died"); }
+void SimEndpoint::die() { leave("the peer died", true); }
 
-void SimEndpoint::leave(std::string_view why) {
+void SimEndpoint::crash() {
+    if (node_) network_.links().darken(host_);
+    leave("the peer's host stopped", false);
+}
+
+void SimEndpoint::leave(std::string_view why, bool tells) {
     if (!node_) return;
     for (std::uint32_t index = 0; index < links_.size(); ++index) {
         if (!links_[index].link) continue;
         const PeerId peer{index, links_[index].generation};
-        send_down(peer, *links_[index].link, why);
+        if (tells) send_down(peer, *links_[index].link, why);
         finish_all(peer, Code::cancelled, why);
         remove_link(peer);
     }
@@ -107,6 +121,8 @@ Cargo SimEndpoint::cargo_for(Kind kind, PeerId peer, const Link& link) const {
     cargo.from_peer = peer;
     cargo.to = link.node;
     cargo.to_peer = link.remote;
+    cargo.from_host = host_;
+    cargo.to_host = link.host;
     return cargo;
 }
 
@@ -149,9 +165,19 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
     cargo.kind = Kind::connect;
     cargo.from = node_;
     cargo.from_peer = peer;
+    cargo.from_host = host_;
+    cargo.to_host = network_.host_of(to.name);
     cargo.text = to.name;
     cargo.parcel = hello();
-    network_.send(network_.arrival(), std::move(cargo));
+    network_.transmit(std::move(cargo));
+    if (network_.options().connect_timeout > Duration::zero()) {
+        Cargo over;
+        over.kind = Kind::no_answer;
+        over.to = node_;
+        over.to_peer = peer;
+        network_.send(saturating_add(network_.now(), network_.options().connect_timeout),
+                      std::move(over));
+    }
     return peer;
 }
 
@@ -170,8 +196,8 @@ void SimEndpoint::close(PeerId peer) {
 }
 
 void SimEndpoint::send_ordered(Link& link, Cargo cargo) {
-    link.last_arrival = std::max(network_.arrival(), link.last_arrival);
-    network_.send(link.last_arrival, std::move(cargo));
+    cargo.sequence = ++link.sequence_out;
+    network_.transmit(std::move(cargo));
 }
 
 void SimEndpoint::send_down(PeerId peer, Link& link, std::string_view why) {
@@ -196,6 +222,15 @@ std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     WEFT_DCHECK(!claim_);
     Link* link = find(peer);
     if (!link || link->state != LinkState::up || bytes > link->info.message_bytes_max) {
+        return nullptr;
+    }
+    if (network_.refuses()) {
+        ++network_.faults().refused;
+        Cargo cargo;
+        cargo.kind = Kind::writable;
+        cargo.to = node_;
+        cargo.to_peer = peer;
+        network_.send(saturating_add(network_.now(), 1us), std::move(cargo));
         return nullptr;
     }
     if (!has_room(*link, bytes)) {
@@ -272,7 +307,8 @@ void SimEndpoint::give_back_room(PeerId peer, std::size_t bytes) {
     cargo.kind = Kind::writable;
     cargo.to = node_;
     cargo.to_peer = peer;
-    network_.send(network_.arrival(), std::move(cargo));
+    network_.send(saturating_add(network_.now(), network_.options().link.latency),
+                  std::move(cargo));
 }
 
 void SimEndpoint::free_delivered() {
@@ -296,6 +332,7 @@ Status SimEndpoint::on_connect(Cargo& cargo) {
     if (!taken.ok()) return taken;
     link->node = cargo.from;
     link->remote = cargo.from_peer;
+    link->host = cargo.from_host;
     const PeerId peer = add_link(std::move(link));
     Link& added = *find(peer);
     Cargo answer = cargo_for(Kind::accept, peer, added);
@@ -321,10 +358,62 @@ void SimEndpoint::on_accept(Cargo& cargo) {
     }
     link->node = cargo.from;
     link->remote = cargo.from_peer;
+    link->host = cargo.from_host;
     Event event;
     event.kind = EventKind::peer_up;
     event.peer = cargo.to_peer;
     arrive(event);
+}
+
+void SimEndpoint::arrange(Cargo& cargo) {
+    Link* link = find(cargo.to_peer);
+    if (!link) {
+        // As a host answers that knows no such connection (any more).
+        if (cargo.kind == Kind::message) network_.reset(cargo, "the peer knows no such connection");
+        if (cargo.kind == Kind::accept) network_.hand_over(*this, cargo);
+        return;
+    }
+    const bool is_new = cargo.sequence >= link->sequence_next &&
+                        std::none_of(link->ahead.begin(), link->ahead.end(), [&](const Cargo& one) {
+                            return one.sequence == cargo.sequence;
+                        });
+    if (!is_new || cargo.kind == Kind::repeated) {
+        ++network_.faults().repeated;
+        return;
+    }
+    const PeerId peer = cargo.to_peer;
+    link->ahead.push_back(std::move(cargo));
+    while ((link = find(peer))) {  // Handing over may end it.
+        const auto next = std::find_if(link->ahead.begin(), link->ahead.end(), [&](const Cargo& one) {
+            return one.sequence == link->sequence_next;
+        });
+        if (next == link->ahead.end()) return;
+        Cargo taken = std::move(*next);
+        link->ahead.erase(next);
+        ++link->sequence_next;
+        network_.hand_over(*this, taken);
+    }
+}
+
+void SimEndpoint::on_damaged(const Cargo& cargo) {
+    if (!find(cargo.to_peer)) return;
+    end_link(cargo.to_peer, Code::data_loss, "a packet was damaged on the way");
+    network_.reset(cargo, "the peer was sent a damaged packet");
+}
+
+void SimEndpoint::on_no_answer(const Cargo& cargo) {
+    const Link* link = find(cargo.to_peer);
+    if (link && link->state == LinkState::connecting) {
+        end_link(cargo.to_peer, Code::unavailable, "nobody answered in time");
+    }
+}
+
+void SimEndpoint::end_link(PeerId peer, Code code, std::string_view why) {
+    Cargo cargo;
+    cargo.code = code;
+    cargo.to_peer = peer;
+    cargo.text = why;
+    on_down(cargo);
 }
 
 void SimEndpoint::on_message(Cargo& cargo) {

@@ -14,13 +14,16 @@ namespace weft::na::sim {
 
 class SimEndpoint final : public Endpoint {
   public:
-    SimEndpoint(std::shared_ptr<World> world, std::string name, const EndpointParts& parts);
+    SimEndpoint(std::shared_ptr<World> world, std::string name, std::string_view host,
+                const EndpointParts& parts);
     ~SimEndpoint() override;
 
     // Errors: ALREADY_EXISTS.
     Status join();
     // Ends as a killed process does.
     void die();
+    // Ends as a host does that loses its power.
+    void crash();
     // Answers no transfer any more.
     void fall_silent() { silent_ = true; }
     const std::string& public_uri() const { return public_uri_; }
@@ -51,6 +54,12 @@ class SimEndpoint final : public Endpoint {
 
     // Network use: what arrives. on_connect answers why not.
     Status on_connect(Cargo& cargo);
+    // Hands over what is its connection's next, and keeps what is ahead.
+    void arrange(Cargo& cargo);
+    void on_damaged(const Cargo& cargo);
+    void on_no_answer(const Cargo& cargo);
+    // The connection is gone, as far as this side knows.
+    void end_link(PeerId peer, Code code, std::string_view why);
     void on_accept(Cargo& cargo);
     void on_message(Cargo& cargo);
     void on_down(Cargo& cargo);
@@ -68,8 +77,11 @@ class SimEndpoint final : public Endpoint {
         std::size_t bytes_wanted = 0;  // A claim of that size was refused; 0: none was.
         NodeId node;                   // The other end, and what it calls us.
         PeerId remote;
+        HostId host = 0;                  // Of the other end.
+        std::uint64_t sequence_out = 0;   // Of what was sent last,
+        std::uint64_t sequence_next = 1;  // and of what comes next.
+        std::vector<Cargo> ahead;         // Came before what is to come before it.
         PeerInfo info;
-        TimePoint last_arrival{};         // Of what we sent: jitter must not reorder.
         std::size_t bytes_under_way = 0;  // Ours, not yet polled and freed over there.
         std::uint32_t messages_under_way = 0;
         Parcel pending;  // Joined commits that leave with flush().
@@ -119,7 +131,7 @@ class SimEndpoint final : public Endpoint {
     void arrive(Event event, std::string text = {}, Parcel parcel = {});
     bool hand_out(Arrived& arrived, Event& event);
     void free_delivered();
-    void leave(std::string_view why);
+    void leave(std::string_view why, bool tells);
 
     // rma.cc
     void finish(TransferTable::Entry& entry, Code code, std::string_view why);
@@ -132,6 +144,8 @@ class SimEndpoint final : public Endpoint {
     std::shared_ptr<World> world_;
     Network& network_;
     NodeId node_;
+    const std::string host_name_;
+    HostId host_ = 0;
     std::string name_;
     std::string public_uri_;
     Incarnation incarnation_;

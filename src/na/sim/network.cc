@@ -8,19 +8,74 @@
 namespace weft::na::sim {
 
 Network::Network(base::Random& random, WorldOptions options, TimePoint start)
-    : options_(options), now_(start), delays_(random.next()), coins_(random.next()) {
+    : options_(options),
+      now_(start),
+      links_(options.link, random.next()),
+      coins_(random.next()),
+      refusals_(random.next()) {
     // A message that fits no link would be refused for ever.
     options_.link_bytes_max = std::max(options_.link_bytes_max, options_.message_bytes_max);
     options_.link_messages_max = std::max(options_.link_messages_max, 1u);
 }
 
-TimePoint Network::arrival() {
-    Duration delay = options_.latency;
-    if (options_.jitter > Duration::zero()) {
-        const auto span = static_cast<std::uint64_t>(options_.jitter.count()) + 1;
-        delay += Duration(static_cast<std::int64_t>(delays_.next() % span));
+bool Network::refuses() {
+    if (refused_share_ <= 0) return false;
+    return static_cast<double>(refusals_.next() >> 11) * 0x1p-53 < refused_share_;
+}
+
+void Network::transmit(Cargo cargo) {
+    cargo.since = now_;
+    attempt(std::move(cargo));
+}
+
+void Network::attempt(Cargo cargo) {
+    const Links::Passage passage =
+        links_.pass(cargo.from_host, cargo.to_host, cargo.parcel.size, now_);
+    if (passage.is_lost) return resend(std::move(cargo));
+    cargo.fate = passage.is_damaged ? Fate::arrives_damaged : Fate::arrives;
+    const TimePoint at = saturating_add(now_, passage.takes);
+    if (passage.is_repeated && cargo.sequence != 0) {
+        Cargo again;
+        again.kind = Kind::repeated;
+        again.from = cargo.from;
+        again.to = cargo.to;
+        again.to_peer = cargo.to_peer;
+        again.sequence = cargo.sequence;
+        again.from_host = cargo.from_host;
+        again.to_host = cargo.to_host;
+        send(saturating_add(at, passage.takes), std::move(again));
     }
-    return saturating_add(now_, delay);
+    send(at, std::move(cargo));
+}
+
+// It is tried again, later each time.
+void Network::resend(Cargo cargo) {
+    const weft::sim::Link& link = links_.of(cargo.from_host, cargo.to_host);
+    Duration wait = link.resend_after * (1 << std::min<int>(cargo.attempts, 16));
+    wait = std::clamp(wait, Duration(1us), std::max(link.resend_after_max, Duration(1us)));
+    ++cargo.attempts;
+    ++faults_.resent;
+    cargo.fate = Fate::is_resent;
+    send(saturating_add(now_, wait), std::move(cargo));
+}
+
+void Network::give_up(const Cargo& cargo) {
+    SimEndpoint* sender = find(cargo.from);
+    if (!sender) return;
+    ++faults_.given_up;
+    sender->end_link(cargo.from_peer, Code::unavailable, "the peer's host does not answer");
+}
+
+void Network::reset(const Cargo& cargo, std::string_view why) {
+    Cargo answer;
+    answer.kind = Kind::down;
+    answer.code = Code::unavailable;
+    answer.to = cargo.from;
+    answer.to_peer = cargo.from_peer;
+    answer.from_host = cargo.to_host;
+    answer.to_host = cargo.from_host;
+    answer.text = why;
+    transmit(std::move(answer));
 }
 
 void Network::send(TimePoint at, Cargo cargo) {
@@ -68,15 +123,39 @@ void Network::record(TimePoint at, const Cargo& cargo) {
 }
 
 void Network::deliver(Cargo& cargo) {
-    if (cargo.kind == Kind::connect) return deliver_connect(cargo);
+    const bool is_far = cargo.kind != Kind::writable && cargo.kind != Kind::no_answer;
+    if (is_far && (cargo.fate == Fate::is_resent ||
+                   links_.is_cut(cargo.from_host, cargo.to_host))) {
+        if (cargo.kind == Kind::repeated || links_.is_dark(cargo.from_host)) return;
+        const weft::sim::Link& link = links_.of(cargo.from_host, cargo.to_host);
+        if (now_ - cargo.since >= link.give_up_after) return give_up(cargo);
+        return cargo.fate == Fate::is_resent ? attempt(std::move(cargo)) : resend(std::move(cargo));
+    }
+    if (cargo.kind == Kind::connect) {
+        if (cargo.fate == Fate::arrives_damaged) return resend(std::move(cargo));
+        return deliver_connect(cargo);
+    }
     SimEndpoint* to = find(cargo.to);
     if (!to) {
-        // Who connected is gone; who accepted has to learn it.
-        if (cargo.kind == Kind::accept) refuse(cargo, fail(Code::unavailable, "the peer is gone"));
+        if (cargo.kind == Kind::accept || cargo.kind == Kind::message) {
+            reset(cargo, "the peer is gone");
+        }
         return;
     }
+    if (cargo.fate == Fate::arrives_damaged) {
+        ++faults_.damaged;
+        return to->on_damaged(cargo);
+    }
+    if (cargo.sequence != 0) return to->arrange(cargo);
+    hand_over(*to, cargo);
+}
+
+void Network::hand_over(SimEndpoint& endpoint, Cargo& cargo) {
+    SimEndpoint* to = &endpoint;
     switch (cargo.kind) {
         case Kind::connect: break;
+        case Kind::repeated: break;
+        case Kind::no_answer: to->on_no_answer(cargo); break;
         case Kind::accept: to->on_accept(cargo); break;
         case Kind::message: to->on_message(cargo); break;
         case Kind::down: to->on_down(cargo); break;
@@ -101,19 +180,30 @@ void Network::refuse(const Cargo& cargo, const Status& why) {
     answer.code = why.code();
     answer.to = cargo.from;
     answer.to_peer = cargo.from_peer;
+    answer.from_host = cargo.to_host;
+    answer.to_host = cargo.from_host;
     answer.text = why.text();
-    send(arrival(), std::move(answer));
+    transmit(std::move(answer));
 }
 
-Result<NodeId> Network::join(SimEndpoint& endpoint, const std::string& name) {
+Result<NodeId> Network::join(SimEndpoint& endpoint, const std::string& name, HostId host) {
     if (!name.empty() && names_.contains(name)) {
         return fail(Code::already_exists, "sim://" + name + " is taken by a live endpoint");
     }
     auto* entry = nodes_.take();
     if (!entry) return fail(Code::resource_exhausted, "the simulated world is full");
     entry->value = &endpoint;
-    if (!name.empty()) names_[name] = entry->id();
+    if (!name.empty()) {
+        names_[name] = entry->id();
+        hosts_[name] = host;
+    }
+    links_.lighten(host);
     return entry->id();
+}
+
+HostId Network::host_of(std::string_view name) {
+    const auto found = hosts_.find(name);
+    return found == hosts_.end() ? links_.host(name) : found->second;
 }
 
 void Network::leave(NodeId node, const std::string& name) {

@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "base/slot_table.h"
+#include "na/sim/links.h"
 #include "na/sim/sim.h"
 
 namespace weft::na::sim {
@@ -37,7 +38,12 @@ enum class Kind : std::uint8_t {
     rma_request,  // To the owner.
     rma_piece,    // To the owner.
     rma_answer,   // To the initiator: `code`, `text`.
+    repeated,     // A packet that came before.
+    no_answer,    // To who connects: time is up.
 };
+
+// What happens to cargo at its next instant.
+enum class Fate : std::uint8_t { arrives, arrives_damaged, is_resent };
 
 // One thing on its way. `to_peer` is what the receiver calls the sender, `from_peer` the reverse.
 struct Cargo {
@@ -50,6 +56,13 @@ struct Cargo {
     TransferId transfer;
     Parcel parcel;
     std::string text;
+    // Between hosts:
+    HostId from_host = 0;
+    HostId to_host = 0;
+    Fate fate = Fate::arrives;
+    std::uint16_t attempts = 0;
+    TimePoint since{};           // Sent for the first time.
+    std::uint64_t sequence = 0;  // Of its connection and direction, from 1; 0: in no order.
 };
 
 class Network {
@@ -64,17 +77,30 @@ class Network {
     std::uint64_t events() const { return events_; }
     std::uint64_t late_accesses() const { return late_accesses_; }
     void count_late_access() { ++late_accesses_; }
+    Links& links() { return links_; }
+    void set_refused_share(double share) { refused_share_ = share; }
+    const World::Faults& faults() const { return faults_; }
+    World::Faults& faults() { return faults_; }
 
-    // One way from now, with jitter.
-    TimePoint arrival();
     // A coin of the seed.
     bool flip() { return (coins_.next() & 1) != 0; }
+    // Whether a claim is refused though there is room.
+    bool refuses();
+    // Within a host, or what the link was judged for before.
     void send(TimePoint at, Cargo cargo);
+    // From one host to another.
+    void transmit(Cargo cargo);
+    // Tells the sender that there is no such connection here.
+    void reset(const Cargo& cargo, std::string_view why);
+    // What has come through to its endpoint.
+    void hand_over(SimEndpoint& to, Cargo& cargo);
     // Tells the sender of a connect or an accept that there is no connection.
     void refuse(const Cargo& cargo, const Status& why);
 
     // Errors: ALREADY_EXISTS when a live endpoint has the name. Empty: not listening.
-    Result<NodeId> join(SimEndpoint& endpoint, const std::string& name);
+    Result<NodeId> join(SimEndpoint& endpoint, const std::string& name, HostId host);
+    // Of the endpoint that listens or listened there last.
+    HostId host_of(std::string_view name);
     void leave(NodeId node, const std::string& name);
     SimEndpoint* find(NodeId node);
     SimEndpoint* find_listening(std::string_view name);
@@ -90,14 +116,20 @@ class Network {
         }
     };
 
+    void attempt(Cargo cargo);
+    void resend(Cargo cargo);
+    void give_up(const Cargo& cargo);
     void deliver(Cargo& cargo);
     void deliver_connect(Cargo& cargo);
     void record(TimePoint at, const Cargo& cargo);
 
     WorldOptions options_;
     TimePoint now_;
-    base::SeededRandom delays_;  // One stream per use: a new draw in one shifts no other.
+    Links links_;  // One stream of chance per use: a new draw in one shifts no other.
     base::SeededRandom coins_;
+    base::SeededRandom refusals_;
+    double refused_share_ = 0;
+    World::Faults faults_;
     std::vector<Key> heap_;
     std::vector<Cargo> cargo_;
     std::vector<std::uint32_t> cargo_free_;
@@ -107,6 +139,7 @@ class Network {
     std::uint64_t late_accesses_ = 0;
     base::SlotTable<SimEndpoint*> nodes_;
     std::map<std::string, NodeId, std::less<>> names_;
+    std::map<std::string, HostId, std::less<>> hosts_;  // Of names, also of those that are gone.
 };
 
 }  // namespace weft::na::sim

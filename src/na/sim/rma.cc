@@ -28,7 +28,7 @@ std::size_t SimEndpoint::post(std::span<const RmaItem> items) noexcept {
             entry->value.owner = link->node;
             Cargo cargo = cargo_for(Kind::rma_request, item.peer, *link);
             cargo.transfer = entry->id();
-            network_.send(network_.arrival(), std::move(cargo));
+            network_.transmit(std::move(cargo));
         }
     }
     return accepted;
@@ -88,13 +88,15 @@ void SimEndpoint::answer(const Cargo& request, Code code, std::string_view why) 
     Cargo cargo;
     cargo.kind = Kind::rma_answer;
     cargo.code = code;
+    cargo.from_host = host_;
+    cargo.to_host = request.from_host;
     cargo.from = request.to;
     cargo.from_peer = request.to_peer;
     cargo.to = request.from;
     cargo.to_peer = request.from_peer;
     cargo.transfer = request.transfer;
     cargo.text = why;
-    network_.send(network_.arrival(), std::move(cargo));
+    network_.transmit(std::move(cargo));
 }
 
 void SimEndpoint::on_rma_request(Cargo& cargo) {

@@ -6,12 +6,15 @@
 // of at most 4 KiB that are judged and applied one by one, so that a region can be revoked between
 // two of them. Commits of one turn are joined, so that receivers walk joined frames here too.
 //
-// Not here: loss, delay spikes, partitions and garbage. They belong between Network::send and
-// Network::deliver.
+// Between hosts lie links (weft/sim/link.h) that may be slow, lossy and cut. A connection over them
+// is what tcp makes of such a network: whole messages in order, or its end, which the two sides
+// may learn at different times, or only when they say something.
 #pragma once
 
 #include <memory>
 #include <string_view>
+
+#include <weft/sim/link.h>
 
 #include "na/provider.h"
 
@@ -20,13 +23,13 @@ namespace weft::na::sim {
 class Network;
 
 struct WorldOptions {
-    Duration latency = 5us;       // One way, every kind of traffic.
-    Duration jitter = 0ns;        // Up to this much more, drawn per message.
+    weft::sim::Link link;         // Between all hosts.
     Duration piece_time = 500ns;  // Between two pieces of one transfer.
     std::size_t message_bytes_max = 68 * 1024;
     std::size_t eager_bytes_max = 64 * 1024;
     std::size_t link_bytes_max = 256 * 1024;  // Under way from one endpoint to another.
     std::uint32_t link_messages_max = 256;
+    Duration connect_timeout = 0ns;  // An attempt without an answer fails; 0: never.
     bool joins_commits = true;
     // False: like a fabric that enforces only key and bounds, so that owners must grant ranges.
     bool rma_checked = true;
@@ -55,6 +58,20 @@ class World {
     // free, peers get peer_down. Also finds endpoints that do not listen by their public_uri.
     // False: nobody has that name.
     bool kill(std::string_view name);
+    // The host of sim://name stops, and nobody is told: what is sent there gets lost, until another
+    // endpoint opens on a host of that name. False: as above.
+    bool crash(std::string_view name);
+
+    // Links by the names of hosts: that of the provider, else of the endpoint.
+    void set_links(const weft::sim::Link& all);
+    void set_link(std::string_view from, std::string_view to, const weft::sim::Link& link);
+    // Nothing gets from one to the other, one way.
+    void cut(std::string_view from, std::string_view to);
+    void mend(std::string_view from, std::string_view to);
+    void mend_all();
+    // Share of reserve()s that are refused although there is room.
+    void refuse(double share);
+
     // From here on sim://name answers no put and no get, and does everything else. False: as above.
     bool silence(std::string_view name);
 
@@ -63,6 +80,16 @@ class World {
     std::uint64_t events() const;  // That many things arrived so far.
     // Pieces that reached for memory after its fence: always 0, or a layer above is wrong.
     std::uint64_t late_accesses() const;
+    // What became of packets: repeated ones that were dropped, lost or cut off ones that were sent
+    // again, damaged ones, and connections that ended for want of an answer.
+    struct Faults {
+        std::uint64_t repeated = 0;
+        std::uint64_t resent = 0;
+        std::uint64_t damaged = 0;
+        std::uint64_t given_up = 0;
+        std::uint64_t refused = 0;
+    };
+    const Faults& faults() const;
 
     Network& network() { return *network_; }
 
@@ -70,7 +97,8 @@ class World {
     std::unique_ptr<Network> network_;
 };
 
-// The endpoints it makes keep the world.
-std::unique_ptr<Provider> make_sim_provider(std::shared_ptr<World> world);
+// The endpoints it makes keep the world, and are on the host of this name; without one each has a
+// host of its own.
+std::unique_ptr<Provider> make_sim_provider(std::shared_ptr<World> world, std::string host = "");
 
 }  // namespace weft::na::sim

@@ -23,6 +23,34 @@ bool World::kill(std::string_view name) {
     return true;
 }
 
+bool World::crash(std::string_view name) {
+    SimEndpoint* endpoint = network_->find_called(name);
+    if (!endpoint) return false;
+    endpoint->crash();
+    return true;
+}
+
+void World::set_links(const weft::sim::Link& all) { network_->links().set_all(all); }
+
+void World::set_link(std::string_view from, std::string_view to, const weft::sim::Link& link) {
+    Links& links = network_->links();
+    links.set(links.host(from), links.host(to), link);
+}
+
+void World::cut(std::string_view from, std::string_view to) {
+    Links& links = network_->links();
+    links.cut(links.host(from), links.host(to));
+}
+
+void World::mend(std::string_view from, std::string_view to) {
+    Links& links = network_->links();
+    links.mend(links.host(from), links.host(to));
+}
+
+void World::mend_all() { network_->links().mend_all(); }
+void World::refuse(double share) { network_->set_refused_share(share); }
+const World::Faults& World::faults() const { return network_->faults(); }
+
 bool World::silence(std::string_view name) {
     SimEndpoint* endpoint = network_->find_called(name);
     if (!endpoint) return false;
@@ -34,7 +62,8 @@ namespace {
 
 class SimProvider final : public Provider {
   public:
-    explicit SimProvider(std::shared_ptr<World> world) : world_(std::move(world)) {}
+    SimProvider(std::shared_ptr<World> world, std::string host)
+        : world_(std::move(world)), host_(std::move(host)) {}
 
     std::string_view scheme() const override { return "sim"; }
     Diagnosis probe() override { return {true, "a simulated network inside this process"}; }
@@ -45,7 +74,8 @@ class SimProvider final : public Provider {
             return fail(Code::invalid_argument, "sim cannot listen at " + listen->uri());
         }
         world_->advance(now);
-        auto endpoint = std::make_unique<SimEndpoint>(world_, listen ? listen->name : "", parts);
+        auto endpoint =
+            std::make_unique<SimEndpoint>(world_, listen ? listen->name : "", host_, parts);
         Status joined = endpoint->join();
         if (!joined.ok()) return joined;
         return std::unique_ptr<Endpoint>(std::move(endpoint));
@@ -53,12 +83,13 @@ class SimProvider final : public Provider {
 
   private:
     std::shared_ptr<World> world_;
+    const std::string host_;
 };
 
 }  // namespace
 
-std::unique_ptr<Provider> make_sim_provider(std::shared_ptr<World> world) {
-    return std::make_unique<SimProvider>(std::move(world));
+std::unique_ptr<Provider> make_sim_provider(std::shared_ptr<World> world, std::string host) {
+    return std::make_unique<SimProvider>(std::move(world), std::move(host));
 }
 
 }  // namespace weft::na::sim

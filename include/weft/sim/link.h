@@ -1,0 +1,27 @@
+// How a simulated network treats what one host sends to another.
+#pragma once
+
+#include <weft/time.h>
+
+namespace weft::sim {
+
+// One direction. Beneath a connection there is a network of packets that may lose, delay, repeat,
+// reorder and damage them; the connection above sends them again, puts them in order and checks
+// them, as tcp and RDMA do. What reaches the program is delay, and connections that end.
+// Shares are from 0 to 1.
+struct Link {
+    Duration latency = 5us;
+    Duration jitter = 0ns;        // Up to this much more.
+    double bytes_per_second = 0;  // 0: without limit.
+    double loss = 0;              // Of packets: sent again after `resend_after`, then twice that.
+    double duplicate = 0;
+    double reorder = 0;  // Of packets: up to `reorder_by` later than they should be.
+    Duration reorder_by = 200us;
+    double damage = 0;  // Of packets: found by a checksum; the connection ends with DATA_LOSS.
+    Duration resend_after = 1ms;
+    Duration resend_after_max = 100ms;
+    // What did not get through for so long ends its connection at the sender.
+    Duration give_up_after = 1s;
+};
+
+}  // namespace weft::sim

@@ -1,0 +1,52 @@
+#include "na/sim/links.h"
+
+#include <algorithm>
+
+namespace weft::na::sim {
+
+HostId Links::host(std::string_view name) {
+    const auto next = static_cast<HostId>(hosts_.size());
+    return hosts_.try_emplace(std::string(name), next).first->second;
+}
+
+void Links::set_all(const weft::sim::Link& link) {
+    all_ = link;
+    links_.clear();
+}
+
+const weft::sim::Link& Links::of(HostId from, HostId to) const {
+    if (links_.empty()) return all_;
+    const auto found = links_.find({from, to});
+    return found == links_.end() ? all_ : found->second;
+}
+
+bool Links::happens(double share) {
+    if (share <= 0) return false;
+    return static_cast<double>(chance_.next() >> 11) * 0x1p-53 < share;
+}
+
+Duration Links::up_to(Duration most) {
+    if (most <= Duration::zero()) return {};
+    const auto span = static_cast<std::uint64_t>(most.count()) + 1;
+    return Duration(static_cast<std::int64_t>(chance_.next() % span));
+}
+
+Links::Passage Links::pass(HostId from, HostId to, std::size_t bytes, TimePoint now) {
+    const weft::sim::Link& link = of(from, to);
+    Passage passage;
+    passage.takes = link.latency + up_to(link.jitter);
+    if (link.bytes_per_second > 0) {
+        TimePoint& busy_until = busy_until_[{from, to}];
+        busy_until = std::max(busy_until, now) +
+                     Duration(static_cast<std::int64_t>(static_cast<double>(bytes) * 1e9 /
+                                                        link.bytes_per_second));
+        passage.takes += busy_until - now;
+    }
+    passage.is_lost = happens(link.loss);
+    passage.is_damaged = happens(link.damage);
+    passage.is_repeated = happens(link.duplicate);
+    if (happens(link.reorder)) passage.takes += up_to(link.reorder_by);
+    return passage;
+}
+
+}  // namespace weft::na::sim

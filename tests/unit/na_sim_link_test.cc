@@ -1,0 +1,249 @@
+// The simulated network when it is bad.
+#include <array>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "base/log.h"
+#include "base/manual_clock.h"
+#include "base/random.h"
+#include "na/arena.h"
+#include "na/sim/sim.h"
+#include "support/catch.h"
+
+using namespace weft;
+using na::EventKind;
+using na::PeerId;
+using na::sim::World;
+
+namespace {
+
+struct Host {
+    std::unique_ptr<na::Provider> provider;
+    std::unique_ptr<na::Endpoint> endpoint;
+    std::vector<std::string> messages;
+    std::vector<Code> downs;
+    std::deque<PeerId> ups;
+    int writable = 0;
+};
+
+// Hosts, all polled at each instant.
+class Net {
+  public:
+    explicit Net(std::uint64_t seed, const weft::sim::Link& link = {})
+        : random_(seed), world(std::make_shared<World>(random_, options(link))) {}
+
+    Host& open(const std::string& name) {
+        Host& host = hosts_[name];
+        host.provider = na::sim::make_sim_provider(world, name);
+        const na::Address address{"sim", name, "", 0};
+        const na::EndpointParts parts{random_, log_, *arena_, {random_.next(), random_.next()}};
+        auto endpoint = host.provider->open(&address, parts, clock.now());
+        REQUIRE(endpoint);
+        host.endpoint = *std::move(endpoint);
+        return host;
+    }
+
+    void poll() {
+        for (auto& [name, host] : hosts_) {
+            if (!host.endpoint) continue;
+            std::array<na::Event, 4> events;
+            while (const std::size_t count = host.endpoint->poll(events, clock.now())) {
+                for (const na::Event& event : std::span(events).first(count)) note(host, event);
+            }
+            host.endpoint->flush();
+        }
+    }
+    template <class Done>
+    bool until(Done&& done, Duration limit = 10s) {
+        const TimePoint end = clock.now() + limit;
+        for (poll(); !done(); poll()) {
+            const TimePoint next = world->next_event();
+            if (next > end) {
+                clock.advance(end - clock.now());
+                poll();
+                return done();
+            }
+            clock.advance(next - clock.now());
+        }
+        return true;
+    }
+    // From one to the other; both know.
+    PeerId join(Host& from, const std::string& to) {
+        from.ups.clear();
+        hosts_[to].ups.clear();
+        REQUIRE(from.endpoint->connect({"sim", to, "", 0}, clock.now()));
+        REQUIRE(until([&] { return !from.ups.empty() && !hosts_[to].ups.empty(); }));
+        return from.ups.front();
+    }
+    static bool send(Host& from, PeerId peer, std::string_view text) {
+        std::byte* to = from.endpoint->reserve(peer, text.size());
+        if (!to) return false;
+        std::memcpy(to, text.data(), text.size());
+        from.endpoint->commit(text.size());
+        from.endpoint->flush();
+        return true;
+    }
+
+  private:
+    static na::sim::WorldOptions options(const weft::sim::Link& link) {
+        na::sim::WorldOptions options;
+        options.link = link;
+        options.connect_timeout = 2s;
+        options.joins_commits = false;
+        return options;
+    }
+    static void note(Host& host, const na::Event& event) {
+        switch (event.kind) {
+            case EventKind::message: host.messages.emplace_back(as_text(event.bytes)); break;
+            case EventKind::peer_up: host.ups.push_back(event.peer); break;
+            case EventKind::peer_down: host.downs.push_back(event.code); break;
+            case EventKind::writable: ++host.writable; break;
+            default: break;
+        }
+    }
+
+    base::SeededRandom random_;
+    base::Log log_{LogLevel::off};
+    std::shared_ptr<na::Arena> arena_ = na::Arena::make(1u << 20);
+    std::map<std::string, Host> hosts_;
+
+  public:
+    std::shared_ptr<World> world;
+    base::ManualClock clock;
+};
+
+// What arrives of 200 messages, in order.
+std::uint64_t send_200(std::uint64_t seed, const weft::sim::Link& link, World::Faults* faults) {
+    Net net(seed, link);
+    Host& server = net.open("server");
+    Host& client = net.open("client");
+    const PeerId peer = net.join(client, "server");
+    for (int i = 0; i < 200; ++i) REQUIRE(Net::send(client, peer, "message " + std::to_string(i)));
+    REQUIRE(net.until([&] { return server.messages.size() == 200; }));
+    for (int i = 0; i < 200; ++i) CHECK(server.messages[i] == "message " + std::to_string(i));
+    CHECK(server.downs.empty());
+    net.until([] { return false; }, 1s);
+    CHECK(server.messages.size() == 200);
+    if (faults) *faults = net.world->faults();
+    return net.world->trace_hash();
+}
+
+}  // namespace
+
+TEST_CASE("sim links: packets are lost, repeated and reordered, messages are whole and in order") {
+    weft::sim::Link bad;
+    bad.jitter = 20us;
+    bad.loss = 0.2;
+    bad.duplicate = 0.2;
+    bad.reorder = 0.3;
+    bad.bytes_per_second = 1e9;
+    World::Faults faults;
+    const std::uint64_t hash = send_200(1, bad, &faults);
+    CHECK(faults.resent > 20);
+    CHECK(faults.repeated > 20);
+    CHECK(send_200(1, bad, nullptr) == hash);
+    CHECK(send_200(2, bad, nullptr) != hash);
+}
+
+TEST_CASE("sim links: a slow one takes the time that its bytes take") {
+    weft::sim::Link slow;
+    slow.bytes_per_second = 1e6;
+    Net net(1, slow);
+    Host& server = net.open("server");
+    Host& client = net.open("client");
+    const PeerId peer = net.join(client, "server");
+    const TimePoint start = net.clock.now();
+    REQUIRE(Net::send(client, peer, std::string(10'000, 'x')));
+    REQUIRE(Net::send(client, peer, std::string(10'000, 'x')));
+    REQUIRE(net.until([&] { return server.messages.size() == 2; }));
+    CHECK(net.clock.now() - start >= 20ms);
+    CHECK(net.clock.now() - start < 21ms);
+}
+
+TEST_CASE("sim links: a damaged packet ends its connection on both sides") {
+    Net net(1);
+    Host& server = net.open("server");
+    Host& client = net.open("client");
+    const PeerId peer = net.join(client, "server");
+    weft::sim::Link damages;
+    damages.damage = 1;
+    net.world->set_link("client", "server", damages);
+    REQUIRE(Net::send(client, peer, "hello"));
+    REQUIRE(net.until([&] { return !server.downs.empty() && !client.downs.empty(); }));
+    CHECK(server.downs == std::vector{Code::data_loss});
+    CHECK(client.downs == std::vector{Code::unavailable});
+    CHECK(server.messages.empty());
+}
+
+TEST_CASE("sim links: what is cut for a moment arrives, cut for long it ends at the sender") {
+    Net net(1);
+    Host& server = net.open("server");
+    Host& client = net.open("client");
+    const PeerId peer = net.join(client, "server");
+    net.world->cut("client", "server");
+    REQUIRE(Net::send(client, peer, "one"));
+    CHECK_FALSE(net.until([&] { return !server.messages.empty(); }, 300ms));
+    net.world->mend("client", "server");
+    REQUIRE(net.until([&] { return !server.messages.empty(); }));
+
+    net.world->cut("client", "server");
+    REQUIRE(Net::send(client, peer, "two"));
+    REQUIRE(net.until([&] { return !client.downs.empty(); }, 3s));
+    CHECK(client.downs == std::vector{Code::unavailable});
+    // The other side knows nothing yet: its words get through, and nobody is there to hear them.
+    CHECK(server.downs.empty());
+    net.world->mend_all();
+    REQUIRE(Net::send(server, server.ups.front(), "are you there?"));
+    REQUIRE(net.until([&] { return !server.downs.empty(); }));
+    CHECK(client.messages.empty());
+    CHECK(server.messages == std::vector<std::string>{"one"});
+    CHECK(net.world->faults().given_up == 1);
+}
+
+TEST_CASE("sim links: who asks where nobody can hear is told so in time") {
+    Net net(1);
+    net.open("server");
+    Host& client = net.open("client");
+    const bool there = GENERATE(true, false);  // The question gets lost, or the answer.
+    net.world->cut(there ? "client" : "server", there ? "server" : "client");
+    REQUIRE(client.endpoint->connect({"sim", "server", "", 0}, net.clock.now()));
+    REQUIRE(net.until([&] { return !client.downs.empty(); }, 3s));
+    CHECK(client.downs == std::vector{Code::unavailable});
+}
+
+TEST_CASE("sim links: a host that stops says nothing; when it is back it knows nobody") {
+    Net net(1);
+    Host& server = net.open("server");
+    Host& client = net.open("client");
+    const PeerId peer = net.join(client, "server");
+    REQUIRE(net.world->crash("server"));
+    CHECK_FALSE(net.world->crash("server"));
+    CHECK_FALSE(net.until([&] { return !client.downs.empty(); }, 500ms));
+    const bool returns = GENERATE(false, true);
+    CAPTURE(returns);
+    REQUIRE(Net::send(client, peer, "hello"));
+    if (returns) {
+        server.endpoint.reset();
+        net.open("server");
+        REQUIRE(net.until([&] { return !client.downs.empty(); }, 200ms));
+        CHECK(server.messages.empty());
+        net.join(client, "server");
+    } else {
+        REQUIRE(net.until([&] { return !client.downs.empty(); }, 2s));
+    }
+    CHECK(client.downs == std::vector{Code::unavailable});
+}
+
+TEST_CASE("sim links: a refused claim is told when to try again") {
+    Net net(1);
+    Host& server = net.open("server");
+    Host& client = net.open("client");
+    const PeerId peer = net.join(client, "server");
+    net.world->refuse(1);
+    CHECK_FALSE(Net::send(client, peer, "hello"));
+    net.world->refuse(0);
+    REQUIRE(net.until([&] { return client.writable == 1; }));
+    REQUIRE(Net::send(client, peer, "hello"));
+    REQUIRE(net.until([&] { return server.messages.size() == 1; }));
+}
