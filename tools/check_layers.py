@@ -14,10 +14,10 @@ import sys
 from fnmatch import fnmatch
 
 # Each layer may include itself and those before it, with the exceptions below.
-LAYERS = ["base", "na", "core", "bulk", "rpc", "proto", "group", "coll", "api"]
+LAYERS = ["base", "na", "core", "bulk", "rpc", "proto", "group", "coll", "api", "sim"]
 NEVER = {("coll", "na"): "coll reaches peers through rpc"}
 # Only the composition root and code outside src may name a provider from outside its folder.
-NAMES_PROVIDERS = ["src/api/*"]
+NAMES_PROVIDERS = ["src/api/*", "src/sim/*"]
 
 # Third-party headers and who may include them. Anything with a slash that is not here is unknown.
 THIRD_PARTY = {

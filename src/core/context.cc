@@ -401,6 +401,12 @@ void Context::drop_all(Peer& peer) {
     while (QueuedFrame* queued = peer.waiting.front()) drop(peer, *queued);
 }
 
+std::uint64_t Context::waiting_frames() {
+    std::uint64_t all = 0;
+    peers_.for_each([&](auto& entry) { all += entry.value.waiting_frames; });
+    return all;
+}
+
 void Context::drain(Peer& peer) {
     // The eager limit is that of calls, which have an origin; answers were judged when they were
     // made, and the least message that a peer may offer holds any other frame.

@@ -8,6 +8,7 @@
 // Limits; what does not fit is refused at once. Nothing is buffered anywhere else.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -153,6 +154,12 @@ class Context final : public Executor {
     TimePoint current_time() const { return in_turn() ? now_ : clock_.now(); }
     // Nothing to do before this instant unless something arrives.
     TimePoint next_deadline() const;
+    // Something waits for the next turn, besides what time or a peer brings.
+    bool has_work() const {
+        return !submissions_.empty() || !deferred_.empty() ||
+               std::any_of(endpoints_.begin(), endpoints_.end(),
+                           [](const auto& slot) { return slot->unflushed; });
+    }
     // True: the thread may sleep on the endpoints' descriptors and wake_fd(), until the next turn.
     // Any later post() or message makes one of them readable.
     bool arm();
@@ -274,6 +281,8 @@ class Context final : public Executor {
         std::uint64_t silent_peers = 0;
     };
     const Counters& counters() const { return counters_; }
+    // In the FIFOs of all peers. Cost: a walk over them.
+    std::uint64_t waiting_frames();
 
   private:
     struct Submission : base::MpscNode {

@@ -133,14 +133,18 @@ void Server::on_fetched(base::SlotId id, const Status& status, ByteView request)
     call.fetch = {};
     core::Peer* const peer = call.peer;
     if (!peer || call.cancelled) return give_back(call);
-    if (!status.ok()) {
+    Status why = status;
+    if (why.ok() && context_.now() >= call.deadline) {
+        ++counters_.expired;
+        why = fail(Code::deadline_exceeded, "expired while its body was on its way");
+    } else if (!why.ok()) {
+        why = std::move(why).in("the request can't be fetched");
+    }
+    if (!why.ok()) {
         const WireCallId wire = call.wire;
         give_back(call);
         return refuse(*peer, wire,
-                      Status(status)
-                          .in("the request can't be fetched")
-                          .with_effect(Effect::none)
-                          .with_stage(Stage::queued));
+                      std::move(why).with_effect(Effect::none).with_stage(Stage::queued));
     }
     call.request = request;
     run_handler(call);

@@ -27,8 +27,8 @@ class OfiRefuses {
     OfiRefuses& operator=(const OfiRefuses&) = delete;
 };
 
-// While it lives no endpoint reads a completion; then each reads all that came meanwhile at once, in
-// the order they came. One thread only.
+// While it lives no endpoint reads a completion; then each reads all that came meanwhile at once,
+// in the order they came. One thread only.
 class OfiHoldsCompletions {
   public:
     OfiHoldsCompletions();

@@ -212,7 +212,7 @@ TEST_CASE("sim links: who asks where nobody can hear is told so in time") {
     CHECK(client.downs == std::vector{Code::unavailable});
 }
 
-TEST_CASE("sim links: a host that stops says nothing; when it is back it knows nobody") {
+TEST_CASE("sim links: a host that stops says nothing, and back it knows nobody") {
     Net net(1);
     Host& server = net.open("server");
     Host& client = net.open("client");

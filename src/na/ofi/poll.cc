@@ -109,9 +109,7 @@ void OfiEndpoint::on_completion(Operation& operation, std::size_t bytes) {
         case Operation::Kind::receive:
             on_message(static_cast<ReceiveBuffer&>(operation), bytes);
             return;
-        case Operation::Kind::send:
-            on_sent(static_cast<SendSlot&>(operation));
-            return;
+        case Operation::Kind::send: on_sent(static_cast<SendSlot&>(operation)); return;
         case Operation::Kind::transfer:
             finish(static_cast<Transfer&>(operation), Code::ok, {});
             return;

@@ -384,9 +384,9 @@ void SimEndpoint::arrange(Cargo& cargo) {
     const PeerId peer = cargo.to_peer;
     link->ahead.push_back(std::move(cargo));
     while ((link = find(peer))) {  // Handing over may end it.
-        const auto next = std::find_if(link->ahead.begin(), link->ahead.end(), [&](const Cargo& one) {
-            return one.sequence == link->sequence_next;
-        });
+        const auto next =
+            std::find_if(link->ahead.begin(), link->ahead.end(),
+                         [&](const Cargo& one) { return one.sequence == link->sequence_next; });
         if (next == link->ahead.end()) return;
         Cargo taken = std::move(*next);
         link->ahead.erase(next);

@@ -27,6 +27,7 @@ class SimEndpoint final : public Endpoint {
     // Answers no transfer any more.
     void fall_silent() { silent_ = true; }
     const std::string& public_uri() const { return public_uri_; }
+    HostId host() const { return host_; }
 
     std::string_view scheme() const override { return "sim"; }
     std::string address() const override { return name_.empty() ? "" : "sim://" + name_; }

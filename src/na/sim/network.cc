@@ -124,8 +124,8 @@ void Network::record(TimePoint at, const Cargo& cargo) {
 
 void Network::deliver(Cargo& cargo) {
     const bool is_far = cargo.kind != Kind::writable && cargo.kind != Kind::no_answer;
-    if (is_far && (cargo.fate == Fate::is_resent ||
-                   links_.is_cut(cargo.from_host, cargo.to_host))) {
+    if (is_far &&
+        (cargo.fate == Fate::is_resent || links_.is_cut(cargo.from_host, cargo.to_host))) {
         if (cargo.kind == Kind::repeated || links_.is_dark(cargo.from_host)) return;
         const weft::sim::Link& link = links_.of(cargo.from_host, cargo.to_host);
         if (now_ - cargo.since >= link.give_up_after) return give_up(cargo);
@@ -221,6 +221,14 @@ SimEndpoint* Network::find(NodeId node) {
 SimEndpoint* Network::find_listening(std::string_view name) {
     const auto found = names_.find(name);
     return found == names_.end() ? nullptr : find(found->second);
+}
+
+SimEndpoint* Network::find_on(HostId host) {
+    SimEndpoint* on = nullptr;
+    nodes_.for_each([&](auto& entry) {
+        if (!on && entry.value->host() == host) on = entry.value;
+    });
+    return on;
 }
 
 SimEndpoint* Network::find_called(std::string_view name) {

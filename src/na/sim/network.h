@@ -105,6 +105,7 @@ class Network {
     SimEndpoint* find(NodeId node);
     SimEndpoint* find_listening(std::string_view name);
     SimEndpoint* find_called(std::string_view name);
+    SimEndpoint* find_on(HostId host);
 
   private:
     struct Key {

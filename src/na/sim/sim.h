@@ -62,6 +62,10 @@ class World {
     // endpoint opens on a host of that name. False: as above.
     bool crash(std::string_view name);
 
+    // The same for one endpoint on the host of that name. False: there is none (any more).
+    bool kill_on(std::string_view host);
+    bool crash_on(std::string_view host);
+
     // Links by the names of hosts: that of the provider, else of the endpoint.
     void set_links(const weft::sim::Link& all);
     void set_link(std::string_view from, std::string_view to, const weft::sim::Link& link);

@@ -30,6 +30,18 @@ bool World::crash(std::string_view name) {
     return true;
 }
 
+bool World::kill_on(std::string_view host) {
+    SimEndpoint* endpoint = network_->find_on(network_->links().host(host));
+    if (endpoint) endpoint->die();
+    return endpoint != nullptr;
+}
+
+bool World::crash_on(std::string_view host) {
+    SimEndpoint* endpoint = network_->find_on(network_->links().host(host));
+    if (endpoint) endpoint->crash();
+    return endpoint != nullptr;
+}
+
 void World::set_links(const weft::sim::Link& all) { network_->links().set_all(all); }
 
 void World::set_link(std::string_view from, std::string_view to, const weft::sim::Link& link) {

@@ -1,0 +1,97 @@
+// A cluster in one thread: programs that use weft, on hosts that crash and links that fail, on a
+// virtual clock and in an order that a seed decides. The code of weft is the one that production
+// runs. The same seed and the same program give the same run, bit for bit (trace_hash()).
+//
+// What a program must not do for that: ask another clock or other randomness, start threads, or let
+// pointers decide an order. Offloaded work (weft/offload.h) runs in turns of its host.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <weft/runtime.h>
+#include <weft/sim/link.h>
+#include <weft/time.h>
+
+namespace weft::sim {
+
+// Thread: one, for everything here. A host's program runs inside the functions that let time pass.
+class Simulation {
+  public:
+    // What a host does whenever it starts: it makes its services, listens on "sim://NAME", calls
+    // others. What it returns lives as long as the process and is destroyed after its runtime.
+    using Program = std::function<std::shared_ptr<void>(Runtime&)>;
+
+    explicit Simulation(std::uint64_t seed, const Link& links = {});
+    ~Simulation();
+    Simulation(const Simulation&) = delete;
+    Simulation& operator=(const Simulation&) = delete;
+
+    // ---- hosts -------------------------------------------------------------------------------
+    // Adds a host and starts it. Its runtime is turned by the simulation (options.manual). Requires
+    // a new name, of letters, digits, '.', '_' and '-'.
+    void add(const std::string& name, Program program, RuntimeOptions options = {});
+    // nullptr while it is down.
+    Runtime* runtime(std::string_view name) const;
+    // False from the moment it goes down: also while what it had under way ends with CANCELLED,
+    // which no program would see.
+    bool is_up(std::string_view name) const { return runtime(name) != nullptr; }
+    // How often it was started.
+    std::uint32_t lives(std::string_view name) const;
+
+    // ---- time --------------------------------------------------------------------------------
+    TimePoint now() const;
+    void run_for(Duration time);
+    // False: `limit` was over first.
+    bool run_until(const std::function<bool()>& done, Duration limit);
+    // `what` runs once that much time has passed, between the turns of hosts.
+    void in(Duration time, std::function<void()> what);
+    // Chance for workloads, from the seed; other uses of it change nothing else.
+    std::uint64_t random();
+
+    // ---- faults ------------------------------------------------------------------------------
+    // From a turn they take effect at its end. Each may be called for a host that is down.
+    // The process ends; its host tells the peers.
+    void kill(const std::string& name);
+    // The host stops; nobody is told.
+    void crash(const std::string& name);
+    // A host that is down starts its program anew, as another incarnation at the same address.
+    void start(const std::string& name);
+    // The process stands still, and its connections stay.
+    void pause(const std::string& name);
+    void resume(const std::string& name);
+    // What its turns take: `times` the usual 1 us.
+    void slow_down(const std::string& name, unsigned times);
+
+    void set_links(const Link& all);
+    void set_link(const std::string& from, const std::string& to, const Link& link);
+    // Nothing gets from one to the other, one way.
+    void cut(const std::string& from, const std::string& to);
+    void mend(const std::string& from, const std::string& to);
+    // Transports refuse this share of messages for a moment, though there is room.
+    void refuse(double share);
+    // Nothing is cut, refused, paused or slowed down any more, and the links are those of the
+    // beginning. Hosts that are down stay down.
+    void heal();
+
+    // ---- what happened -----------------------------------------------------------------------
+    // Of everything that arrived so far, in order, with its time.
+    std::uint64_t trace_hash() const;
+    std::uint64_t events() const;
+    std::uint64_t turns() const;
+    // Packets that were lost, repeated, damaged or refused, connections given up, and faults of
+    // hosts.
+    std::uint64_t faults() const;
+    // Transfers that touched memory after its owner had been told that none would. Always 0, or
+    // weft is wrong.
+    std::uint64_t late_accesses() const;
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::sim

@@ -1,0 +1,34 @@
+// One host of a simulation, and the process on it while there is one.
+#pragma once
+
+#include <weft/sim.h>
+
+#include "api/node.h"
+
+namespace weft::sim {
+
+struct Host {
+    std::string name;
+    Simulation::Program program;
+    RuntimeOptions options;
+    std::uint64_t seed = 0;
+    std::uint32_t lives = 0;
+    bool is_paused = false;
+    unsigned slowness = 1;
+    TimePoint busy_until{};  // A turn takes its time.
+    // Destroyed in the order from the last to the first.
+    std::shared_ptr<void> state;
+    std::unique_ptr<Runtime> process;
+
+    core::Context& context() const { return process->node().context; }
+    // When it has something to do, unless something comes in before.
+    TimePoint due(TimePoint now) const;
+};
+
+inline TimePoint Host::due(TimePoint now) const {
+    if (!process || is_paused) return never;
+    const TimePoint at = context().has_work() ? now : context().next_deadline();
+    return at == never ? never : std::max(at, busy_until);
+}
+
+}  // namespace weft::sim

@@ -1,0 +1,300 @@
+#include <weft/sim.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "base/assert.h"
+#include "base/manual_clock.h"
+#include "base/random.h"
+#include "na/registry.h"
+#include "na/sim/sim.h"
+#include "sim/host.h"
+
+namespace weft::sim {
+
+static constexpr Duration turn_time = 1us;
+static constexpr Duration connect_timeout = 2s;
+
+class Simulation::Impl {
+  public:
+    Impl(std::uint64_t seed, const Link& links)
+        : seeds_(seed),
+          world_(std::make_shared<na::sim::World>(seeds_, options(links), clock_->now())),
+          order_(seeds_.next()),
+          workload_(seeds_.next()),
+          links_(links) {}
+
+    ~Impl() {
+        for (auto& host : hosts_) stop(*host, false);
+    }
+
+    void add(const std::string& name, Program program, RuntimeOptions options);
+    Host* find(std::string_view name) const;
+    Host& host(std::string_view name) const;
+    bool run(const std::function<bool()>& done, Duration limit);
+    // Now, or at the end of the turn that is running.
+    void change(std::function<void()> what);
+    void start(Host& host);
+    void stop(Host& host, bool is_crash);
+
+    // Of faults that are no packet's.
+    void count_fault() { ++faults_; }
+    std::uint64_t faults() const;
+    void heal();
+
+  private:
+    friend class Simulation;
+    struct Event {
+        TimePoint at;
+        std::uint64_t number;
+        std::function<void()> what;
+        bool operator<(const Event& other) const {  // For std heaps: the soonest on top.
+            return at != other.at ? at > other.at : number > other.number;
+        }
+    };
+
+    static na::sim::WorldOptions options(const Link& links) {
+        na::sim::WorldOptions options;
+        options.link = links;
+        options.connect_timeout = connect_timeout;
+        return options;
+    }
+    TimePoint next_instant() const;
+    void pass(TimePoint to);
+    void turn_hosts();
+    void run_changes();
+
+    std::shared_ptr<base::ManualClock> clock_ = std::make_shared<base::ManualClock>();
+    base::SeededRandom seeds_;
+    std::shared_ptr<na::sim::World> world_;
+    base::SeededRandom order_;  // One stream of chance per use.
+    base::SeededRandom workload_;
+    const Link links_;
+    std::vector<std::unique_ptr<Host>> hosts_;
+    std::map<std::string, Host*, std::less<>> names_;
+    std::vector<Event> script_;  // A heap.
+    std::uint64_t scripted_ = 0;
+    std::vector<std::function<void()>> changes_;
+    bool in_turn_ = false;
+    std::uint64_t turns_ = 0;
+    std::uint64_t faults_ = 0;
+};
+
+void Simulation::Impl::add(const std::string& name, Program program, RuntimeOptions options) {
+    WEFT_ASSERT(!find(name));
+    auto added = std::make_unique<Host>();
+    added->name = name;
+    added->program = std::move(program);
+    added->options = std::move(options);
+    added->options.manual = true;
+    added->seed = seeds_.next();
+    names_[name] = added.get();
+    hosts_.push_back(std::move(added));
+    start(*hosts_.back());
+}
+
+Host* Simulation::Impl::find(std::string_view name) const {
+    const auto found = names_.find(name);
+    return found == names_.end() ? nullptr : found->second;
+}
+
+Host& Simulation::Impl::host(std::string_view name) const {
+    Host* found = find(name);
+    WEFT_ASSERT(found != nullptr);
+    return *found;
+}
+
+void Simulation::Impl::start(Host& host) {
+    if (host.process) return;
+    ++host.lives;
+    api::NodeParts parts;
+    parts.clock = clock_;
+    parts.random =
+        std::make_shared<base::SeededRandom>(host.seed + 0x9e3779b97f4a7c15 * host.lives);
+    parts.providers = std::make_shared<na::Registry>();
+    parts.providers->add(na::sim::make_sim_provider(world_, host.name));
+    Result<std::shared_ptr<api::Node>> node = api::Node::make(host.options, std::move(parts));
+    host.process = std::make_unique<Runtime>(Runtime::from_node(std::move(node).value()).value());
+    host.busy_until = clock_->now();
+    host.is_paused = false;
+    host.state = host.program(*host.process);
+}
+
+void Simulation::Impl::stop(Host& host, bool is_crash) {
+    if (!host.process) return;
+    // By its host's name: clients don't listen.
+    for (bool found = true; found;) {
+        found = is_crash ? world_->crash_on(host.name) : world_->kill_on(host.name);
+    }
+    // What ends with it can't see it any more.
+    const std::unique_ptr<Runtime> process = std::move(host.process);
+    process->node().shutdown();
+    host.state = nullptr;
+    host.is_paused = false;
+}
+
+void Simulation::Impl::change(std::function<void()> what) {
+    if (in_turn_) {
+        changes_.push_back(std::move(what));
+    } else {
+        what();
+    }
+}
+
+void Simulation::Impl::run_changes() {
+    std::vector<std::function<void()>> due;
+    due.swap(changes_);
+    for (auto& what : due) what();
+}
+
+TimePoint Simulation::Impl::next_instant() const {
+    TimePoint next = world_->next_event();
+    if (!script_.empty()) next = std::min(next, script_.front().at);
+    const TimePoint now = clock_->now();
+    for (const auto& host : hosts_) next = std::min(next, host->due(now));
+    return std::max(next, now);
+}
+
+void Simulation::Impl::pass(TimePoint to) {
+    clock_->advance(to - clock_->now());
+    world_->advance(to);
+    while (!script_.empty() && script_.front().at <= to) {
+        std::pop_heap(script_.begin(), script_.end());
+        const std::function<void()> what = std::move(script_.back().what);
+        script_.pop_back();
+        what();
+    }
+    turn_hosts();
+}
+
+void Simulation::Impl::turn_hosts() {
+    const TimePoint now = clock_->now();
+    const std::size_t count = hosts_.size();
+    const std::size_t first = count > 1 ? order_.next() % count : 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        Host& host = *hosts_[(first + i) % count];
+        if (host.due(now) > now) continue;
+        in_turn_ = true;
+        host.context().turn(now);
+        in_turn_ = false;
+        ++turns_;
+        host.busy_until = now + turn_time * host.slowness;
+        if (!changes_.empty()) run_changes();
+    }
+}
+
+bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit) {
+    WEFT_ASSERT(!in_turn_);
+    const TimePoint end = saturating_add(clock_->now(), limit);
+    while (!done()) {
+        const TimePoint next = next_instant();
+        if (next > end || next == never) {
+            if (end != never) clock_->advance(end - clock_->now());
+            return false;
+        }
+        pass(next);
+    }
+    return true;
+}
+
+std::uint64_t Simulation::Impl::faults() const {
+    const na::sim::World::Faults& packets = world_->faults();
+    return faults_ + packets.repeated + packets.resent + packets.damaged + packets.given_up +
+           packets.refused;
+}
+
+void Simulation::Impl::heal() {
+    world_->set_links(links_);
+    world_->mend_all();
+    world_->refuse(0);
+    for (const auto& host : hosts_) {
+        host->is_paused = false;
+        host->slowness = 1;
+    }
+}
+
+// ---- what users see ----------------------------------------------------------------------------
+
+Simulation::Simulation(std::uint64_t seed, const Link& links)
+    : impl_(std::make_unique<Impl>(seed, links)) {}
+Simulation::~Simulation() = default;
+
+void Simulation::add(const std::string& name, Program program, RuntimeOptions options) {
+    impl_->add(name, std::move(program), std::move(options));
+}
+
+Runtime* Simulation::runtime(std::string_view name) const {
+    return impl_->host(name).process.get();
+}
+std::uint32_t Simulation::lives(std::string_view name) const { return impl_->host(name).lives; }
+
+TimePoint Simulation::now() const { return impl_->clock_->now(); }
+void Simulation::run_for(Duration time) {
+    impl_->run([] { return false; }, time);
+}
+bool Simulation::run_until(const std::function<bool()>& done, Duration limit) {
+    return impl_->run(done, limit);
+}
+
+void Simulation::in(Duration time, std::function<void()> what) {
+    impl_->script_.push_back({saturating_add(now(), time), impl_->scripted_++, std::move(what)});
+    std::push_heap(impl_->script_.begin(), impl_->script_.end());
+}
+
+std::uint64_t Simulation::random() { return impl_->workload_.next(); }
+
+void Simulation::kill(const std::string& name) {
+    impl_->change([this, name] {
+        impl_->count_fault();
+        impl_->stop(impl_->host(name), false);
+    });
+}
+
+void Simulation::crash(const std::string& name) {
+    impl_->change([this, name] {
+        impl_->count_fault();
+        impl_->stop(impl_->host(name), true);
+    });
+}
+
+void Simulation::start(const std::string& name) {
+    impl_->change([this, name] { impl_->start(impl_->host(name)); });
+}
+
+void Simulation::pause(const std::string& name) {
+    impl_->count_fault();
+    impl_->host(name).is_paused = true;
+}
+void Simulation::resume(const std::string& name) { impl_->host(name).is_paused = false; }
+
+void Simulation::slow_down(const std::string& name, unsigned times) {
+    impl_->count_fault();
+    impl_->host(name).slowness = std::max(times, 1u);
+}
+
+void Simulation::set_links(const Link& all) {
+    impl_->count_fault();
+    impl_->world_->set_links(all);
+}
+void Simulation::set_link(const std::string& from, const std::string& to, const Link& link) {
+    impl_->count_fault();
+    impl_->world_->set_link(from, to, link);
+}
+void Simulation::cut(const std::string& from, const std::string& to) {
+    impl_->count_fault();
+    impl_->world_->cut(from, to);
+}
+void Simulation::mend(const std::string& from, const std::string& to) {
+    impl_->world_->mend(from, to);
+}
+void Simulation::refuse(double share) { impl_->world_->refuse(share); }
+void Simulation::heal() { impl_->heal(); }
+
+std::uint64_t Simulation::trace_hash() const { return impl_->world_->trace_hash(); }
+std::uint64_t Simulation::events() const { return impl_->world_->events(); }
+std::uint64_t Simulation::turns() const { return impl_->turns_; }
+std::uint64_t Simulation::faults() const { return impl_->faults(); }
+std::uint64_t Simulation::late_accesses() const { return impl_->world_->late_accesses(); }
+
+}  // namespace weft::sim

@@ -1,0 +1,180 @@
+#include "sim/chaos.h"
+
+#include <algorithm>
+
+namespace weft::tool {
+
+static constexpr Duration spacing = 150ms;  // Between two faults of a kind, on average.
+
+static std::string in_ms(Duration time) { return std::to_string(time / 1ms) + " ms"; }
+
+Chaos::Chaos(sim::Simulation& simulation, std::vector<std::string> hosts, Duration length,
+             std::function<void(const std::string&)> note)
+    : simulation_(simulation), hosts_(std::move(hosts)), note_(std::move(note)) {
+    std::array<Fault, fault_count> order;
+    for (std::size_t i = 0; i < fault_count; ++i) order[i] = static_cast<Fault>(i);
+    for (std::size_t i = fault_count - 1; i > 0; --i) std::swap(order[i], order[below(i + 1)]);
+    for (const Fault fault : order) {
+        if (kinds_ >= kinds_min && below(2) == 0) continue;
+        ++kinds_;
+        plan(fault, length);
+    }
+}
+
+Duration Chaos::between(Duration least, Duration most) {
+    return least + Duration(static_cast<std::int64_t>(
+                       below(static_cast<std::uint64_t>((most - least).count()) + 1)));
+}
+
+void Chaos::plan(Fault fault, Duration length) {
+    for (Duration at = between(1ms, spacing); at < length; at += between(1ms, 2 * spacing)) {
+        simulation_.in(at, [this, fault] {
+            if (!healed_) strike(fault);
+        });
+    }
+}
+
+void Chaos::strike(Fault fault) {
+    switch (fault) {
+        case Fault::loss:
+        case Fault::duplicate:
+        case Fault::reorder:
+        case Fault::damage:
+        case Fault::delay:
+        case Fault::narrow: return change_link(fault);
+        case Fault::cut_one_way: return cut(false);
+        case Fault::cut: return cut(true);
+        case Fault::kill: return stop(false);
+        case Fault::crash: return stop(true);
+        case Fault::pause: return pause();
+        case Fault::slow: {
+            const std::string& host = any_host();
+            note_(host + " is slow");
+            simulation_.slow_down(host, 100);
+            simulation_.in(between(1ms, 300ms), [this, host] { simulation_.slow_down(host, 1); });
+            return;
+        }
+        case Fault::refuse:
+            note_("transports refuse");
+            simulation_.refuse(0.3);
+            simulation_.in(between(1ms, 100ms), [this] { simulation_.refuse(0); });
+            return;
+    }
+}
+
+// From one host to another, for a while.
+void Chaos::change_link(Fault fault) {
+    const std::string from = any_host(), to = any_host();
+    sim::Link link;
+    std::string what;
+    switch (fault) {
+        case Fault::loss: link.loss = 0.3, what = "loses packets"; break;
+        case Fault::duplicate: link.duplicate = 0.5, what = "repeats packets"; break;
+        case Fault::reorder: link.reorder = 0.5, what = "reorders packets"; break;
+        case Fault::damage: link.damage = 0.01, what = "damages packets"; break;
+        case Fault::delay:
+            link.latency = between(100us, 50ms);
+            link.jitter = link.latency;
+            what = "is late";
+            break;
+        default: link.bytes_per_second = 1e6, what = "is narrow"; break;
+    }
+    note_(from + " -> " + to + " " + what);
+    simulation_.set_link(from, to, link);
+    simulation_.in(between(10ms, 500ms), [this, from, to] {
+        if (!healed_) simulation_.set_link(from, to, sim::Link());
+    });
+}
+
+void Chaos::cut(bool both_ways) {
+    const std::string from = any_host(), to = any_host();
+    if (from == to || cuts_.contains({from, to}) || cuts_.contains({to, from})) return;
+    const Duration time = between(1ms, below(4) == 0 ? 4s : 300ms);
+    note_(from + (both_ways ? " <-> " : " -> ") + to + " is cut for " + in_ms(time));
+    cut(from, to);
+    if (both_ways) cut(to, from);
+    simulation_.in(time, [this, from, to] {
+        mend(from, to);
+        mend(to, from);
+    });
+}
+
+void Chaos::cut(const std::string& from, const std::string& to) {
+    cuts_[{from, to}] = simulation_.now();
+    simulation_.cut(from, to);
+}
+
+void Chaos::mend(const std::string& from, const std::string& to) {
+    if (cuts_.erase({from, to}) != 0) simulation_.mend(from, to);
+}
+
+void Chaos::stop(bool is_crash) {
+    const std::string host = any_host();
+    if (!simulation_.is_up(host)) return;
+    const Duration time = between(1ms, below(8) == 0 ? 4s : 500ms);
+    note_(host + (is_crash ? " crashes for " : " is killed for ") + in_ms(time));
+    down_[host] = simulation_.now();
+    paused_.erase(host);
+    if (is_crash) {
+        simulation_.crash(host);
+    } else {
+        simulation_.kill(host);
+    }
+    simulation_.in(time, [this, host] {
+        if (healed_ || simulation_.is_up(host)) return;
+        down_.erase(host);
+        resumed_[host] = simulation_.now();
+        simulation_.start(host);
+    });
+}
+
+void Chaos::pause() {
+    const std::string host = any_host();
+    if (!simulation_.is_up(host) || paused_.contains(host)) return;
+    const Duration time = between(1ms, below(8) == 0 ? 3s : 200ms);
+    note_(host + " stands still for " + in_ms(time));
+    paused_[host] = simulation_.now();
+    simulation_.pause(host);
+    simulation_.in(time, [this, host, life = simulation_.lives(host)] {
+        if (simulation_.lives(host) != life || paused_.erase(host) == 0) return;
+        resumed_[host] = simulation_.now();
+        simulation_.resume(host);
+    });
+}
+
+void Chaos::heal() {
+    healed_ = true;
+    note_("everything is healed");
+    simulation_.heal();
+    cuts_.clear();
+    down_.clear();
+    for (const auto& [host, since] : paused_) resumed_[host] = simulation_.now();
+    paused_.clear();
+    for (const std::string& host : hosts_) {
+        if (simulation_.is_up(host)) continue;
+        resumed_[host] = simulation_.now();
+        simulation_.start(host);
+    }
+}
+
+TimePoint Chaos::apart_since(const std::string& from, const std::string& to) const {
+    TimePoint since = never;
+    const auto consider = [&](const auto& map, const auto& key) {
+        if (const auto found = map.find(key); found != map.end()) {
+            since = std::min(since, found->second);
+        }
+    };
+    consider(cuts_, std::pair(from, to));
+    consider(cuts_, std::pair(to, from));
+    consider(down_, to);
+    consider(paused_, to);
+    return since;
+}
+
+TimePoint Chaos::awake_since(const std::string& host) const {
+    if (paused_.contains(host)) return never;
+    const auto found = resumed_.find(host);
+    return found == resumed_.end() ? TimePoint::min() : found->second;
+}
+
+}  // namespace weft::tool

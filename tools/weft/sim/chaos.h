@@ -1,0 +1,71 @@
+// Faults at random moments, from a seed: each kind is left out of half the seeds.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <weft/sim.h>
+
+namespace weft::tool {
+
+class Chaos {
+  public:
+    // From now on for `length`. `note` hears of each fault.
+    Chaos(sim::Simulation& simulation, std::vector<std::string> hosts, Duration length,
+          std::function<void(const std::string&)> note);
+
+    // Ends all faults and starts what is down.
+    void heal();
+
+    // Since when `from` and `to` can't talk, in one direction or both; `never`: they can.
+    TimePoint apart_since(const std::string& from, const std::string& to) const;
+    // Since when the host runs without a pause; `never`: it stands.
+    TimePoint awake_since(const std::string& host) const;
+    std::uint64_t kinds() const { return kinds_; }
+
+  private:
+    enum class Fault : std::uint8_t {
+        loss,
+        duplicate,
+        reorder,
+        damage,
+        delay,
+        narrow,  // Little bandwidth.
+        cut_one_way,
+        cut,
+        kill,
+        crash,
+        pause,
+        slow,
+        refuse,
+    };
+    static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::refuse) + 1;
+    static constexpr std::size_t kinds_min = 5;
+
+    void plan(Fault fault, Duration length);
+    void strike(Fault fault);
+    void change_link(Fault fault);
+    void cut(bool both_ways);
+    void cut(const std::string& from, const std::string& to);
+    void mend(const std::string& from, const std::string& to);
+    void stop(bool is_crash);
+    void pause();
+    std::uint64_t below(std::uint64_t end) { return simulation_.random() % end; }
+    Duration between(Duration least, Duration most);
+    const std::string& any_host() { return hosts_[below(hosts_.size())]; }
+
+    sim::Simulation& simulation_;
+    const std::vector<std::string> hosts_;
+    std::function<void(const std::string&)> note_;
+    std::uint64_t kinds_ = 0;
+    bool healed_ = false;
+    std::map<std::pair<std::string, std::string>, TimePoint> cuts_;
+    std::map<std::string, TimePoint> down_;
+    std::map<std::string, TimePoint> paused_;
+    std::map<std::string, TimePoint> resumed_;
+};
+
+}  // namespace weft::tool

@@ -1,0 +1,79 @@
+// What really happened to each call of a simulation, kept outside of it, and judged.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <weft/status.h>
+#include <weft/time.h>
+
+#include "sim/rules.h"
+
+namespace weft::tool {
+
+// What a call asks of its server.
+enum class Work : std::uint8_t {
+    add,      // Counts, at most once.
+    read,     // Changes nothing.
+    later,    // As add, answered after a while; hears of a cancel.
+    nested,   // As add, and the server makes a call of its own.
+    large,    // As add, with a body that fits no message.
+    failing,  // As add, answered with an error.
+    refused,  // Rejected before anything was done.
+};
+inline constexpr std::uint32_t works = 7;
+
+struct Deed {
+    Work work = Work::add;
+    std::string client;
+    std::uint32_t client_life = 0;
+    std::string server;
+    TimePoint submitted{};
+    TimePoint deadline = never;
+    TimePoint cancelled = never;
+    bool is_submitting = true;
+    bool client_died = false;
+    bool is_complete = false;
+    std::uint32_t executions = 0;
+    std::uint32_t cancel_notices = 0;
+    TimePoint completed{};
+    Status status;
+};
+
+class Ledger {
+  public:
+    explicit Ledger(Verdict& verdict) : verdict_(verdict) {}
+
+    std::uint64_t begin(Deed deed) {
+        deeds_.push_back(std::move(deed));
+        return deeds_.size() - 1;
+    }
+    Deed& at(std::uint64_t number) { return deeds_[number]; }
+    std::uint64_t size() const { return deeds_.size(); }
+
+    // A handler starts; `deadline` is what it was told. False: nobody asked for it.
+    bool executes(std::uint64_t number, const std::string& server, TimePoint now,
+                  TimePoint deadline);
+    void hears_of_cancel(std::uint64_t number);
+    // `awake_since`: when the client stood still last; `apart_since`: since when it can't talk to
+    // the server.
+    void completes(std::uint64_t number, const Status& status, bool is_own_reply, TimePoint now,
+                   TimePoint awake_since, TimePoint apart_since);
+    void dies(std::uint64_t number) { deeds_[number].client_died = true; }
+
+    std::uint64_t open() const;
+    // Of what has to fit at the end.
+    void close();
+    std::uint64_t hash() const { return hash_; }
+    std::string describe(std::uint64_t number) const;
+
+  private:
+    void mix(std::uint64_t value);
+
+    Verdict& verdict_;
+    std::vector<Deed> deeds_;
+    std::uint64_t hash_ = 0;
+};
+
+}  // namespace weft::tool

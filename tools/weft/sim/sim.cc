@@ -1,0 +1,202 @@
+// `weft sim`: does everything hold, whatever fails?
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "cli/text.h"
+#include "commands.h"
+#include "sim/rules.h"
+#include "sim/scenario.h"
+
+namespace weft::tool {
+
+namespace {
+
+struct Row {
+    const char* name;
+    Scenario run;
+};
+constexpr Row scenarios[] = {{"rpc", run_rpc_scenario}};
+
+struct Request {
+    SimOptions options;
+    std::uint64_t seeds = 100;
+    std::uint64_t first_seed = 1;
+    unsigned jobs = 0;
+};
+
+// All seeds together.
+struct Sum {
+    std::uint64_t failed = 0;
+    std::uint64_t first_failing = 0;  // Of the failed ones the least; 0 seeds failed: meaningless.
+    std::uint64_t calls = 0;
+    std::uint64_t faults = 0;
+    std::uint64_t trace_hash = 0;
+    double virtual_s = 0;
+    double wall_s = 0;
+
+    void add(const SimRun& run) {
+        if (!run.broken.empty()) {
+            first_failing = failed == 0 ? run.seed : std::min(first_failing, run.seed);
+            ++failed;
+        }
+        calls += run.calls;
+        faults += run.faults;
+        trace_hash ^= run.trace_hash * (2 * run.seed + 1);  // In any order.
+        virtual_s += std::chrono::duration<double>(run.virtual_time).count();
+    }
+};
+
+void print_broken(const SimRun& run, const Request& request) {
+    std::fprintf(stderr, "seed %llu:\n", static_cast<unsigned long long>(run.seed));
+    for (const std::string& one : run.broken) std::fprintf(stderr, "  %s\n", one.c_str());
+    std::fprintf(stderr, "  again: weft sim --scenario %s --nodes %u --seeds 1 --first-seed %llu\n",
+                 request.options.scenario.c_str(), request.options.nodes,
+                 static_cast<unsigned long long>(run.seed));
+}
+
+class Progress {
+  public:
+    Progress(std::uint64_t all, bool shown) : all_(all), shown_(shown && ::isatty(2) != 0) {}
+    void step(std::uint64_t done, std::uint64_t failed) const {
+        if (!shown_) return;
+        std::fprintf(stderr, "\r%llu of %llu seeds, %llu failed",
+                     static_cast<unsigned long long>(done), static_cast<unsigned long long>(all_),
+                     static_cast<unsigned long long>(failed));
+        if (done == all_) std::fprintf(stderr, "\n");
+    }
+
+  private:
+    const std::uint64_t all_;
+    const bool shown_;
+};
+
+Sum run_all(const Request& request, const Row& scenario) {
+    const auto start = std::chrono::steady_clock::now();
+    std::atomic<std::uint64_t> next{0};
+    std::mutex mutex;  // Guards the sum and what is printed.
+    Sum sum;
+    std::uint64_t done = 0;
+    const Progress progress(request.seeds, !request.options.verbose);
+    const auto work = [&] {
+        for (std::uint64_t i = next++; i < request.seeds; i = next++) {
+            const SimRun run = scenario.run(request.first_seed + i, request.options);
+            const std::lock_guard lock(mutex);
+            sum.add(run);
+            if (!run.broken.empty()) print_broken(run, request);
+            progress.step(++done, sum.failed);
+        }
+    };
+    const unsigned jobs = request.jobs ? request.jobs : std::thread::hardware_concurrency();
+    std::vector<std::thread> threads;
+    for (unsigned i = 1; i < std::min<std::uint64_t>(std::max(jobs, 1u), request.seeds); ++i) {
+        threads.emplace_back(work);
+    }
+    work();
+    for (std::thread& thread : threads) thread.join();
+    sum.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return sum;
+}
+
+std::string hex(std::uint64_t value) {
+    char text[17];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+    return text;
+}
+
+void print_sum(const Request& request, const Sum& sum, bool json) {
+    if (json) {
+        Json object;
+        object["scenario"] = request.options.scenario;
+        object["seeds"] = request.seeds;
+        object["first_seed"] = request.first_seed;
+        object["nodes"] = request.options.nodes;
+        object["failed"] = sum.failed;
+        object["first_failing_seed"] = sum.failed ? Json(sum.first_failing) : Json(nullptr);
+        object["calls"] = sum.calls;
+        object["faults"] = sum.faults;
+        object["trace_hash"] = hex(sum.trace_hash);
+        object["virtual_s"] = sum.virtual_s;
+        object["wall_s"] = sum.wall_s;
+        object["over_bound"] = nullptr;
+        return print(object);
+    }
+    std::printf(
+        "%s: %llu of %llu seeds from %llu on hold, %u nodes; %llu calls, %llu faults, %.0f virtual "
+        "seconds in %.1f (%.1f seeds a second); trace %s\n",
+        request.options.scenario.c_str(),
+        static_cast<unsigned long long>(request.seeds - sum.failed),
+        static_cast<unsigned long long>(request.seeds),
+        static_cast<unsigned long long>(request.first_seed), request.options.nodes,
+        static_cast<unsigned long long>(sum.calls), static_cast<unsigned long long>(sum.faults),
+        sum.virtual_s, sum.wall_s, static_cast<double>(request.seeds) / sum.wall_s,
+        hex(sum.trace_hash).c_str());
+}
+
+void print_rules() {
+    for (std::size_t i = 0; i < rules_count; ++i) {
+        const auto rule = static_cast<Rule>(i);
+        std::printf("%-24s %s\n", std::string(name_of(rule)).c_str(),
+                    std::string(meaning_of(rule)).c_str());
+    }
+}
+
+void run_and_print(const Request& request, Invocation& invocation) {
+    const auto* const row =
+        std::find_if(std::begin(scenarios), std::end(scenarios),
+                     [&](const Row& one) { return request.options.scenario == one.name; });
+    if (row == std::end(scenarios)) {
+        invocation.status =
+            fail(Code::unimplemented,
+                 "there is no scenario '" + request.options.scenario + "' in this version");
+        return;
+    }
+    const Sum sum = run_all(request, *row);
+    print_sum(request, sum, invocation.json);
+    if (sum.failed == 0) return;
+    invocation.printed = true;
+    invocation.status =
+        fail(Code::internal, std::to_string(sum.failed) + " of " + std::to_string(request.seeds) +
+                                 " seeds broke an invariant, the first is " +
+                                 std::to_string(sum.first_failing));
+}
+
+}  // namespace
+
+void set_up_sim(CLI::App& command, Invocation& invocation) {
+    auto request = std::make_shared<Request>();
+    auto rules = std::make_shared<bool>(false);
+    command.description("Run weft in a simulated cluster under faults, and judge every outcome");
+    command.footer(
+        "Each seed is one run: a workload, a choice of faults, then healing. The same seed gives "
+        "the same run,\nbit for bit.\nExample: weft sim --scenario rpc --seeds 500 --nodes 16");
+    command.add_option("--scenario", request->options.scenario, "rpc")->capture_default_str();
+    command.add_option("--seeds", request->seeds, "How many runs")
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
+        ->capture_default_str();
+    command.add_option("--first-seed", request->first_seed, "The seed of the first")
+        ->capture_default_str();
+    command.add_option("--nodes", request->options.nodes, "Hosts in each")
+        ->check(CLI::Range(2, 1 << 20))
+        ->capture_default_str();
+    command.add_option("--jobs", request->jobs, "Runs at a time; 0: one a cpu")
+        ->check(CLI::Range(0, 1024))
+        ->capture_default_str();
+    command.add_flag("--verbose", request->options.verbose,
+                     "Tell faults and failed calls as they happen; for one seed");
+    command.add_flag("--rules", *rules, "List what is judged, and stop");
+    command.callback([request, rules, &invocation] {
+        if (*rules) {
+            print_rules();
+        } else {
+            run_and_print(*request, invocation);
+        }
+    });
+}
+
+}  // namespace weft::tool
