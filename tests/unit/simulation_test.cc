@@ -1,0 +1,130 @@
+// A user's service in the simulator (weft/sim.h).
+#include <weft/sim.h>
+
+#include <weft/service.h>
+
+#include "support/catch.h"
+
+using namespace weft;
+
+namespace {
+
+constexpr MethodId count_method("test.Counter/Count");
+
+// Counts in memory: a restart begins anew.
+class Counter : public Service {
+  public:
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(count_method, [this](Call call) {
+            const std::string text = std::to_string(++count_);
+            call.reply(as_bytes(text));
+        });
+    }
+
+  private:
+    int count_ = 0;
+};
+
+sim::Simulation::Program counter_at(const std::string& name) {
+    return [name](Runtime& runtime) {
+        auto counter = std::make_shared<Counter>();
+        REQUIRE(runtime.serve(*counter, "sim://" + name).ok());
+        return counter;
+    };
+}
+
+std::shared_ptr<void> no_program(Runtime&) { return nullptr; }
+
+struct Answer {
+    bool came = false;
+    Status status;
+    std::string text;
+};
+
+class Pair {
+  public:
+    explicit Pair(std::uint64_t seed, const sim::Link& links = {}) : simulation(seed, links) {
+        simulation.add("server", counter_at("server"));
+        simulation.add("client", no_program);
+        channel = simulation.runtime("client")->connect("sim://server").value();
+    }
+
+    Answer ask(Duration timeout = 5s) {
+        const auto answer = std::make_shared<Answer>();
+        channel.call(count_method, {}, {.timeout = timeout},
+                     [answer](const Status& status, ByteView reply) {
+                         *answer = {true, status, std::string(as_text(reply))};
+                     });
+        CHECK_FALSE(answer->came);
+        REQUIRE(simulation.run_until([&] { return answer->came; }, 10s));
+        return *answer;
+    }
+
+    sim::Simulation simulation;
+    Channel channel;
+};
+
+}  // namespace
+
+TEST_CASE("simulation: a service answers, is killed, and starts anew at its address") {
+    Pair pair(1);
+    CHECK(pair.ask().text == "1");
+    CHECK(pair.ask().text == "2");
+    const bool is_told = GENERATE(true, false);
+    CAPTURE(is_told);
+    if (is_told) {
+        pair.simulation.kill("server");
+    } else {
+        pair.simulation.crash("server");
+    }
+    CHECK_FALSE(pair.simulation.is_up("server"));
+    CHECK(pair.ask().status.code() == Code::unavailable);
+    pair.simulation.start("server");
+    CHECK(pair.simulation.lives("server") == 2);
+    CHECK(pair.ask().text == "1");
+    CHECK(pair.simulation.faults() > 0);
+}
+
+TEST_CASE("simulation: who stands still answers when it goes on") {
+    Pair pair(1);
+    CHECK(pair.ask().text == "1");
+    pair.simulation.pause("server");
+    pair.simulation.in(300ms, [&] { pair.simulation.resume("server"); });
+    const TimePoint start = pair.simulation.now();
+    CHECK(pair.ask().text == "2");
+    CHECK(pair.simulation.now() - start >= 300ms);
+}
+
+TEST_CASE("simulation: cut off it is unavailable, and healed it answers") {
+    Pair pair(1);
+    CHECK(pair.ask().status.ok());
+    pair.simulation.cut("client", "server");
+    CHECK(pair.ask().status.code() == Code::unavailable);
+    pair.simulation.heal();
+    CHECK(pair.ask().status.ok());
+}
+
+TEST_CASE("simulation: a program may stop its own host in a turn, at the end of which it goes") {
+    Pair pair(1);
+    const auto answer = std::make_shared<Answer>();
+    pair.channel.call(count_method, {}, {}, [&](const Status&, ByteView) {
+        pair.simulation.kill("client");
+        answer->came = pair.simulation.is_up("client");
+    });
+    REQUIRE(pair.simulation.run_until([&] { return !pair.simulation.is_up("client"); }, 1s));
+    CHECK(answer->came);
+}
+
+TEST_CASE("simulation: the same seed gives the same run, another seed another") {
+    const auto run = [](std::uint64_t seed) {
+        sim::Link bad;
+        bad.loss = 0.1;
+        bad.jitter = 30us;
+        bad.reorder = 0.2;
+        Pair pair(seed, bad);
+        for (int i = 0; i < 50; ++i) CHECK(pair.ask().status.ok());
+        return std::pair(pair.simulation.trace_hash(), pair.simulation.now());
+    };
+    CHECK(run(1) == run(1));
+    CHECK(run(1) != run(2));
+}
