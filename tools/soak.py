@@ -4,8 +4,8 @@ in a clean root once, then rounds of what depends on luck until the time is used
 
     SOAK_MINUTES=60 tools/soak.py        the default; building is not counted
 
-Once: what clang builds, late writes, and leaks of those who come and go or are killed. A round is the
-randomised conformance tests from fresh seeds under each build, peers killed over each transport, each
+Once: what clang builds, 20 000 simulated seeds a scenario, late writes, and leaks of those who come and
+go or are killed. A round is the randomised conformance tests from fresh seeds under each build, peers killed over each transport, each
 fuzz target for a minute on top of what it found before, and the demo. A failure does not end the
 soak: it is printed with the way to repeat it, and the last line is the verdict over all.
 """
@@ -68,6 +68,13 @@ class Soak:
         self.run("suites", "unit and conformance, clang", ["tools/test.sh"], PRESET="clang",
                  LABELS="unit|conformance")
 
+    def simulations(self):
+        for scenario in ("rpc", "bulk"):
+            first = str(random.randrange(1, 1 << 48))
+            self.run("simulations", f"20000 seeds of {scenario} from {first}",
+                     ["build/release/bin/weft", "sim", "--scenario", scenario, "--nodes", "16",
+                      "--seeds", "20000", "--first-seed", first])
+
     def late_writes(self):
         """100 000 transfers cut off in the middle over each transport, 2000 over ofi+tcp."""
         self.run("late writes", "no write comes late, release",
@@ -108,6 +115,7 @@ class Soak:
         end = time.monotonic() + self.seconds
         self.suites()
         self.second_compiler()
+        self.simulations()
         self.late_writes()
         self.leaks()
         self.packages()

@@ -18,6 +18,15 @@
 
 namespace weft::sim {
 
+struct Options {
+    // Between all hosts.
+    Link links{};
+    // Each access of a transfer is judged when it happens, as on sm and tcp. False: as a fabric
+    // does that enforces a key and bounds only, so that owners must grant ranges and wait for those
+    // who have one.
+    bool judges_access = true;
+};
+
 // Thread: one, for everything here. A host's program runs inside the functions that let time pass.
 class Simulation {
   public:
@@ -25,7 +34,7 @@ class Simulation {
     // others. What it returns lives as long as the process and is destroyed after its runtime.
     using Program = std::function<std::shared_ptr<void>(Runtime&)>;
 
-    explicit Simulation(std::uint64_t seed, const Link& links = {});
+    explicit Simulation(std::uint64_t seed, const Options& options = {});
     ~Simulation();
     Simulation(const Simulation&) = delete;
     Simulation& operator=(const Simulation&) = delete;

@@ -18,12 +18,12 @@ static constexpr Duration connect_timeout = 2s;
 
 class Simulation::Impl {
   public:
-    Impl(std::uint64_t seed, const Link& links)
+    Impl(std::uint64_t seed, const Options& with)
         : seeds_(seed),
-          world_(std::make_shared<na::sim::World>(seeds_, options(links), clock_->now())),
+          world_(std::make_shared<na::sim::World>(seeds_, options(with), clock_->now())),
           order_(seeds_.next()),
           workload_(seeds_.next()),
-          links_(links) {}
+          links_(with.links) {}
 
     ~Impl() {
         for (auto& host : hosts_) stop(*host, false);
@@ -54,9 +54,10 @@ class Simulation::Impl {
         }
     };
 
-    static na::sim::WorldOptions options(const Link& links) {
+    static na::sim::WorldOptions options(const Options& with) {
         na::sim::WorldOptions options;
-        options.link = links;
+        options.link = with.links;
+        options.rma_checked = with.judges_access;
         options.connect_timeout = connect_timeout;
         return options;
     }
@@ -216,8 +217,8 @@ void Simulation::Impl::heal() {
 
 // ---- what users see ----------------------------------------------------------------------------
 
-Simulation::Simulation(std::uint64_t seed, const Link& links)
-    : impl_(std::make_unique<Impl>(seed, links)) {}
+Simulation::Simulation(std::uint64_t seed, const Options& options)
+    : impl_(std::make_unique<Impl>(seed, options)) {}
 Simulation::~Simulation() = default;
 
 void Simulation::add(const std::string& name, Program program, RuntimeOptions options) {

@@ -37,7 +37,8 @@ class Net {
         Host& host = hosts_[name];
         host.provider = na::sim::make_sim_provider(world, name);
         const na::Address address{"sim", name, "", 0};
-        const na::EndpointParts parts{random_, log_, *arena_, {random_.next(), random_.next()}};
+        const na::EndpointParts parts{random_, log_, *arena_, {random_.next(), random_.next()},
+                                      "",      1024, true};
         auto endpoint = host.provider->open(&address, parts, clock.now());
         REQUIRE(endpoint);
         host.endpoint = *std::move(endpoint);

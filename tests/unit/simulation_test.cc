@@ -43,7 +43,8 @@ struct Answer {
 
 class Pair {
   public:
-    explicit Pair(std::uint64_t seed, const sim::Link& links = {}) : simulation(seed, links) {
+    explicit Pair(std::uint64_t seed, const sim::Link& links = {})
+        : simulation(seed, {.links = links}) {
         simulation.add("server", counter_at("server"));
         simulation.add("client", no_program);
         channel = simulation.runtime("client")->connect("sim://server").value();

@@ -418,7 +418,7 @@ void SimEndpoint::end_link(PeerId peer, Code code, std::string_view why) {
 
 void SimEndpoint::on_message(Cargo& cargo) {
     Link* link = find(cargo.to_peer);
-    if (!link || link->state != LinkState::up) return;
+    if (!link || link->state != LinkState::up) return;  // Its end is on its way to our user.
     Event event;
     event.kind = EventKind::message;
     event.peer = cargo.to_peer;

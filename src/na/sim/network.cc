@@ -137,9 +137,10 @@ void Network::deliver(Cargo& cargo) {
     }
     SimEndpoint* to = find(cargo.to);
     if (!to) {
-        if (cargo.kind == Kind::accept || cargo.kind == Kind::message) {
-            reset(cargo, "the peer is gone");
-        }
+        // Who talks is told; a last word is lost.
+        const bool is_talk = cargo.kind == Kind::accept || cargo.kind == Kind::message ||
+                             cargo.kind == Kind::rma_request || cargo.kind == Kind::rma_piece;
+        if (is_talk) reset(cargo, "the peer is gone");
         return;
     }
     if (cargo.fate == Fate::arrives_damaged) {

@@ -80,6 +80,8 @@ std::string_view SimEndpoint::why_refused(const RmaItem& item) const {
 SimEndpoint::TransferTable::Entry* SimEndpoint::transfer_of(const Cargo& cargo) {
     SimEndpoint* initiator = network_.find(cargo.from);
     const Link* link = find(cargo.to_peer);
+    if (initiator && (!link || link->state == LinkState::down))
+        network_.reset(cargo, "the peer knows no such connection");
     if (!initiator || !link || link->state != LinkState::up) return nullptr;
     return initiator->transfers_.find(cargo.transfer);
 }

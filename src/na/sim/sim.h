@@ -23,7 +23,7 @@ namespace weft::na::sim {
 class Network;
 
 struct WorldOptions {
-    weft::sim::Link link;         // Between all hosts.
+    weft::sim::Link link{};       // Between all hosts.
     Duration piece_time = 500ns;  // Between two pieces of one transfer.
     std::size_t message_bytes_max = 68 * 1024;
     std::size_t eager_bytes_max = 64 * 1024;

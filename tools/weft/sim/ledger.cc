@@ -1,11 +1,6 @@
 #include "sim/ledger.h"
 
-#include <algorithm>
-
 namespace weft::tool {
-
-static constexpr Duration late_max = 10ms;
-static constexpr Duration death_max = 3s;
 
 static constexpr const char* names[works] = {"add",   "read",    "later",  "nested",
                                              "large", "failing", "refused"};
@@ -67,16 +62,9 @@ void Ledger::completes(std::uint64_t number, const Status& status, bool is_own_r
     mix(number << 8 | static_cast<std::uint64_t>(status.code()));
     mix(static_cast<std::uint64_t>(now.time_since_epoch().count()));
 
-    verdict_.hold(now <= saturating_add(std::max(deed.deadline, awake_since), late_max),
-                  Rule::completes_in_time, seen);
-    if (deed.cancelled != never) {
-        verdict_.hold(now <= saturating_add(std::max(deed.cancelled, awake_since), late_max),
-                      Rule::cancel_completes, seen);
-    }
-    if (apart_since != never) {
-        const TimePoint since = std::max({apart_since, deed.submitted, awake_since});
-        verdict_.hold(now - since <= death_max + late_max, Rule::completes_after_death, seen);
-    }
+    judge_times(verdict_,
+                {deed.submitted, deed.deadline, deed.cancelled, now, awake_since, apart_since},
+                seen);
     verdict_.hold(!status.ok() || is_own_reply, Rule::reply_is_own, seen);
     verdict_.hold(!status.ok() || status.effect() == Effect::applied, Rule::effect_fits_code, seen);
     verdict_.hold(!is_untouched(status) || status.effect() == Effect::none, Rule::stage_fits_effect,

@@ -25,6 +25,11 @@ enum class Rule : std::uint8_t {
     starts_in_time,
     inherits_deadline,
     cancel_reaches_handler,
+    // Transfers and regions.
+    moves_all_or_fails,
+    moves_nothing_else,
+    nothing_after_fence,
+    fence_comes,
     // At the end, of each call.
     ok_was_executed,
     none_was_not_executed,

@@ -30,5 +30,6 @@ struct SimOptions {
 using Scenario = SimRun (*)(std::uint64_t seed, const SimOptions& options);
 
 SimRun run_rpc_scenario(std::uint64_t seed, const SimOptions& options);
+SimRun run_bulk_scenario(std::uint64_t seed, const SimOptions& options);
 
 }  // namespace weft::tool

@@ -21,7 +21,7 @@ struct Row {
     const char* name;
     Scenario run;
 };
-constexpr Row scenarios[] = {{"rpc", run_rpc_scenario}};
+constexpr Row scenarios[] = {{"rpc", run_rpc_scenario}, {"bulk", run_bulk_scenario}};
 
 struct Request {
     SimOptions options;
@@ -175,7 +175,8 @@ void set_up_sim(CLI::App& command, Invocation& invocation) {
     command.footer(
         "Each seed is one run: a workload, a choice of faults, then healing. The same seed gives "
         "the same run,\nbit for bit.\nExample: weft sim --scenario rpc --seeds 500 --nodes 16");
-    command.add_option("--scenario", request->options.scenario, "rpc")->capture_default_str();
+    command.add_option("--scenario", request->options.scenario, "rpc or bulk")
+        ->capture_default_str();
     command.add_option("--seeds", request->seeds, "How many runs")
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
         ->capture_default_str();
