@@ -6,8 +6,8 @@ set -eu
 cd "$(dirname "$0")/.."
 preset=${PRESET:-release}
 case $preset in
-    release | clang | dev | asan-ubsan | tsan | fuzz) ;;
-    *) echo "build: PRESET=$preset is not one of release, clang, dev, asan-ubsan, tsan, fuzz"; exit 64 ;;
+    release | clang | dev | asan-ubsan | tsan | mutants | fuzz) ;;
+    *) echo "build: PRESET=$preset is not one of release, clang, dev, asan-ubsan, tsan, mutants, fuzz"; exit 64 ;;
 esac
 if [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && command -v ccache >/dev/null; then
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache

@@ -75,6 +75,9 @@ class Soak:
                      ["build/release/bin/weft", "sim", "--scenario", scenario, "--nodes", "16",
                       "--seeds", "20000", "--first-seed", first])
 
+    def mutants(self):
+        self.run("mutants", "each fault of our own is found", ["tests/sim/mutants.py"])
+
     def late_writes(self):
         """100 000 transfers cut off in the middle over each transport, 2000 over ofi+tcp."""
         self.run("late writes", "no write comes late, release",
@@ -116,6 +119,7 @@ class Soak:
         self.suites()
         self.second_compiler()
         self.simulations()
+        self.mutants()
         self.late_writes()
         self.leaks()
         self.packages()

@@ -1,6 +1,7 @@
 #include "bulk/regions.h"
 
 #include "base/assert.h"
+#include "base/mutant.h"
 
 namespace weft::bulk {
 
@@ -170,6 +171,9 @@ void Regions::close_here(std::uint32_t region, std::uint32_t generation, Functio
         if ((entry.unfenced & bit) && endpoint->caps.rma_checked) {
             endpoint->endpoint->fence(region, na::Holders::done);
         }
+    }
+    if (base::is_mutated(base::Mutant::late_write) && entry.fenced) {
+        std::exchange(entry.fenced, nullptr)();
     }
     if (entry.grants == 0) return fence(*slot);
     entry.ticks = 0;
@@ -394,7 +398,7 @@ void Regions::on_peer_down(core::Peer& peer, const Status&) {
     // The provider has cut the connection: nothing of this peer arrives after the fence.
     grants_.for_each([&](GrantSlot& at) {
         const Grant& grant = at.value;
-        if (grant.peer != peer.ref) return;
+        if (grant.peer != peer.ref || base::is_mutated(base::Mutant::grant_forgotten)) return;
         context_->drop_interest(peer);
         regions_.find({grant.region, grant.generation})->value.holders = na::Holders::lost;
         end_grant(at);

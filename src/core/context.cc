@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/assert.h"
+#include "base/mutant.h"
 
 namespace weft {
 
@@ -196,7 +197,7 @@ void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
             }
             break;
         case na::EventKind::writable:
-            if (peer) drain(*peer);
+            if (peer && !base::is_mutated(base::Mutant::lost_wakeup)) drain(*peer);
             break;
         case na::EventKind::rma_done:
             if (rma_sink_) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/mutant.h"
 #include "core/context.h"
 
 namespace weft::core {
@@ -267,7 +268,8 @@ void Context::on_heartbeat(Peer& peer) {
         peer.missed = 0;
         return;
     }
-    if (++peer.missed <= options_.heartbeats_missed_max) {
+    const bool is_deaf = base::is_mutated(base::Mutant::silence_ignored);
+    if (++peer.missed <= options_.heartbeats_missed_max || is_deaf) {
         send_small(peer, FrameKind::ping);
         return;
     }

@@ -1,6 +1,7 @@
 #include "rpc/client.h"
 
 #include "base/assert.h"
+#include "base/mutant.h"
 
 namespace weft::rpc {
 
@@ -24,6 +25,7 @@ Client::~Client() {
 // `executing`: the server has answered, and its large reply is on its way.
 static Effect effect_at(Stage stage) {
     if (stage == Stage::executing) return Effect::applied;
+    if (base::is_mutated(base::Mutant::effect_denied)) return Effect::none;
     return stage == Stage::sent ? Effect::unknown : Effect::none;
 }
 
@@ -35,6 +37,7 @@ std::size_t Client::eager_bytes_max(const core::Peer& peer) const {
 CallId Client::submit_queued(Entry& entry, const MethodId& method, const BodyWriter& body) {
     core::Peer& peer = *entry.value.peer;
     entry.value.stage = Stage::queued;
+    if (base::is_mutated(base::Mutant::deadline_ignored)) context_.timers().cancel(entry.value);
     if (body.bytes > eager_bytes_max(peer)) {
         return submit_lent(entry, method, body);
     }
@@ -123,6 +126,10 @@ inline void Client::complete(Entry& entry, const Status& status, ByteView reply)
     context_.timers().cancel(call);
     // From here on the id is stale; the completion runs where it lies.
     calls_.retire(entry);
+    if (base::is_mutated(base::Mutant::double_completion) &&
+        status.code() == Code::deadline_exceeded) {
+        call.done(status, reply);
+    }
     call.done.consume(status, reply);
     calls_.recycle(entry);
 }
@@ -154,6 +161,9 @@ void Client::finish_early(Entry& entry, Status status) {
 inline Client::Entry* Client::answered_by(const core::Peer& peer, ByteView frame) {
     const auto id = base::load<WireCallId>(frame.data() + offsetof(ReplyHeader, call));
     Entry* entry = calls_.find({id.slot, id.generation});
+    if (base::is_mutated(base::Mutant::stale_generation)) {
+        calls_.for_each([&](Entry& one) { entry = one.slot == id.slot ? &one : entry; });
+    }
     if (!entry || entry->value.peer != &peer || entry->value.core::Deferred::is_linked())
         [[unlikely]] {
         ++counters_.late_replies;
@@ -253,6 +263,7 @@ void Client::expire(Call& call) {
 void Client::cancel(CallId id) {
     Entry* entry = calls_.find(id);
     if (!entry || entry->value.core::Deferred::is_linked()) return;
+    if (base::is_mutated(base::Mutant::cancel_lost)) return;
     Call& call = entry->value;
     forget_frame(call);
     if (call.stage == Stage::sent) send_cancel(call);

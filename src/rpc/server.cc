@@ -3,12 +3,10 @@
 #include <exception>
 
 #include "base/assert.h"
+#include "base/mutant.h"
 
 namespace weft::rpc {
 
-// What one client may have in handlers, and with us at all: it leaves records and memory for
-// others.
-static constexpr std::uint32_t calls_of_a_peer_max = 16384;
 // Of all calls: beyond it what is offered is fetched after all.
 static constexpr std::size_t riding_bytes_kept_max = std::size_t{16} << 20;
 
@@ -41,7 +39,8 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
         base::load<std::uint32_t>(from + offsetof(RequestHeader, remaining_us));
     Method* method = methods_.find(hash);
     // No method is found when draining.
-    const bool welcome = method && remaining_us != 0 && peer.interest < calls_of_a_peer_max;
+    const bool in_time = remaining_us != 0 || base::is_mutated(base::Mutant::expired_runs);
+    const bool welcome = method && in_time && peer.interest < calls_of_a_peer_max;
     Entry* entry = welcome ? calls_.take() : nullptr;
     if (!entry) [[unlikely]] {
         return refuse_request(peer, base::load<RequestHeader>(from), method);
@@ -150,22 +149,6 @@ void Server::on_fetched(base::SlotId id, const Status& status, ByteView request)
     run_handler(call);
 }
 
-void Server::refuse_request(core::Peer& peer, const RequestHeader& header, const Method* method) {
-    Status why = fail(Code::resource_exhausted, "too many calls in handlers");
-    if (draining_) {
-        why = fail(Code::unavailable, "the server is shutting down");
-    } else if (!method) {
-        ++counters_.unknown_methods;
-        why = fail(Code::unimplemented, "no such method here");
-    } else if (header.remaining_us == 0) {
-        ++counters_.expired;
-        why = fail(Code::deadline_exceeded, "expired before it reached its handler");
-    } else if (peer.interest >= calls_of_a_peer_max) {
-        why = fail(Code::resource_exhausted, "too many calls of this client in handlers");
-    }
-    refuse(peer, header.call, why);
-}
-
 void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadline,
                             LocalCompletion done) {
     if (draining_) return done(fail(Code::unavailable, "the server is shutting down"), {});
@@ -250,6 +233,7 @@ inline void Server::give_back(ServerCall& call) {
 }
 
 inline void Server::recycle(ServerCall& call) {
+    if (base::is_mutated(base::Mutant::record_leak) && !call.peer && !call.local) return;
     if (call.marked) [[unlikely]] {
         return recycle_marked(call);
     }
@@ -299,6 +283,9 @@ void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
     store_reply(claim.data, bytes, plain_ok, call.wire);
     body(claim.data + sizeof(ReplyHeader));
     context_.commit(*peer, claim, bytes);
+    if (base::is_mutated(base::Mutant::reply_lost) && claim.queued) {
+        context_.drop(*peer, *claim.queued);
+    }
     give_back(call);
 }
 
@@ -364,21 +351,6 @@ void Server::answer_local(ServerCall& call, const Status& status, ByteView reply
     LocalCompletion done = std::move(call.local);
     give_back(call);
     done(status, reply);
-}
-
-void Server::refuse(core::Peer& peer, WireCallId wire, const Status& status) {
-    const std::string_view text = status.text().substr(0, error_text_bytes_max);
-    const std::size_t bytes = sizeof(ReplyHeader) + text.size();
-    const core::Context::Claim claim = context_.claim(peer, bytes);
-    if (!claim.data) {
-        context_.remove_peer(peer, fail(Code::unavailable, "the peer does not read its replies"));
-        return;
-    }
-    store_reply(claim.data, bytes, pack(status.code(), status.effect(), status.stage()), wire);
-    if (!text.empty()) {
-        std::memcpy(claim.data + sizeof(ReplyHeader), text.data(), text.size());
-    }
-    context_.commit(peer, claim, bytes);
 }
 
 }  // namespace weft::rpc

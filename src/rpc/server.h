@@ -54,6 +54,10 @@ class Server final : public core::FrameSink {
     void on_peer_down(core::Peer& peer, const Status& why) override;
 
   private:
+    // What one client may have in handlers, and with us at all: it leaves records and memory for
+    // others.
+    static constexpr std::uint32_t calls_of_a_peer_max = 16384;
+
     ~Server();
     friend class weft::Call;
     using Entry = base::SlotTable<ServerCall>::Entry;

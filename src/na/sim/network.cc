@@ -154,7 +154,7 @@ void Network::deliver(Cargo& cargo) {
 void Network::hand_over(SimEndpoint& endpoint, Cargo& cargo) {
     SimEndpoint* to = &endpoint;
     switch (cargo.kind) {
-        case Kind::connect: break;
+        case Kind::connect:
         case Kind::repeated: break;
         case Kind::no_answer: to->on_no_answer(cargo); break;
         case Kind::accept: to->on_accept(cargo); break;

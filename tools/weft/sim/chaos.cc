@@ -131,7 +131,7 @@ void Chaos::stop(bool is_crash) {
 void Chaos::pause() {
     const std::string host = any_host();
     if (!simulation_.is_up(host) || paused_.contains(host)) return;
-    const Duration time = between(1ms, below(8) == 0 ? 3s : 200ms);
+    const Duration time = between(1ms, below(8) == 0 ? 6s : 200ms);
     note_(host + " stands still for " + in_ms(time));
     paused_[host] = simulation_.now();
     simulation_.pause(host);

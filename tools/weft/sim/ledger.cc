@@ -71,6 +71,14 @@ void Ledger::completes(std::uint64_t number, const Status& status, bool is_own_r
                   seen);
 }
 
+void Ledger::is_open(std::uint64_t number, TimePoint now, TimePoint awake_since,
+                     TimePoint apart_since) {
+    const Deed& deed = deeds_[number];
+    judge_times(verdict_,
+                {deed.submitted, deed.deadline, deed.cancelled, now, awake_since, apart_since},
+                [&] { return describe(number) + ", still open"; });
+}
+
 std::uint64_t Ledger::open() const {
     return static_cast<std::uint64_t>(
         std::count_if(deeds_.begin(), deeds_.end(),

@@ -85,6 +85,8 @@ class Ledger {
     // the server.
     void completes(std::uint64_t number, const Status& status, bool is_own_reply, TimePoint now,
                    TimePoint awake_since, TimePoint apart_since);
+    // And is not complete yet; arguments as above.
+    void is_open(std::uint64_t number, TimePoint now, TimePoint awake_since, TimePoint apart_since);
     void dies(std::uint64_t number) { deeds_[number].client_died = true; }
 
     std::uint64_t open() const;

@@ -25,7 +25,10 @@ constexpr MethodId refused_method("sim.Rpc/Refused");
 constexpr MethodId probe_method("sim.Rpc/Probe");
 
 constexpr Duration trouble = 1500ms;
-constexpr Duration calm = 8s;  // The longest deadline, and some more.
+constexpr Duration linger = 4s;    // No new faults, but those that are there last.
+constexpr Duration longest = 10s;  // Deadline.
+constexpr Duration calm = longest + 2s;
+constexpr Duration watch_every = 100ms;
 constexpr std::uint32_t calls_per_client = 120;
 constexpr std::size_t large_bytes = 100'000;
 
@@ -79,6 +82,7 @@ class RpcScenario {
     }
     std::uint64_t below(std::uint64_t end) { return simulation_.random() % end; }
     Duration random_time(Duration most);
+    void watch_open();
     void note(const std::string& what) const;
 
     const std::uint64_t seed_;
@@ -238,7 +242,7 @@ void RpcScenario::call_something(const std::string& client) {
     static constexpr Work mix[] = {Work::add,   Work::add,    Work::add,     Work::read,
                                    Work::later, Work::nested, Work::failing, Work::refused};
     const Work work = below(50) == 0 ? Work::large : mix[below(std::size(mix))];
-    const Duration timeout = below(4) == 0 ? random_time(3s) : 3s;
+    const Duration timeout = below(4) == 0 ? random_time(3s) : below(4) == 0 ? longest : 3s;
     const Duration cancel_after = below(12) == 0 ? random_time(200ms) : Duration::max();
     call(client, servers_[below(servers_.size())], work, timeout, cancel_after);
 }
@@ -294,6 +298,17 @@ void RpcScenario::complete(std::uint64_t number, std::uint64_t nonce, const Stat
     if (options_.verbose && !status.ok()) note(ledger_.describe(number));
 }
 
+// Those that are still open have to end in time, too.
+void RpcScenario::watch_open() {
+    for (std::uint64_t number = 0; number < ledger_.size(); ++number) {
+        const Deed& deed = ledger_.at(number);
+        if (deed.is_complete || !is_alive(deed.client, deed.client_life)) continue;
+        ledger_.is_open(number, simulation_.now(), chaos_->awake_since(deed.client),
+                        chaos_->apart_since(deed.client, deed.server));
+    }
+    simulation_.in(watch_every, [this] { watch_open(); });
+}
+
 void RpcScenario::note(const std::string& what) const {
     if (!options_.verbose) return;
     std::fprintf(stderr, "%9.3f ms  %s\n",
@@ -308,6 +323,10 @@ void RpcScenario::converge() {
     simulation_.run_until([this] { return ledger_.open() == 0; }, calm);
     probe_all(false);  // Finds out which connections are gone.
     probe_all(true);
+    // Back-pressure alone costs nobody an answer.
+    simulation_.refuse(0.3);
+    probe_all(true);
+    simulation_.refuse(0);
 }
 
 // Everybody asks everybody.
@@ -373,7 +392,9 @@ SimRun RpcScenario::run() {
     chaos_ = std::make_unique<Chaos>(simulation_, std::move(hosts), trouble,
                                      [this](const std::string& what) { note(what); });
     plan_calls();
+    watch_open();
     simulation_.run_for(trouble);
+    if (seed_ % 4 == 0) simulation_.run_for(linger);
     converge();
     judge_rest();
     SimRun run;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/mutant.h"
 #include "cli/text.h"
 #include "commands.h"
 #include "sim/rules.h"
@@ -166,6 +167,23 @@ void run_and_print(const Request& request, Invocation& invocation) {
                                  std::to_string(sum.first_failing));
 }
 
+#ifdef WEFT_MUTANTS
+void set_up_mutants(CLI::App& command) {
+    std::vector<std::string> names(std::begin(base::mutant_names), std::end(base::mutant_names));
+    command
+        .add_option_function<std::string>(
+            "--mutant",
+            [names](const std::string& name) {
+                const auto at = std::find(names.begin(), names.end(), name);
+                base::chosen_mutant = static_cast<base::Mutant>(at - names.begin());
+            },
+            "Break weft in this way")
+        ->check(CLI::IsMember(names));
+}
+#else
+void set_up_mutants(CLI::App&) {}
+#endif
+
 }  // namespace
 
 void set_up_sim(CLI::App& command, Invocation& invocation) {
@@ -188,6 +206,7 @@ void set_up_sim(CLI::App& command, Invocation& invocation) {
     command.add_option("--jobs", request->jobs, "Runs at a time; 0: one a cpu")
         ->check(CLI::Range(0, 1024))
         ->capture_default_str();
+    set_up_mutants(command);
     command.add_flag("--verbose", request->options.verbose,
                      "Tell faults and failed calls as they happen; for one seed");
     command.add_flag("--rules", *rules, "List what is judged, and stop");
