@@ -58,11 +58,12 @@ class Simulation {
     bool run_until(const std::function<bool()>& done, Duration limit);
     // `what` runs once that much time has passed, between the turns of hosts.
     void in(Duration time, std::function<void()> what);
-    // Chance for workloads, from the seed; other uses of it change nothing else.
+    // Chance for workloads, from the seed. Drawing from it shifts no fault of the network.
     std::uint64_t random();
 
     // ---- faults ------------------------------------------------------------------------------
-    // From a turn they take effect at its end. Each may be called for a host that is down.
+    // Each may be called for a host that is down. The first three, from a turn, take effect at its
+    // end.
     // The process ends; its host tells the peers.
     void kill(const std::string& name);
     // The host stops; nobody is told.

@@ -25,10 +25,6 @@ class Simulation::Impl {
           workload_(seeds_.next()),
           links_(with.links) {}
 
-    ~Impl() {
-        for (auto& host : hosts_) stop(*host, false);
-    }
-
     void add(const std::string& name, Program program, RuntimeOptions options);
     Host* find(std::string_view name) const;
     Host& host(std::string_view name) const;
@@ -37,6 +33,9 @@ class Simulation::Impl {
     void change(std::function<void()> what);
     void start(Host& host);
     void stop(Host& host, bool is_crash);
+    void stop_all() {
+        for (auto& host : hosts_) stop(*host, false);
+    }
 
     // Of faults that are no packet's.
     void count_fault() { ++faults_; }
@@ -128,11 +127,13 @@ void Simulation::Impl::stop(Host& host, bool is_crash) {
     for (bool found = true; found;) {
         found = is_crash ? world_->crash_on(host.name) : world_->kill_on(host.name);
     }
-    // What ends with it can't see it any more.
-    const std::unique_ptr<Runtime> process = std::move(host.process);
-    process->node().shutdown();
-    host.state = nullptr;
     host.is_paused = false;
+    // What ends with it can't see it any more. What that changes comes after, as after a turn.
+    const std::shared_ptr<void> state = std::move(host.state);  // Goes last.
+    const std::unique_ptr<Runtime> process = std::move(host.process);
+    const bool was_in_turn = std::exchange(in_turn_, true);
+    process->node().shutdown();
+    in_turn_ = was_in_turn;
 }
 
 void Simulation::Impl::change(std::function<void()> what) {
@@ -144,6 +145,7 @@ void Simulation::Impl::change(std::function<void()> what) {
 }
 
 void Simulation::Impl::run_changes() {
+    if (in_turn_) return;  // Its end comes.
     std::vector<std::function<void()>> due;
     due.swap(changes_);
     for (auto& what : due) what();
@@ -219,7 +221,7 @@ void Simulation::Impl::heal() {
 
 Simulation::Simulation(std::uint64_t seed, const Options& options)
     : impl_(std::make_unique<Impl>(seed, options)) {}
-Simulation::~Simulation() = default;
+Simulation::~Simulation() { impl_->stop_all(); }
 
 void Simulation::add(const std::string& name, Program program, RuntimeOptions options) {
     impl_->add(name, std::move(program), std::move(options));
@@ -249,6 +251,7 @@ void Simulation::kill(const std::string& name) {
     impl_->change([this, name] {
         impl_->count_fault();
         impl_->stop(impl_->host(name), false);
+        impl_->run_changes();
     });
 }
 
@@ -256,6 +259,7 @@ void Simulation::crash(const std::string& name) {
     impl_->change([this, name] {
         impl_->count_fault();
         impl_->stop(impl_->host(name), true);
+        impl_->run_changes();
     });
 }
 

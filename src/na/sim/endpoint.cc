@@ -348,8 +348,10 @@ Status SimEndpoint::on_connect(Cargo& cargo) {
 
 void SimEndpoint::on_accept(Cargo& cargo) {
     Link* link = find(cargo.to_peer);
-    const Status taken = link ? take_hello(*link, cargo.parcel)
-                              : fail(Code::unavailable, "the peer closed the connection");
+    // It may have given up waiting.
+    const bool is_awaited = link && link->state == LinkState::connecting;
+    const Status taken = is_awaited ? take_hello(*link, cargo.parcel)
+                                    : fail(Code::unavailable, "the peer closed the connection");
     if (!taken.ok()) {
         network_.refuse(cargo, taken);
         cargo.code = taken.code();

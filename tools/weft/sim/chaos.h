@@ -1,4 +1,4 @@
-// Faults at random moments, from a seed: each kind is left out of half the seeds.
+// Faults at random moments, from a seed: of thirteen kinds some five to thirteen a seed.
 #pragma once
 
 #include <array>

@@ -23,7 +23,6 @@ enum class Rule : std::uint8_t {
     executes_wanted,
     executes_here,
     starts_in_time,
-    inherits_deadline,
     cancel_reaches_handler,
     // Transfers and regions.
     moves_all_or_fails,
@@ -40,7 +39,6 @@ enum class Rule : std::uint8_t {
     calls_are_back,
     handlers_are_back,
     queues_are_empty,
-    bodies_are_back,
     transfers_are_back,
     no_late_access,
     counts_balance,
