@@ -11,41 +11,46 @@ namespace weft::base {
 
 enum class Mutant : std::uint8_t {
     none,
-    lost_wakeup,        // A transport that has room again is not written to.
-    record_leak,        // A server's record of a call whose client died is kept.
-    late_write,         // Memory is given back before those who were granted it have let go.
-    double_completion,  // A call that expires completes twice.
-    deadline_ignored,   // A call that waits for its connection has no deadline.
-    stale_generation,   // A late reply is taken for that of the next call in its slot.
-    cancel_lost,        // A cancel does nothing.
-    expired_runs,       // A request that expired on its way runs.
-    effect_denied,      // What was sent is said to have had no effect.
-    silence_ignored,    // A peer that says nothing lives for ever.
-    early_success,      // A transfer is done when its last chunk was posted.
-    grant_forgotten,    // A lost peer's grants are not given up.
-    reply_lost,         // A reply that has to wait for room is dropped.
+    lost_wakeup,
+    record_leak,
+    late_write,
+    double_completion,
+    deadline_ignored,
+    stale_generation,
+    cancel_lost,
+    expired_runs,
+    effect_denied,
+    silence_ignored,
+    early_success,
+    grant_forgotten,
+    reply_lost,
 };
-inline constexpr std::string_view mutant_names[] = {
-    "none",
-    "lost-wakeup",
-    "record-leak",
-    "late-write",
-    "double-completion",
-    "deadline-ignored",
-    "stale-generation",
-    "cancel-lost",
-    "expired-runs",
-    "effect-denied",
-    "silence-ignored",
-    "early-success",
-    "grant-forgotten",
-    "reply-lost",
-};
-static_assert(std::size(mutant_names) == static_cast<std::size_t>(Mutant::reply_lost) + 1);
 
 #ifdef WEFT_MUTANTS
 // Of the whole process. Set before anything runs.
 inline Mutant chosen_mutant = Mutant::none;
+
+struct MutantRow {
+    Mutant mutant;
+    std::string_view name;
+    std::string_view what;
+};
+inline constexpr MutantRow mutants[] = {
+    {Mutant::none, "none", "nothing is wrong"},
+    {Mutant::lost_wakeup, "lost-wakeup", "a transport that has room again is not written to"},
+    {Mutant::record_leak, "record-leak", "the record of a call whose client died is kept"},
+    {Mutant::late_write, "late-write", "memory goes back before those who may write have let go"},
+    {Mutant::double_completion, "double-completion", "a call that expires completes twice"},
+    {Mutant::deadline_ignored, "deadline-ignored", "a call that waits to be sent has no deadline"},
+    {Mutant::stale_generation, "stale-generation", "a late reply is that of the slot's next call"},
+    {Mutant::cancel_lost, "cancel-lost", "a cancel does nothing"},
+    {Mutant::expired_runs, "expired-runs", "a request that expired on its way runs"},
+    {Mutant::effect_denied, "effect-denied", "what was sent is said to have had no effect"},
+    {Mutant::silence_ignored, "silence-ignored", "a peer that says nothing lives for ever"},
+    {Mutant::early_success, "early-success", "a transfer is done with its last chunk posted"},
+    {Mutant::grant_forgotten, "grant-forgotten", "the grants of a lost peer stay"},
+    {Mutant::reply_lost, "reply-lost", "a reply that has to wait for room is dropped"},
+};
 inline bool is_mutated(Mutant mutant) { return chosen_mutant == mutant; }
 #else
 constexpr bool is_mutated(Mutant) { return false; }

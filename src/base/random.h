@@ -12,6 +12,12 @@ class Random {
     virtual std::uint64_t next() = 0;
 };
 
+// Something that happens in this share of cases, from 0 to 1. Draws nothing where chance decides
+// nothing.
+inline bool happens(Random& random, double share) {
+    return share > 0 && static_cast<double>(random.next() >> 11) * 0x1p-53 < share;
+}
+
 // SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 // Predictable: for simulations, tests and jitter, never for keys.
 class SeededRandom final : public Random {

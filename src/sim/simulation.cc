@@ -76,6 +76,7 @@ class Simulation::Impl {
     std::vector<Event> script_;  // A heap.
     std::uint64_t scripted_ = 0;
     std::vector<std::function<void()>> changes_;
+    std::vector<Host*> due_;  // Kept, for its memory.
     bool in_turn_ = false;
     std::uint64_t turns_ = 0;
     std::uint64_t faults_ = 0;
@@ -123,10 +124,7 @@ void Simulation::Impl::start(Host& host) {
 
 void Simulation::Impl::stop(Host& host, bool is_crash) {
     if (!host.process) return;
-    // By its host's name: clients don't listen.
-    for (bool found = true; found;) {
-        found = is_crash ? world_->crash_on(host.name) : world_->kill_on(host.name);
-    }
+    world_->stop_host(host.name, !is_crash);
     host.is_paused = false;
     // What ends with it can't see it any more. What that changes comes after, as after a turn.
     const std::shared_ptr<void> state = std::move(host.state);  // Goes last.
@@ -173,10 +171,14 @@ void Simulation::Impl::pass(TimePoint to) {
 
 void Simulation::Impl::turn_hosts() {
     const TimePoint now = clock_->now();
-    const std::size_t count = hosts_.size();
-    const std::size_t first = count > 1 ? order_.next() % count : 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        Host& host = *hosts_[(first + i) % count];
+    due_.clear();
+    for (const auto& host : hosts_) {
+        if (host->due(now) <= now) due_.push_back(host.get());
+    }
+    // Fisher and Yates; what one does may leave another without anything to do.
+    for (std::size_t left = due_.size(); left > 0; --left) {
+        if (left > 1) std::swap(due_[left - 1], due_[order_.next() % left]);
+        Host& host = *due_[left - 1];
         if (host.due(now) > now) continue;
         in_turn_ = true;
         host.context().turn(now);

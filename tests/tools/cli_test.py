@@ -64,7 +64,8 @@ class Usage(unittest.TestCase):
     def test_wrong_usage_exits_64(self):
         for arguments in ([], ["nothing"], ["perf"], ["perf", "nonsense"], ["ping"],
                           ["perf", "rpc", "--size", "x"], ["perf", "rpc", "--spin", "--block"],
-                          ["perf", "serve"], ["ping", "sm://x", "--interval", "soon"]):
+                          ["perf", "serve"], ["ping", "sm://x", "--interval", "soon"],
+                          ["sim", "--scenario", "nonsense"], ["sim", "--nodes", "1"]):
             done = weft(*arguments)
             self.assertEqual(done.returncode, 64, arguments)
             self.assertTrue(done.stderr or done.stdout, arguments)

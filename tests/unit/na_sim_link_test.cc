@@ -213,13 +213,38 @@ TEST_CASE("sim links: who asks where nobody can hear is told so in time") {
     CHECK(client.downs == std::vector{Code::unavailable});
 }
 
+TEST_CASE("sim links: an answer to who has given up waiting is refused") {
+    weft::sim::Link patient;
+    patient.give_up_after = 1min;
+    Net net(1, patient);
+    Host& server = net.open("server");
+    Host& client = net.open("client");
+    net.world->cut("server", "client");
+    REQUIRE(client.endpoint->connect({"sim", "server", "", 0}, net.clock.now()));
+    REQUIRE(net.until([&] { return !server.ups.empty(); }));
+    // The client stands still: it gave up at 2 s, and has not been told so when the answer comes.
+    const auto poll_server = [&](Duration time) {
+        const TimePoint end = net.clock.now() + time;
+        while (net.world->next_event() <= end) {
+            net.clock.advance(net.world->next_event() - net.clock.now());
+            net.world->advance(net.clock.now());
+        }
+    };
+    poll_server(2100ms);
+    net.world->mend_all();
+    poll_server(1s);
+    REQUIRE(net.until([&] { return !server.downs.empty(); }));
+    CHECK(client.downs == std::vector{Code::unavailable});
+    CHECK(client.ups.empty());
+}
+
 TEST_CASE("sim links: a host that stops says nothing, and back it knows nobody") {
     Net net(1);
     Host& server = net.open("server");
     Host& client = net.open("client");
     const PeerId peer = net.join(client, "server");
-    REQUIRE(net.world->crash("server"));
-    CHECK_FALSE(net.world->crash("server"));
+    REQUIRE(net.world->stop_host("server", false));
+    CHECK_FALSE(net.world->stop_host("server", false));
     CHECK_FALSE(net.until([&] { return !client.downs.empty(); }, 500ms));
     const bool returns = GENERATE(false, true);
     CAPTURE(returns);

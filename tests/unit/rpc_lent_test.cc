@@ -293,6 +293,43 @@ TEST_CASE("a request that waits for memory ends by its deadline, its cancel, or 
     pair.check_nothing_left();
 }
 
+namespace {
+
+constexpr MethodId judged{"test.Judge/Judge"};
+
+struct Judge : Service {
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(judged, [this](Call call) {
+            ++(call.time_left() > 0ns ? in_time : late);
+            call.reply({});
+        });
+    }
+    int in_time = 0, late = 0;
+};
+
+}  // namespace
+
+// Its timer may fire a tick after the deadline, and the body may come in between.
+TEST_CASE("a large request that is there after its deadline never runs") {
+    na::sim::WorldOptions network;
+    network.piece_time = 37us;
+    LentPair pair(network);
+    Runtime& server = pair.server;
+    Judge judge;
+    REQUIRE(server.add(judge).ok());
+    REQUIRE(pair.call(100, 100).status.ok());  // Connected.
+    const std::vector<std::byte> body(100'000);
+    for (Duration timeout = 200us; timeout < 3ms; timeout += 10us) {
+        Outcome outcome;
+        pair.channel.call(judged, body, {.timeout = timeout}, outcome.done());
+        REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+        pair.rig.run_for(10ms);
+    }
+    CHECK(judge.in_time > 0);
+    CHECK(judge.late == 0);
+    CHECK(server.node().server.counters().expired > 0);
+}
+
 TEST_CASE("a deadline and a cancel end a call whose large reply is on its way: effect applied") {
     LentPair pair({.piece_time = 1ms});
     REQUIRE(pair.call(100, 100).status.ok());

@@ -116,6 +116,22 @@ TEST_CASE("simulation: a program may stop its own host in a turn, at the end of 
     CHECK(answer->came);
 }
 
+TEST_CASE("simulation: what ends with a host may start it again, which comes after") {
+    Pair pair(1);
+    pair.simulation.pause("server");
+    bool was_up = true;
+    pair.channel.call(count_method, {}, {}, [&](const Status& status, ByteView) {
+        CHECK(status.code() == Code::cancelled);
+        pair.simulation.start("client");
+        was_up = pair.simulation.is_up("client");
+    });
+    pair.simulation.run_for(1ms);
+    pair.simulation.kill("client");
+    CHECK_FALSE(was_up);
+    CHECK(pair.simulation.is_up("client"));
+    CHECK(pair.simulation.lives("client") == 2);
+}
+
 TEST_CASE("simulation: the same seed gives the same run, another seed another") {
     const auto run = [](std::uint64_t seed) {
         sim::Link bad;

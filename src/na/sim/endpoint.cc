@@ -50,12 +50,7 @@ Status SimEndpoint::join() {
     return {};
 }
 
-void SimEndpoint::die() { leave("the peer died", true); }
-
-void SimEndpoint::crash() {
-    if (node_) network_.links().darken(host_);
-    leave("the peer's host stopped", false);
-}
+void SimEndpoint::die(bool tells) { leave("the peer died", tells); }
 
 void SimEndpoint::leave(std::string_view why, bool tells) {
     if (!node_) return;

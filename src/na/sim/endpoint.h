@@ -20,10 +20,8 @@ class SimEndpoint final : public Endpoint {
 
     // Errors: ALREADY_EXISTS.
     Status join();
-    // Ends as a killed process does.
-    void die();
-    // Ends as a host does that loses its power.
-    void crash();
+    // Ends as a killed process does, whose host tells the peers, or with its host, which doesn't.
+    void die(bool tells);
     // Answers no transfer any more.
     void fall_silent() { silent_ = true; }
     const std::string& public_uri() const { return public_uri_; }

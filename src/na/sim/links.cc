@@ -20,11 +20,6 @@ const weft::sim::Link& Links::of(HostId from, HostId to) const {
     return found == links_.end() ? all_ : found->second;
 }
 
-bool Links::happens(double share) {
-    if (share <= 0) return false;
-    return static_cast<double>(chance_.next() >> 11) * 0x1p-53 < share;
-}
-
 Duration Links::up_to(Duration most) {
     if (most <= Duration::zero()) return {};
     const auto span = static_cast<std::uint64_t>(most.count()) + 1;
@@ -42,10 +37,10 @@ Links::Passage Links::pass(HostId from, HostId to, std::size_t bytes, TimePoint 
                                                         link.bytes_per_second));
         passage.takes += busy_until - now;
     }
-    passage.is_lost = happens(link.loss);
-    passage.is_damaged = happens(link.damage);
-    passage.is_repeated = happens(link.duplicate);
-    if (happens(link.reorder)) passage.takes += up_to(link.reorder_by);
+    passage.is_lost = base::happens(chance_, link.loss);
+    passage.is_damaged = base::happens(chance_, link.damage);
+    passage.is_repeated = base::happens(chance_, link.duplicate);
+    if (base::happens(chance_, link.reorder)) passage.takes += up_to(link.reorder_by);
     return passage;
 }
 

@@ -53,7 +53,6 @@ class Links {
   private:
     using Pair = std::pair<HostId, HostId>;
 
-    bool happens(double share);
     Duration up_to(Duration most);
 
     weft::sim::Link all_;

@@ -18,11 +18,6 @@ Network::Network(base::Random& random, WorldOptions options, TimePoint start)
     options_.link_messages_max = std::max(options_.link_messages_max, 1u);
 }
 
-bool Network::refuses() {
-    if (refused_share_ <= 0) return false;
-    return static_cast<double>(refusals_.next() >> 11) * 0x1p-53 < refused_share_;
-}
-
 void Network::transmit(Cargo cargo) {
     cargo.since = now_;
     attempt(std::move(cargo));
@@ -107,19 +102,16 @@ void Network::advance(TimePoint now) {
 }
 
 void Network::record(TimePoint at, const Cargo& cargo) {
-    auto mix = [this](std::uint64_t value) {
-        trace_hash_ = (trace_hash_ ^ value) * 0x9e3779b97f4a7c15;
-        trace_hash_ ^= trace_hash_ >> 32;
-    };
     ++events_;
-    mix(static_cast<std::uint64_t>(at.time_since_epoch().count()));
-    mix(static_cast<std::uint64_t>(cargo.kind) << 8 | static_cast<std::uint64_t>(cargo.code));
-    mix(std::uint64_t{cargo.from.slot} << 32 | cargo.to.slot);
-    mix(std::uint64_t{cargo.to_peer.index} << 32 | cargo.to_peer.generation);
-    mix(cargo.parcel.size);
+    trace_.mix(static_cast<std::uint64_t>(at.time_since_epoch().count()));
+    trace_.mix(static_cast<std::uint64_t>(cargo.kind) << 8 |
+               static_cast<std::uint64_t>(cargo.code));
+    trace_.mix(std::uint64_t{cargo.from.slot} << 32 | cargo.to.slot);
+    trace_.mix(std::uint64_t{cargo.to_peer.index} << 32 | cargo.to_peer.generation);
+    trace_.mix(cargo.parcel.size);
     // The head of a message: enough to see two runs part, without reading every payload.
     base::Reader head(cargo.parcel.view().first(std::min<std::size_t>(cargo.parcel.size, 64)));
-    while (head.left() >= 8) mix(head.take<std::uint64_t>());
+    while (head.left() >= 8) trace_.mix(head.take<std::uint64_t>());
 }
 
 void Network::deliver(Cargo& cargo) {
@@ -224,12 +216,14 @@ SimEndpoint* Network::find_listening(std::string_view name) {
     return found == names_.end() ? nullptr : find(found->second);
 }
 
-SimEndpoint* Network::find_on(HostId host) {
-    SimEndpoint* on = nullptr;
+bool Network::stop_host(HostId host, bool tells) {
+    std::vector<SimEndpoint*> on;
     nodes_.for_each([&](auto& entry) {
-        if (!on && entry.value->host() == host) on = entry.value;
+        if (entry.value->host() == host) on.push_back(entry.value);
     });
-    return on;
+    if (!tells && !on.empty()) links_.darken(host);
+    for (SimEndpoint* endpoint : on) endpoint->die(tells);
+    return !on.empty();
 }
 
 SimEndpoint* Network::find_called(std::string_view name) {

@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "base/slot_table.h"
+#include "base/trace_hash.h"
 #include "na/sim/links.h"
 #include "na/sim/sim.h"
 
@@ -73,7 +74,7 @@ class Network {
     TimePoint next_event() const { return heap_.empty() ? never : heap_.front().at; }
     void advance(TimePoint now);
     const WorldOptions& options() const { return options_; }
-    std::uint64_t trace_hash() const { return trace_hash_; }
+    std::uint64_t trace_hash() const { return trace_.value(); }
     std::uint64_t events() const { return events_; }
     std::uint64_t late_accesses() const { return late_accesses_; }
     void count_late_access() { ++late_accesses_; }
@@ -85,7 +86,7 @@ class Network {
     // A coin of the seed.
     bool flip() { return (coins_.next() & 1) != 0; }
     // Whether a claim is refused though there is room.
-    bool refuses();
+    bool refuses() { return base::happens(refusals_, refused_share_); }
     // Within a host, or what the link was judged for before.
     void send(TimePoint at, Cargo cargo);
     // From one host to another.
@@ -105,7 +106,8 @@ class Network {
     SimEndpoint* find(NodeId node);
     SimEndpoint* find_listening(std::string_view name);
     SimEndpoint* find_called(std::string_view name);
-    SimEndpoint* find_on(HostId host);
+    // Every endpoint there ends; without telling, the host does. False: there is none.
+    bool stop_host(HostId host, bool tells);
 
   private:
     struct Key {
@@ -136,7 +138,7 @@ class Network {
     std::vector<std::uint32_t> cargo_free_;
     std::uint64_t sequence_ = 0;
     std::uint64_t events_ = 0;
-    std::uint64_t trace_hash_ = 0;
+    base::TraceHash trace_;
     std::uint64_t late_accesses_ = 0;
     base::SlotTable<SimEndpoint*> nodes_;
     std::map<std::string, NodeId, std::less<>> names_;

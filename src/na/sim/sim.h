@@ -9,6 +9,9 @@
 // Between hosts lie links (weft/sim/link.h) that may be slow, lossy and cut. A connection over them
 // is what tcp makes of such a network: whole messages in order, or its end, which the two sides
 // may learn at different times, or only when they say something.
+//
+// Not modelled: acknowledgements (room for more is given back at once, also across a cut), and the
+// pieces of a transfer, which take `piece_time` each, whatever their link.
 #pragma once
 
 #include <memory>
@@ -58,13 +61,10 @@ class World {
     // free, peers get peer_down. Also finds endpoints that do not listen by their public_uri.
     // False: nobody has that name.
     bool kill(std::string_view name);
-    // The host of sim://name stops, and nobody is told: what is sent there gets lost, until another
-    // endpoint opens on a host of that name. False: as above.
-    bool crash(std::string_view name);
-
-    // The same for one endpoint on the host of that name. False: there is none (any more).
-    bool kill_on(std::string_view host);
-    bool crash_on(std::string_view host);
+    // Everything on the host of that name ends. `tells`: the processes died, and the host tells
+    // their peers. Else the host stopped: what is sent there gets lost, until another endpoint
+    // opens on a host of that name. False: nothing was there.
+    bool stop_host(std::string_view host, bool tells);
 
     // Links by the names of hosts: that of the provider, else of the endpoint.
     void set_links(const weft::sim::Link& all);

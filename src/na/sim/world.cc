@@ -19,27 +19,12 @@ std::uint64_t World::events() const { return network_->events(); }
 bool World::kill(std::string_view name) {
     SimEndpoint* endpoint = network_->find_called(name);
     if (!endpoint) return false;
-    endpoint->die();
+    endpoint->die(true);
     return true;
 }
 
-bool World::crash(std::string_view name) {
-    SimEndpoint* endpoint = network_->find_called(name);
-    if (!endpoint) return false;
-    endpoint->crash();
-    return true;
-}
-
-bool World::kill_on(std::string_view host) {
-    SimEndpoint* endpoint = network_->find_on(network_->links().host(host));
-    if (endpoint) endpoint->die();
-    return endpoint != nullptr;
-}
-
-bool World::crash_on(std::string_view host) {
-    SimEndpoint* endpoint = network_->find_on(network_->links().host(host));
-    if (endpoint) endpoint->crash();
-    return endpoint != nullptr;
+bool World::stop_host(std::string_view host, bool tells) {
+    return network_->stop_host(network_->links().host(host), tells);
 }
 
 void World::set_links(const weft::sim::Link& all) { network_->links().set_all(all); }

@@ -1,25 +1,18 @@
 // Puts and gets among hosts under every fault, with regions that are closed while they are read and
 // written: every byte is judged.
-#include <cstdio>
 #include <cstring>
 #include <map>
 
-#include <weft/sim.h>
-
-#include "api/node.h"
 #include "base/assert.h"
-#include "sim/chaos.h"
-#include "sim/ledger.h"
-#include "sim/scenario.h"
+#include "base/trace_hash.h"
+#include "sim/stage.h"
+#include "sim/times.h"
 
 namespace weft::tool {
 
 namespace {
 
-constexpr Duration trouble = 1500ms;
-// Who holds what was given up, and does not move, has 10 s.
 constexpr Duration calm = 20s;
-constexpr Duration settle = 12s;
 constexpr Duration linger = 12s;  // No new faults, but those that are there last.
 constexpr Duration fence_max = 14s;
 constexpr std::uint32_t transfers_per_client = 25;
@@ -81,9 +74,10 @@ struct Moved {
     bool client_died = false;
 };
 
-class BulkScenario {
+class BulkScenario : private Stage {
   public:
     BulkScenario(std::uint64_t seed, const SimOptions& options);
+    ~BulkScenario() { stop_all(); }
     SimRun run();
 
   private:
@@ -99,53 +93,31 @@ class BulkScenario {
     void cancel_later(Moved& moved);
     void complete(Moved& moved, const Status& status);
     void judge_bytes(const Moved& moved);
-    void judge_rest();
+    void judge_end();
     std::uint64_t open() const;
-    bool is_alive(const std::string& host, std::uint32_t life) const {
-        return simulation_.is_up(host) && simulation_.lives(host) == life;
-    }
-    std::uint64_t below(std::uint64_t end) { return simulation_.random() % end; }
-    Duration random_time(Duration most) {
-        return std::min(most,
-                        Duration(static_cast<std::int64_t>(1000 + below(2000ull << below(21)))));
-    }
-    void note(const std::string& what) const;
     std::string describe(const Moved& moved) const;
     static std::string describe(const Exposed& exposed);
-    void mix(std::uint64_t value);
+    void trace(std::uint64_t value);
 
-    const std::uint64_t seed_;
-    const SimOptions& options_;
-    Verdict verdict_;
-    std::uint64_t hash_ = 0;
+    base::TraceHash trace_;
     std::vector<std::string> owners_;
     std::vector<std::string> clients_;
     std::map<std::string, std::map<std::string, Channel>> channels_;
     std::vector<std::unique_ptr<Exposed>> exposed_;
     std::vector<std::unique_ptr<Moved>> moved_;
     bool is_over_ = false;
-    std::unique_ptr<Chaos> chaos_;
-    sim::Simulation simulation_;  // Its hosts use all of the above.
 };
 
 // ---- hosts and regions -------------------------------------------------------------------------
 
-BulkScenario::BulkScenario(std::uint64_t seed, const SimOptions& options)
-    : seed_(seed), options_(options), simulation_(seed, {.judges_access = seed % 2 == 0}) {
+BulkScenario::BulkScenario(std::uint64_t seed, const SimOptions& options) : Stage(seed, options) {
     const std::uint32_t owners = std::max(1u, options.nodes / 4);
-    const std::uint32_t clients = std::max(options.nodes, owners + 1) - owners;
-    RuntimeOptions with;
-    with.log_level = LogLevel::off;
-    for (std::uint32_t i = 0; i < owners; ++i) owners_.push_back("owner" + std::to_string(i));
-    for (std::uint32_t i = 0; i < clients; ++i) clients_.push_back("client" + std::to_string(i));
-    for (const std::string& name : owners_) {
-        simulation_.add(
-            name, [this, name](Runtime& runtime) { return start_owner(name, runtime); }, with);
-    }
-    for (const std::string& name : clients_) {
-        simulation_.add(
-            name, [this, name](Runtime& runtime) { return start_client(name, runtime); }, with);
-    }
+    owners_ = add_hosts("owner", owners, [this](const std::string& name, Runtime& runtime) {
+        return start_owner(name, runtime);
+    });
+    clients_ = add_hosts(
+        "client", std::max(options.nodes, owners + 1) - owners,
+        [this](const std::string& name, Runtime& runtime) { return start_client(name, runtime); });
 }
 
 std::shared_ptr<void> BulkScenario::start_owner(const std::string& name, Runtime& runtime) {
@@ -168,7 +140,7 @@ Exposed& BulkScenario::expose(const std::string& owner, Runtime& runtime, bool i
     auto exposed = std::make_unique<Exposed>();
     exposed->number = exposed_.size();
     exposed->owner = owner;
-    exposed->owner_life = simulation_.lives(owner);
+    exposed->owner_life = simulation().lives(owner);
     exposed->is_read = is_read;
     exposed->memory = runtime.allocate(region_words * sizeof(std::uint64_t)).value();
     for (std::uint64_t i = 0; i < region_words; ++i) {
@@ -183,8 +155,9 @@ Exposed& BulkScenario::expose(const std::string& owner, Runtime& runtime, bool i
 }
 
 void BulkScenario::close(Exposed& exposed) {
-    if (exposed.closed != never || !is_alive(exposed.owner, exposed.owner_life)) return;
-    exposed.closed = simulation_.now();
+    if (exposed.closed != never || !acts(exposed.owner)) return;
+    if (!is_alive(exposed.owner, exposed.owner_life)) return;
+    exposed.closed = now();
     note(describe(exposed) + " is closed");
     exposed.region.close([this, &exposed] {
         if (is_alive(exposed.owner, exposed.owner_life)) on_fenced(exposed);
@@ -193,14 +166,14 @@ void BulkScenario::close(Exposed& exposed) {
 
 // From here on the memory is the owner's alone, who uses it for something else.
 void BulkScenario::on_fenced(Exposed& exposed) {
-    exposed.fenced = simulation_.now();
-    mix(exposed.number);
+    exposed.fenced = now();
+    trace(exposed.number);
     judge_memory(exposed);
     const TimePoint since = std::max(exposed.closed, chaos_->awake_since(exposed.owner));
     verdict_.hold(exposed.fenced - since <= fence_max, Rule::fence_comes,
                   [&] { return describe(exposed); });
     for (std::uint64_t i = 0; i < region_words; ++i) store(exposed.memory.bytes(), i, poison);
-    if (!is_over_) expose(exposed.owner, *simulation_.runtime(exposed.owner), exposed.is_read);
+    if (!is_over_) expose(exposed.owner, *simulation().runtime(exposed.owner), exposed.is_read);
 }
 
 // Nothing but what puts were asked to write there.
@@ -231,23 +204,19 @@ void BulkScenario::judge_memory(const Exposed& exposed) {
 // ---- transfers ---------------------------------------------------------------------------------
 
 void BulkScenario::plan() {
-    const auto any_moment = [this] {
-        return Duration(
-            static_cast<std::int64_t>(below(static_cast<std::uint64_t>(trouble.count()))));
-    };
     for (const std::string& client : clients_) {
         for (std::uint32_t i = 0; i < transfers_per_client; ++i) {
-            simulation_.in(any_moment(), [this, client] { move_something(client); });
+            simulation().in(any_moment(), [this, client] { move_something(client); });
         }
     }
     for (std::uint32_t i = 0; i < 4 * owners_.size(); ++i) {
-        simulation_.in(any_moment(), [this] { close(*exposed_[below(exposed_.size())]); });
+        simulation().in(any_moment(), [this] { close(*exposed_[below(exposed_.size())]); });
     }
 }
 
 // Mostly of a region that is there, sometimes of one that was.
 void BulkScenario::move_something(const std::string& client) {
-    if (!simulation_.is_up(client)) return;
+    if (!acts(client)) return;
     Exposed* exposed = exposed_[below(exposed_.size())].get();
     const int tries_max = below(8) == 0 ? 0 : 8;
     for (int tries = 0; tries < tries_max; ++tries) {
@@ -264,12 +233,12 @@ void BulkScenario::put_or_get(const std::string& client, Exposed& exposed, std::
     moved.number = moved_.size();
     moved.is_put = !exposed.is_read;
     moved.client = client;
-    moved.client_life = simulation_.lives(client);
+    moved.client_life = simulation().lives(client);
     moved.region = &exposed;
     moved.words = words;
     moved.first = moved.is_put ? exposed.next_free : below(region_words - words + 1);
     if (moved.first + words > region_words) return close(exposed);  // Full.
-    moved.local = simulation_.runtime(client)->allocate(words * sizeof(std::uint64_t)).value();
+    moved.local = simulation().runtime(client)->allocate(words * sizeof(std::uint64_t)).value();
     for (std::uint64_t i = 0; i < words; ++i) {
         store(moved.local.bytes(), i, moved.is_put ? word_of(moved.number, i) : untouched);
     }
@@ -278,7 +247,7 @@ void BulkScenario::put_or_get(const std::string& client, Exposed& exposed, std::
         exposed.written.push_back({moved.number, moved.first, words});
     }
     const Duration timeout = below(4) == 0 ? random_time(3s) : below(4) == 0 ? 10s : 3s;
-    moved.submitted = simulation_.now();
+    moved.submitted = now();
     moved.deadline = moved.submitted + timeout;
     moved_.push_back(std::move(added));
     const auto done = [this, &moved](const Status& status) { complete(moved, status); };
@@ -292,9 +261,10 @@ void BulkScenario::put_or_get(const std::string& client, Exposed& exposed, std::
 }
 
 void BulkScenario::cancel_later(Moved& moved) {
-    simulation_.in(random_time(50ms), [this, &moved] {
-        if (moved.is_complete || !is_alive(moved.client, moved.client_life)) return;
-        moved.cancelled = simulation_.now();
+    simulation().in(random_time(50ms), [this, &moved] {
+        if (moved.is_complete || !acts(moved.client)) return;
+        if (!is_alive(moved.client, moved.client_life)) return;
+        moved.cancelled = now();
         channels_[moved.client][moved.region->owner].cancel_transfer(moved.operation);
     });
 }
@@ -308,15 +278,15 @@ void BulkScenario::complete(Moved& moved, const Status& status) {
     verdict_.hold(!moved.is_complete, Rule::completes_once, seen);
     verdict_.hold(!moved.is_submitting, Rule::completes_later, seen);
     moved.is_complete = true;
-    mix(moved.number << 8 | static_cast<std::uint64_t>(status.code()));
+    trace(moved.number << 8 | static_cast<std::uint64_t>(status.code()));
     judge_times(
         verdict_,
-        {moved.submitted, moved.deadline, moved.cancelled, simulation_.now(),
-         chaos_->awake_since(moved.client), chaos_->apart_since(moved.client, moved.region->owner)},
+        {moved.submitted, moved.deadline, moved.cancelled, now(), chaos_->awake_since(moved.client),
+         chaos_->apart_since(moved.client, moved.region->owner)},
         seen);
     if (status.ok()) {
         judge_bytes(moved);
-    } else if (options_.verbose) {
+    } else if (is_verbose()) {
         note(seen());
     }
     moved.local = Buffer();
@@ -353,18 +323,9 @@ std::string BulkScenario::describe(const Moved& moved) const {
            ", submitted at " + ms(moved.submitted) + " ms, deadline " + ms(moved.deadline) + " ms";
 }
 
-void BulkScenario::note(const std::string& what) const {
-    if (!options_.verbose) return;
-    std::fprintf(stderr, "%9.3f ms  %s\n",
-                 static_cast<double>(simulation_.now().time_since_epoch().count()) / 1e6,
-                 what.c_str());
-}
-
-void BulkScenario::mix(std::uint64_t value) {
-    hash_ =
-        (hash_ ^ value ^ static_cast<std::uint64_t>(simulation_.now().time_since_epoch().count())) *
-        0x9e3779b97f4a7c15;
-    hash_ ^= hash_ >> 32;
+void BulkScenario::trace(std::uint64_t value) {
+    trace_.mix(value);
+    trace_.mix(static_cast<std::uint64_t>(now().time_since_epoch().count()));
 }
 
 // ---- a run -------------------------------------------------------------------------------------
@@ -379,7 +340,7 @@ std::uint64_t BulkScenario::open() const {
     return all;
 }
 
-void BulkScenario::judge_rest() {
+void BulkScenario::judge_end() {
     for (const auto& moved : moved_) {
         verdict_.hold(moved->is_complete || moved->client_died, Rule::all_complete,
                       [&] { return describe(*moved); });
@@ -396,47 +357,22 @@ void BulkScenario::judge_rest() {
             break;
         }
     }
-    verdict_.hold(simulation_.late_accesses() == 0, Rule::no_late_access,
-                  [&] { return std::to_string(simulation_.late_accesses()) + " times"; });
-    for (const auto* hosts : {&owners_, &clients_}) {
-        for (const std::string& name : *hosts) {
-            api::Node& node = simulation_.runtime(name)->node();
-            const auto none = [&](std::uint64_t left, Rule rule) {
-                verdict_.hold(left == 0, rule,
-                              [&] { return std::to_string(left) + " on " + name; });
-            };
-            none(node.bulk.transfers.in_flight() + node.bulk.transfers.quarantined(),
-                 Rule::transfers_are_back);
-            none(node.context.waiting_frames(), Rule::queues_are_empty);
-        }
-    }
+    judge_rest();
 }
 
 SimRun BulkScenario::run() {
-    const TimePoint start = simulation_.now();
-    std::vector<std::string> hosts = owners_;
-    hosts.insert(hosts.end(), clients_.begin(), clients_.end());
-    chaos_ = std::make_unique<Chaos>(simulation_, std::move(hosts), trouble,
-                                     [this](const std::string& what) { note(what); });
+    begin_trouble();
     plan();
-    simulation_.run_for(trouble);
-    if (seed_ % 4 < 2) simulation_.run_for(linger);
+    simulation().run_for(trouble);
+    if (seed_ % 4 < 2) simulation().run_for(linger);
     chaos_->heal();
     is_over_ = true;
     // By index: what starts again exposes more.
     for (std::size_t i = 0; i < exposed_.size(); ++i) close(*exposed_[i]);
-    simulation_.run_until([this] { return open() == 0; }, calm);
-    simulation_.run_for(settle);
-    judge_rest();
-    SimRun run;
-    run.seed = seed_;
-    run.calls = moved_.size();
-    run.faults = simulation_.faults();
-    run.fault_kinds = chaos_->kinds();
-    run.trace_hash = simulation_.trace_hash() ^ hash_;
-    run.virtual_time = simulation_.now() - start;
-    run.broken = verdict_.broken();
-    return run;
+    simulation().run_until([this] { return open() == 0; }, calm);
+    simulation().run_for(settle);
+    judge_end();
+    return report(moved_.size(), trace_.value());
 }
 
 }  // namespace

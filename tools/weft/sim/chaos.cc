@@ -14,10 +14,8 @@ Chaos::Chaos(sim::Simulation& simulation, std::vector<std::string> hosts, Durati
     std::array<Fault, fault_count> order;
     for (std::size_t i = 0; i < fault_count; ++i) order[i] = static_cast<Fault>(i);
     for (std::size_t i = fault_count - 1; i > 0; --i) std::swap(order[i], order[below(i + 1)]);
-    for (const Fault fault : order) {
-        if (kinds_ >= kinds_min && below(2) == 0) continue;
-        ++kinds_;
-        plan(fault, length);
+    for (std::size_t i = 0; i < fault_count; ++i) {
+        if (i < kinds_min || below(2) != 0) plan(order[i], length);
     }
 }
 

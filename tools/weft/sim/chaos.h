@@ -24,7 +24,6 @@ class Chaos {
     TimePoint apart_since(const std::string& from, const std::string& to) const;
     // Since when the host runs without a pause; `never`: it stands.
     TimePoint awake_since(const std::string& host) const;
-    std::uint64_t kinds() const { return kinds_; }
 
   private:
     enum class Fault : std::uint8_t {
@@ -60,7 +59,6 @@ class Chaos {
     sim::Simulation& simulation_;
     const std::vector<std::string> hosts_;
     std::function<void(const std::string&)> note_;
-    std::uint64_t kinds_ = 0;
     bool healed_ = false;
     std::map<std::pair<std::string, std::string>, TimePoint> cuts_;
     std::map<std::string, TimePoint> down_;

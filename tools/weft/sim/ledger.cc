@@ -1,5 +1,9 @@
 #include "sim/ledger.h"
 
+#include <algorithm>
+
+#include "sim/times.h"
+
 namespace weft::tool {
 
 static constexpr const char* names[works] = {"add",   "read",    "later",  "nested",
@@ -18,11 +22,6 @@ std::string Ledger::describe(std::uint64_t number) const {
     return text;
 }
 
-void Ledger::mix(std::uint64_t value) {
-    hash_ = (hash_ ^ value) * 0x9e3779b97f4a7c15;
-    hash_ ^= hash_ >> 32;
-}
-
 bool Ledger::executes(std::uint64_t number, const std::string& server, TimePoint now,
                       TimePoint deadline) {
     verdict_.hold(number < deeds_.size(), Rule::executes_wanted,
@@ -30,7 +29,7 @@ bool Ledger::executes(std::uint64_t number, const std::string& server, TimePoint
     if (number >= deeds_.size()) return false;
     Deed& deed = deeds_[number];
     ++deed.executions;
-    mix(number << 8 | 1);
+    trace_.mix(number << 8 | 1);
     verdict_.hold(deed.executions == 1 || deed.work == Work::read, Rule::executes_once,
                   [&] { return describe(number); });
     verdict_.hold(deed.server == server, Rule::executes_here,
@@ -59,8 +58,8 @@ void Ledger::completes(std::uint64_t number, const Status& status, bool is_own_r
     deed.is_complete = true;
     deed.completed = now;
     deed.status = status;
-    mix(number << 8 | static_cast<std::uint64_t>(status.code()));
-    mix(static_cast<std::uint64_t>(now.time_since_epoch().count()));
+    trace_.mix(number << 8 | static_cast<std::uint64_t>(status.code()));
+    trace_.mix(static_cast<std::uint64_t>(now.time_since_epoch().count()));
 
     judge_times(verdict_,
                 {deed.submitted, deed.deadline, deed.cancelled, now, awake_since, apart_since},

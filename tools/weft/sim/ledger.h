@@ -1,7 +1,6 @@
 // What really happened to each call of a simulation, kept outside of it, and judged.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +8,7 @@
 #include <weft/status.h>
 #include <weft/time.h>
 
+#include "base/trace_hash.h"
 #include "sim/rules.h"
 
 namespace weft::tool {
@@ -42,30 +42,6 @@ struct Deed {
     Status status;
 };
 
-// When something was asked for, had to end, was given up and ended; since when its client runs
-// without a pause, and since when it can't talk to the server.
-struct Times {
-    TimePoint submitted{};
-    TimePoint deadline = never;
-    TimePoint cancelled = never;
-    TimePoint completed{};
-    TimePoint awake_since{};
-    TimePoint apart_since = never;
-};
-template <class Seen>
-void judge_times(Verdict& verdict, const Times& times, Seen&& seen) {
-    constexpr Duration late_max = 10ms, death_max = 3s;
-    const auto by = [&](TimePoint at) {
-        return saturating_add(std::max(at, times.awake_since), late_max);
-    };
-    verdict.hold(times.completed <= by(times.deadline), Rule::completes_in_time, seen);
-    verdict.hold(times.completed <= by(times.cancelled), Rule::cancel_completes, seen);
-    if (times.apart_since == never) return;
-    const TimePoint since = std::max({times.apart_since, times.submitted, times.awake_since});
-    verdict.hold(times.completed - since <= death_max + late_max, Rule::completes_after_death,
-                 seen);
-}
-
 class Ledger {
   public:
     explicit Ledger(Verdict& verdict) : verdict_(verdict) {}
@@ -92,15 +68,13 @@ class Ledger {
     std::uint64_t open() const;
     // Of what has to fit at the end.
     void close();
-    std::uint64_t hash() const { return hash_; }
+    std::uint64_t hash() const { return trace_.value(); }
     std::string describe(std::uint64_t number) const;
 
   private:
-    void mix(std::uint64_t value);
-
     Verdict& verdict_;
     std::vector<Deed> deeds_;
-    std::uint64_t hash_ = 0;
+    base::TraceHash trace_;
 };
 
 }  // namespace weft::tool

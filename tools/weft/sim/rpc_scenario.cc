@@ -1,16 +1,12 @@
 // Calls of every kind among hosts under every fault: who got which answer, and what really ran.
-#include <cstdio>
 #include <cstring>
 #include <map>
 
 #include <weft/service.h>
-#include <weft/sim.h>
 
-#include "api/node.h"
 #include "base/assert.h"
-#include "sim/chaos.h"
 #include "sim/ledger.h"
-#include "sim/scenario.h"
+#include "sim/stage.h"
 
 namespace weft::tool {
 
@@ -24,7 +20,6 @@ constexpr MethodId failing_method("sim.Rpc/Failing");
 constexpr MethodId refused_method("sim.Rpc/Refused");
 constexpr MethodId probe_method("sim.Rpc/Probe");
 
-constexpr Duration trouble = 1500ms;
 constexpr Duration linger = 4s;    // No new faults, but those that are there last.
 constexpr Duration longest = 10s;  // Deadline.
 constexpr Duration calm = longest + 2s;
@@ -63,9 +58,10 @@ const MethodId& method_of(Work work) {
     }
 }
 
-class RpcScenario {
+class RpcScenario : private Stage {
   public:
     RpcScenario(std::uint64_t seed, const SimOptions& options);
+    ~RpcScenario() { stop_all(); }
     SimRun run();
 
   private:
@@ -76,7 +72,6 @@ class RpcScenario {
     };
 
     std::shared_ptr<void> start_server(const std::string& name, Runtime& runtime);
-    std::shared_ptr<void> start_client(const std::string& name, Runtime& runtime);
     std::shared_ptr<Caller> make_caller(const std::string& name, Runtime& runtime);
     void plan_calls();
     void call_something(const std::string& client);
@@ -87,25 +82,15 @@ class RpcScenario {
     void complete(std::uint64_t number, std::uint64_t nonce, const Status& status, ByteView reply);
     void converge();
     void probe_all(bool is_judged);
-    void judge_rest();
-    bool is_alive(const std::string& host, std::uint32_t life) const {
-        return simulation_.is_up(host) && simulation_.lives(host) == life;
-    }
-    std::uint64_t below(std::uint64_t end) { return simulation_.random() % end; }
-    Duration random_time(Duration most);
     void watch_open();
-    void note(const std::string& what) const;
+    void answer_in(Duration time, const std::string& server, std::uint32_t life,
+                   const std::shared_ptr<Call>& call, const Message& message);
 
-    const std::uint64_t seed_;
-    const SimOptions& options_;
-    Verdict verdict_;
     Ledger ledger_{verdict_};
     std::vector<std::string> servers_;
     std::vector<std::string> clients_;
     std::map<std::string, std::shared_ptr<Caller>> callers_;
     std::map<std::uint64_t, OperationId> operations_;
-    std::unique_ptr<Chaos> chaos_;
-    sim::Simulation simulation_;  // Its hosts use all of the above.
 };
 
 // ---- the service -------------------------------------------------------------------------------
@@ -134,8 +119,7 @@ struct RpcScenario::Server : Service {
         Message message;
         if (call.request().size() < sizeof message) return std::nullopt;
         std::memcpy(&message, call.request().data(), sizeof message);
-        if (!scenario.ledger_.executes(message.number, name, scenario.simulation_.now(),
-                                       call.deadline())) {
+        if (!scenario.ledger_.executes(message.number, name, scenario.now(), call.deadline())) {
             return std::nullopt;
         }
         return message;
@@ -147,12 +131,8 @@ struct RpcScenario::Server : Service {
         call.on_cancel(
             [this, number = message->number] { scenario.ledger_.hears_of_cancel(number); });
         const auto held = std::make_shared<Call>(std::move(call));
-        // It may be due when this process is gone.
-        const auto answer = [&of = scenario, at = name, life = scenario.simulation_.lives(name),
-                             held, m = *message] {
-            if (of.is_alive(at, life)) held->reply(bytes_of(m));
-        };
-        scenario.simulation_.in(scenario.random_time(300ms), answer);
+        scenario.answer_in(scenario.random_time(300ms), name, scenario.simulation().lives(name),
+                           held, *message);
     }
 
     void ask_another(Call call) {
@@ -177,26 +157,27 @@ struct RpcScenario::Server : Service {
     const std::string name;
 };
 
+// By a process that lives, and when it does not stand still.
+void RpcScenario::answer_in(Duration time, const std::string& server, std::uint32_t life,
+                            const std::shared_ptr<Call>& call, const Message& message) {
+    simulation().in(time, [this, server, life, call, message] {
+        if (!is_alive(server, life)) return;
+        if (!acts(server)) return answer_in(1ms, server, life, call, message);
+        call->reply(bytes_of(message));
+    });
+}
+
 // ---- hosts -------------------------------------------------------------------------------------
 
-RpcScenario::RpcScenario(std::uint64_t seed, const SimOptions& options)
-    : seed_(seed), options_(options), simulation_(seed, {.judges_access = seed % 2 == 0}) {
+RpcScenario::RpcScenario(std::uint64_t seed, const SimOptions& options) : Stage(seed, options) {
     const std::uint32_t servers = std::max(2u, options.nodes / 4);
-    const std::uint32_t clients = std::max(2u, options.nodes) - servers;
     for (std::uint32_t i = 0; i < servers; ++i) servers_.push_back("server" + std::to_string(i));
-    for (std::uint32_t i = 0; i < std::max(clients, 1u); ++i) {
-        clients_.push_back("client" + std::to_string(i));
-    }
-    RuntimeOptions with;
-    with.log_level = LogLevel::off;
-    for (const std::string& name : servers_) {
-        simulation_.add(
-            name, [this, name](Runtime& runtime) { return start_server(name, runtime); }, with);
-    }
-    for (const std::string& name : clients_) {
-        simulation_.add(
-            name, [this, name](Runtime& runtime) { return start_client(name, runtime); }, with);
-    }
+    add_hosts("server", servers, [this](const std::string& name, Runtime& runtime) {
+        return start_server(name, runtime);
+    });
+    clients_ = add_hosts(
+        "client", std::max(options.nodes, servers + 1) - servers,
+        [this](const std::string& name, Runtime& runtime) { return make_caller(name, runtime); });
 }
 
 std::shared_ptr<RpcScenario::Caller> RpcScenario::make_caller(const std::string& name,
@@ -222,25 +203,13 @@ std::shared_ptr<void> RpcScenario::start_server(const std::string& name, Runtime
     return state;
 }
 
-std::shared_ptr<void> RpcScenario::start_client(const std::string& name, Runtime& runtime) {
-    return make_caller(name, runtime);
-}
-
 // ---- calls -------------------------------------------------------------------------------------
-
-Duration RpcScenario::random_time(Duration most) {
-    // As many short ones as long ones, by their magnitude.
-    const std::uint64_t bits = below(21);
-    return std::min(most, Duration(static_cast<std::int64_t>(1000 + below(2000ull << bits))));
-}
 
 void RpcScenario::plan_calls() {
     for (const std::string& client : clients_) {
         for (std::uint32_t i = 0; i < calls_per_client;) {
             const std::uint32_t together = below(10) == 0 ? 8 : 1;
-            const Duration at(
-                static_cast<std::int64_t>(below(static_cast<std::uint64_t>(trouble.count()))));
-            simulation_.in(at, [this, client, together] {
+            simulation().in(any_moment(), [this, client, together] {
                 for (std::uint32_t k = 0; k < together; ++k) call_something(client);
             });
             i += together;
@@ -249,7 +218,7 @@ void RpcScenario::plan_calls() {
 }
 
 void RpcScenario::call_something(const std::string& client) {
-    if (!simulation_.is_up(client)) return;
+    if (!acts(client)) return;
     static constexpr Work mix[] = {Work::add,   Work::add,    Work::add,     Work::read,
                                    Work::later, Work::nested, Work::failing, Work::refused};
     const Work work = below(50) == 0 ? Work::large : mix[below(std::size(mix))];
@@ -260,13 +229,13 @@ void RpcScenario::call_something(const std::string& client) {
 
 void RpcScenario::call(const std::string& client, const std::string& server, Work work,
                        Duration timeout, Duration cancel_after) {
-    const std::uint64_t number = start_call(
-        client, server, work, saturating_add(simulation_.now(), timeout), [](const Status&) {});
+    const std::uint64_t number =
+        start_call(client, server, work, saturating_add(now(), timeout), [](const Status&) {});
     if (cancel_after == Duration::max()) return;
-    simulation_.in(cancel_after, [this, number, client, server] {
+    simulation().in(cancel_after, [this, number, client, server] {
         Deed& deed = ledger_.at(number);
-        if (deed.is_complete || !is_alive(client, deed.client_life)) return;
-        deed.cancelled = simulation_.now();
+        if (deed.is_complete || !acts(client) || !is_alive(client, deed.client_life)) return;
+        deed.cancelled = now();
         callers_[client]->channels[server].cancel_call(operations_[number]);
     });
 }
@@ -277,14 +246,14 @@ std::uint64_t RpcScenario::start_call(const std::string& client, const std::stri
     Deed deed;
     deed.work = work;
     deed.client = client;
-    deed.client_life = simulation_.lives(client);
+    deed.client_life = simulation().lives(client);
     deed.server = server;
-    deed.submitted = simulation_.now();
+    deed.submitted = now();
     deed.deadline = deadline;
     const std::uint64_t number = ledger_.begin(std::move(deed));
-    const Message message{number, simulation_.random()};
+    const Message message{number, simulation().random()};
     const std::vector<std::byte> body = body_of(message, work);
-    const Duration timeout = deadline == never ? no_timeout : deadline - simulation_.now();
+    const Duration timeout = deadline == never ? no_timeout : deadline - now();
     const auto done = [this, number, nonce = message.nonce, then = std::move(then)](
                           const Status& status, ByteView reply) {
         complete(number, nonce, status, reply);
@@ -302,9 +271,9 @@ void RpcScenario::complete(std::uint64_t number, std::uint64_t nonce, const Stat
     if (!is_alive(deed.client, deed.client_life)) return ledger_.dies(number);
     const std::vector<std::byte> wanted = body_of({number, nonce}, deed.work);
     const bool is_own = std::equal(reply.begin(), reply.end(), wanted.begin(), wanted.end());
-    ledger_.completes(number, status, is_own, simulation_.now(), chaos_->awake_since(deed.client),
+    ledger_.completes(number, status, is_own, now(), chaos_->awake_since(deed.client),
                       chaos_->apart_since(deed.client, deed.server));
-    if (options_.verbose && !status.ok()) note(ledger_.describe(number));
+    if (is_verbose() && !status.ok()) note(ledger_.describe(number));
 }
 
 // Those that are still open have to end in time, too.
@@ -312,109 +281,74 @@ void RpcScenario::watch_open() {
     for (std::uint64_t number = 0; number < ledger_.size(); ++number) {
         const Deed& deed = ledger_.at(number);
         if (deed.is_complete || !is_alive(deed.client, deed.client_life)) continue;
-        ledger_.is_open(number, simulation_.now(), chaos_->awake_since(deed.client),
+        ledger_.is_open(number, now(), chaos_->awake_since(deed.client),
                         chaos_->apart_since(deed.client, deed.server));
     }
-    simulation_.in(watch_every, [this] { watch_open(); });
-}
-
-void RpcScenario::note(const std::string& what) const {
-    if (!options_.verbose) return;
-    std::fprintf(stderr, "%9.3f ms  %s\n",
-                 static_cast<double>(simulation_.now().time_since_epoch().count()) / 1e6,
-                 what.c_str());
+    simulation().in(watch_every, [this] { watch_open(); });
 }
 
 // ---- a run -------------------------------------------------------------------------------------
 
 void RpcScenario::converge() {
     chaos_->heal();
-    simulation_.run_until([this] { return ledger_.open() == 0; }, calm);
+    simulation().run_until([this] { return ledger_.open() == 0; }, calm);
     probe_all(false);  // Finds out which connections are gone.
     probe_all(true);
     // Back-pressure alone costs nobody an answer.
-    simulation_.refuse(0.3);
+    simulation().refuse(0.3);
     probe_all(true);
-    simulation_.refuse(0);
+    simulation().refuse(0);
 }
 
 // Everybody asks everybody.
 void RpcScenario::probe_all(bool is_judged) {
     struct Probe {
         std::string from, to;
-        Status status = fail(Code::internal, "no answer");
+        bool is_answered = false;
+        Status status{};
     };
-    std::vector<Probe> probes;
+    const auto probes = std::make_shared<std::vector<Probe>>();  // Completions may come later.
     for (const std::string& client : clients_) {
-        for (const std::string& server : servers_) probes.push_back({client, server});
+        for (const std::string& server : servers_) probes->push_back({client, server});
     }
-    std::size_t left = probes.size();
-    for (Probe& probe : probes) {
+    for (std::size_t i = 0; i < probes->size(); ++i) {
+        const Probe& probe = (*probes)[i];
         callers_[probe.from]->channels[probe.to].call(probe_method, as_bytes("?"), {.timeout = 5s},
-                                                      [&](const Status& status, ByteView) {
-                                                          probe.status = status;
-                                                          --left;
+                                                      [probes, i](const Status& status, ByteView) {
+                                                          (*probes)[i].is_answered = true;
+                                                          (*probes)[i].status = status;
                                                       });
     }
-    simulation_.run_until([&] { return left == 0; }, calm);
-    WEFT_ASSERT(left == 0);
-    for (const Probe& probe : probes) {
-        verdict_.hold(probe.status.ok() || !is_judged, Rule::all_answer_again, [&] {
-            return probe.from + " to " + probe.to + ": " + probe.status.to_string();
-        });
+    simulation().run_until(
+        [&] {
+            return std::all_of(probes->begin(), probes->end(),
+                               [](const Probe& probe) { return probe.is_answered; });
+        },
+        calm);
+    for (const Probe& probe : *probes) {
+        const auto seen = [&] {
+            return "a probe from " + probe.from + " to " + probe.to + ": " +
+                   probe.status.to_string();
+        };
+        verdict_.hold(probe.is_answered, Rule::all_complete, seen);
+        verdict_.hold(probe.status.ok() || !is_judged, Rule::all_answer_again, seen);
     }
-}
-
-void RpcScenario::judge_rest() {
-    simulation_.run_for(2s);
-    ledger_.close();
-    for (const auto* hosts : {&servers_, &clients_}) {
-        for (const std::string& name : *hosts) {
-            api::Node& node = simulation_.runtime(name)->node();
-            const auto none = [&](std::uint64_t left, Rule rule) {
-                verdict_.hold(left == 0, rule,
-                              [&] { return std::to_string(left) + " on " + name; });
-            };
-            none(node.client.in_flight(), Rule::calls_are_back);
-            none(node.server.executing(), Rule::handlers_are_back);
-            none(node.bulk.transfers.in_flight(), Rule::transfers_are_back);
-            none(node.context.waiting_frames(), Rule::queues_are_empty);
-        }
-    }
-    verdict_.hold(simulation_.late_accesses() == 0, Rule::no_late_access,
-                  [&] { return std::to_string(simulation_.late_accesses()) + " times"; });
-    std::uint64_t complete = 0, died = 0;
-    for (std::uint64_t i = 0; i < ledger_.size(); ++i) {
-        complete += ledger_.at(i).is_complete;
-        died += ledger_.at(i).client_died && !ledger_.at(i).is_complete;
-    }
-    verdict_.hold(complete + died == ledger_.size(), Rule::counts_balance, [&] {
-        return std::to_string(ledger_.size()) + " submitted, " + std::to_string(complete) +
-               " completed, " + std::to_string(died) + " died";
-    });
 }
 
 SimRun RpcScenario::run() {
-    const TimePoint start = simulation_.now();
-    std::vector<std::string> hosts = servers_;
-    hosts.insert(hosts.end(), clients_.begin(), clients_.end());
-    chaos_ = std::make_unique<Chaos>(simulation_, std::move(hosts), trouble,
-                                     [this](const std::string& what) { note(what); });
+    begin_trouble();
     plan_calls();
     watch_open();
-    simulation_.run_for(trouble);
-    if (seed_ % 4 == 0) simulation_.run_for(linger);
+    simulation().run_for(trouble);
+    if (seed_ % 4 == 0) simulation().run_for(linger);
     converge();
+    simulation().run_for(settle);
+    ledger_.close();
+    judge_none_left(Rule::calls_are_back, [](api::Node& node) { return node.client.in_flight(); });
+    judge_none_left(Rule::handlers_are_back,
+                    [](api::Node& node) { return node.server.executing(); });
     judge_rest();
-    SimRun run;
-    run.seed = seed_;
-    run.calls = ledger_.size();
-    run.faults = simulation_.faults();
-    run.fault_kinds = chaos_->kinds();
-    run.trace_hash = simulation_.trace_hash() ^ ledger_.hash();
-    run.virtual_time = simulation_.now() - start;
-    run.broken = verdict_.broken();
-    return run;
+    return report(ledger_.size(), ledger_.hash());
 }
 
 }  // namespace

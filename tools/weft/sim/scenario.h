@@ -14,7 +14,6 @@ struct SimRun {
     std::uint64_t seed = 0;
     std::uint64_t calls = 0;
     std::uint64_t faults = 0;
-    std::uint64_t fault_kinds = 0;
     std::uint64_t trace_hash = 0;
     Duration virtual_time{};
     // Each "invariant: what was seen"; empty: it held.

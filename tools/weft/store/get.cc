@@ -6,12 +6,12 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "cli/progress_bar.h"
 #include "commands.h"
 #include "storage/crc32c.h"
 #include "storage/name.h"
 #include "store/lanes.h"
 #include "store/listing.h"
-#include "store/progress_bar.h"
 #include "store/session.h"
 
 namespace weft::tool {

@@ -8,10 +8,10 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "cli/progress_bar.h"
 #include "commands.h"
 #include "storage/name.h"
 #include "store/lanes.h"
-#include "store/progress_bar.h"
 #include "store/session.h"
 
 namespace weft::tool {

@@ -1,4 +1,4 @@
-#include "store/progress_bar.h"
+#include "cli/progress_bar.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 namespace weft::tool {
 
-ProgressBar::ProgressBar(std::uint64_t total, bool wanted) : total_(total) {
+ProgressBar::ProgressBar(std::uint64_t total, bool wanted, Unit unit) : total_(total), unit_(unit) {
     if (wanted && isatty(STDERR_FILENO)) {
         thread_ = std::thread([this] { loop(); });
     }
@@ -31,6 +31,10 @@ void ProgressBar::loop() {
     while (!changed_.wait_for(lock, 100ms, [this] { return over_; })) draw();
 }
 
+std::string ProgressBar::amount(double of) const {
+    return unit_ == Unit::bytes ? format_bytes(of) : format_count(of) + " seeds";
+}
+
 void ProgressBar::draw() const {
     constexpr int cells = 30;
     const auto done = static_cast<double>(done_.load(std::memory_order_relaxed));
@@ -46,7 +50,7 @@ void ProgressBar::draw() const {
                 std::string(static_cast<std::size_t>(cells - filled), '.') + "] " +
                 std::to_string(static_cast<int>(share * 100)) + " %  ";
     }
-    line += format_bytes(done) + "  " + format_bytes(rate) + "/s";
+    line += amount(done) + "  " + amount(rate) + "/s";
     if (total_ > 0 && rate > 0) line += "  " + format_ns((total - done) / rate * 1e9) + " left";
     std::fprintf(stderr, "%s\033[K", line.c_str());
 }

@@ -1,4 +1,4 @@
-// How far a transfer is, on a terminal's standard error: a bar, the rate, the time that is left.
+// How far long work is, on a terminal's standard error: a bar, the rate, the time that is left.
 // Elsewhere, and with --quiet or --json, nothing.
 #pragma once
 
@@ -15,18 +15,21 @@ namespace weft::tool {
 
 class ProgressBar {
   public:
+    enum class Unit : std::uint8_t { bytes, seeds };
     // `total` 0: unknown, as of a pipe.
-    ProgressBar(std::uint64_t total, bool wanted);
+    ProgressBar(std::uint64_t total, bool wanted, Unit unit = Unit::bytes);
     ~ProgressBar();
 
     // Thread: any.
-    void add(std::uint64_t bytes) { done_.fetch_add(bytes, std::memory_order_relaxed); }
+    void add(std::uint64_t more) { done_.fetch_add(more, std::memory_order_relaxed); }
 
   private:
     void loop();
     void draw() const;
+    std::string amount(double of) const;
 
     const std::uint64_t total_;
+    const Unit unit_;
     const TimePoint start_ = std::chrono::steady_clock::now();
     std::atomic<std::uint64_t> done_{0};
     std::mutex mutex_;

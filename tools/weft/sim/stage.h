@@ -1,0 +1,78 @@
+// What every scenario plays on: its hosts, chance, faults and verdict.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <weft/sim.h>
+
+#include "api/node.h"
+#include "sim/chaos.h"
+#include "sim/rules.h"
+#include "sim/scenario.h"
+
+namespace weft::tool {
+
+// A scenario derives from it and has its own state in members; stop_all() in its destructor, since
+// what ends with the hosts uses that state.
+class Stage {
+  public:
+    using Program = std::function<std::shared_ptr<void>(const std::string& name, Runtime&)>;
+
+    // Even seeds: a transport that judges each access of a transfer.
+    Stage(std::uint64_t seed, const SimOptions& options);
+    Stage(const Stage&) = delete;
+    Stage& operator=(const Stage&) = delete;
+
+  protected:
+    ~Stage() = default;
+
+    static constexpr Duration trouble = 1500ms;  // How long faults begin.
+    // Who holds what was given up, and does not move, has 10 s.
+    static constexpr Duration settle = 12s;
+
+    // ROLE0, ROLE1, ...
+    std::vector<std::string> add_hosts(const std::string& role, std::uint32_t count,
+                                       const Program& program);
+    void begin_trouble();
+    void stop_all();
+
+    std::uint64_t below(std::uint64_t end) { return simulation_->random() % end; }
+    Duration any_moment() { return Duration(static_cast<std::int64_t>(below(trouble.count()))); }
+    // From a microsecond up, as many short ones as long ones, by their magnitude.
+    Duration random_time(Duration most);
+
+    sim::Simulation& simulation() { return *simulation_; }
+    TimePoint now() const { return simulation_->now(); }
+    // The same process as when it had lived so often.
+    bool is_alive(const std::string& host, std::uint32_t life) const {
+        return simulation_->is_up(host) && simulation_->lives(host) == life;
+    }
+    // And does not stand still.
+    bool acts(const std::string& host) const {
+        return simulation_->is_up(host) && chaos_->awake_since(host) != never;
+    }
+
+    // Tells it on standard error, where that is wanted.
+    void note(const std::string& what) const;
+    bool is_verbose() const { return options_.verbose; }
+    // Of every host: `count` of it is 0.
+    void judge_none_left(Rule rule, const std::function<std::uint64_t(api::Node&)>& count);
+    // What every scenario judges at its end.
+    void judge_rest();
+    SimRun report(std::uint64_t calls, std::uint64_t hash) const;
+
+    const std::uint64_t seed_;
+    Verdict verdict_;
+    std::unique_ptr<Chaos> chaos_;  // From begin_trouble() on.
+
+  private:
+    const SimOptions& options_;
+    std::unique_ptr<sim::Simulation> simulation_;
+    std::vector<std::string> hosts_;
+    const TimePoint start_;
+};
+
+}  // namespace weft::tool
