@@ -192,8 +192,11 @@ Result<Floor> measure_floor(const PerfOptions& options, const CpuPair& cpus, Dur
         if (options.transport == "sm") {
             floor.copy_ns = copy_ns(options.size, share);
         } else {
+            // As the bytes of the metric go: those of a put to the server.
+            const StreamCpus ends = options.metric == "put" ? StreamCpus{cpus.client, cpus.server}
+                                                            : StreamCpus{cpus.server, cpus.client};
             Result<double> stream =
-                socket_stream_ns(socket_kind(options), options.size, cpus, share);
+                socket_stream_ns(socket_kind(options), options.size, ends, share);
             if (!stream) return std::move(stream).status();
             floor.copy_ns = *stream;
         }

@@ -37,8 +37,14 @@ Result<double> socket_round_trip_ns(SocketKind kind, RoundTrip trip, WaitMode wa
 // again, and a cache line says that it is there. Requires: cpus.two(). Thread: as above.
 double shared_round_trip_ns(RoundTrip trip, const CpuPair& cpus, Duration budget);
 
+// Who sends and who receives: of two cpus one is often the slower, and a stream goes as its source.
+struct StreamCpus {
+    int source;
+    int sink;
+};
+
 // The time that `bytes` bytes take in a stream over one connection.
-Result<double> socket_stream_ns(SocketKind kind, std::size_t bytes, const CpuPair& cpus,
+Result<double> socket_stream_ns(SocketKind kind, std::size_t bytes, const StreamCpus& cpus,
                                 Duration budget);
 
 // The floor that stands beside the metric and transport of `options`.

@@ -141,32 +141,36 @@ Result<double> socket_round_trip_ns(SocketKind kind, RoundTrip trip, WaitMode wa
     return median_of(std::move(trips));
 }
 
-Result<double> socket_stream_ns(SocketKind kind, std::size_t bytes, const CpuPair& cpus,
+Result<double> socket_stream_ns(SocketKind kind, std::size_t bytes, const StreamCpus& cpus,
                                 Duration budget) {
     Result<SocketPair> pair = connect_pair(kind);
     if (!pair) return std::move(pair).status();
     bytes = std::max<std::size_t>(bytes, 1);
     std::thread source([&, fd = pair->server.get()] {
-        bind_to_cpu(cpus.server);
+        bind_to_cpu(cpus.source);
         const std::vector<char> from(bytes, 1);
         while (send_all(fd, from.data(), bytes)) {
         }
     });
-    std::vector<char> to(bytes);
-    const int fd = pair->client.get();
-    // Rounds of at least 1 MiB, so that what lies in the socket buffers evens out.
-    const std::size_t per_round = std::max<std::size_t>(1, (std::size_t{1} << 20) / bytes);
     std::vector<double> rounds;
-    bool ok = receive_all(fd, to.data(), bytes, WaitMode::block);
-    const TimePoint end = std::chrono::steady_clock::now() + budget;
-    while (ok && (rounds.size() < 3 || std::chrono::steady_clock::now() < end)) {
-        const TimePoint start = std::chrono::steady_clock::now();
-        for (std::size_t i = 0; ok && i < per_round; ++i) {
-            ok = receive_all(fd, to.data(), bytes, WaitMode::block);
+    bool ok = true;
+    std::thread sink([&, fd = pair->client.get()] {
+        bind_to_cpu(cpus.sink);
+        std::vector<char> to(bytes);
+        // Rounds of at least 1 MiB, so that what lies in the socket buffers evens out.
+        const std::size_t per_round = std::max<std::size_t>(1, (std::size_t{1} << 20) / bytes);
+        ok = receive_all(fd, to.data(), bytes, WaitMode::block);
+        const TimePoint end = std::chrono::steady_clock::now() + budget;
+        while (ok && (rounds.size() < 3 || std::chrono::steady_clock::now() < end)) {
+            const TimePoint start = std::chrono::steady_clock::now();
+            for (std::size_t i = 0; ok && i < per_round; ++i) {
+                ok = receive_all(fd, to.data(), bytes, WaitMode::block);
+            }
+            const Duration took = std::chrono::steady_clock::now() - start;
+            rounds.push_back(static_cast<double>(took.count()) / static_cast<double>(per_round));
         }
-        const Duration took = std::chrono::steady_clock::now() - start;
-        rounds.push_back(static_cast<double>(took.count()) / static_cast<double>(per_round));
-    }
+    });
+    sink.join();
     // Its end too: with our window full it would wait for ever.
     shutdown(pair->server.get(), SHUT_RDWR);
     source.join();
