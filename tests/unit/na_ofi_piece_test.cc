@@ -178,10 +178,10 @@ TEST_CASE("ofi pieces: what came with the end of another peer is told after it, 
         // Its word leads; the error of its end is the last of what a poll hands out.
         const OfiHoldsCompletions all;
         first->close(ends);
-        REQUIRE(turn_until({&server}, [&] { return all.count() == 1; }));
+        REQUIRE(turn_until({&server}, [&] { return all.count() >= 1; }));
         REQUIRE(second.send(sends, frame));
         second->flush();
-        REQUIRE(turn_until({&server}, [&] { return all.count() == 5; }));
+        REQUIRE(turn_until({&server}, [&] { return all.count() >= 5; }));
     }
     server.turn();
     REQUIRE(server.seen.size() == 1);
