@@ -4,6 +4,7 @@
 #include <weft/sim.h>
 
 #include "api/node.h"
+#include "base/random.h"
 
 namespace weft::sim {
 
@@ -11,7 +12,7 @@ struct Host {
     std::string name;
     Simulation::Program program;
     RuntimeOptions options;
-    std::uint64_t seed = 0;
+    base::SeededRandom seeds{0};  // One for each life.
     std::uint32_t lives = 0;
     bool is_paused = false;
     unsigned slowness = 1;

@@ -89,7 +89,7 @@ void Simulation::Impl::add(const std::string& name, Program program, RuntimeOpti
     added->program = std::move(program);
     added->options = std::move(options);
     added->options.manual = true;
-    added->seed = seeds_.next();
+    added->seeds = base::SeededRandom(seeds_.next());
     names_[name] = added.get();
     hosts_.push_back(std::move(added));
     start(*hosts_.back());
@@ -111,8 +111,7 @@ void Simulation::Impl::start(Host& host) {
     ++host.lives;
     api::NodeParts parts;
     parts.clock = clock_;
-    parts.random =
-        std::make_shared<base::SeededRandom>(host.seed + 0x9e3779b97f4a7c15 * host.lives);
+    parts.random = std::make_shared<base::SeededRandom>(host.seeds.next());
     parts.providers = std::make_shared<na::Registry>();
     parts.providers->add(na::sim::make_sim_provider(world_, host.name));
     Result<std::shared_ptr<api::Node>> node = api::Node::make(host.options, std::move(parts));

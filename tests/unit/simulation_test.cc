@@ -1,8 +1,11 @@
 // A user's service in the simulator (weft/sim.h).
 #include <weft/sim.h>
 
+#include <set>
+
 #include <weft/service.h>
 
+#include "api/node.h"
 #include "support/catch.h"
 
 using namespace weft;
@@ -130,6 +133,19 @@ TEST_CASE("simulation: what ends with a host may start it again, which comes aft
     CHECK_FALSE(was_up);
     CHECK(pair.simulation.is_up("client"));
     CHECK(pair.simulation.lives("client") == 2);
+}
+
+TEST_CASE("simulation: what a host draws by chance it never draws again in another life") {
+    sim::Simulation simulation(1);
+    std::set<std::uint64_t> drawn;
+    simulation.add("host", [&](Runtime& runtime) {
+        for (int i = 0; i < 100; ++i) drawn.insert(runtime.node().context.random().next());
+        return nullptr;
+    });
+    simulation.kill("host");
+    simulation.start("host");
+    CHECK(simulation.lives("host") == 2);
+    CHECK(drawn.size() == 200);
 }
 
 TEST_CASE("simulation: the same seed gives the same run, another seed another") {
