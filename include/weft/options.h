@@ -32,6 +32,10 @@ struct RuntimeOptions {
     // Largest body of a request or reply. What does not fit a message passes through memory of the
     // arena, which is bounded by eight such bodies, and by four with one peer.
     std::size_t argument_bytes_max = 128u << 20;  // WEFT_ARGUMENT=bytes
+    // Memory for calls and replies that wait because their receivers are slow or not there yet, in
+    // all. When it is used up, nobody who has more than 64 KiB waiting gets more: his calls are
+    // refused, or his connection ends if it is replies that he does not read.
+    std::size_t waiting_bytes_max = 512u << 20;  // WEFT_WAITING=bytes
     // Peers that are needed are asked this often whether they live, when nothing is heard from
     // them; after five more intervals of silence they are dead.
     Duration heartbeat_interval = 400ms;  // WEFT_HEARTBEAT=milliseconds

@@ -11,6 +11,8 @@ namespace {
 constexpr std::uint64_t arena_bytes_min = std::uint64_t{1} << 20;
 constexpr std::uint64_t argument_bytes_least = 64u << 10;
 constexpr std::uint64_t argument_bytes_most = 1u << 30;
+constexpr std::uint64_t waiting_bytes_least = 1u << 20;
+constexpr std::uint64_t waiting_bytes_most = std::uint64_t{1} << 40;
 constexpr std::uint64_t arena_bytes_most = std::uint64_t{1} << 40;
 
 Status bad(std::string_view name, std::string_view value, std::string_view good) {
@@ -62,6 +64,11 @@ Status apply(RuntimeOptions& options, std::string_view name, std::string_view va
             return bad(name, value, "bytes from 65536 to 1073741824");
         }
         options.argument_bytes_max = number;
+    } else if (name == "WEFT_WAITING") {
+        if (!ranged(waiting_bytes_least, waiting_bytes_most)) {
+            return bad(name, value, "bytes from 1048576 to 1099511627776");
+        }
+        options.waiting_bytes_max = number;
     } else if (name == "WEFT_HEARTBEAT") {
         if (!ranged(1, 60'000)) return bad(name, value, "milliseconds from 1 to 60000");
         options.heartbeat_interval = std::chrono::milliseconds(number);
@@ -115,6 +122,10 @@ Status judge(const RuntimeOptions& options) {
     if (options.argument_bytes_max < argument_bytes_least ||
         options.argument_bytes_max > argument_bytes_most) {
         return bad_option("argument_bytes_max", "64 KiB to 1 GiB");
+    }
+    if (options.waiting_bytes_max < waiting_bytes_least ||
+        options.waiting_bytes_max > waiting_bytes_most) {
+        return bad_option("waiting_bytes_max", "1 MiB to 1 TiB");
     }
     return {};
 }

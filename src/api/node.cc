@@ -34,6 +34,7 @@ NodeParts real_parts() {
 static core::ContextOptions context_options(const RuntimeOptions& options) {
     core::ContextOptions context;
     context.heartbeat_interval = options.heartbeat_interval;
+    context.waiting_bytes_all_max = options.waiting_bytes_max;
     // At least one body of the largest size.
     context.submitted_bytes_max = std::max(
         context.submitted_bytes_max, options.argument_bytes_max + core::Context::handed_over_bytes);

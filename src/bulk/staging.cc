@@ -125,7 +125,7 @@ FetchId Staging::fetch(core::Peer& peer, const LentBody& where, TimePoint deadli
     if (from) fetch.from = *from;
     if (Status why = judge(fetch, from.status()); !why.ok()) {
         give_up(fetch, std::move(why));
-    } else if (has_waiting(fetch.peer) || !try_begin(fetch)) {
+    } else if (peer.traffic.waiting > 0 || !try_begin(fetch)) {
         wait(fetch);
     }
     return id;
@@ -145,12 +145,6 @@ Status Staging::judge(const Fetch& fetch, const Status& decoded) const {
     return {};
 }
 
-bool Staging::has_waiting(core::PeerRef peer) {
-    bool found = false;
-    waiting_.for_each([&](Fetch& other) { found = found || other.peer == peer; });
-    return found;
-}
-
 // At most two peers hold so much that their own waits for them only.
 MemoryWaiters Staging::memory_waiters() {
     std::vector<core::PeerRef> seen;
@@ -165,16 +159,14 @@ MemoryWaiters Staging::memory_waiters() {
 }
 
 void Staging::wait(Fetch& fetch) {
-    std::size_t all = 0, of_this_peer = 0;
-    waiting_.for_each([&](Fetch& other) {
-        ++all;
-        of_this_peer += other.peer == fetch.peer;
-    });
-    if (all >= waiting_max || of_this_peer >= waiting_of_a_peer_max) {
+    core::Peer* const peer = context_.find(fetch.peer);
+    if (waiting_count_ >= waiting_max || peer->traffic.waiting >= waiting_of_a_peer_max) {
         return give_up(fetch, fail(Code::resource_exhausted, "too many large bodies wait already"));
     }
     context_.timers().arm(fetch, fetch.deadline);
     waiting_.push_back(fetch);
+    ++waiting_count_;
+    ++peer->traffic.waiting;
     transfers_.look_later();  // Those in front of it may stand still.
 }
 
@@ -202,6 +194,8 @@ bool Staging::stop_waiting(Fetch& fetch) {
     WaitingNode& node = fetch;
     if (!node.is_linked()) return false;
     node.unlink();
+    --waiting_count_;
+    if (core::Peer* peer = context_.find(fetch.peer)) --peer->traffic.waiting;
     return true;
 }
 

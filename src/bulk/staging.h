@@ -86,7 +86,6 @@ class Staging final : public core::FrameSink, private Lender {
     void on_returned(base::SlotId loan) override;
 
     Status judge(const Fetch& fetch, const Status& decoded) const;
-    bool has_waiting(core::PeerRef peer);
     MemoryWaiters memory_waiters();
     void wait(Fetch& fetch);
     bool stop_waiting(Fetch& fetch);
@@ -104,6 +103,7 @@ class Staging final : public core::FrameSink, private Lender {
     BlockPool pool_;
     base::SlotTable<Fetch> fetches_{1u << 16};
     base::IntrusiveList<Fetch, WaitingNode> waiting_;  // For memory, in order of arrival.
+    std::size_t waiting_count_ = 0;
 };
 
 }  // namespace weft::bulk

@@ -23,6 +23,9 @@ static constexpr std::uint64_t idle_stride = 64;
 // Work that is posted after the end by such work, and again by that: so often and no more.
 static constexpr std::uint32_t late_depth_max = 1000;
 
+// What each peer may have waiting, whatever the others have.
+static constexpr std::size_t waiting_bytes_modest = 64u << 10;
+
 constinit thread_local Executor* Context::current_ = nullptr;
 
 Context::Context(base::Clock& clock, base::Random& random, base::Log& log, ContextOptions options,
@@ -363,6 +366,11 @@ Context::Claim Context::claim_queued(Peer& peer, std::size_t bytes) {
         peer.waiting_bytes + bytes > options_.waiting_bytes_max) {
         return {};
     }
+    // Who has little is not refused for what others have.
+    if (waiting_bytes_ + bytes > options_.waiting_bytes_all_max &&
+        peer.waiting_bytes > waiting_bytes_modest) {
+        return {};
+    }
     void* memory = ::operator new(sizeof(QueuedFrame) + bytes, std::nothrow);
     if (!memory) return {};
     auto* queued = ::new (memory) QueuedFrame;
@@ -374,6 +382,7 @@ void Context::commit_queued(Peer& peer, const Claim& claim, std::size_t bytes) {
     claim.queued->frame_bytes = static_cast<std::uint32_t>(bytes);
     peer.waiting.push_back(*claim.queued);
     peer.waiting_bytes += bytes;
+    waiting_bytes_ += bytes;
     ++peer.waiting_frames;
     update_direct(peer);
     ++counters_.frames_queued;
@@ -392,6 +401,7 @@ void Context::update_direct(Peer& peer) {
 void Context::drop(Peer& peer, QueuedFrame& queued) {
     queued.unlink();
     peer.waiting_bytes -= queued.frame_bytes;
+    waiting_bytes_ -= queued.frame_bytes;
     --peer.waiting_frames;
     update_direct(peer);
     queued.~QueuedFrame();

@@ -44,8 +44,9 @@ enum class PeerState : std::uint8_t {
 
 // The transfers of a peer. Linked: in the endpoint's list of those that take turns.
 struct Traffic : base::ListNode {
-    std::uint32_t posted = 0;  // RmaItems under way.
-    std::uint32_t ended = 0;   // All that ever came to an end: whether the peer moves.
+    std::uint32_t posted = 0;   // RmaItems under way.
+    std::uint32_t ended = 0;    // All that ever came to an end: whether the peer moves.
+    std::uint32_t waiting = 0;  // Large bodies of it that wait for memory.
     base::IntrusiveList<Starved> starved;
 };
 

@@ -210,6 +210,45 @@ TEST_CASE("hostile frames: a peer that reads no replies is dropped before memory
     victim.check_serves();
 }
 
+TEST_CASE("hostile frames: peers that read no replies together have no more than all may") {
+    SimRig rig;
+    constexpr std::size_t all = 2u << 20;
+    Runtime& server = rig.add("server", {.waiting_bytes_max = all});
+    constexpr MethodId ask("test.Large/Ask");
+    struct Large : Service {
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(MethodId("test.Large/Ask"), [](Call call) {
+                const std::vector<std::byte> body(10'000);
+                call.reply(body);
+            });
+        }
+    } service;
+    REQUIRE(server.add(service).ok());
+    rpc::RequestHeader header;
+    header.remaining_us = 50'000;
+    header.method = ask.hash;
+    std::vector<std::unique_ptr<RawPeer>> greedy;
+    // Nobody comes near what one may have waiting.
+    for (int i = 0; i < 8; ++i) {
+        greedy.push_back(std::make_unique<RawPeer>(rig));
+        greedy.back()->connect("server");
+        for (std::uint32_t call = 0; call < 100; ++call) {
+            header.call = {call, 1};
+            greedy.back()->send(frame_of(header, ByteView()));
+            rig.run_for(10us);
+        }
+    }
+    for (auto& peer : greedy) peer->wait();
+    CHECK(std::ranges::count_if(greedy, [](auto& peer) { return peer->lost; }) > 0);
+    // And one who has nothing waiting is served.
+    RawPeer modest(rig);
+    modest.connect("server");
+    modest.send(frame_of(header, ByteView()));
+    modest.wait();
+    CHECK(modest.take().size() == 1);
+    CHECK_FALSE(modest.lost);
+}
+
 TEST_CASE("hostile frames: who has calls held without end is refused more of them") {
     Victim victim;
     RawPeer raw(victim.rig);

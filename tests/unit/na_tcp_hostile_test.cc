@@ -7,6 +7,7 @@
 
 #include "na/tcp/greeting.h"
 #include "na/tcp/socket.h"
+#include "support/accept.h"
 #include "support/na_rma.h"
 #include "support/no_more_memory.h"
 #include "support/tcp_raw_peer.h"
@@ -238,7 +239,7 @@ TEST_CASE("tcp: an owner that answers a put before its body has left is cut off"
     const auto accept_greeting = [&](Greeting& greeting) {
         base::UniqueFd socket;
         REQUIRE(rig.pump_until([&] {
-            if (!socket) socket = accept_one(listener.get());
+            if (!socket) socket = test::accept_one(listener.get());
             return socket && greeting.read(socket.get()) == Greeting::Read::whole;
         }));
         return socket;
@@ -431,7 +432,7 @@ TEST_CASE("tcp: a server that is no weft is told apart") {
     const PeerId peer = rig.start_connect(client, uri);
     base::UniqueFd accepted;
     REQUIRE(rig.pump_until([&] {
-        if (!accepted) accepted = accept_one(listener.get());
+        if (!accepted) accepted = test::accept_one(listener.get());
         return bool(accepted);
     }));
     const std::string answer = GENERATE(as<std::string>{}, "SSH-2.0-OpenSSH_9.2p1 Debian\r\n", "");

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "na/tcp/socket.h"
+#include "support/accept.h"
 #include "support/catch.h"
 
 using namespace weft;
@@ -40,14 +41,14 @@ TEST_CASE("tcp: a connection within a host is not paced") {
     REQUIRE(client.ok());
     pollfd connected{client->get(), POLLOUT, 0};
     REQUIRE(::poll(&connected, 1, 5000) == 1);
-    const base::UniqueFd server = tcp::accept_one(listener->get());
+    const base::UniqueFd server = test::accept_one(listener->get());
     REQUIRE(server);
     CHECK(congestion_control_of(server.get()) == "reno");
     // Whatever the machine's own choice is.
     for (const std::string other : {"cubic", "bbr"}) {
         if (!set_congestion_control(client->get(), other)) continue;
         REQUIRE(congestion_control_of(client->get()) == other);
-        tcp::spare_pacing(client->get());
+        tcp::use_plain_congestion_control(client->get());
         CHECK(congestion_control_of(client->get()) == "reno");
     }
 }

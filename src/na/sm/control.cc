@@ -45,7 +45,6 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
     std::unique_ptr<SmEndpoint> endpoint(new SmEndpoint(std::move(parts), now));
     endpoint->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
     if (!endpoint->epoll_) return fail(Code::unavailable, errno_text("sm: epoll_create1"));
-    endpoint->spare_.reset(::fcntl(endpoint->epoll_.get(), F_DUPFD_CLOEXEC, 0));
     Result<RegionTable> table = RegionTable::make(endpoint->parts_.random.next());
     if (!table) return std::move(table).status().in("sm");
     endpoint->table_ = std::move(*table);
@@ -57,11 +56,8 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
         Result<Listening> listening = Listening::open(listen->name);
         if (!listening) return std::move(listening).status();
         endpoint->listening_ = std::move(*listening);
-        epoll_event wanted{};
-        wanted.events = EPOLLIN;
-        wanted.data.u64 = listener_serial;
-        if (::epoll_ctl(endpoint->epoll_.get(), EPOLL_CTL_ADD, endpoint->listening_.socket(),
-                        &wanted) != 0) {
+        if (!endpoint->admission_.open(endpoint->epoll_.get(), endpoint->listening_.socket(),
+                                       listener_serial)) {
             return fail(Code::unavailable, errno_text("sm: epoll_ctl"));
         }
     }
@@ -228,16 +224,13 @@ void SmEndpoint::control(TimePoint now) {
         if (at != by_serial_.end()) handle_socket(*at->second);
     }
     if (handshakes_ != 0) expire_handshakes(now);
+    admission_.serve(now);
 }
 
 void SmEndpoint::accept_some(TimePoint now) {
     for (int i = 0; i < accepts_per_look; ++i) {
-        base::UniqueFd socket(
-            ::accept4(listening_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!socket) {
-            if (errno == EMFILE || errno == ENFILE) drop_one_incoming();
-            return;
-        }
+        base::UniqueFd socket = admission_.accept(now, parts_.log, address());
+        if (!socket) return;
         if (Status status = judge_credentials(socket.get()); !status.ok()) {
             send_refusal(socket.get(), status);
             continue;
@@ -257,18 +250,6 @@ void SmEndpoint::accept_some(TimePoint now) {
         listen_to(connection);
         handle_greeting(connection);  // Mostly it is there already.
     }
-}
-
-// Out of descriptors: a connection that stays in the backlog would keep wait_fd() readable for
-// ever.
-void SmEndpoint::drop_one_incoming() {
-    parts_.log.warning("sm: " + address() +
-                       " has no descriptor for another connection (ulimit -n), dropped it");
-    spare_.reset();
-    base::UniqueFd dropped(
-        ::accept4(listening_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    dropped.reset();
-    spare_.reset(::fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 void SmEndpoint::handle_socket(Connection& connection) {
@@ -411,8 +392,8 @@ void SmEndpoint::expire_handshakes(TimePoint now) {
 
 TimePoint SmEndpoint::next_deadline() const {
     if (!fencing_.empty()) return now_ + 1ms;
-    if (handshakes_ == 0) return never;
-    TimePoint next = never;
+    TimePoint next = admission_.next_deadline();
+    if (handshakes_ == 0) return next;
     for (const auto& connection : incoming_) next = std::min(next, connection->deadline);
     for (const Slot& slot : slots_) {
         if (!slot.connection || slot.connection->phase > Phase::greeting) continue;

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "na/admission.h"
 #include "na/sm/connection.h"
 #include "na/sm/names.h"
 #include "na/sm/transfers.h"
@@ -93,7 +94,6 @@ class SmEndpoint final : public Endpoint {
     void call(Connection& connection, TimePoint now);
     void greet(Connection& connection);
     void accept_some(TimePoint now);
-    void drop_one_incoming();
     void handle_socket(Connection& connection);
     void handle_greeting(Connection& connection);
     Status take_greeting(Connection& connection, Greeting greeting);
@@ -124,7 +124,7 @@ class SmEndpoint final : public Endpoint {
     Limits limits_;
     Listening listening_;
     base::UniqueFd epoll_;
-    base::UniqueFd spare_;  // Given up to accept and drop a connection when descriptors run out.
+    Admission admission_;
     RegionTable table_;
     ArenaViews arenas_;
     pid_t owner_ = 0;

@@ -61,7 +61,7 @@ void TcpEndpoint::on_bulk_connected(Connection& connection) {
     if (const int error = socket_error(socket); error != 0) {
         return lose_bulk(connection, std::strerror(error));
     }
-    spare_pacing(socket);
+    use_plain_congestion_control(socket);
     want_room(bulk.lane, false);
     std::byte frame[greeting_bytes_max];
     const std::size_t bytes = encode_join(connection.ticket, frame);

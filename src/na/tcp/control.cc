@@ -26,7 +26,6 @@ TcpEndpoint::TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint
     : scheme_(scheme),
       parts_(std::move(parts)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      spare_(::fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0)),
       owner_(::getpid()),
       looked_at_(now),
       transfers_(rma_depth),
@@ -146,7 +145,7 @@ void TcpEndpoint::on_connected(Connection& connection) {
                              ? "nobody serves " + uri + " (connection refused)"
                              : "connecting to " + uri + ": " + std::strerror(error));
     }
-    spare_pacing(connection.talk.socket.get());
+    use_plain_congestion_control(connection.talk.socket.get());
     want_room(connection.talk, false);
     std::byte frame[greeting_bytes_max];
     const std::size_t bytes = encode_hello(hello(), frame);
@@ -190,11 +189,9 @@ void TcpEndpoint::go_up(Connection& connection) {
 
 void TcpEndpoint::accept_some() {
     for (int i = 0; i < accepts_per_look; ++i) {
-        base::UniqueFd socket = accept_one(listener());
-        if (!socket) {
-            if (errno == EMFILE || errno == ENFILE) drop_one_incoming();
-            return;
-        }
+        base::UniqueFd socket = admission_.accept(now_, parts_.log, address());
+        if (!socket) return;
+        set_accepted_options(socket.get());
         if (strangers_.size() >= strangers_max) {
             refuse(*strangers_.front(),
                    fail(Code::resource_exhausted, "too many unfinished handshakes"));
@@ -211,17 +208,6 @@ void TcpEndpoint::accept_some() {
         }
         read_stranger(stranger);  // Mostly it is there already.
     }
-}
-
-// Out of descriptors: a connection that stays in the backlog would keep wait_fd() readable for
-// ever.
-void TcpEndpoint::drop_one_incoming() {
-    parts_.log.warning(address() +
-                       " has no descriptor for another connection (ulimit -n), dropped it");
-    spare_.reset();
-    base::UniqueFd dropped = accept_one(listener());
-    dropped.reset();
-    spare_.reset(::fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 void TcpEndpoint::read_stranger(Stranger& stranger) {
@@ -322,7 +308,8 @@ void TcpEndpoint::serve_handshakes() {
 }
 
 TimePoint TcpEndpoint::next_deadline() const {
-    TimePoint next = strangers_.empty() ? never : strangers_.front()->deadline;
+    TimePoint next = admission_.next_deadline();
+    if (!strangers_.empty()) next = std::min(next, strangers_.front()->deadline);
     if (handshakes_ == 0) return next;
     for (const Slot& slot : slots_) {
         const Connection* connection = slot.connection.get();

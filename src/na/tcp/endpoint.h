@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "na/admission.h"
 #include "na/named_socket.h"
 #include "na/tcp/connection.h"
 #include "na/tcp/pace.h"
@@ -117,7 +118,6 @@ class TcpEndpoint final : public Endpoint {
     void read_welcome(Connection& connection);
     void go_up(Connection& connection);
     void accept_some();
-    void drop_one_incoming();
     void read_stranger(Stranger& stranger);
     Status welcome(Stranger& stranger, const Hello& theirs);
     void refuse(Stranger& stranger, const Status& why);
@@ -168,8 +168,8 @@ class TcpEndpoint final : public Endpoint {
     base::UniqueFd epoll_;
     base::UniqueFd port_;  // What we listen at: one of the two, or none.
     NamedSocket path_;
-    base::UniqueFd spare_;  // Given up to accept and drop a connection when descriptors run out.
-    SocketName name_;       // That we listen at.
+    Admission admission_;
+    SocketName name_;  // That we listen at.
     pid_t owner_ = 0;
 
     base::IntrusiveList<Bulk> under_way_;  // Those that moved last at the end.

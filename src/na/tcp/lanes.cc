@@ -45,10 +45,7 @@ bool TcpEndpoint::watch(Lane& lane, bool for_writing) {
 }
 
 bool TcpEndpoint::watch_listener() {
-    epoll_event wanted{};
-    wanted.events = EPOLLIN;
-    wanted.data.u64 = listener_id;
-    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener(), &wanted) == 0;
+    return admission_.open(epoll_.get(), listener(), listener_id);
 }
 
 void TcpEndpoint::unwatch(Lane& lane) {
@@ -143,6 +140,7 @@ void TcpEndpoint::look(std::span<Event> events, std::size_t& count) noexcept {
         }
     }
     if (handshakes_ != 0 || !strangers_.empty()) serve_handshakes();
+    admission_.serve(now_);
 }
 
 void TcpEndpoint::handle(Lane& lane, std::uint32_t ready, std::span<Event> events,

@@ -81,12 +81,9 @@ int socket_error(int socket) {
     return ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
 }
 
-base::UniqueFd accept_one(int listener) {
-    base::UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) return socket;
-    set_options(socket.get());
-    spare_pacing(socket.get());
-    return socket;
+void set_accepted_options(int socket) {
+    set_options(socket);
+    use_plain_congestion_control(socket);
 }
 
 static SocketName name_by(int (*ask)(int, sockaddr*, socklen_t*), int socket) {
@@ -99,7 +96,7 @@ static SocketName name_by(int (*ask)(int, sockaddr*, socklen_t*), int socket) {
 
 SocketName local_name(int socket) { return name_by(::getsockname, socket); }
 
-void spare_pacing(int socket) {
+void use_plain_congestion_control(int socket) {
     const SocketName here = local_name(socket), there = name_by(::getpeername, socket);
     if (here.empty() || here.family() == AF_UNIX || here.host() != there.host()) return;
     constexpr char plain[] = "reno";

@@ -19,14 +19,14 @@ Result<base::UniqueFd> start_connecting(const SocketName& to);
 // The error number that ended a connection; 0: none.
 int socket_error(int socket);
 
-// One of those who want to connect; empty: none, or errno says why not.
-base::UniqueFd accept_one(int listener);
+// Of a connection that was accepted.
+void set_accepted_options(int socket);
 
 SocketName local_name(int socket);
 
 // Of a connection within a host, where nothing is ever congested: a congestion control that paces
 // (bbr) would arm a timer for every burst, which costs large messages half of their time. Requires:
 // it is connected.
-void spare_pacing(int socket);
+void use_plain_congestion_control(int socket);
 
 }  // namespace weft::na::tcp

@@ -1,0 +1,74 @@
+#include "na/admission.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+namespace weft::na {
+
+bool Admission::open(int epoll, int listener, std::uint64_t id) {
+    epoll_ = epoll;
+    listener_ = listener;
+    id_ = id;
+    spare_.reset(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    epoll_event wanted{};
+    wanted.events = EPOLLIN;
+    wanted.data.u64 = id_;
+    return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &wanted) == 0;
+}
+
+base::UniqueFd Admission::accept_raw() const {
+    return base::UniqueFd(::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+base::UniqueFd Admission::accept(TimePoint now, base::Log& log, const std::string& address) {
+    if (!spare_) spare_.reset(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    base::UniqueFd socket = accept_raw();
+    if (socket) return socket;
+    const bool no_descriptor = errno == EMFILE || errno == ENFILE;
+    const bool no_memory = errno == ENOBUFS || errno == ENOMEM;
+    if (no_descriptor && drop_one()) {
+        note_dropped(now, log, address);
+    } else if (no_descriptor || no_memory) {
+        watch(false);
+        watch_at_ = now + rest;
+    }
+    return {};
+}
+
+// False: another thread took the descriptor, or nobody waits any more.
+bool Admission::drop_one() {
+    if (!spare_) return false;
+    spare_.reset();
+    base::UniqueFd socket = accept_raw();
+    const bool dropped = bool(socket);
+    socket.reset();
+    spare_.reset(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    return dropped;
+}
+
+// Strangers decide how often.
+void Admission::note_dropped(TimePoint now, base::Log& log, const std::string& address) {
+    ++dropped_;
+    if (now < tell_at_) return;
+    log.warning(address + " has no descriptor for more connections (ulimit -n), dropped " +
+                std::to_string(dropped_));
+    dropped_ = 0;
+    tell_at_ = now + tell_every;
+}
+
+void Admission::serve(TimePoint now) {
+    if (now < watch_at_) return;
+    watch_at_ = watch(true) ? never : now + rest;
+}
+
+bool Admission::watch(bool wanted) const {
+    epoll_event events{};
+    if (wanted) events.events = EPOLLIN;
+    events.data.u64 = id_;
+    return ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &events) == 0;
+}
+
+}  // namespace weft::na

@@ -1,0 +1,114 @@
+// A listener that can take nobody: too many connections wait, or too few descriptors are left.
+#include "na/admission.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+
+#include <vector>
+
+#include "na/socket_name.h"
+#include "na/tcp/socket.h"
+#include "support/catch.h"
+
+using namespace weft;
+using na::Admission;
+
+namespace {
+
+constexpr std::uint64_t id = 7;
+
+struct Listener {
+    base::UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
+    base::UniqueFd socket =
+        na::tcp::listen_at(*na::SocketName::from_numeric("127.0.0.1", 0), "test").value();
+    Admission admission;
+    std::vector<std::string> told;
+    base::Log log{LogLevel::warning,
+                  [this](LogLevel, std::string_view line) { told.emplace_back(line); }};
+
+    bool is_ready() const {
+        epoll_event event{};
+        return ::epoll_wait(epoll.get(), &event, 1, 0) == 1 && event.data.u64 == id &&
+               (event.events & EPOLLIN) != 0;
+    }
+    base::UniqueFd connect() const {
+        return na::tcp::start_connecting(na::tcp::local_name(socket.get())).value();
+    }
+    bool open() { return admission.open(epoll.get(), socket.get(), id); }
+    base::UniqueFd accept(TimePoint now) { return admission.accept(now, log, "here"); }
+};
+
+// While it lives the process has no descriptor left.
+class NoDescriptors {
+  public:
+    NoDescriptors() {
+        REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+        rlimit tight = before_;
+        tight.rlim_cur = 256;
+        REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+        while (true) {
+            base::UniqueFd fd(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+            if (!fd) break;
+            hoard_.push_back(std::move(fd));
+        }
+    }
+    ~NoDescriptors() {
+        hoard_.clear();
+        ::setrlimit(RLIMIT_NOFILE, &before_);
+    }
+    NoDescriptors(const NoDescriptors&) = delete;
+    NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+  private:
+    rlimit before_{};
+    std::vector<base::UniqueFd> hoard_;
+};
+
+}  // namespace
+
+TEST_CASE("a listener drops those it has no descriptor for, and says so once a second") {
+    Listener here;
+    REQUIRE(here.open());
+    const base::UniqueFd clients[] = {here.connect(), here.connect(), here.connect(),
+                                      here.connect()};
+    REQUIRE(here.is_ready());
+    const TimePoint now{};
+    {
+        const NoDescriptors none;
+        for (int i = 0; i < 3; ++i) CHECK_FALSE(here.accept(now));
+        REQUIRE(here.told.size() == 1);
+        CHECK(here.told[0].find("dropped 1") != std::string::npos);
+        REQUIRE(here.is_ready());
+        CHECK_FALSE(here.accept(now + Admission::tell_every));
+        REQUIRE(here.told.size() == 2);
+        CHECK(here.told[1].find("dropped 3") != std::string::npos);
+        CHECK_FALSE(here.is_ready());
+    }
+    CHECK(here.admission.next_deadline() == never);
+    const base::UniqueFd later = here.connect();
+    CHECK(here.accept(now));
+}
+
+TEST_CASE("a listener that can't even drop one keeps nobody awake, and is back in a while") {
+    Listener here;
+    const base::UniqueFd client = here.connect();
+    const TimePoint now{};
+    {
+        const NoDescriptors none;  // Not even for the spare one, as when another thread took it.
+        REQUIRE(here.open());
+        REQUIRE(here.is_ready());
+        CHECK_FALSE(here.accept(now));
+        CHECK_FALSE(here.is_ready());
+        CHECK(here.admission.next_deadline() == now + Admission::rest);
+        here.admission.serve(now + Admission::rest - 1ns);
+        CHECK_FALSE(here.is_ready());
+        here.admission.serve(now + Admission::rest);
+        CHECK(here.is_ready());
+        CHECK_FALSE(here.accept(now + Admission::rest));
+    }
+    here.admission.serve(now + 2 * Admission::rest);
+    REQUIRE(here.is_ready());
+    CHECK(here.accept(now + 2 * Admission::rest));
+    CHECK(here.told.empty());
+}
