@@ -3,7 +3,6 @@
 // costs nothing.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
