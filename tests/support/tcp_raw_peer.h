@@ -21,7 +21,9 @@ class TcpRawLane {
   public:
     explicit TcpRawLane(const std::string& uri) {
         const na::Address address = na::parse_address(uri).value();
-        const na::SocketName name = *na::SocketName::from_numeric(address.host, address.port);
+        const na::SocketName name = address.scheme == "unix"
+                                        ? *na::SocketName::from_path(address.name)
+                                        : *na::SocketName::from_numeric(address.host, address.port);
         socket_.reset(::socket(name.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
         REQUIRE(::connect(socket_.get(), name.get(), static_cast<socklen_t>(name.size())) == 0);
     }

@@ -78,13 +78,14 @@ namespace {
 
 // A region's owner, which is polled alone, and a peer that uses it. The time is the test's.
 struct Lanes {
-    NaRig rig = NaRig::on<wires::Tcp>();
+    NaRig rig;
     NaNode& owner = rig.open();
     ExposedMemory region{rig, owner, 1 << 20, Access::read_write};
     TcpRawLane talk{owner->address()}, bulk{owner->address()};
     TimePoint now;
 
-    Lanes() {
+    explicit Lanes(NaRig on() = [] { return NaRig::on<wires::Tcp>(); }) : rig(on()) {
+        std::ranges::fill(region.bytes(), std::byte{0});
         REQUIRE(bulk.say_join(talk.join(rig)));
         REQUIRE(decode_joined(bulk.hear_frame(rig)).ok());
         now = rig.now();
@@ -111,9 +112,17 @@ struct Lanes {
             poll();
         } while (!done());
     }
+    // Of a put.
+    void write(std::size_t bytes) {
+        REQUIRE(bulk.say(std::vector<std::byte>(bytes, std::byte{1})));
+    }
+    std::size_t landed() {
+        return static_cast<std::size_t>(std::ranges::count(region.bytes(), std::byte{1}));
+    }
+    void send_message() { REQUIRE(talk.say_value(StreamHead{1, 0, 0, sizeof(StreamHead)})); }
     // A message comes in.
     void say() {
-        REQUIRE(talk.say_value(StreamHead{1, 0, 0, sizeof(StreamHead)}));
+        send_message();
         poll_until([&] { return count == 1; });
         CHECK(events[0].kind == EventKind::message);
     }
@@ -151,16 +160,9 @@ struct FullLane : Lanes {
 // The peer stands still in the middle of a put.
 struct HalfPut : Lanes {
     HalfPut() {
-        std::ranges::fill(region.bytes(), std::byte{0});
         REQUIRE(ask(BulkOp::put));
         write(300 * KiB);
         poll_until([&] { return landed() == 300 * KiB; });
-    }
-    void write(std::size_t bytes) {
-        REQUIRE(bulk.say(std::vector<std::byte>(bytes, std::byte{1})));
-    }
-    std::size_t landed() {
-        return static_cast<std::size_t>(std::ranges::count(region.bytes(), std::byte{1}));
     }
 };
 
@@ -206,4 +208,28 @@ TEST_CASE("tcp pace: messages are beside a put that is under way, until it stand
     } else {
         CHECK(most <= 2 * Pace::slice_bytes_busy);
     }
+}
+
+// What is sent over a socket of this host is there at once.
+TEST_CASE("tcp pace: what came is answered before bulk goes on, which waits for one poll") {
+    const bool reads = GENERATE(true, false);
+    Lanes lane([] { return NaRig::on<wires::Unix>(); });
+    std::size_t landed = 0;
+    const auto moves = [&] {
+        if (!reads) return lane.bulk.drop_heard() > 0;
+        return std::exchange(landed, lane.landed()) != landed;
+    };
+    REQUIRE(lane.ask(reads ? BulkOp::put : BulkOp::get));
+    lane.say();
+    lane.poll();
+    std::vector<bool> moved;
+    for (int i = 0; i < 6; ++i) {
+        if (reads) lane.write(KiB);
+        (void)moves();
+        lane.send_message();
+        lane.poll();
+        REQUIRE(lane.count == 1);
+        moved.push_back(moves());
+    }
+    CHECK(moved == std::vector{false, true, false, true, false, true});
 }

@@ -98,10 +98,15 @@ std::size_t TcpEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     slab_.reset();
     std::size_t count = 0;
     if (!notices_.empty() && !give_notices(events, count)) return count;
-    read_hot(events, count);
+    read_hot(Lane::Kind::talk, events, count);
     if (is_time_to_look(count != 0)) look(events, count);
     if (!committed_.empty()) send_committed();
-    if (!pumping_.empty()) pump_all();
+    // What came is answered before bulk goes on, but bulk does not wait for two polls.
+    bulk_waits_ = count != 0 && !bulk_waits_;
+    if (!bulk_waits_) {
+        read_hot(Lane::Kind::bulk, events, count);
+        if (!pumping_.empty()) pump_all();
+    }
     if (!refused_.empty()) give_writable(events, count);
     while (!fenced_.empty() && count < events.size()) {
         Event& event = events[count++];

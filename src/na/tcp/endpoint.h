@@ -105,7 +105,7 @@ class TcpEndpoint final : public Endpoint {
     void heat(Lane& lane);
     void cool(Lane& lane);
     void close_lane(Lane& lane);
-    void read_hot(std::span<Event> events, std::size_t& count) noexcept;
+    void read_hot(Lane::Kind kind, std::span<Event> events, std::size_t& count) noexcept;
     void read(Lane& lane, std::span<Event> events, std::size_t& count) noexcept;
     bool is_time_to_look(bool busy) noexcept;
     void look(std::span<Event> events, std::size_t& count) noexcept;
@@ -201,6 +201,7 @@ class TcpEndpoint final : public Endpoint {
     base::Fifo<Notice> notices_;
     std::string error_;
     std::uint64_t turn_ = 1;
+    bool bulk_waits_ = false;        // Since the last poll, for the answers to its messages.
     std::uint64_t pumped_turn_ = 0;  // The last one in which bulk lanes were written to.
     TimePoint now_;
     Pace pace_;

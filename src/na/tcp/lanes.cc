@@ -97,9 +97,13 @@ void TcpEndpoint::cool(Lane& lane) {
     hot_.erase(std::find(hot_.begin(), hot_.end(), &lane));
 }
 
-void TcpEndpoint::read_hot(std::span<Event> events, std::size_t& count) noexcept {
+void TcpEndpoint::read_hot(Lane::Kind kind, std::span<Event> events, std::size_t& count) noexcept {
     for (std::size_t i = 0; i < hot_.size();) {
         Lane& lane = *hot_[i];
+        if (lane.kind != kind) {
+            ++i;
+            continue;
+        }
         if (lane.misses > misses_max) {
             cool(lane);
             continue;
