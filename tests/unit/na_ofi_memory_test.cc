@@ -6,6 +6,7 @@
 
 #include "support/ofi_faults.h"
 #include "support/ofi_process.h"
+#include "support/tcp_relay.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -334,4 +335,42 @@ TEST_CASE("ofi: an endpoint may go while a peer stands still in mid-answer") {
     Node client;
     reading.begin_and_stop(client);
     client.destroy();
+}
+
+// Of an answer its head may be there and nothing else: libfabric has begun to read it, and tells
+// nobody.
+TEST_CASE("ofi: a peer may be closed when no more than the head of an answer has come") {
+    Node owner(any_port), client;
+    std::vector<std::byte> owned(4096, std::byte{5}), local(4096);
+    const na::FabricKey key = owner->expose(expose_all(owned)).value();
+    TcpRelay relay(na::parse_address(owner->address()).value().port);
+    const auto until = [&](auto&& done) {
+        return turn_until({&owner, &client}, [&] {
+            relay.turn();
+            return done();
+        });
+    };
+    const auto go_on = [&](Duration span) {
+        const TimePoint end = real_now() + span;
+        (void)until([&] { return real_now() >= end; });
+    };
+    for (std::size_t bytes = 0; bytes <= 64; ++bytes) {
+        INFO(bytes << " bytes have come");
+        const na::PeerId peer =
+            client.connect("ofi+tcp://127.0.0.1:" + std::to_string(relay.port()));
+        REQUIRE(until([&] { return client.find(EventKind::peer_up); }));
+        go_on(5ms);
+        relay.hold_after(bytes);
+        const na::RmaItem get = item(na::RmaKind::get, peer, key, 0, local, 1);
+        REQUIRE(client->post({&get, 1}) == 1);
+        client->flush();
+        REQUIRE(until([&] { return relay.held() > local.size() / 2; }));
+        go_on(2ms);
+        client->close(peer);
+        go_on(2ms);
+        relay.release();
+        REQUIRE(until([&] { return client.count(EventKind::rma_done) == 1; }));
+        go_on(2ms);
+        client.seen.clear();
+    }
 }

@@ -38,6 +38,8 @@ inline constexpr Duration probe_after = 30ms;   // An answered hello takes less.
 inline constexpr Duration hello_again = 200ms;  // The peer may have cut an old connection under it.
 inline constexpr Duration lost_after = 50ms;
 inline constexpr Duration linger = 100ms;
+// Within this after a bye the answers to our gets have begun to come, or failed.
+inline constexpr Duration answers_begin = 2 * linger;
 
 class OfiEndpoint final : public Endpoint {
   public:
@@ -103,6 +105,7 @@ class OfiEndpoint final : public Endpoint {
     // link.cc.
     Link* link_to(const SocketName& name);
     bool is_awaited(const Link& link) const;
+    bool is_going(const SocketName& name) const;
     void leave_link(Link& link, bool at_once);
     void let_linger(Link& link);
     void look_at(Link& link, TimePoint at);
@@ -135,6 +138,7 @@ class OfiEndpoint final : public Endpoint {
 
     // handshake.cc.
     void start_connecting(PeerEntry& entry);
+    bool take_link(PeerEntry& entry);
     void serve_resolving(PeerEntry& entry);
     void serve_connecting(PeerEntry& entry);
     void serve_accepting(PeerEntry& entry);
@@ -165,6 +169,7 @@ class OfiEndpoint final : public Endpoint {
     void finish(Transfer& transfer, Code code, std::string why);
     void end_transfers(PeerEntry& entry, Code code);
     bool is_arriving(const Transfer& transfer) const;
+    bool is_asking(const Link* link) const;
     bool is_reading(const Link* link) const;
     void drop_completions();
     bool finish_reading();

@@ -66,13 +66,24 @@ void OfiEndpoint::start_connecting(PeerEntry& entry) {
                           "can't reach " + peer.name.text() + " from " + own.text() +
                               ", where this endpoint is bound; listen on an address that can");
     }
+    serve_connecting(entry);
+}
+
+// False: not yet, or never.
+bool OfiEndpoint::take_link(PeerEntry& entry) {
+    Peer& peer = entry.value;
+    if (is_going(peer.name)) {
+        attend(entry, now_ + connect_spacing);
+        return false;
+    }
     peer.link = link_to(peer.name);
     if (!peer.link) {
-        return bring_down(entry, Code::resource_exhausted,
-                          "libfabric takes no further address for " + peer.name.text());
+        bring_down(entry, Code::resource_exhausted,
+                   "libfabric takes no further address for " + peer.name.text());
+        return false;
     }
     ++peer.link->peers;
-    serve_connecting(entry);
+    return true;
 }
 
 void OfiEndpoint::serve_connecting(PeerEntry& entry) {
@@ -85,6 +96,7 @@ void OfiEndpoint::serve_connecting(PeerEntry& entry) {
     if (const int refused = peer.probe.why_refused()) {
         return bring_down(entry, Code::unavailable, peer.name.text() + ": " + describe(refused));
     }
+    if (!peer.link && !take_link(entry)) return;
     std::byte message[control_bytes_max];
     const std::size_t bytes =
         encode_hello(peer.ours, own_name_for(peer.name), own_hello(), message);
@@ -151,6 +163,7 @@ void OfiEndpoint::on_hello(ByteView body) {
         send_control(link_at->second, {message, bytes});
         return;
     }
+    if (is_going(hello->name)) return;  // It says hello again.
     PeerEntry* entry = accepting_ < accepting_max ? take_peer(now_) : nullptr;
     Link* link = entry ? link_to(hello->name) : nullptr;
     if (!link) {

@@ -39,6 +39,12 @@ bool OfiEndpoint::is_awaited(const Link& link) const {
            });
 }
 
+// The connection to it has to end before there is another.
+bool OfiEndpoint::is_going(const SocketName& name) const {
+    const auto known = links_.find(key_of(name));
+    return known != links_.end() && is_awaited(known->second);
+}
+
 void OfiEndpoint::leave_link(Link& link, bool at_once) {
     --link.peers;
     link.dirty = true;
@@ -81,7 +87,9 @@ void OfiEndpoint::serve_links() {
 // memory and none of ours is read any more (FI_AV_REMOVE_CLEANUP). False: it is to be cut still.
 //
 // Not in the middle of an answer to a get of ours: libfabric 1.17 frees that get twice then, and
-// follows a null pointer. What is coming in has come soon, or its connection breaks by itself.
+// follows a null pointer. What is coming in has come soon, or its connection breaks by itself. Of
+// an answer that libfabric has read the head of we see nothing, so what was asked for has some
+// time.
 bool OfiEndpoint::cut(Link& link, const std::string& why) {
     if (link.peers != 0) {
         peers_.for_each([&](PeerEntry& entry) {
@@ -92,9 +100,12 @@ bool OfiEndpoint::cut(Link& link, const std::string& why) {
         link.peers = 0;
         link.dirty = link.may_return = true;
     }
+    if (link.state != Link::State::cutting) link.cutting_since = now_;
     link.state = Link::State::cutting;
-    if (is_reading(&link)) {
+    const TimePoint nothing_comes_at = link.cutting_since + answers_begin;
+    if (is_reading(&link) || (is_asking(&link) && now_ < nothing_comes_at)) {
         reading_ = true;
+        if (now_ < nothing_comes_at) look_at(link, nothing_comes_at);
         link.due = now_;
         return false;
     }

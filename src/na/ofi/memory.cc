@@ -212,6 +212,14 @@ bool OfiEndpoint::is_arriving(const Transfer& transfer) const {
            std::memcmp(item.local.data(), unread_.data(), sizeof unread_) != 0;
 }
 
+// A get of ours has no end yet. On this link, or nullptr: on any.
+bool OfiEndpoint::is_asking(const Link* link) const {
+    return std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
+        return (!link || transfer.link == link) && transfer.posted &&
+               transfer.item.kind == RmaKind::get;
+    });
+}
+
 // On this link, or nullptr: on any.
 bool OfiEndpoint::is_reading(const Link* link) const {
     return std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
@@ -241,13 +249,16 @@ void OfiEndpoint::drop_completions() {
 // Peers that heard our bye close their side within `linger`, those that died have done so. False:
 // one stands still.
 bool OfiEndpoint::finish_reading() {
-    constexpr int waits_max = 300;
-    for (int waits = 0; is_reading(nullptr); ++waits) {
+    constexpr int waits_max = 300;  // Milliseconds.
+    static_assert(answers_begin < 1ms * waits_max);
+    for (int waits = 0; waits < waits_max; ++waits) {
         drop_completions();
-        if (waits == waits_max) return false;
+        if (!is_reading(nullptr) && (!is_asking(nullptr) || 1ms * waits >= answers_begin)) {
+            return true;
+        }
         (void)::poll(nullptr, 0, 1);
     }
-    return true;
+    return !is_reading(nullptr);
 }
 
 }  // namespace weft::na::ofi

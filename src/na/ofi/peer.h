@@ -46,6 +46,7 @@ struct Link {
     bool may_return = false;  // One that did not say bye: it may not know that it is gone, and make
                               // libfabric connect anew.
     TimePoint due = never;
+    TimePoint cutting_since{};          // While cutting.
     TimePoint give_up_at = never;       // Waiting for a word to be taken, while cutting.
     std::vector<std::uint32_t> fences;  // Regions whose fence waits for the removal.
 };
