@@ -57,7 +57,7 @@ class Node {
     void destroy() { endpoint_.reset(); }
 
     na::PeerId connect(const std::string& uri) {
-        return endpoint_->connect(*na::parse_address(uri), real_now()).value();
+        return endpoint_->connect(*na::parse_address(uri), real_now() + ahead).value();
     }
 
     void turn() {

@@ -22,7 +22,8 @@ OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
       sends_(send_slots, message_bytes_wanted),
       receives_(receive_buffers, piece_bytes_max),
       unread_{parts_.random.next(), parts_.random.next()},
-      peers_(table_slots(parts_.peers_max)) {
+      peers_(table_slots(parts_.peers_max)),
+      polled_at_(now) {
     limits_.message_bytes_max = message_bytes_wanted;
     limits_.eager_bytes_max = message_bytes_wanted - header_room;
     limits_.rma_bytes_max = 1 << 20;

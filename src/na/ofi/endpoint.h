@@ -131,7 +131,7 @@ class OfiEndpoint final : public Endpoint {
     void wake_writers();
     void attend(PeerEntry& entry, TimePoint at);
     void serve_attention();
-    void forgive_opening();
+    void forgive(Duration stall);
     void serve(PeerEntry& entry);
     void serve_up(PeerEntry& entry);
     bool blocked(PeerEntry& entry);
@@ -206,7 +206,7 @@ class OfiEndpoint final : public Endpoint {
     base::IntrusiveList<Peer, AttentionNode> attention_;
     TimePoint attention_at_ = never;
     TimePoint links_at_ = never;
-    TimePoint opened_at_ = never;  // Until the first look at the time after it.
+    TimePoint polled_at_;
     base::IntrusiveList<Peer, FlushNode> unflushed_;
     base::IntrusiveList<Peer, WritableNode> want_writable_;
     Claim claim_;

@@ -11,9 +11,13 @@ namespace weft::na::ofi {
 static constexpr Duration retry_spacing_min = 50us;
 static constexpr Duration retry_spacing_max = 10ms;
 static constexpr std::uint32_t retries_free = 10;
+// Who is connecting looks more often, also when it sleeps.
+static constexpr Duration stall_min = hello_again + 100ms;
 
 std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     now_ = now;
+    const Duration unseen = now - std::exchange(polled_at_, now);
+    if (unseen > stall_min) forgive(unseen);
     for (const std::byte* message : handed_out_) take_back(message);
     handed_out_.clear();
     if (receives_.has_idle()) post_receives();
@@ -265,7 +269,6 @@ void OfiEndpoint::attend(PeerEntry& entry, TimePoint at) {
 
 void OfiEndpoint::serve_attention() {
     attention_at_ = never;
-    if (opened_at_ != never) forgive_opening();
     // Serving one may end others, so nobody holds a place in the list meanwhile.
     base::IntrusiveList<Peer, AttentionNode> round;
     round.splice_back(attention_);
@@ -281,11 +284,13 @@ void OfiEndpoint::serve_attention() {
     attention_at_ = std::min(attention_at_, links_at_);
 }
 
-// Starting libfabric may take seconds on a busy machine. That was this thread's time and is not
-// held against the peers that had no chance to answer meanwhile.
-void OfiEndpoint::forgive_opening() {
-    const Duration took = now_ - std::exchange(opened_at_, never);
-    peers_.for_each([took](PeerEntry& entry) { entry.value.started += took; });
+// A thread that did not look for so long has not seen the answers that may be there: libfabric
+// takes its time to start, and again with its first messages, seconds on a busy machine. That is
+// not held against the peers.
+void OfiEndpoint::forgive(Duration stall) {
+    peers_.for_each([&](PeerEntry& entry) {
+        entry.value.started = std::min(entry.value.started + stall, now_);
+    });
 }
 
 void OfiEndpoint::serve(PeerEntry& entry) {
