@@ -29,14 +29,18 @@ static void start_helpers() {
     std::thread([] {}).join();
 }
 
-// When nothing has changed for a while: what opens with the first use may close some of it again.
+// When nothing has changed for a while: what opens with the first use may close some of it again,
+// on ofi+tcp 0.3 s later, when answers that were asked for may still begin.
 void Books::open() {
+    constexpr Duration quiet = 1s;
     start_helpers();
-    const auto end = std::chrono::steady_clock::now() + patience;
-    for (int same = 0; same < 100 && std::chrono::steady_clock::now() < end; ++same) {
-        const Holdings now = Holdings::now();
-        if (!now.same_objects(floor_)) same = 0;
-        floor_ = now;
+    const auto begin = std::chrono::steady_clock::now();
+    auto since = begin;
+    for (auto now = begin; now - since < quiet && now - begin < patience;
+         now = std::chrono::steady_clock::now()) {
+        const Holdings held = Holdings::now();
+        if (!held.same_objects(floor_)) since = now;
+        floor_ = held;
         pump_();
     }
     names_ = names_of_objects();

@@ -14,7 +14,8 @@ static const std::string any_port = "ofi+tcp://127.0.0.1:0";
 // A plain TCP socket of the loopback interface; the kernel answers for it once it listens.
 class PlainListener {
   public:
-    explicit PlainListener(bool listens) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    explicit PlainListener(bool listens)
+        : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
         const auto any = *na::SocketName::from_numeric("127.0.0.1", 0);
         REQUIRE(::bind(fd_.get(), any.get(), any.size()) == 0);
         if (listens) REQUIRE(::listen(fd_.get(), 16) == 0);
@@ -24,6 +25,12 @@ class PlainListener {
         port_ = na::SocketName::from_kernel(reinterpret_cast<sockaddr*>(&name), bytes)->port();
     }
     std::string uri() const { return "ofi+tcp://127.0.0.1:" + std::to_string(port_); }
+    // Those that came since the last time.
+    std::size_t accepted() {
+        std::size_t count = 0;
+        for (; ::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC) >= 0; ++count) continue;
+        return count;
+    }
 
   private:
     base::UniqueFd fd_;
@@ -99,6 +106,24 @@ TEST_CASE("ofi: the time in which a thread does not look is not held against its
     }));
     CHECK(client.find(EventKind::peer_down));
     CHECK(real_now() - start < promised(1s));
+}
+
+TEST_CASE("ofi: a start of libfabric that takes its time is no reason to probe the listener") {
+    PlainListener silent(true);
+    Node client;
+    // As in a turn: what it connects to is looked at by the same time.
+    const TimePoint now = real_now();
+    REQUIRE(client->connect(*na::parse_address(silent.uri()), now));
+    std::array<na::Event, 1> events;
+    REQUIRE(client->poll(events, now) == 0);
+    std::size_t connections = 0;
+    REQUIRE(turn_until({&client}, [&] {
+        connections += silent.accepted();
+        return connections > 0;
+    }));
+    // Libfabric's; a probe would be under way by now.
+    turn_for({&client}, 5ms);
+    CHECK(connections + silent.accepted() == 1);
 }
 
 TEST_CASE("ofi: a host without an address is reported, and localhost is known") {

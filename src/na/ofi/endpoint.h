@@ -207,6 +207,7 @@ class OfiEndpoint final : public Endpoint {
     TimePoint attention_at_ = never;
     TimePoint links_at_ = never;
     TimePoint polled_at_;
+    TimePoint opened_at_ = never;  // Libfabric; until time has gone on.
     base::IntrusiveList<Peer, FlushNode> unflushed_;
     base::IntrusiveList<Peer, WritableNode> want_writable_;
     Claim claim_;

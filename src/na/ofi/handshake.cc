@@ -57,6 +57,7 @@ void OfiEndpoint::start_connecting(PeerEntry& entry) {
         const Status status = source ? open_fabric(*source)
                                      : fail(Code::unavailable, "no route to " + peer.name.text() +
                                                                    ": " + describe(errno));
+        opened_at_ = now_;
         if (!status.ok()) return bring_down(entry, status.code(), std::string(status.text()));
     }
     const SocketName& own = fabric_->name();

@@ -17,7 +17,9 @@ static constexpr Duration stall_min = hello_again + 100ms;
 std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     now_ = now;
     const Duration unseen = now - std::exchange(polled_at_, now);
-    if (unseen > stall_min) forgive(unseen);
+    const bool has_opened = opened_at_ < now;
+    if (has_opened || unseen > stall_min) forgive(unseen);
+    if (has_opened) opened_at_ = never;
     for (const std::byte* message : handed_out_) take_back(message);
     handed_out_.clear();
     if (receives_.has_idle()) post_receives();
