@@ -21,13 +21,14 @@ struct Holdings {
 
     static Holdings now();
     // The kernel's part, which is the same or is not.
-    bool has_no_more_objects(const Holdings& other) const {
-        return descriptors <= other.descriptors && threads <= other.threads &&
-               shared_mappings <= other.shared_mappings;
-    }
     bool same_objects(const Holdings& other) const {
         return descriptors == other.descriptors && threads == other.threads &&
                shared_mappings == other.shared_mappings;
+    }
+    // Of that part; some of it may have gone.
+    bool has_no_more_objects(const Holdings& other) const {
+        return descriptors <= other.descriptors && threads <= other.threads &&
+               shared_mappings <= other.shared_mappings;
     }
     std::string text() const;
 };
