@@ -45,19 +45,32 @@ void Chaos::strike(Fault fault) {
         case Fault::kill: return stop(false);
         case Fault::crash: return stop(true);
         case Fault::pause: return pause();
-        case Fault::slow: {
-            const std::string& host = any_host();
-            note_(host + " is slow");
-            simulation_.slow_down(host, 100);
-            simulation_.in(between(1ms, 300ms), [this, host] { simulation_.slow_down(host, 1); });
-            return;
-        }
-        case Fault::refuse:
-            note_("transports refuse");
-            simulation_.refuse(0.3);
-            simulation_.in(between(1ms, 100ms), [this] { simulation_.refuse(0); });
-            return;
+        case Fault::slow: return slow_down();
+        case Fault::refuse: return refuse();
     }
+}
+
+void Chaos::slow_down() {
+    const std::string host = any_host();
+    note_(host + " is slow");
+    health_.begin(Harm::slows, host);
+    simulation_.slow_down(host, 100);
+    simulation_.in(between(1ms, 300ms), [this, host] {
+        if (healed_) return;
+        simulation_.slow_down(host, 1);
+        health_.end(Harm::slows, host, simulation_.now());
+    });
+}
+
+void Chaos::refuse() {
+    note_("transports refuse");
+    health_.begin_everywhere(Harm::slows);
+    simulation_.refuse(0.3);
+    simulation_.in(between(1ms, 100ms), [this] {
+        if (healed_) return;
+        simulation_.refuse(0);
+        health_.end_everywhere(Harm::slows, simulation_.now());
+    });
 }
 
 // From one host to another, for a while.
@@ -78,9 +91,13 @@ void Chaos::change_link(Fault fault) {
         default: link.bytes_per_second = 1e6, what = "is narrow"; break;
     }
     note_(from + " -> " + to + " " + what);
+    const Harm harm = fault == Fault::damage ? Harm::breaks : Harm::slows;
+    health_.begin(harm, from, to);
     simulation_.set_link(from, to, link);
-    simulation_.in(between(10ms, 500ms), [this, from, to] {
-        if (!healed_) simulation_.set_link(from, to, sim::Link());
+    simulation_.in(between(10ms, 500ms), [this, harm, from, to] {
+        if (healed_) return;
+        simulation_.set_link(from, to, sim::Link());
+        health_.end(harm, from, to, simulation_.now());
     });
 }
 
@@ -99,11 +116,14 @@ void Chaos::cut(bool both_ways) {
 
 void Chaos::cut(const std::string& from, const std::string& to) {
     cuts_[{from, to}] = simulation_.now();
+    health_.begin(Harm::breaks, from, to);
     simulation_.cut(from, to);
 }
 
 void Chaos::mend(const std::string& from, const std::string& to) {
-    if (cuts_.erase({from, to}) != 0) simulation_.mend(from, to);
+    if (cuts_.erase({from, to}) == 0) return;
+    simulation_.mend(from, to);
+    health_.end(Harm::breaks, from, to, simulation_.now());
 }
 
 void Chaos::stop(bool is_crash) {
@@ -112,7 +132,8 @@ void Chaos::stop(bool is_crash) {
     const Duration time = between(1ms, below(8) == 0 ? 4s : 500ms);
     note_(host + (is_crash ? " crashes for " : " is killed for ") + in_ms(time));
     down_[host] = simulation_.now();
-    paused_.erase(host);
+    health_.begin(Harm::breaks, host);
+    if (paused_.erase(host) != 0) health_.end(Harm::breaks, host, simulation_.now());
     if (is_crash) {
         simulation_.crash(host);
     } else {
@@ -120,10 +141,15 @@ void Chaos::stop(bool is_crash) {
     }
     simulation_.in(time, [this, host] {
         if (healed_ || simulation_.is_up(host)) return;
-        down_.erase(host);
-        resumed_[host] = simulation_.now();
-        simulation_.start(host);
+        start(host);
     });
+}
+
+void Chaos::start(const std::string& host) {
+    down_.erase(host);
+    resumed_[host] = simulation_.now();
+    simulation_.start(host);
+    health_.end(Harm::breaks, host, simulation_.now());
 }
 
 void Chaos::pause() {
@@ -132,11 +158,13 @@ void Chaos::pause() {
     const Duration time = between(1ms, below(8) == 0 ? 6s : 200ms);
     note_(host + " stands still for " + in_ms(time));
     paused_[host] = simulation_.now();
+    health_.begin(Harm::breaks, host);
     simulation_.pause(host);
     simulation_.in(time, [this, host, life = simulation_.lives(host)] {
         if (simulation_.lives(host) != life || paused_.erase(host) == 0) return;
         resumed_[host] = simulation_.now();
         simulation_.resume(host);
+        health_.end(Harm::breaks, host, simulation_.now());
     });
 }
 
@@ -153,6 +181,7 @@ void Chaos::heal() {
         resumed_[host] = simulation_.now();
         simulation_.start(host);
     }
+    health_.end_all(simulation_.now());
 }
 
 TimePoint Chaos::apart_since(const std::string& from, const std::string& to) const {

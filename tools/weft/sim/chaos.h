@@ -9,6 +9,8 @@
 
 #include <weft/sim.h>
 
+#include "sim/health.h"
+
 namespace weft::tool {
 
 class Chaos {
@@ -24,6 +26,8 @@ class Chaos {
     TimePoint apart_since(const std::string& from, const std::string& to) const;
     // Since when the host runs without a pause; `never`: it stands.
     TimePoint awake_since(const std::string& host) const;
+    Health& health() { return health_; }
+    const Health& health() const { return health_; }
 
   private:
     enum class Fault : std::uint8_t {
@@ -47,10 +51,13 @@ class Chaos {
     void plan(Fault fault, Duration length);
     void strike(Fault fault);
     void change_link(Fault fault);
+    void slow_down();
+    void refuse();
     void cut(bool both_ways);
     void cut(const std::string& from, const std::string& to);
     void mend(const std::string& from, const std::string& to);
     void stop(bool is_crash);
+    void start(const std::string& host);
     void pause();
     std::uint64_t below(std::uint64_t end) { return simulation_.random() % end; }
     Duration between(Duration least, Duration most);
@@ -60,6 +67,7 @@ class Chaos {
     const std::vector<std::string> hosts_;
     std::function<void(const std::string&)> note_;
     bool healed_ = false;
+    Health health_;
     std::map<std::pair<std::string, std::string>, TimePoint> cuts_;
     std::map<std::string, TimePoint> down_;
     std::map<std::string, TimePoint> paused_;

@@ -10,6 +10,7 @@
 
 #include "api/node.h"
 #include "sim/chaos.h"
+#include "sim/ledger.h"
 #include "sim/rules.h"
 #include "sim/scenario.h"
 
@@ -32,6 +33,9 @@ class Stage {
     static constexpr Duration trouble = 1500ms;  // How long faults begin.
     // Who holds what was given up, and does not move, has 10 s.
     static constexpr Duration settle = 12s;
+    // Of one host: what the library bounds for each peer, which no load here comes near.
+    static constexpr std::uint64_t waiting_max = 16384;
+    static constexpr std::uint64_t executing_max = 16384;
 
     // ROLE0, ROLE1, ...
     std::vector<std::string> add_hosts(const std::string& role, std::uint32_t count,
@@ -55,11 +59,16 @@ class Stage {
         return simulation_->is_up(host) && chaos_->awake_since(host) != never;
     }
 
+    // Of what `client` asked `server` for at `submitted`, now.
+    Scene scene_of(const std::string& client, const std::string& server, TimePoint submitted) const;
+
     // Tells it on standard error, where that is wanted.
     void note(const std::string& what) const;
     bool is_verbose() const { return options_.verbose; }
     // Of every host: `count` of it is 0.
     void judge_none_left(Rule rule, const std::function<std::uint64_t(api::Node&)>& count);
+    // Now and then: of every host.
+    void judge_bounds();
     // What every scenario judges at its end.
     void judge_rest();
     SimRun report(std::uint64_t calls, std::uint64_t hash) const;
