@@ -104,6 +104,7 @@ PeerId SimEndpoint::add_link(std::unique_ptr<Link> link) {
 
 void SimEndpoint::remove_link(PeerId peer) {
     LinkSlot& slot = links_[peer.index];
+    drop_admissions(*slot.link);
     slot.link.reset();
     if (++slot.generation == 0) slot.generation = 1;
     links_free_.push_back(peer.index);
@@ -190,8 +191,9 @@ void SimEndpoint::close(PeerId peer) {
     remove_link(peer);
 }
 
-void SimEndpoint::send_ordered(Link& link, Cargo cargo) {
-    cargo.sequence = ++link.sequence_out;
+void SimEndpoint::send_ordered(Link& link, Cargo cargo, Lane lane) {
+    cargo.lane = lane;
+    cargo.sequence = ++link.orders[static_cast<std::size_t>(lane)].out;
     network_.transmit(std::move(cargo));
 }
 
@@ -366,12 +368,16 @@ void SimEndpoint::arrange(Cargo& cargo) {
     Link* link = find(cargo.to_peer);
     if (!link) {
         // As a host answers that knows no such connection (any more).
-        if (cargo.kind == Kind::message) network_.reset(cargo, "the peer knows no such connection");
-        if (cargo.kind == Kind::accept) network_.hand_over(*this, cargo);
+        if (cargo.kind == Kind::accept) return network_.hand_over(*this, cargo);
+        const bool is_talk = cargo.kind == Kind::message || cargo.kind == Kind::rma_put ||
+                             cargo.kind == Kind::rma_request || cargo.kind == Kind::rma_data;
+        if (is_talk) network_.reset(cargo, "the peer knows no such connection");
         return;
     }
-    const bool is_new = cargo.sequence >= link->sequence_next &&
-                        std::none_of(link->ahead.begin(), link->ahead.end(), [&](const Cargo& one) {
+    const auto lane = static_cast<std::size_t>(cargo.lane);
+    Order& order = link->orders[lane];
+    const bool is_new = cargo.sequence >= order.next &&
+                        std::none_of(order.ahead.begin(), order.ahead.end(), [&](const Cargo& one) {
                             return one.sequence == cargo.sequence;
                         });
     if (!is_new || cargo.kind == Kind::repeated) {
@@ -379,15 +385,20 @@ void SimEndpoint::arrange(Cargo& cargo) {
         return;
     }
     const PeerId peer = cargo.to_peer;
-    link->ahead.push_back(std::move(cargo));
+    if (cargo.sequence != order.next) {
+        order.ahead.push_back(std::move(cargo));
+        return;
+    }
+    ++order.next;
+    network_.hand_over(*this, cargo);
     while ((link = find(peer))) {  // Handing over may end it.
-        const auto next =
-            std::find_if(link->ahead.begin(), link->ahead.end(),
-                         [&](const Cargo& one) { return one.sequence == link->sequence_next; });
-        if (next == link->ahead.end()) return;
+        Order& rest = link->orders[lane];
+        const auto next = std::find_if(rest.ahead.begin(), rest.ahead.end(),
+                                       [&](const Cargo& one) { return one.sequence == rest.next; });
+        if (next == rest.ahead.end()) return;
         Cargo taken = std::move(*next);
-        link->ahead.erase(next);
-        ++link->sequence_next;
+        rest.ahead.erase(next);
+        ++rest.next;
         network_.hand_over(*this, taken);
     }
 }
@@ -427,6 +438,7 @@ void SimEndpoint::on_down(Cargo& cargo) {
     if (!link || link->state == LinkState::down) return;
     link->state = LinkState::down;
     link->pending = {};
+    drop_admissions(*link);
     finish_all(cargo.to_peer, Code::unavailable, cargo.text);
     Event event;
     event.kind = EventKind::peer_down;

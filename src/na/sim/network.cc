@@ -36,6 +36,7 @@ void Network::attempt(Cargo cargo) {
         again.to = cargo.to;
         again.to_peer = cargo.to_peer;
         again.sequence = cargo.sequence;
+        again.lane = cargo.lane;
         again.from_host = cargo.from_host;
         again.to_host = cargo.to_host;
         send(saturating_add(at, passage.takes), std::move(again));
@@ -115,8 +116,7 @@ void Network::record(TimePoint at, const Cargo& cargo) {
 }
 
 void Network::deliver(Cargo& cargo) {
-    const bool is_far = cargo.kind != Kind::writable && cargo.kind != Kind::no_answer;
-    if (is_far &&
+    if (!is_local(cargo.kind) &&
         (cargo.fate == Fate::is_resent || links_.is_cut(cargo.from_host, cargo.to_host))) {
         if (cargo.kind == Kind::repeated || links_.is_dark(cargo.from_host)) return;
         const weft::sim::Link& link = links_.of(cargo.from_host, cargo.to_host);
@@ -130,9 +130,9 @@ void Network::deliver(Cargo& cargo) {
     SimEndpoint* to = find(cargo.to);
     if (!to) {
         // Who talks is told; a last word is lost.
-        const bool is_talk = cargo.kind == Kind::accept || cargo.kind == Kind::message ||
-                             cargo.kind == Kind::rma_request || cargo.kind == Kind::rma_piece;
-        if (is_talk) reset(cargo, "the peer is gone");
+        const bool is_last = is_local(cargo.kind) || cargo.kind == Kind::down ||
+                             cargo.kind == Kind::repeated || cargo.kind == Kind::rma_answer;
+        if (!is_last) reset(cargo, "the peer is gone");
         return;
     }
     if (cargo.fate == Fate::arrives_damaged) {
@@ -153,9 +153,13 @@ void Network::hand_over(SimEndpoint& endpoint, Cargo& cargo) {
         case Kind::message: to->on_message(cargo); break;
         case Kind::down: to->on_down(cargo); break;
         case Kind::writable: to->on_writable(cargo); break;
+        case Kind::rma_put: to->on_rma_put(cargo); break;
         case Kind::rma_request: to->on_rma_request(cargo); break;
-        case Kind::rma_piece: to->on_rma_piece(cargo); break;
+        case Kind::rma_data: to->on_rma_data(cargo); break;
         case Kind::rma_answer: to->on_rma_answer(cargo); break;
+        case Kind::rma_next: to->on_rma_next(cargo); break;
+        case Kind::rma_more: to->on_rma_more(cargo); break;
+        case Kind::fence_over: to->on_fence_over(cargo); break;
     }
 }
 
