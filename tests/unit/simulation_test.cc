@@ -108,6 +108,37 @@ TEST_CASE("simulation: cut off it is unavailable, and healed it answers") {
     CHECK(pair.ask().status.ok());
 }
 
+TEST_CASE("simulation: without memory a call fails at once, and with it the next one answers") {
+    Pair pair(1);
+    CHECK(pair.ask().text == "1");
+    const std::uint64_t before = pair.simulation.faults();
+    pair.simulation.starve("client", 1);
+    Answer answer;
+    pair.simulation.act_as("client", [&] { answer = pair.ask(); });
+    CHECK(answer.status.code() == Code::resource_exhausted);
+    CHECK(answer.status.effect() == Effect::none);
+    CHECK(answer.status.stage() == Stage::queued);
+    CHECK(pair.simulation.faults() > before + 1);
+    pair.simulation.starve("client", 0);
+    CHECK(pair.ask().text == "2");
+}
+
+TEST_CASE("simulation: who has no memory to expose is told so, and others have it") {
+    Pair pair(1);
+    Runtime& client = *pair.simulation.runtime("client");
+    Runtime& server = *pair.simulation.runtime("server");
+    Buffer memory = client.allocate(64).value();
+    REQUIRE(client.listen("sim://client").ok());
+    pair.simulation.starve("client", 1);
+    CHECK(client.expose(memory, {}).status().code() == Code::resource_exhausted);
+    CHECK(server.expose(server.allocate(64).value(), {}).ok());
+    CHECK_FALSE(sim::allocation_fails());
+    pair.simulation.act_as("client", [] { CHECK(sim::allocation_fails()); });
+    pair.simulation.act_as("server", [] { CHECK_FALSE(sim::allocation_fails()); });
+    pair.simulation.heal();
+    CHECK(client.expose(memory, {}).ok());
+}
+
 TEST_CASE("simulation: a program may stop its own host in a turn, at the end of which it goes") {
     Pair pair(1);
     const auto answer = std::make_shared<Answer>();

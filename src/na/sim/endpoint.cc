@@ -44,6 +44,7 @@ Status SimEndpoint::join() {
     } else {
         host_ = network_.links().own_host();
     }
+    scarcity_ = &network_.scarcity(host_);
     Result<NodeId> node = network_.join(*this, name_, host_);
     if (!node) return node.status();
     node_ = *node;
@@ -149,6 +150,9 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
     }
     if (!node_) return fail(Code::unavailable, "this simulated endpoint is dead");
     network_.advance(now);
+    if (scarcity_->strikes()) {
+        return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    }
     if (links_.size() - links_free_.size() >= limits_.peers_max) {
         return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all " +
                                                   std::to_string(limits_.peers_max) +
@@ -221,13 +225,14 @@ std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     if (!link || link->state != LinkState::up || bytes > link->info.message_bytes_max) {
         return nullptr;
     }
-    if (network_.refuses()) {
-        ++network_.faults().refused;
+    const bool is_scarce = scarcity_->strikes();
+    if (is_scarce || network_.refuses()) {
+        network_.faults().refused += is_scarce ? 0 : 1;
         Cargo cargo;
         cargo.kind = Kind::writable;
         cargo.to = node_;
         cargo.to_peer = peer;
-        network_.send(saturating_add(network_.now(), 1us), std::move(cargo));
+        network_.send(saturating_add(network_.now(), is_scarce ? 50us : 1us), std::move(cargo));
         return nullptr;
     }
     if (!has_room(*link, bytes)) {

@@ -170,6 +170,7 @@ class SimEndpoint final : public Endpoint {
     NodeId node_;
     const std::string host_name_;
     HostId host_ = 0;
+    Scarcity* scarcity_ = nullptr;  // Of the host.
     std::string name_;
     std::string public_uri_;
     Incarnation incarnation_;

@@ -12,10 +12,18 @@ Network::Network(base::Random& random, WorldOptions options, TimePoint start)
       now_(start),
       links_(options.link, random.next()),
       coins_(random.next()),
-      refusals_(random.next()) {
+      refusals_(random.next()),
+      scarcity_seed_(random.next()) {
     // A message that fits no link would be refused for ever.
     options_.link_bytes_max = std::max(options_.link_bytes_max, options_.message_bytes_max);
     options_.link_messages_max = std::max(options_.link_messages_max, 1u);
+}
+
+constinit thread_local Scarcity* Scarcity::current_ = nullptr;
+
+Scarcity& Network::scarcity(HostId host) {
+    // Of chances that differ in their seed by little nothing is alike.
+    return scarcities_.try_emplace(host, scarcity_seed_ + host).first->second;
 }
 
 void Network::transmit(Cargo cargo) {

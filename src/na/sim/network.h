@@ -9,6 +9,7 @@
 #include "base/slot_table.h"
 #include "base/trace_hash.h"
 #include "na/sim/links.h"
+#include "na/sim/scarcity.h"
 #include "na/sim/sim.h"
 
 namespace weft::na::sim {
@@ -107,6 +108,8 @@ class Network {
 
     // A coin of the seed.
     bool flip() { return (coins_.next() & 1) != 0; }
+    // Of a host; stays where it is.
+    Scarcity& scarcity(HostId host);
     // Whether a claim is refused though there is room.
     bool refuses() { return base::happens(refusals_, refused_share_); }
     // Within a host, or what the link was judged for before.
@@ -154,6 +157,8 @@ class Network {
     base::SeededRandom coins_;
     base::SeededRandom refusals_;
     double refused_share_ = 0;
+    const std::uint64_t scarcity_seed_;
+    std::map<HostId, Scarcity> scarcities_;
     World::Faults faults_;
     std::vector<Key> heap_;
     std::vector<Cargo> cargo_;

@@ -107,6 +107,10 @@ Result<FabricKey> SimEndpoint::expose(const Exposure& exposure) {
         return fail(Code::invalid_argument,
                     "region " + std::to_string(exposure.region) + " cannot be exposed (again)");
     }
+    if (scarcity_->strikes()) {
+        return fail(Code::resource_exhausted,
+                    "no memory to expose region " + std::to_string(exposure.region));
+    }
     Region region;
     region.exposure = exposure;
     region.serial = ++exposures_;

@@ -25,6 +25,7 @@
 namespace weft::na::sim {
 
 class Network;
+class Scarcity;
 
 struct WorldOptions {
     weft::sim::Link link{};       // Between all hosts.
@@ -78,6 +79,8 @@ class World {
     void mend_all();
     // Share of reserve()s that are refused although there is room.
     void refuse(double share);
+    // What endpoints on that host can't have (na/sim/scarcity.h).
+    Scarcity& scarcity(std::string_view host);
 
     // From here on sim://name answers no put and no get, and does everything else. False: as above.
     bool silence(std::string_view name);

@@ -46,6 +46,9 @@ void World::mend(std::string_view from, std::string_view to) {
 
 void World::mend_all() { network_->links().mend_all(); }
 void World::refuse(double share) { network_->set_refused_share(share); }
+Scarcity& World::scarcity(std::string_view host) {
+    return network_->scarcity(network_->links().host(host));
+}
 const World::Faults& World::faults() const { return network_->faults(); }
 
 bool World::silence(std::string_view name) {

@@ -126,7 +126,9 @@ void BulkLedger::completes(Moved& moved, const Status& status, const Scene& scen
                            bool owner_lives) {
     const auto seen = [&] { return describe(moved); };
     verdict_.hold(!moved.is_complete, Rule::completes_once, seen);
-    verdict_.hold(!moved.is_submitting, Rule::completes_later, seen);
+    // Without memory for a record nothing is left to wait with.
+    const bool has_record = status.code() != Code::resource_exhausted || !status.peer().empty();
+    verdict_.hold(!moved.is_submitting || !has_record, Rule::completes_later, seen);
     moved.is_complete = true;
     moved.status = status;
     trace_.mix(moved.number << 8 | static_cast<std::uint64_t>(status.code()));
@@ -161,6 +163,11 @@ void BulkLedger::judge_status(const Moved& moved, const Scene& scene, bool owner
             break;
         case Code::cancelled:
             verdict_.hold(moved.cancelled != never, Rule::cancel_was_asked, seen);
+            break;
+        case Code::resource_exhausted:
+            verdict_.hold(scene.now - std::max(moved.submitted, scene.awake_since) <= 1ms &&
+                              status.effect() == Effect::none,
+                          Rule::full_is_told_at_once, seen);
             break;
         case Code::permission_denied:
             // Over a connection to an earlier life, which nobody knows to be gone, a reference of

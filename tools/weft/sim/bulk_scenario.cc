@@ -79,6 +79,7 @@ std::shared_ptr<void> BulkScenario::start_client(const std::string& name, Runtim
     return nullptr;
 }
 
+// Tried again while there is no memory for it.
 void BulkScenario::expose(const std::string& owner, Runtime& runtime, bool is_read) {
     Exposed exposed;
     exposed.owner = owner;
@@ -87,7 +88,15 @@ void BulkScenario::expose(const std::string& owner, Runtime& runtime, bool is_re
     exposed.memory = runtime.allocate(region_words * sizeof(std::uint64_t)).value();
     Result<Region> region =
         runtime.expose(exposed.memory, {.access = is_read ? Access::read : Access::write});
-    WEFT_ASSERT(region.ok());
+    if (!region) {
+        verdict_.hold(region.status().code() == Code::resource_exhausted,
+                      Rule::full_is_told_at_once,
+                      [&] { return owner + " exposes memory: " + region.status().to_string(); });
+        simulation().in(1ms, [this, owner, is_read, life = exposed.owner_life] {
+            if (is_alive(owner, life)) expose(owner, *simulation().runtime(owner), is_read);
+        });
+        return;
+    }
     exposed.region = *std::move(region);
     exposed.ref = exposed.region.ref();
     ledger_.expose(std::move(exposed));
@@ -112,7 +121,9 @@ void BulkScenario::on_fenced(Exposed& exposed) {
 void BulkScenario::plan() {
     for (const std::string& client : clients_) {
         for (std::uint32_t i = 0; i < transfers_per_client; ++i) {
-            simulation().in(any_moment(), [this, client] { move_something(client); });
+            simulation().in(any_moment(), [this, client] {
+                simulation().act_as(client, [&] { move_something(client); });
+            });
         }
     }
     for (std::uint32_t i = 0; i < 4 * owners_.size(); ++i) {

@@ -47,6 +47,7 @@ void Chaos::strike(Fault fault) {
         case Fault::pause: return pause();
         case Fault::slow: return slow_down();
         case Fault::refuse: return refuse();
+        case Fault::starve: return starve();
     }
 }
 
@@ -70,6 +71,20 @@ void Chaos::refuse() {
         if (healed_) return;
         simulation_.refuse(0);
         health_.end_everywhere(Harm::slows, simulation_.now());
+    });
+}
+
+void Chaos::starve() {
+    const std::string host = any_host();
+    if (!starved_.insert(host).second) return;
+    note_(host + " is short of memory");
+    health_.begin(Harm::breaks, host);
+    simulation_.starve(host, below(2) == 0 ? 1 : 0.2);
+    simulation_.in(between(100us, 50ms), [this, host] {
+        if (healed_) return;
+        starved_.erase(host);
+        simulation_.starve(host, 0);
+        health_.end(Harm::breaks, host, simulation_.now());
     });
 }
 

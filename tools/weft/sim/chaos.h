@@ -1,9 +1,10 @@
-// Faults at random moments, from a seed: of thirteen kinds some five to thirteen a seed.
+// Faults at random moments, from a seed: of all kinds at least five a seed.
 #pragma once
 
 #include <array>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,9 @@ class Chaos {
         pause,
         slow,
         refuse,
+        starve,  // Of memory.
     };
-    static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::refuse) + 1;
+    static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::starve) + 1;
     static constexpr std::size_t kinds_min = 5;
 
     void plan(Fault fault, Duration length);
@@ -53,6 +55,7 @@ class Chaos {
     void change_link(Fault fault);
     void slow_down();
     void refuse();
+    void starve();
     void cut(bool both_ways);
     void cut(const std::string& from, const std::string& to);
     void mend(const std::string& from, const std::string& to);
@@ -71,6 +74,7 @@ class Chaos {
     std::map<std::pair<std::string, std::string>, TimePoint> cuts_;
     std::map<std::string, TimePoint> down_;
     std::map<std::string, TimePoint> paused_;
+    std::set<std::string> starved_;
     std::map<std::string, TimePoint> resumed_;
 };
 

@@ -88,7 +88,9 @@ void Ledger::completes(std::uint64_t number, const Status& status, bool is_own_r
     Deed& deed = deeds_[number];
     const auto seen = [&] { return describe(number); };
     verdict_.hold(!deed.is_complete, Rule::completes_once, seen);
-    verdict_.hold(!deed.is_submitting, Rule::completes_later, seen);
+    // Without memory for a record nothing is left to wait with.
+    const bool has_record = status.code() != Code::resource_exhausted || !status.peer().empty();
+    verdict_.hold(!deed.is_submitting || !has_record, Rule::completes_later, seen);
     deed.is_complete = true;
     deed.completed = scene.now;
     deed.status = status;
@@ -138,7 +140,9 @@ void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& 
                           Rule::cancel_was_asked, seen);
             break;
         case Code::resource_exhausted:
+            // Else the server says so, or its reply can't be fetched.
             if (is_passed_on || !is_untouched(status)) break;
+            if (status.stage() != Stage::queued && !status.peer().empty()) break;
             verdict_.hold(scene.now - std::max(deed.submitted, scene.awake_since) <= 1ms &&
                               status.effect() == Effect::none,
                           Rule::full_is_told_at_once, seen);

@@ -238,7 +238,9 @@ void RpcScenario::plan_calls() {
         for (std::uint32_t i = 0; i < calls_per_client;) {
             const std::uint32_t together = below(10) == 0 ? 8 : 1;
             simulation().in(any_moment(), [this, client, together] {
-                for (std::uint32_t k = 0; k < together; ++k) call_something(client);
+                for (std::uint32_t k = 0; k < together; ++k) {
+                    simulation().act_as(client, [&] { call_something(client); });
+                }
             });
             i += together;
         }

@@ -37,7 +37,7 @@ constexpr std::array<Row, rules_count> rows{{
     {Rule::failure_is_answer, rpc, "failure-is-answer",
      "a failure that a handler told arrives as it was told"},
     {Rule::reply_has_cause, rpc, "reply-has-cause", "no reply comes before its handler's answer"},
-    {Rule::full_is_told_at_once, rpc, "full-is-told-at-once",
+    {Rule::full_is_told_at_once, both, "full-is-told-at-once",
      "RESOURCE_EXHAUSTED of this side comes within 1 ms, without effect"},
     {Rule::failure_names_peer, rpc, "failure-names-peer", "what could not be reached is named"},
     {Rule::executes_once, rpc, "executes-once",
