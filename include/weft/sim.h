@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <weft/runtime.h>
 #include <weft/sim/link.h>
@@ -97,6 +98,15 @@ class Simulation {
     // Of everything that arrived so far, in order, with its time.
     std::uint64_t trace_hash() const;
     std::uint64_t events() const;
+    // When something from one host came to another last, be it read there or not;
+    // TimePoint::min(): never.
+    TimePoint last_heard(const std::string& by, const std::string& from) const;
+    // The last packets (48 at most), for people, in order.
+    struct Happening {
+        TimePoint at;
+        std::string what;
+    };
+    std::vector<Happening> last_events() const;
     std::uint64_t turns() const;
     // Packets that were lost, repeated, damaged or refused, connections given up, memory that could
     // not be had, and faults of hosts.

@@ -316,6 +316,14 @@ bool allocation_fails() noexcept { return na::sim::Scarcity::strikes_here(); }
 
 std::uint64_t Simulation::trace_hash() const { return impl_->world_->trace_hash(); }
 std::uint64_t Simulation::events() const { return impl_->world_->events(); }
+TimePoint Simulation::last_heard(const std::string& by, const std::string& from) const {
+    return impl_->world_->last_heard(by, from);
+}
+std::vector<Simulation::Happening> Simulation::last_events() const {
+    std::vector<Happening> last;
+    for (auto& [at, what] : impl_->world_->last_events(48)) last.push_back({at, std::move(what)});
+    return last;
+}
 std::uint64_t Simulation::turns() const { return impl_->turns_; }
 std::uint64_t Simulation::faults() const { return impl_->faults(); }
 std::uint64_t Simulation::late_accesses() const { return impl_->world_->late_accesses(); }

@@ -1,6 +1,7 @@
 // A user's service in the simulator (weft/sim.h).
 #include <weft/sim.h>
 
+#include <algorithm>
 #include <set>
 
 #include <weft/service.h>
@@ -177,6 +178,22 @@ TEST_CASE("simulation: what a host draws by chance it never draws again in anoth
     simulation.start("host");
     CHECK(simulation.lives("host") == 2);
     CHECK(drawn.size() == 200);
+}
+
+TEST_CASE("simulation: the last that arrived is told, in order") {
+    Pair pair(1);
+    CHECK(pair.ask().status.ok());
+    std::vector<sim::Simulation::Happening> last = pair.simulation.last_events();
+    REQUIRE(last.size() >= 3);
+    CHECK(last.front().what.starts_with("client -> server: connect, "));
+    CHECK(last.back().what.starts_with("server -> client: message #2, "));
+    CHECK(last.back().at == pair.simulation.last_heard("client", "server"));
+    CHECK(pair.simulation.last_heard("server", "server") == TimePoint::min());
+    for (int i = 0; i < 100; ++i) CHECK(pair.ask().status.ok());
+    last = pair.simulation.last_events();
+    CHECK(last.size() == 48);
+    CHECK(std::is_sorted(last.begin(), last.end(),
+                         [](const auto& a, const auto& b) { return a.at < b.at; }));
 }
 
 TEST_CASE("simulation: the same seed gives the same run, another seed another") {

@@ -112,6 +112,7 @@ void Network::advance(TimePoint now) {
 
 void Network::record(TimePoint at, const Cargo& cargo) {
     ++events_;
+    if (!is_local(cargo.kind)) flight_.note(at, cargo);
     trace_.mix(static_cast<std::uint64_t>(at.time_since_epoch().count()));
     trace_.mix(static_cast<std::uint64_t>(cargo.kind) << 8 |
                static_cast<std::uint64_t>(cargo.code));
@@ -153,6 +154,7 @@ void Network::deliver(Cargo& cargo) {
 
 void Network::hand_over(SimEndpoint& endpoint, Cargo& cargo) {
     SimEndpoint* to = &endpoint;
+    if (!is_local(cargo.kind)) heard_[{cargo.to_host, cargo.from_host}] = now_;
     switch (cargo.kind) {
         case Kind::connect:
         case Kind::repeated: break;
@@ -169,6 +171,11 @@ void Network::hand_over(SimEndpoint& endpoint, Cargo& cargo) {
         case Kind::rma_more: to->on_rma_more(cargo); break;
         case Kind::fence_over: to->on_fence_over(cargo); break;
     }
+}
+
+TimePoint Network::last_heard(HostId by, HostId from) const {
+    const auto found = heard_.find({by, from});
+    return found == heard_.end() ? TimePoint::min() : found->second;
 }
 
 void Network::deliver_connect(Cargo& cargo) {

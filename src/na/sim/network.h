@@ -8,6 +8,8 @@
 #include "base/random.h"
 #include "base/slot_table.h"
 #include "base/trace_hash.h"
+#include "na/sim/cargo.h"
+#include "na/sim/flight.h"
 #include "na/sim/links.h"
 #include "na/sim/scarcity.h"
 #include "na/sim/sim.h"
@@ -15,79 +17,6 @@
 namespace weft::na::sim {
 
 class SimEndpoint;
-using NodeId = base::SlotId;
-using TransferId = base::SlotId;
-
-// Bytes under way, never moved while a view of them is out.
-struct Parcel {
-    std::unique_ptr<std::byte[]> bytes;
-    std::size_t size = 0;
-    std::size_t room = 0;
-
-    static Parcel make(std::size_t size) {
-        return {std::make_unique_for_overwrite<std::byte[]>(size), size, size};
-    }
-    explicit operator bool() const { return bytes != nullptr; }
-    ByteView view() const { return {bytes.get(), size}; }
-};
-
-enum class Kind : std::uint8_t {
-    connect,      // `text`: the name sought; `parcel`: hello.
-    accept,       // `parcel`: hello.
-    message,      // `parcel`.
-    down,         // `code`, `text`. Also answers a refused connect.
-    rma_put,      // To the owner: a piece; `parcel`: RmaHead and bytes.
-    rma_request,  // To the owner, for a get; `parcel`: RmaHead.
-    rma_data,     // To the initiator: a piece of a get; `parcel`: bytes.
-    rma_answer,   // To the initiator: how it ended; `code`, `text`.
-    repeated,     // A packet that came before.
-    // Within one endpoint:
-    writable,
-    no_answer,   // To who connects: time is up.
-    rma_next,    // To an initiator: the next piece of a put may leave.
-    rma_more,    // To an owner: the next piece of a get may leave.
-    fence_over,  // To an owner: what is under way is refused from here on.
-};
-constexpr bool is_local(Kind kind) { return kind >= Kind::writable; }
-
-// As tcp has a connection for bulk, and RDMA an order of its own: each lane of a connection is
-// ordered in itself.
-enum class Lane : std::uint8_t { talk, bulk };
-inline constexpr std::size_t lanes = 2;
-
-// What an initiator says of each access, and where in it the bytes of a piece belong.
-struct RmaHead {
-    std::uint32_t region = 0;
-    std::uint32_t generation = 0;
-    std::uint64_t key = 0;
-    std::uint64_t offset = 0;  // Into the region.
-    std::uint64_t bytes = 0;   // Of the whole access.
-    std::uint64_t at = 0;      // Of this piece, in the access.
-};
-
-// What happens to cargo at its next instant.
-enum class Fate : std::uint8_t { arrives, arrives_damaged, is_resent };
-
-// One thing on its way. `to_peer` is what the receiver calls the sender, `from_peer` the reverse.
-struct Cargo {
-    Kind kind = Kind::message;
-    Code code = Code::ok;
-    NodeId from;
-    NodeId to;
-    PeerId from_peer;
-    PeerId to_peer;
-    TransferId transfer;
-    Parcel parcel;
-    std::string text;
-    // Between hosts:
-    HostId from_host = 0;
-    HostId to_host = 0;
-    Fate fate = Fate::arrives;
-    Lane lane = Lane::talk;
-    std::uint16_t attempts = 0;
-    TimePoint since{};           // Sent for the first time.
-    std::uint64_t sequence = 0;  // Of its lane and direction, from 1; 0: in no order.
-};
 
 class Network {
   public:
@@ -99,6 +28,9 @@ class Network {
     const WorldOptions& options() const { return options_; }
     std::uint64_t trace_hash() const { return trace_.value(); }
     std::uint64_t events() const { return events_; }
+    // When something from one came to an endpoint of the other last.
+    TimePoint last_heard(HostId by, HostId from) const;
+    const Flight& flight() const { return flight_; }
     std::uint64_t late_accesses() const { return late_accesses_; }
     void count_late_access() { ++late_accesses_; }
     Links& links() { return links_; }
@@ -166,6 +98,8 @@ class Network {
     std::uint64_t sequence_ = 0;
     std::uint64_t events_ = 0;
     base::TraceHash trace_;
+    Flight flight_;
+    std::map<std::pair<HostId, HostId>, TimePoint> heard_;  // By whom, from whom.
     std::uint64_t late_accesses_ = 0;
     base::SlotTable<SimEndpoint*> nodes_;
     std::map<std::string, NodeId, std::less<>> names_;

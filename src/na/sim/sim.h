@@ -16,7 +16,10 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <weft/sim/link.h>
 
@@ -88,6 +91,10 @@ class World {
     // Hash of everything that arrived so far: equal seeds and calls give equal hashes.
     std::uint64_t trace_hash() const;
     std::uint64_t events() const;  // That many things arrived so far.
+    // When something from one host came to an endpoint on another last; TimePoint::min(): never.
+    TimePoint last_heard(std::string_view by, std::string_view from) const;
+    // The last packets, a line each, in order.
+    std::vector<std::pair<TimePoint, std::string>> last_events(std::size_t most) const;
     // Pieces that reached for memory after its fence: always 0, or a layer above is wrong.
     std::uint64_t late_accesses() const;
     // What became of packets: repeated ones that were dropped, lost or cut off ones that were sent

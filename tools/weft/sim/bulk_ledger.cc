@@ -165,8 +165,10 @@ void BulkLedger::judge_status(const Moved& moved, const Scene& scene, bool owner
             verdict_.hold(moved.cancelled != never, Rule::cancel_was_asked, seen);
             break;
         case Code::resource_exhausted:
-            verdict_.hold(scene.now - std::max(moved.submitted, scene.awake_since) <= 1ms &&
-                              status.effect() == Effect::none,
+            // One that waited for its connection is told when that is there.
+            verdict_.hold(status.effect() == Effect::none &&
+                              (was_sent || status.stage() == Stage::resolving ||
+                               scene.now - std::max(moved.submitted, scene.awake_since) <= 1ms),
                           Rule::full_is_told_at_once, seen);
             break;
         case Code::permission_denied:

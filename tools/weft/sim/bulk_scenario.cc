@@ -214,7 +214,7 @@ void BulkScenario::complete(Moved& moved, const Status& status) {
     ledger_.completes(moved, status, scene_of(moved.client, owner, moved.submitted),
                       is_there(*moved.region));
     if (status.ok()) chaos_->health().answered(moved.client, owner, moved.submitted);
-    if (!status.ok() && is_verbose()) note(BulkLedger::describe(moved));
+    if (!status.ok()) note(BulkLedger::describe(moved));
     moved.local = Buffer();
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "api/node.h"
+
 namespace weft::tool {
 
 static constexpr Duration spacing = 150ms;  // Between two faults of a kind, on average.
@@ -48,6 +50,8 @@ void Chaos::strike(Fault fault) {
         case Fault::slow: return slow_down();
         case Fault::refuse: return refuse();
         case Fault::starve: return starve();
+        case Fault::isolate: return isolate();
+        case Fault::drain: return drain();
     }
 }
 
@@ -85,6 +89,50 @@ void Chaos::starve() {
         starved_.erase(host);
         simulation_.starve(host, 0);
         health_.end(Harm::breaks, host, simulation_.now());
+    });
+}
+
+// All that it says, or hears, or both; the first may be mended before the last is cut.
+void Chaos::isolate() {
+    const std::string host = any_host();
+    const std::uint64_t ways = 1 + below(3);
+    const Duration time = between(1ms, below(4) == 0 ? 4s : 300ms);
+    note_(host +
+          (ways == 3   ? " is cut off for "
+           : ways == 2 ? " hears nothing for "
+                       : " is not heard for ") +
+          in_ms(time));
+    for (const std::string& other : hosts_) {
+        if (other == host) continue;
+        for (const bool says : {true, false}) {
+            if ((ways & (says ? 1 : 2)) == 0) continue;
+            const std::string from = says ? host : other, to = says ? other : host;
+            const Duration begin = between(0ms, 20ms);
+            simulation_.in(begin, [this, from, to] {
+                if (!healed_ && !cuts_.contains({from, to})) cut(from, to);
+            });
+            simulation_.in(begin + between(time / 2, time), [this, from, to] { mend(from, to); });
+        }
+    }
+}
+
+// It takes no more calls, answers those that it has, and goes.
+void Chaos::drain() {
+    const std::string host = any_host();
+    if (!simulation_.is_up(host) || !draining_.insert(host).second) return;
+    note_(host + " drains");
+    health_.begin(Harm::breaks, host);
+    simulation_.runtime(host)->node().server.drain();
+    wait_for_drained(host, simulation_.lives(host), simulation_.now() + 500ms);
+}
+
+void Chaos::wait_for_drained(const std::string& host, std::uint32_t life, TimePoint end) {
+    simulation_.in(1ms, [this, host, life, end] {
+        if (!draining_.contains(host) || simulation_.lives(host) != life) return;
+        const std::uint32_t left = simulation_.runtime(host)->node().server.executing();
+        if (left != 0 && simulation_.now() < end) return wait_for_drained(host, life, end);
+        note_(host + " ends with " + std::to_string(left) + " calls in handlers");
+        stop(host, false, between(1ms, 100ms));
     });
 }
 
@@ -146,6 +194,11 @@ void Chaos::stop(bool is_crash) {
     if (!simulation_.is_up(host)) return;
     const Duration time = between(1ms, below(8) == 0 ? 4s : 500ms);
     note_(host + (is_crash ? " crashes for " : " is killed for ") + in_ms(time));
+    stop(host, is_crash, time);
+}
+
+void Chaos::stop(const std::string& host, bool is_crash, Duration time) {
+    if (draining_.erase(host) != 0) health_.end(Harm::breaks, host, simulation_.now());
     down_[host] = simulation_.now();
     health_.begin(Harm::breaks, host);
     if (paused_.erase(host) != 0) health_.end(Harm::breaks, host, simulation_.now());
@@ -191,6 +244,8 @@ void Chaos::heal() {
     down_.clear();
     for (const auto& [host, since] : paused_) resumed_[host] = simulation_.now();
     paused_.clear();
+    // Who was asked to end does, and is there again.
+    for (const std::string& host : std::exchange(draining_, {})) simulation_.kill(host);
     for (const std::string& host : hosts_) {
         if (simulation_.is_up(host)) continue;
         resumed_[host] = simulation_.now();

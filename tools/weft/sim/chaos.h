@@ -45,9 +45,11 @@ class Chaos {
         pause,
         slow,
         refuse,
-        starve,  // Of memory.
+        starve,   // Of memory.
+        isolate,  // Cut off from everybody, one after the other.
+        drain,    // Ends as a program does that was asked to, and starts again.
     };
-    static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::starve) + 1;
+    static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::drain) + 1;
     static constexpr std::size_t kinds_min = 5;
 
     void plan(Fault fault, Duration length);
@@ -56,10 +58,14 @@ class Chaos {
     void slow_down();
     void refuse();
     void starve();
+    void isolate();
+    void drain();
+    void wait_for_drained(const std::string& host, std::uint32_t life, TimePoint end);
     void cut(bool both_ways);
     void cut(const std::string& from, const std::string& to);
     void mend(const std::string& from, const std::string& to);
     void stop(bool is_crash);
+    void stop(const std::string& host, bool is_crash, Duration time);
     void start(const std::string& host);
     void pause();
     std::uint64_t below(std::uint64_t end) { return simulation_.random() % end; }
@@ -75,6 +81,7 @@ class Chaos {
     std::map<std::string, TimePoint> down_;
     std::map<std::string, TimePoint> paused_;
     std::set<std::string> starved_;
+    std::set<std::string> draining_;
     std::map<std::string, TimePoint> resumed_;
 };
 

@@ -1,5 +1,6 @@
 // For programs that run simulations: allocations that may fail do, on hosts that are starved
-// (weft/sim.h). All others are what they were.
+// (weft/sim.h). All others are what they were; so are arrays, which tables of records grow by: a
+// transfer that finds no record does not give back yet what was lent to it.
 #include <new>
 
 #include <weft/sim.h>
@@ -11,8 +12,4 @@ void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
     } catch (const std::bad_alloc&) {
         return nullptr;
     }
-}
-
-void* operator new[](std::size_t bytes, const std::nothrow_t& may_fail) noexcept {
-    return operator new(bytes, may_fail);
 }

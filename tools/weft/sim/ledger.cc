@@ -140,8 +140,8 @@ void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& 
                           Rule::cancel_was_asked, seen);
             break;
         case Code::resource_exhausted:
-            // Else the server says so, or its reply can't be fetched.
-            if (is_passed_on || !is_untouched(status)) break;
+            // Else the server says so, or a large body can't be fetched.
+            if (is_passed_on || !is_untouched(status) || deed.work == Work::large) break;
             if (status.stage() != Stage::queued && !status.peer().empty()) break;
             verdict_.hold(scene.now - std::max(deed.submitted, scene.awake_since) <= 1ms &&
                               status.effect() == Effect::none,

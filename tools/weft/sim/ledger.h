@@ -49,10 +49,11 @@ struct Deed {
 // What was known of a call's hosts, and of what lies between them, when it ended or was looked at.
 struct Scene {
     TimePoint now{};
-    TimePoint awake_since{};        // When the client stood still last.
-    TimePoint apart_since = never;  // Since when it can't talk to the server.
-    bool is_whole = false;          // Nothing broke since the call was submitted,
-    bool is_calm = false;           // and nothing slowed it down.
+    TimePoint awake_since{};  // When the client stood still last.
+    // Since when it can't talk to the server, and has heard nothing.
+    TimePoint apart_since = never;
+    bool is_whole = false;  // Nothing broke since the call was submitted,
+    bool is_calm = false;   // and nothing slowed it down.
 };
 
 class Ledger {

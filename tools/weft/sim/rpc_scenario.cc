@@ -27,6 +27,8 @@ constexpr Duration watch_every = 100ms;
 constexpr Duration notice_max = 50ms;
 constexpr std::uint32_t calls_per_client = 120;
 constexpr std::size_t large_bytes = 100'000;
+constexpr std::uint32_t storms_max = 2;  // A seed.
+constexpr std::uint32_t storm_calls = 200;
 
 struct Message {
     std::uint64_t number = 0;
@@ -83,7 +85,10 @@ class RpcScenario : private Stage {
     std::shared_ptr<void> start_server(const std::string& name, Runtime& runtime);
     std::shared_ptr<Caller> make_caller(const std::string& name, Runtime& runtime);
     void plan_calls();
-    void call_something(const std::string& client);
+    void call_something(const std::string& client, const std::string& server);
+    void storm();
+    void cancel(std::uint64_t number);
+    const std::string& any_server() { return servers_[below(servers_.size())]; }
     void call(const std::string& client, const std::string& server, Work work, Duration timeout,
               Duration cancel_after);
     std::uint64_t start_call(Deed deed, std::function<void(const Status&)> then);
@@ -164,9 +169,10 @@ struct RpcScenario::Server : Service {
         const auto message = begin(call);
         if (!message) return;
         const auto held = std::make_shared<Call>(std::move(call));
-        const auto& servers = scenario.servers_;
-        const std::string& other = servers[scenario.below(servers.size())];
-        Deed inner = deed_of(Work::add, name, other);
+        static constexpr Work mix[] = {Work::add, Work::read, Work::later, Work::nested,
+                                       Work::failing};
+        const Work work = mix[scenario.below(std::size(mix))];
+        Deed inner = deed_of(work, name, scenario.any_server());
         inner.deadline = held->deadline();
         inner.parent = message->number;
         scenario.start_call(std::move(inner), [this, held, m = *message](const Status& s) {
@@ -238,23 +244,39 @@ void RpcScenario::plan_calls() {
         for (std::uint32_t i = 0; i < calls_per_client;) {
             const std::uint32_t together = below(10) == 0 ? 8 : 1;
             simulation().in(any_moment(), [this, client, together] {
-                for (std::uint32_t k = 0; k < together; ++k) {
-                    simulation().act_as(client, [&] { call_something(client); });
-                }
+                for (std::uint32_t k = 0; k < together; ++k) call_something(client, any_server());
             });
             i += together;
         }
     }
+    for (std::uint32_t i = below(storms_max + 1); i > 0; --i) {
+        simulation().in(any_moment(), [this] { storm(); });
+    }
 }
 
-void RpcScenario::call_something(const std::string& client) {
+// Many at once to one of them, half of which are given up in the middle.
+void RpcScenario::storm() {
+    const std::string client = clients_[below(clients_.size())];
+    const std::string server = any_server();
+    note("a storm from " + client + " to " + server);
+    const std::uint64_t first = ledger_.size();
+    for (std::uint32_t i = 0; i < storm_calls; ++i) call_something(client, server);
+    const std::uint64_t end = ledger_.size();
+    const Duration step = random_time(1ms) / storm_calls;
+    for (std::uint64_t number = first; number < end; number += 2) {
+        simulation().in(step * static_cast<int>(number - first),
+                        [this, number] { cancel(number); });
+    }
+}
+
+void RpcScenario::call_something(const std::string& client, const std::string& server) {
     if (!acts(client)) return;
     static constexpr Work mix[] = {Work::add,   Work::add,    Work::add,     Work::read,
                                    Work::later, Work::nested, Work::failing, Work::refused};
     const Work work = below(50) == 0 ? Work::large : mix[below(std::size(mix))];
     const Duration timeout = below(4) == 0 ? random_time(3s) : below(4) == 0 ? longest : 3s;
-    const Duration cancel_after = below(12) == 0 ? random_time(200ms) : Duration::max();
-    call(client, servers_[below(servers_.size())], work, timeout, cancel_after);
+    const Duration cancel_after = below(10) == 0 ? random_time(200ms) : Duration::max();
+    simulation().act_as(client, [&] { call(client, server, work, timeout, cancel_after); });
 }
 
 void RpcScenario::call(const std::string& client, const std::string& server, Work work,
@@ -263,11 +285,15 @@ void RpcScenario::call(const std::string& client, const std::string& server, Wor
     begun.deadline = saturating_add(now(), timeout);
     const std::uint64_t number = start_call(std::move(begun), [](const Status&) {});
     if (cancel_after == Duration::max()) return;
-    simulation().in(cancel_after, [this, number, client, server] {
-        Deed& deed = ledger_.at(number);
-        if (deed.is_complete || !acts(client) || !is_alive(client, deed.client_life)) return;
-        deed.cancelled = now();
-        callers_[client]->channels[server].cancel_call(operations_[number]);
+    simulation().in(cancel_after, [this, number] { cancel(number); });
+}
+
+void RpcScenario::cancel(std::uint64_t number) {
+    Deed& deed = ledger_.at(number);
+    if (deed.is_complete || !acts(deed.client) || !is_alive(deed.client, deed.client_life)) return;
+    deed.cancelled = std::min(deed.cancelled, now());
+    simulation().act_as(deed.client, [&] {
+        callers_[deed.client]->channels[deed.server].cancel_call(operations_[number]);
     });
 }
 
@@ -303,7 +329,7 @@ void RpcScenario::complete(std::uint64_t number, std::uint64_t nonce, const Stat
     if (status.code() == Code::cancelled || status.code() == Code::deadline_exceeded) {
         expect_notice(number);
     }
-    if (is_verbose() && !status.ok()) note(ledger_.describe(number));
+    if (!status.ok()) note(ledger_.describe(number));
 }
 
 // In a while the handler has to know that nobody waits.
@@ -320,7 +346,7 @@ void RpcScenario::watch_open() {
         const Deed& deed = ledger_.at(number);
         if (deed.is_complete || !is_alive(deed.client, deed.client_life)) continue;
         ledger_.is_open(number, {now(), chaos_->awake_since(deed.client),
-                                 chaos_->apart_since(deed.client, deed.server)});
+                                 silent_since(deed.client, deed.server)});
     }
     judge_bounds();
     simulation().in(watch_every, [this] { watch_open(); });

@@ -22,7 +22,7 @@ constexpr std::array<Row, rules_count> rows{{
     {Rule::completes_in_time, both, "completes-in-time",
      "a call completes at most 10 ms after its deadline"},
     {Rule::completes_after_death, both, "completes-after-death",
-     "a call to who can't be reached completes within 3 s"},
+     "a call to who can't be reached completes within 3 s of his last word"},
     {Rule::cancel_completes, both, "cancel-completes", "a cancelled call completes within 10 ms"},
     {Rule::reply_is_own, rpc, "reply-is-own", "a reply is that of its request"},
     {Rule::effect_fits_code, both, "effect-fits-code", "OK means applied"},

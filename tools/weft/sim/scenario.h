@@ -21,6 +21,7 @@ struct SimRun {
     // Each "invariant: what was seen"; empty: it held.
     std::vector<std::string> broken;
     Tallies tallies{};
+    std::vector<std::string> flight;  // The last that happened before the first of them broke.
 };
 
 struct SimOptions {

@@ -64,9 +64,14 @@ struct Sum {
     }
 };
 
-void print_broken(const SimRun& run, const Request& request) {
+void print_broken(const SimRun& run, const Request& request, bool is_first) {
     std::fprintf(stderr, "seed %llu:\n", static_cast<unsigned long long>(run.seed));
     for (const std::string& one : run.broken) std::fprintf(stderr, "  %s\n", one.c_str());
+    // One flight is enough to begin with; each seed tells its own again.
+    if (is_first) {
+        std::fprintf(stderr, "  the last before the first of it:\n");
+        for (const std::string& one : run.flight) std::fprintf(stderr, "  %s\n", one.c_str());
+    }
     std::fprintf(stderr, "  again: weft sim --scenario %s --nodes %u --seeds 1 --first-seed %llu\n",
                  request.options.scenario.c_str(), request.options.nodes,
                  static_cast<unsigned long long>(run.seed));
@@ -83,7 +88,7 @@ Sum run_all(const Request& request, const Row& scenario) {
             const SimRun run = scenario.run(request.first_seed + i, request.options);
             const std::lock_guard lock(mutex);
             sum.add(run);
-            if (!run.broken.empty()) print_broken(run, request);
+            if (!run.broken.empty()) print_broken(run, request, sum.failed == 1);
             progress.add(1);
         }
     };

@@ -1,6 +1,7 @@
 // What every scenario plays on: its hosts, chance, faults and verdict.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -62,9 +63,12 @@ class Stage {
     // Of what `client` asked `server` for at `submitted`, now.
     Scene scene_of(const std::string& client, const std::string& server, TimePoint submitted) const;
 
-    // Tells it on standard error, where that is wanted.
-    void note(const std::string& what) const;
-    bool is_verbose() const { return options_.verbose; }
+    // Since when a client that can't talk to its server has heard nothing; `never`: it can.
+    TimePoint silent_since(const std::string& client, const std::string& server) const;
+
+    // Remembers it for a while, in case something breaks; tells it on standard error, where that is
+    // wanted.
+    void note(const std::string& what);
     // Of every host: `count` of it is 0.
     void judge_none_left(Rule rule, const std::function<std::uint64_t(api::Node&)>& count);
     // Now and then: of every host.
@@ -78,10 +82,14 @@ class Stage {
     std::unique_ptr<Chaos> chaos_;  // From begin_trouble() on.
 
   private:
+    void record_flight();
+
     const SimOptions& options_;
     std::unique_ptr<sim::Simulation> simulation_;
     std::vector<std::string> hosts_;
     const TimePoint start_;
+    std::deque<sim::Simulation::Happening> notes_;  // The last ones.
+    std::vector<std::string> flight_;               // What happened before the first break.
 };
 
 }  // namespace weft::tool
