@@ -23,6 +23,12 @@ enum class Mutant : std::uint8_t {
     early_success,
     grant_forgotten,
     reply_lost,
+    // Of the simulated transport.
+    late_piece,
+    late_read,
+    lost_piece,
+    repeat_accepted,
+    damage_unseen,
 };
 
 #ifdef WEFT_MUTANTS
@@ -49,6 +55,11 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::early_success, "early-success", "a transfer is done with its last chunk posted"},
     {Mutant::grant_forgotten, "grant-forgotten", "the grants of a lost peer stay"},
     {Mutant::reply_lost, "reply-lost", "a reply that has to wait for room is dropped"},
+    {Mutant::late_piece, "late-piece", "what a put has under way lands after the fence, too"},
+    {Mutant::late_read, "late-read", "a get goes on after the fence"},
+    {Mutant::lost_piece, "lost-piece", "the second piece of a put is said to be there and is not"},
+    {Mutant::repeat_accepted, "repeat-accepted", "a message that comes twice is taken twice"},
+    {Mutant::damage_unseen, "damage-unseen", "a damaged message is handed over"},
 };
 inline bool is_mutated(Mutant mutant) { return chosen_mutant == mutant; }
 #else

@@ -2,9 +2,11 @@
 """`weft sim` holds, each invariant had something to judge, and the same seed gives the same run.
     simulate.py WEFT SCENARIO SEEDS"""
 import json
+import pathlib
 import subprocess
 import sys
 
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 WEFT, SCENARIO, SEEDS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 CALLS = {"rpc": 1000, "bulk": 200}  # A seed, at least.
 
@@ -42,6 +44,9 @@ def main():
     assert result["faults"] > SEEDS, "nothing was broken"
     idle = [rule["name"] for rule in result["rules"] if rule["judged"] == 0]
     assert not idle, f"nothing to judge for {', '.join(idle)}"
+    documented = (REPOSITORY / "docs/testing.md").read_text(encoding="utf-8")
+    unknown = [rule["name"] for rule in result["rules"] if f"| `{rule['name']}` |" not in documented]
+    assert not unknown, f"docs/testing.md does not know {', '.join(unknown)}"
     print(f"sim: all {len(result['rules'])} invariants hold; the least was judged "
           f"{min(rule['judged'] for rule in result['rules'])} times")
 

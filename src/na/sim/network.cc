@@ -1,8 +1,10 @@
 #include "na/sim/network.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/codec.h"
+#include "base/mutant.h"
 #include "na/sim/endpoint.h"
 
 namespace weft::na::sim {
@@ -47,6 +49,13 @@ void Network::attempt(Cargo cargo) {
         again.lane = cargo.lane;
         again.from_host = cargo.from_host;
         again.to_host = cargo.to_host;
+        if (base::is_mutated(base::Mutant::repeat_accepted) && cargo.kind == Kind::message) {
+            again.kind = Kind::message;
+            again.from_peer = cargo.from_peer;
+            again.sequence = 0;
+            again.parcel = Parcel::make(cargo.parcel.size);
+            std::memcpy(again.parcel.bytes.get(), cargo.parcel.bytes.get(), cargo.parcel.size);
+        }
         send(saturating_add(at, passage.takes), std::move(again));
     }
     send(at, std::move(cargo));
@@ -146,6 +155,10 @@ void Network::deliver(Cargo& cargo) {
     }
     if (cargo.fate == Fate::arrives_damaged) {
         ++faults_.damaged;
+        if (base::is_mutated(base::Mutant::damage_unseen) && cargo.kind == Kind::message) {
+            cargo.parcel.bytes[cargo.parcel.size - 1] ^= std::byte{1};
+            return to->arrange(cargo);
+        }
         return to->on_damaged(cargo);
     }
     if (cargo.sequence != 0) return to->arrange(cargo);

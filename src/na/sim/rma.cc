@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/codec.h"
+#include "base/mutant.h"
 #include "na/sim/endpoint.h"
 
 namespace weft::na::sim {
@@ -197,10 +198,13 @@ void SimEndpoint::on_rma_put(Cargo& cargo) {
     Admission* admission = head.at == 0 ? admit(*link, cargo, RmaKind::put, head)
                                         : find_admission(*link, cargo.transfer);
     if (!admission) return;  // Refused, now or with a piece before.
-    if (is_revoked(*admission)) return deny(*link, *admission, cargo);
+    if (!base::is_mutated(base::Mutant::late_piece) && is_revoked(*admission))
+        return deny(*link, *admission, cargo);
     const std::size_t bytes = cargo.parcel.size - sizeof(RmaHead);
-    std::memcpy(admission->memory.data() + head.at, cargo.parcel.bytes.get() + sizeof(RmaHead),
-                bytes);
+    if (!base::is_mutated(base::Mutant::lost_piece) || head.at != World::piece_bytes_max) {
+        std::memcpy(admission->memory.data() + head.at, cargo.parcel.bytes.get() + sizeof(RmaHead),
+                    bytes);
+    }
     admission->done += bytes;
     if (admission->done != admission->memory.size()) return;
     answer(*link, cargo, Code::ok, {});
@@ -218,7 +222,8 @@ void SimEndpoint::on_rma_more(Cargo& cargo) {
     Link* link = find(cargo.to_peer);
     Admission* admission = link ? find_admission(*link, cargo.transfer) : nullptr;
     if (silent_ || !admission) return;
-    if (is_revoked(*admission)) return deny(*link, *admission, cargo);
+    if (!base::is_mutated(base::Mutant::late_read) && is_revoked(*admission))
+        return deny(*link, *admission, cargo);
     const std::size_t left = admission->memory.size() - admission->done;
     const std::size_t bytes = std::min(World::piece_bytes_max, left);
     Cargo piece = cargo_for(Kind::rma_data, cargo.to_peer, *link);
