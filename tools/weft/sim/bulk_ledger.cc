@@ -152,6 +152,10 @@ void BulkLedger::judge_status(const Moved& moved, const Scene& scene, bool owner
         verdict_.hold(status.effect() == Effect::applied, Rule::effect_fits_code, seen);
         return;
     }
+    if (!moved.is_forged) {
+        verdict_.hold(status.code() == Code::permission_denied || is_possible(status.code(), scene),
+                      Rule::code_is_possible, seen);
+    }
     const bool was_sent = status.stage() == Stage::sent || status.stage() == Stage::executing;
     if (!was_sent) verdict_.hold(status.effect() == Effect::none, Rule::stage_fits_effect, seen);
     if (moved.is_put && region.fenced != never && status.effect() == Effect::none) {

@@ -56,6 +56,21 @@ struct Scene {
     bool is_calm = false;   // and nothing slowed it down.
 };
 
+// What a call that asks for nothing wrong may end with. For want of memory a call to who is not
+// connected is taken for one that is too large.
+constexpr bool is_possible(Code code, const Scene& scene) {
+    switch (code) {
+        case Code::ok:
+        case Code::cancelled:
+        case Code::deadline_exceeded:
+        case Code::resource_exhausted:
+        case Code::unavailable:
+        case Code::data_loss: return true;
+        case Code::invalid_argument: return !scene.is_whole;
+        default: return false;
+    }
+}
+
 class Ledger {
   public:
     explicit Ledger(Verdict& verdict) : verdict_(verdict) {}

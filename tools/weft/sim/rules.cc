@@ -27,6 +27,8 @@ constexpr std::array<Row, rules_count> rows{{
     {Rule::reply_is_own, rpc, "reply-is-own", "a reply is that of its request"},
     {Rule::effect_fits_code, both, "effect-fits-code", "OK means applied"},
     {Rule::stage_fits_effect, both, "stage-fits-effect", "what was never sent has no effect"},
+    {Rule::code_is_possible, both, "code-is-possible",
+     "no failure blames a call that is right in itself"},
     {Rule::deadline_is_over, both, "deadline-is-over",
      "DEADLINE_EXCEEDED comes after the deadline"},
     {Rule::cancel_was_asked, both, "cancel-was-asked", "CANCELLED comes after a cancel"},

@@ -20,6 +20,7 @@ enum class Rule : std::uint8_t {
     reply_is_own,
     effect_fits_code,
     stage_fits_effect,
+    code_is_possible,
     deadline_is_over,
     cancel_was_asked,
     answer_arrives,
