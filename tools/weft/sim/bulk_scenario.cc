@@ -15,6 +15,9 @@ constexpr Duration linger = 12s;  // No new faults, but those that are there las
 constexpr Duration watch_every = 100ms;
 constexpr std::uint32_t transfers_per_client = 25;
 constexpr std::size_t transfer_words_max = 4096;
+// From that size on the region is closed meanwhile, half the time.
+constexpr std::size_t raced_words = 2048;
+constexpr Duration raced_time = 12us;
 
 class BulkScenario : private Stage {
   public:
@@ -194,6 +197,10 @@ void BulkScenario::start(Moved& moved, const RegionRef& ref) {
                                    : channel.get(ref, offset, moved.local, with, done);
     moved.is_submitting = false;
     if (below(8) == 0) cancel_later(moved);
+    if (moved.words < raced_words || below(2) == 0) return;
+    // Between two pieces of it, where nothing is in their way.
+    const Duration soon(static_cast<std::int64_t>(below(raced_time.count())));
+    simulation().in(soon, [this, &moved] { close(*moved.region); });
 }
 
 void BulkScenario::cancel_later(Moved& moved) {
