@@ -23,6 +23,11 @@ enum class Mutant : std::uint8_t {
     early_success,
     grant_forgotten,
     reply_lost,
+    budget_ignored,
+    slot_leak,
+    cache_miss,
+    stale_sequence,
+    requeue_forgotten,
 };
 
 #ifdef WEFT_MUTANTS
@@ -49,6 +54,11 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::early_success, "early-success", "a transfer is done with its last chunk posted"},
     {Mutant::grant_forgotten, "grant-forgotten", "the grants of a lost peer stay"},
     {Mutant::reply_lost, "reply-lost", "a reply that has to wait for room is dropped"},
+    {Mutant::budget_ignored, "budget-ignored", "calls are retried without a budget"},
+    {Mutant::slot_leak, "slot-leak", "the slot of a call that was given up is never free again"},
+    {Mutant::cache_miss, "cache-miss", "a kept outcome is not found, and its call runs again"},
+    {Mutant::stale_sequence, "stale-sequence", "a call that never came is told to be executing"},
+    {Mutant::requeue_forgotten, "requeue-forgotten", "what may run again is sent to no server"},
 };
 inline bool is_mutated(Mutant mutant) { return chosen_mutant == mutant; }
 #else

@@ -72,10 +72,6 @@ void Context::set_sink(FrameKind kind, FrameSink& sink) {
     }
 }
 
-void Context::set_origin(FrameKind kind, FrameSink& origin) {
-    origins_[static_cast<std::size_t>(kind)] = &origin;
-}
-
 // ---- from a message to its handler: one function with turn() after inlining -----------------
 
 inline void Context::dispatch(Peer& peer, FrameHead head, ByteView frame) {
@@ -120,7 +116,19 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
             on_message(*peer, event.bytes.data(), event.bytes.size());
         }
     }
+    if (count == events_.size()) [[unlikely]] {
+        on_pressed(now_, now_);
+    }
     return static_cast<std::uint32_t>(count);
+}
+
+// From `since` to `now` there was too much to do.
+[[gnu::noinline]] void Context::on_pressed(TimePoint since, TimePoint now) {
+    if (pressed_at_ + backlog_max < since) pressed_since_ = since;
+    pressed_at_ = now;
+    if (now - pressed_since_ < backlog_max) return;
+    pressed_since_ = now;
+    for (FrameSink* sink : all_sinks_) sink->on_backlog();
 }
 
 // ---- the turn --------------------------------------------------------------------------------
@@ -128,15 +136,19 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
 Turn Context::turn(TimePoint now) noexcept {
     const Entered scope(*this);
     thread_.store(&current_, std::memory_order_relaxed);
+    // Who waited in vain is not late.
+    if (now - now_ >= long_turn && last_events_ != 0) [[unlikely]] {
+        on_pressed(now_, now);
+    }
     now_ = now;
     EndpointSlot* const slot = quick_;
     if (!slot || !submissions_.empty()) [[unlikely]] {
-        return {turn_with_work(now)};
+        return {last_events_ = turn_with_work(now)};
     }
     const std::uint32_t events = poll_endpoint(*slot);
     timers_.advance(now);
     if (slot->unflushed) flush(*slot);
-    return {events};
+    return {last_events_ = events};
 }
 
 void Context::flush(EndpointSlot& slot) {
@@ -419,25 +431,22 @@ std::uint64_t Context::waiting_frames() {
 }
 
 void Context::drain(Peer& peer) {
-    // The eager limit is that of calls, which have an origin; answers were judged when they were
-    // made, and the least message that a peer may offer holds any other frame.
-    const std::size_t call_bytes_max =
-        std::min(peer.message_bytes_max, peer.eager_bytes_max + call_header_bytes_max);
     while (QueuedFrame* queued = peer.waiting.front()) {
         if (peer.state != PeerState::up) return;
-        const auto head = base::load<FrameHead>(queued->frame().data());
-        FrameSink* origin = origins_[static_cast<std::size_t>(head.kind)];
-        if (queued->frame_bytes > (origin ? call_bytes_max : peer.message_bytes_max)) {
-            if (origin) origin->on_refused(peer, queued->frame());
-            drop(peer, *queued);
-            continue;
+        // The least message that a peer may offer holds any of these frames; answers were judged
+        // when they were made.
+        if (queued->frame_bytes <= peer.message_bytes_max) {
+            std::byte* to = reserve(peer, queued->frame_bytes);
+            if (!to) return;
+            std::copy_n(queued->frame().data(), queued->frame_bytes, to);
+            commit(peer, queued->frame_bytes);
         }
-        std::byte* to = reserve(peer, queued->frame_bytes);
-        if (!to) return;
-        if (origin) origin->on_leaving(peer, queued->frame());
-        std::copy_n(queued->frame().data(), queued->frame_bytes, to);
-        commit(peer, queued->frame_bytes);
         drop(peer, *queued);
+    }
+    const PeerRef ref = peer.ref;
+    for (FrameSink* sink : all_sinks_) {
+        if (peer.state != PeerState::up || peer.ref != ref) return;
+        sink->on_room(peer);
     }
 }
 

@@ -24,8 +24,13 @@ enum class FrameKind : std::uint8_t {
     bulk_close = 8,   // bulk: I am done with it (the fence's acknowledgement).
     bulk_revoke = 9,  // bulk: stop, the owner wants its memory back.
     bulk_data = 10,   // bulk: bytes for a range of yours, ahead of a reply.
+    session = 11,     // rpc: these calls belong together, also over a later connection.
+    grant = 12,       // rpc: the session's slots, or what became of it.
+    session_end = 13,  // rpc: no call of it will be asked for.
+    ask = 14,         // rpc: what became of this call?
+    told = 15,        // rpc: it never came, or it runs.
 };
-inline constexpr std::size_t frame_kinds = 11;
+inline constexpr std::size_t frame_kinds = 16;
 // What a call's frame has in front of its body, at most.
 inline constexpr std::size_t call_header_bytes_max = 32;
 
