@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <weft/runtime.h>
 #include <weft/sim/link.h>
@@ -60,6 +61,8 @@ class Simulation {
     void in(Duration time, std::function<void()> what);
     // Chance for workloads, from the seed. Drawing from it shifts no fault of the network.
     std::uint64_t random();
+    // Runs `what` as code of this host, as a turn of it would: its memory may be scarce.
+    void act_as(const std::string& name, const std::function<void()>& what);
 
     // ---- faults ------------------------------------------------------------------------------
     // Each may be called for a host that is down. The first three, from a turn, take effect at its
@@ -83,17 +86,30 @@ class Simulation {
     void mend(const std::string& from, const std::string& to);
     // Transports refuse this share of messages for a moment, though there is room.
     void refuse(double share);
-    // Nothing is cut, refused, paused or slowed down any more, and the links are those of the
-    // beginning. Hosts that are down stay down.
+    // Of what this host asks for, this share can't be had: exposures, connections, room in its
+    // transports; and, where the program has an operator new that asks allocation_fails(), what its
+    // turns allocate by new (std::nothrow). A call then fails at once, with RESOURCE_EXHAUSTED.
+    void starve(const std::string& name, double share);
+    // Nothing is cut, refused, paused, slowed down or starved any more, and the links are those of
+    // the beginning. Hosts that are down stay down.
     void heal();
 
     // ---- what happened -----------------------------------------------------------------------
     // Of everything that arrived so far, in order, with its time.
     std::uint64_t trace_hash() const;
     std::uint64_t events() const;
+    // When something from one host came to another last, be it read there or not;
+    // TimePoint::min(): never.
+    TimePoint last_heard(const std::string& by, const std::string& from) const;
+    // The last packets (48 at most), for people, in order.
+    struct Happening {
+        TimePoint at;
+        std::string what;
+    };
+    std::vector<Happening> last_events() const;
     std::uint64_t turns() const;
-    // Packets that were lost, repeated, damaged or refused, connections given up, and faults of
-    // hosts.
+    // Packets that were lost, repeated, damaged or refused, connections given up, memory that could
+    // not be had, and faults of hosts.
     std::uint64_t faults() const;
     // Transfers that touched memory after its owner had been told that none would. Always 0, or
     // weft is wrong.
@@ -103,5 +119,9 @@ class Simulation {
     class Impl;
     std::unique_ptr<Impl> impl_;
 };
+
+// For a program's own operator new(std::nothrow), which the library does not replace: whether this
+// allocation is to fail (tools/weft/sim/failing_new.cc). Thread: any; false outside of simulations.
+bool allocation_fails() noexcept;
 
 }  // namespace weft::sim

@@ -28,6 +28,12 @@ enum class Mutant : std::uint8_t {
     cache_miss,
     stale_sequence,
     requeue_forgotten,
+    // Of the simulated transport.
+    late_piece,
+    late_read,
+    lost_piece,
+    repeat_accepted,
+    damage_unseen,
 };
 
 #ifdef WEFT_MUTANTS
@@ -59,6 +65,11 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::cache_miss, "cache-miss", "a kept outcome is not found, and its call runs again"},
     {Mutant::stale_sequence, "stale-sequence", "a call that never came is told to be executing"},
     {Mutant::requeue_forgotten, "requeue-forgotten", "what may run again is sent to no server"},
+    {Mutant::late_piece, "late-piece", "what a put has under way lands after the fence, too"},
+    {Mutant::late_read, "late-read", "a get goes on after the fence"},
+    {Mutant::lost_piece, "lost-piece", "the second piece of a put is said to be there and is not"},
+    {Mutant::repeat_accepted, "repeat-accepted", "a message that comes twice is taken twice"},
+    {Mutant::damage_unseen, "damage-unseen", "a damaged message is handed over"},
 };
 inline bool is_mutated(Mutant mutant) { return chosen_mutant == mutant; }
 #else

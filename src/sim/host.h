@@ -5,6 +5,7 @@
 
 #include "api/node.h"
 #include "base/random.h"
+#include "na/sim/scarcity.h"
 
 namespace weft::sim {
 
@@ -16,6 +17,7 @@ struct Host {
     std::uint32_t lives = 0;
     bool is_paused = false;
     unsigned slowness = 1;
+    na::sim::Scarcity* scarcity = nullptr;
     TimePoint busy_until{};  // A turn takes its time.
     // Destroyed in the order from the last to the first.
     std::shared_ptr<void> state;

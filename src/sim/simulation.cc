@@ -89,6 +89,7 @@ void Simulation::Impl::add(const std::string& name, Program program, RuntimeOpti
     added->program = std::move(program);
     added->options = std::move(options);
     added->options.manual = true;
+    added->scarcity = &world_->scarcity(name);
     added->seeds = base::SeededRandom(seeds_.next());
     names_[name] = added.get();
     hosts_.push_back(std::move(added));
@@ -180,7 +181,10 @@ void Simulation::Impl::turn_hosts() {
         Host& host = *due_[left - 1];
         if (host.due(now) > now) continue;
         in_turn_ = true;
-        host.context().turn(now);
+        {
+            const na::sim::Scarcity::Scope scope(*host.scarcity);
+            host.context().turn(now);
+        }
         in_turn_ = false;
         ++turns_;
         host.busy_until = now + turn_time * host.slowness;
@@ -204,8 +208,10 @@ bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit) {
 
 std::uint64_t Simulation::Impl::faults() const {
     const na::sim::World::Faults& packets = world_->faults();
-    return faults_ + packets.repeated + packets.resent + packets.damaged + packets.given_up +
-           packets.refused;
+    std::uint64_t all = faults_ + packets.repeated + packets.resent + packets.damaged +
+                        packets.given_up + packets.refused;
+    for (const auto& host : hosts_) all += host->scarcity->struck();
+    return all;
 }
 
 void Simulation::Impl::heal() {
@@ -215,6 +221,7 @@ void Simulation::Impl::heal() {
     for (const auto& host : hosts_) {
         host->is_paused = false;
         host->slowness = 1;
+        host->scarcity->set_share(0);
     }
 }
 
@@ -297,8 +304,26 @@ void Simulation::mend(const std::string& from, const std::string& to) {
 void Simulation::refuse(double share) { impl_->world_->refuse(share); }
 void Simulation::heal() { impl_->heal(); }
 
+void Simulation::starve(const std::string& name, double share) {
+    impl_->count_fault();
+    impl_->host(name).scarcity->set_share(share);
+}
+void Simulation::act_as(const std::string& name, const std::function<void()>& what) {
+    const na::sim::Scarcity::Scope scope(*impl_->host(name).scarcity);
+    what();
+}
+bool allocation_fails() noexcept { return na::sim::Scarcity::strikes_here(); }
+
 std::uint64_t Simulation::trace_hash() const { return impl_->world_->trace_hash(); }
 std::uint64_t Simulation::events() const { return impl_->world_->events(); }
+TimePoint Simulation::last_heard(const std::string& by, const std::string& from) const {
+    return impl_->world_->last_heard(by, from);
+}
+std::vector<Simulation::Happening> Simulation::last_events() const {
+    std::vector<Happening> last;
+    for (auto& [at, what] : impl_->world_->last_events(48)) last.push_back({at, std::move(what)});
+    return last;
+}
 std::uint64_t Simulation::turns() const { return impl_->turns_; }
 std::uint64_t Simulation::faults() const { return impl_->faults(); }
 std::uint64_t Simulation::late_accesses() const { return impl_->world_->late_accesses(); }

@@ -1,118 +1,13 @@
 // The simulated network when it is bad.
-#include <array>
-#include <deque>
-#include <map>
-#include <vector>
-
-#include "base/log.h"
-#include "base/manual_clock.h"
-#include "base/random.h"
-#include "na/arena.h"
-#include "na/sim/sim.h"
-#include "support/catch.h"
+#include "support/sim_net.h"
 
 using namespace weft;
-using na::EventKind;
 using na::PeerId;
 using na::sim::World;
+using Host = test::SimHost;
+using Net = test::SimNet;
 
 namespace {
-
-struct Host {
-    std::unique_ptr<na::Provider> provider;
-    std::unique_ptr<na::Endpoint> endpoint;
-    std::vector<std::string> messages;
-    std::vector<Code> downs;
-    std::deque<PeerId> ups;
-    int writable = 0;
-};
-
-// Hosts, all polled at each instant.
-class Net {
-  public:
-    explicit Net(std::uint64_t seed, const weft::sim::Link& link = {})
-        : random_(seed), world(std::make_shared<World>(random_, options(link))) {}
-
-    Host& open(const std::string& name) {
-        Host& host = hosts_[name];
-        host.provider = na::sim::make_sim_provider(world, name);
-        const na::Address address{"sim", name, "", 0};
-        const na::EndpointParts parts{random_, log_, *arena_, {random_.next(), random_.next()},
-                                      "",      1024, true};
-        auto endpoint = host.provider->open(&address, parts, clock.now());
-        REQUIRE(endpoint);
-        host.endpoint = *std::move(endpoint);
-        return host;
-    }
-
-    void poll() {
-        for (auto& [name, host] : hosts_) {
-            if (!host.endpoint) continue;
-            std::array<na::Event, 4> events;
-            while (const std::size_t count = host.endpoint->poll(events, clock.now())) {
-                for (const na::Event& event : std::span(events).first(count)) note(host, event);
-            }
-            host.endpoint->flush();
-        }
-    }
-    template <class Done>
-    bool until(Done&& done, Duration limit = 10s) {
-        const TimePoint end = clock.now() + limit;
-        for (poll(); !done(); poll()) {
-            const TimePoint next = world->next_event();
-            if (next > end) {
-                clock.advance(end - clock.now());
-                poll();
-                return done();
-            }
-            clock.advance(next - clock.now());
-        }
-        return true;
-    }
-    // From one to the other; both know.
-    PeerId join(Host& from, const std::string& to) {
-        from.ups.clear();
-        hosts_[to].ups.clear();
-        REQUIRE(from.endpoint->connect({"sim", to, "", 0}, clock.now()));
-        REQUIRE(until([&] { return !from.ups.empty() && !hosts_[to].ups.empty(); }));
-        return from.ups.front();
-    }
-    static bool send(Host& from, PeerId peer, std::string_view text) {
-        std::byte* to = from.endpoint->reserve(peer, text.size());
-        if (!to) return false;
-        std::memcpy(to, text.data(), text.size());
-        from.endpoint->commit(text.size());
-        from.endpoint->flush();
-        return true;
-    }
-
-  private:
-    static na::sim::WorldOptions options(const weft::sim::Link& link) {
-        na::sim::WorldOptions options;
-        options.link = link;
-        options.connect_timeout = 2s;
-        options.joins_commits = false;
-        return options;
-    }
-    static void note(Host& host, const na::Event& event) {
-        switch (event.kind) {
-            case EventKind::message: host.messages.emplace_back(as_text(event.bytes)); break;
-            case EventKind::peer_up: host.ups.push_back(event.peer); break;
-            case EventKind::peer_down: host.downs.push_back(event.code); break;
-            case EventKind::writable: ++host.writable; break;
-            default: break;
-        }
-    }
-
-    base::SeededRandom random_;
-    base::Log log_{LogLevel::off};
-    std::shared_ptr<na::Arena> arena_ = na::Arena::make(1u << 20);
-    std::map<std::string, Host> hosts_;
-
-  public:
-    std::shared_ptr<World> world;
-    base::ManualClock clock;
-};
 
 // What arrives of 200 messages, in order.
 std::uint64_t send_200(std::uint64_t seed, const weft::sim::Link& link, World::Faults* faults) {

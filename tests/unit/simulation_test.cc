@@ -1,6 +1,7 @@
 // A user's service in the simulator (weft/sim.h).
 #include <weft/sim.h>
 
+#include <algorithm>
 #include <set>
 
 #include <weft/service.h>
@@ -108,6 +109,37 @@ TEST_CASE("simulation: cut off it is unavailable, and healed it answers") {
     CHECK(pair.ask().status.ok());
 }
 
+TEST_CASE("simulation: without memory a call fails at once, and with it the next one answers") {
+    Pair pair(1);
+    CHECK(pair.ask().text == "1");
+    const std::uint64_t before = pair.simulation.faults();
+    pair.simulation.starve("client", 1);
+    Answer answer;
+    pair.simulation.act_as("client", [&] { answer = pair.ask(); });
+    CHECK(answer.status.code() == Code::resource_exhausted);
+    CHECK(answer.status.effect() == Effect::none);
+    CHECK(answer.status.stage() == Stage::queued);
+    CHECK(pair.simulation.faults() > before + 1);
+    pair.simulation.starve("client", 0);
+    CHECK(pair.ask().text == "2");
+}
+
+TEST_CASE("simulation: who has no memory to expose is told so, and others have it") {
+    Pair pair(1);
+    Runtime& client = *pair.simulation.runtime("client");
+    Runtime& server = *pair.simulation.runtime("server");
+    Buffer memory = client.allocate(64).value();
+    REQUIRE(client.listen("sim://client").ok());
+    pair.simulation.starve("client", 1);
+    CHECK(client.expose(memory, {}).status().code() == Code::resource_exhausted);
+    CHECK(server.expose(server.allocate(64).value(), {}).ok());
+    CHECK_FALSE(sim::allocation_fails());
+    pair.simulation.act_as("client", [] { CHECK(sim::allocation_fails()); });
+    pair.simulation.act_as("server", [] { CHECK_FALSE(sim::allocation_fails()); });
+    pair.simulation.heal();
+    CHECK(client.expose(memory, {}).ok());
+}
+
 TEST_CASE("simulation: a program may stop its own host in a turn, at the end of which it goes") {
     Pair pair(1);
     const auto answer = std::make_shared<Answer>();
@@ -146,6 +178,22 @@ TEST_CASE("simulation: what a host draws by chance it never draws again in anoth
     simulation.start("host");
     CHECK(simulation.lives("host") == 2);
     CHECK(drawn.size() == 200);
+}
+
+TEST_CASE("simulation: the last that arrived is told, in order") {
+    Pair pair(1);
+    CHECK(pair.ask().status.ok());
+    std::vector<sim::Simulation::Happening> last = pair.simulation.last_events();
+    REQUIRE(last.size() >= 3);
+    CHECK(last.front().what.starts_with("client -> server: connect, "));
+    CHECK(last.back().what.starts_with("server -> client: message #2, "));
+    CHECK(last.back().at == pair.simulation.last_heard("client", "server"));
+    CHECK(pair.simulation.last_heard("server", "server") == TimePoint::min());
+    for (int i = 0; i < 100; ++i) CHECK(pair.ask().status.ok());
+    last = pair.simulation.last_events();
+    CHECK(last.size() == 48);
+    CHECK(std::is_sorted(last.begin(), last.end(),
+                         [](const auto& a, const auto& b) { return a.at < b.at; }));
 }
 
 TEST_CASE("simulation: the same seed gives the same run, another seed another") {

@@ -44,6 +44,7 @@ Status SimEndpoint::join() {
     } else {
         host_ = network_.links().own_host();
     }
+    scarcity_ = &network_.scarcity(host_);
     Result<NodeId> node = network_.join(*this, name_, host_);
     if (!node) return node.status();
     node_ = *node;
@@ -104,6 +105,7 @@ PeerId SimEndpoint::add_link(std::unique_ptr<Link> link) {
 
 void SimEndpoint::remove_link(PeerId peer) {
     LinkSlot& slot = links_[peer.index];
+    drop_admissions(*slot.link);
     slot.link.reset();
     if (++slot.generation == 0) slot.generation = 1;
     links_free_.push_back(peer.index);
@@ -148,6 +150,9 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
     }
     if (!node_) return fail(Code::unavailable, "this simulated endpoint is dead");
     network_.advance(now);
+    if (scarcity_->strikes()) {
+        return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    }
     if (links_.size() - links_free_.size() >= limits_.peers_max) {
         return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all " +
                                                   std::to_string(limits_.peers_max) +
@@ -190,8 +195,9 @@ void SimEndpoint::close(PeerId peer) {
     remove_link(peer);
 }
 
-void SimEndpoint::send_ordered(Link& link, Cargo cargo) {
-    cargo.sequence = ++link.sequence_out;
+void SimEndpoint::send_ordered(Link& link, Cargo cargo, Lane lane) {
+    cargo.lane = lane;
+    cargo.sequence = ++link.orders[static_cast<std::size_t>(lane)].out;
     network_.transmit(std::move(cargo));
 }
 
@@ -219,13 +225,14 @@ std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     if (!link || link->state != LinkState::up || bytes > link->info.message_bytes_max) {
         return nullptr;
     }
-    if (network_.refuses()) {
-        ++network_.faults().refused;
+    const bool is_scarce = scarcity_->strikes();
+    if (is_scarce || network_.refuses()) {
+        network_.faults().refused += is_scarce ? 0 : 1;
         Cargo cargo;
         cargo.kind = Kind::writable;
         cargo.to = node_;
         cargo.to_peer = peer;
-        network_.send(saturating_add(network_.now(), 1us), std::move(cargo));
+        network_.send(saturating_add(network_.now(), is_scarce ? 50us : 1us), std::move(cargo));
         return nullptr;
     }
     if (!has_room(*link, bytes)) {
@@ -315,136 +322,7 @@ void SimEndpoint::free_delivered() {
     delivered_.clear();
 }
 
-// Arrivals.
-
-Status SimEndpoint::on_connect(Cargo& cargo) {
-    if (links_.size() - links_free_.size() >= limits_.peers_max) {
-        return fail(Code::resource_exhausted, address() + " takes no more than " +
-                                                  std::to_string(limits_.peers_max) + " peers");
-    }
-    auto link = std::make_unique<Link>();
-    Status taken = take_hello(*link, cargo.parcel);
-    if (!taken.ok()) return taken;
-    link->node = cargo.from;
-    link->remote = cargo.from_peer;
-    link->host = cargo.from_host;
-    const PeerId peer = add_link(std::move(link));
-    Link& added = *find(peer);
-    Cargo answer = cargo_for(Kind::accept, peer, added);
-    answer.parcel = hello();
-    send_ordered(added, std::move(answer));
-    Event event;
-    event.kind = EventKind::peer_up;
-    event.incoming = true;
-    event.peer = peer;
-    arrive(event);
-    return {};
-}
-
-void SimEndpoint::on_accept(Cargo& cargo) {
-    Link* link = find(cargo.to_peer);
-    // It may have given up waiting.
-    const bool is_awaited = link && link->state == LinkState::connecting;
-    const Status taken = is_awaited ? take_hello(*link, cargo.parcel)
-                                    : fail(Code::unavailable, "the peer closed the connection");
-    if (!taken.ok()) {
-        network_.refuse(cargo, taken);
-        cargo.code = taken.code();
-        cargo.text = taken.text();
-        return on_down(cargo);
-    }
-    link->node = cargo.from;
-    link->remote = cargo.from_peer;
-    link->host = cargo.from_host;
-    Event event;
-    event.kind = EventKind::peer_up;
-    event.peer = cargo.to_peer;
-    arrive(event);
-}
-
-void SimEndpoint::arrange(Cargo& cargo) {
-    Link* link = find(cargo.to_peer);
-    if (!link) {
-        // As a host answers that knows no such connection (any more).
-        if (cargo.kind == Kind::message) network_.reset(cargo, "the peer knows no such connection");
-        if (cargo.kind == Kind::accept) network_.hand_over(*this, cargo);
-        return;
-    }
-    const bool is_new = cargo.sequence >= link->sequence_next &&
-                        std::none_of(link->ahead.begin(), link->ahead.end(), [&](const Cargo& one) {
-                            return one.sequence == cargo.sequence;
-                        });
-    if (!is_new || cargo.kind == Kind::repeated) {
-        ++network_.faults().repeated;
-        return;
-    }
-    const PeerId peer = cargo.to_peer;
-    link->ahead.push_back(std::move(cargo));
-    while ((link = find(peer))) {  // Handing over may end it.
-        const auto next =
-            std::find_if(link->ahead.begin(), link->ahead.end(),
-                         [&](const Cargo& one) { return one.sequence == link->sequence_next; });
-        if (next == link->ahead.end()) return;
-        Cargo taken = std::move(*next);
-        link->ahead.erase(next);
-        ++link->sequence_next;
-        network_.hand_over(*this, taken);
-    }
-}
-
-void SimEndpoint::on_damaged(const Cargo& cargo) {
-    if (!find(cargo.to_peer)) return;
-    end_link(cargo.to_peer, Code::data_loss, "a packet was damaged on the way");
-    network_.reset(cargo, "the peer was sent a damaged packet");
-}
-
-void SimEndpoint::on_no_answer(const Cargo& cargo) {
-    const Link* link = find(cargo.to_peer);
-    if (link && link->state == LinkState::connecting) {
-        end_link(cargo.to_peer, Code::unavailable, "nobody answered in time");
-    }
-}
-
-void SimEndpoint::end_link(PeerId peer, Code code, std::string_view why) {
-    Cargo cargo;
-    cargo.code = code;
-    cargo.to_peer = peer;
-    cargo.text = why;
-    on_down(cargo);
-}
-
-void SimEndpoint::on_message(Cargo& cargo) {
-    Link* link = find(cargo.to_peer);
-    if (!link || link->state != LinkState::up) return;  // Its end is on its way to our user.
-    Event event;
-    event.kind = EventKind::message;
-    event.peer = cargo.to_peer;
-    arrive(event, {}, std::move(cargo.parcel));
-}
-
-void SimEndpoint::on_down(Cargo& cargo) {
-    Link* link = find(cargo.to_peer);
-    if (!link || link->state == LinkState::down) return;
-    link->state = LinkState::down;
-    link->pending = {};
-    finish_all(cargo.to_peer, Code::unavailable, cargo.text);
-    Event event;
-    event.kind = EventKind::peer_down;
-    event.code = cargo.code;
-    event.peer = cargo.to_peer;
-    arrive(event, std::move(cargo.text));
-}
-
-void SimEndpoint::on_writable(Cargo& cargo) {
-    Event event;
-    event.kind = EventKind::writable;
-    event.peer = cargo.to_peer;
-    arrive(event);
-}
-
-void SimEndpoint::arrive(Event event, std::string text, Parcel parcel) {
-    inbox_.push_back({event, std::move(parcel), std::move(text)});
-}
+// Events.
 
 std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     free_delivered();

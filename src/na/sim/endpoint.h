@@ -63,12 +63,32 @@ class SimEndpoint final : public Endpoint {
     void on_message(Cargo& cargo);
     void on_down(Cargo& cargo);
     void on_writable(Cargo& cargo);
+    void on_rma_put(Cargo& cargo);
     void on_rma_request(Cargo& cargo);
-    void on_rma_piece(Cargo& cargo);
+    void on_rma_data(Cargo& cargo);
     void on_rma_answer(Cargo& cargo);
+    void on_rma_next(Cargo& cargo);
+    void on_rma_more(Cargo& cargo);
+    void on_fence_over(Cargo& cargo);
 
   private:
     enum class LinkState : std::uint8_t { connecting, up, down };
+
+    // One that was admitted to memory of ours and has not ended.
+    struct Admission {
+        TransferId transfer;  // The initiator's.
+        std::uint32_t region = 0;
+        std::uint64_t serial = 0;  // Of the exposure.
+        Bytes memory;              // What it may touch, until the fence.
+        std::size_t done = 0;
+    };
+
+    // One direction and lane.
+    struct Order {
+        std::uint64_t out = 0;     // What was sent last,
+        std::uint64_t next = 1;    // and what comes next.
+        std::vector<Cargo> ahead;  // Came before what is to come before it.
+    };
 
     struct Link {
         LinkState state = LinkState::connecting;
@@ -76,10 +96,9 @@ class SimEndpoint final : public Endpoint {
         std::size_t bytes_wanted = 0;  // A claim of that size was refused; 0: none was.
         NodeId node;                   // The other end, and what it calls us.
         PeerId remote;
-        HostId host = 0;                  // Of the other end.
-        std::uint64_t sequence_out = 0;   // Of what was sent last,
-        std::uint64_t sequence_next = 1;  // and of what comes next.
-        std::vector<Cargo> ahead;         // Came before what is to come before it.
+        HostId host = 0;  // Of the other end.
+        Order orders[lanes];
+        std::vector<Admission> admissions;
         PeerInfo info;
         std::size_t bytes_under_way = 0;  // Ours, not yet polled and freed over there.
         std::uint32_t messages_under_way = 0;
@@ -92,16 +111,14 @@ class SimEndpoint final : public Endpoint {
 
     struct Region {
         Exposure exposure;
-        std::uint64_t serial = 0;     // Tells exposures apart, whatever core calls them.
-        std::uint32_t transfers = 0;  // Admitted and not finished.
+        std::uint64_t serial = 0;  // Tells exposures apart, whatever core calls them.
+        std::uint32_t admissions = 0;
         bool fencing = false;
     };
 
     struct Transfer {
         RmaItem item;
-        std::size_t bytes_done = 0;
-        NodeId owner;
-        std::uint64_t serial = 0;  // Of the exposure that admitted it; 0: none did.
+        std::size_t bytes_done = 0;  // Of a put: have left; of a get: are here.
     };
     using TransferTable = base::SlotTable<Transfer>;
 
@@ -121,7 +138,7 @@ class SimEndpoint final : public Endpoint {
     Cargo cargo_for(Kind kind, PeerId peer, const Link& link) const;
     Parcel hello() const;
     Status take_hello(Link& link, const Parcel& parcel);
-    void send_ordered(Link& link, Cargo cargo);
+    void send_ordered(Link& link, Cargo cargo, Lane lane = Lane::talk);
     void send_down(PeerId peer, Link& link, std::string_view why);
     void send_pending(PeerId peer, Link& link);
     static void append(Parcel& pending, ByteView message);
@@ -132,19 +149,28 @@ class SimEndpoint final : public Endpoint {
     void free_delivered();
     void leave(std::string_view why, bool tells);
 
-    // rma.cc
+    // rma.cc, the initiator's side
+    void send_piece(TransferTable::Entry& entry);
     void finish(TransferTable::Entry& entry, Code code, std::string_view why);
     void finish_all(PeerId peer, Code code, std::string_view why);
-    std::string_view why_refused(const RmaItem& item) const;
-    TransferTable::Entry* transfer_of(const Cargo& cargo);
-    void answer(const Cargo& request, Code code, std::string_view why);
-    void end_access(std::uint32_t region, std::uint64_t serial);
+    // rma.cc, the owner's side
+    std::string_view why_refused(RmaKind kind, const RmaHead& head) const;
+    static Admission* find_admission(Link& link, TransferId transfer);
+    Admission* admit(Link& link, const Cargo& cargo, RmaKind kind, const RmaHead& head);
+    bool is_revoked(const Admission& admission);
+    void deny(Link& link, Admission& admission, const Cargo& cargo);
+    void answer(Link& link, const Cargo& request, Code code, std::string_view why);
+    void release(Link& link, Admission& admission);
+    void leave(const Admission& admission);
+    void drop_admissions(Link& link);
+    void end_fence(std::uint32_t region);
 
     std::shared_ptr<World> world_;
     Network& network_;
     NodeId node_;
     const std::string host_name_;
     HostId host_ = 0;
+    Scarcity* scarcity_ = nullptr;  // Of the host.
     std::string name_;
     std::string public_uri_;
     Incarnation incarnation_;

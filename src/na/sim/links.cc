@@ -9,6 +9,13 @@ HostId Links::host(std::string_view name) {
     return hosts_.try_emplace(std::string(name), next).first->second;
 }
 
+std::string Links::name_of(HostId host) const {
+    for (const auto& [name, id] : hosts_) {
+        if (id == host) return name;
+    }
+    return "nobody";
+}
+
 void Links::set_all(const weft::sim::Link& link) {
     all_ = link;
     links_.clear();

@@ -23,6 +23,9 @@ class Links {
     // The host of this name, from now on.
     HostId host(std::string_view name);
 
+    // For people. Cost: a search.
+    std::string name_of(HostId host) const;
+
     // A host without a name.
     HostId own_host() { return host("#" + std::to_string(hosts_.size())); }
 

@@ -1,8 +1,10 @@
 #include "na/sim/network.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/codec.h"
+#include "base/mutant.h"
 #include "na/sim/endpoint.h"
 
 namespace weft::na::sim {
@@ -12,10 +14,18 @@ Network::Network(base::Random& random, WorldOptions options, TimePoint start)
       now_(start),
       links_(options.link, random.next()),
       coins_(random.next()),
-      refusals_(random.next()) {
+      refusals_(random.next()),
+      scarcity_seed_(random.next()) {
     // A message that fits no link would be refused for ever.
     options_.link_bytes_max = std::max(options_.link_bytes_max, options_.message_bytes_max);
     options_.link_messages_max = std::max(options_.link_messages_max, 1u);
+}
+
+constinit thread_local Scarcity* Scarcity::current_ = nullptr;
+
+Scarcity& Network::scarcity(HostId host) {
+    // Of chances that differ in their seed by little nothing is alike.
+    return scarcities_.try_emplace(host, scarcity_seed_ + host).first->second;
 }
 
 void Network::transmit(Cargo cargo) {
@@ -36,8 +46,16 @@ void Network::attempt(Cargo cargo) {
         again.to = cargo.to;
         again.to_peer = cargo.to_peer;
         again.sequence = cargo.sequence;
+        again.lane = cargo.lane;
         again.from_host = cargo.from_host;
         again.to_host = cargo.to_host;
+        if (base::is_mutated(base::Mutant::repeat_accepted) && cargo.kind == Kind::message) {
+            again.kind = Kind::message;
+            again.from_peer = cargo.from_peer;
+            again.sequence = 0;
+            again.parcel = Parcel::make(cargo.parcel.size);
+            std::memcpy(again.parcel.bytes.get(), cargo.parcel.bytes.get(), cargo.parcel.size);
+        }
         send(saturating_add(at, passage.takes), std::move(again));
     }
     send(at, std::move(cargo));
@@ -103,6 +121,7 @@ void Network::advance(TimePoint now) {
 
 void Network::record(TimePoint at, const Cargo& cargo) {
     ++events_;
+    if (!is_local(cargo.kind)) flight_.note(at, cargo);
     trace_.mix(static_cast<std::uint64_t>(at.time_since_epoch().count()));
     trace_.mix(static_cast<std::uint64_t>(cargo.kind) << 8 |
                static_cast<std::uint64_t>(cargo.code));
@@ -115,8 +134,7 @@ void Network::record(TimePoint at, const Cargo& cargo) {
 }
 
 void Network::deliver(Cargo& cargo) {
-    const bool is_far = cargo.kind != Kind::writable && cargo.kind != Kind::no_answer;
-    if (is_far &&
+    if (!is_local(cargo.kind) &&
         (cargo.fate == Fate::is_resent || links_.is_cut(cargo.from_host, cargo.to_host))) {
         if (cargo.kind == Kind::repeated || links_.is_dark(cargo.from_host)) return;
         const weft::sim::Link& link = links_.of(cargo.from_host, cargo.to_host);
@@ -130,13 +148,17 @@ void Network::deliver(Cargo& cargo) {
     SimEndpoint* to = find(cargo.to);
     if (!to) {
         // Who talks is told; a last word is lost.
-        const bool is_talk = cargo.kind == Kind::accept || cargo.kind == Kind::message ||
-                             cargo.kind == Kind::rma_request || cargo.kind == Kind::rma_piece;
-        if (is_talk) reset(cargo, "the peer is gone");
+        const bool is_last = is_local(cargo.kind) || cargo.kind == Kind::down ||
+                             cargo.kind == Kind::repeated || cargo.kind == Kind::rma_answer;
+        if (!is_last) reset(cargo, "the peer is gone");
         return;
     }
     if (cargo.fate == Fate::arrives_damaged) {
         ++faults_.damaged;
+        if (base::is_mutated(base::Mutant::damage_unseen) && cargo.kind == Kind::message) {
+            cargo.parcel.bytes[cargo.parcel.size - 1] ^= std::byte{1};
+            return to->arrange(cargo);
+        }
         return to->on_damaged(cargo);
     }
     if (cargo.sequence != 0) return to->arrange(cargo);
@@ -145,6 +167,7 @@ void Network::deliver(Cargo& cargo) {
 
 void Network::hand_over(SimEndpoint& endpoint, Cargo& cargo) {
     SimEndpoint* to = &endpoint;
+    if (!is_local(cargo.kind)) heard_[{cargo.to_host, cargo.from_host}] = now_;
     switch (cargo.kind) {
         case Kind::connect:
         case Kind::repeated: break;
@@ -153,10 +176,19 @@ void Network::hand_over(SimEndpoint& endpoint, Cargo& cargo) {
         case Kind::message: to->on_message(cargo); break;
         case Kind::down: to->on_down(cargo); break;
         case Kind::writable: to->on_writable(cargo); break;
+        case Kind::rma_put: to->on_rma_put(cargo); break;
         case Kind::rma_request: to->on_rma_request(cargo); break;
-        case Kind::rma_piece: to->on_rma_piece(cargo); break;
+        case Kind::rma_data: to->on_rma_data(cargo); break;
         case Kind::rma_answer: to->on_rma_answer(cargo); break;
+        case Kind::rma_next: to->on_rma_next(cargo); break;
+        case Kind::rma_more: to->on_rma_more(cargo); break;
+        case Kind::fence_over: to->on_fence_over(cargo); break;
     }
+}
+
+TimePoint Network::last_heard(HostId by, HostId from) const {
+    const auto found = heard_.find({by, from});
+    return found == heard_.end() ? TimePoint::min() : found->second;
 }
 
 void Network::deliver_connect(Cargo& cargo) {

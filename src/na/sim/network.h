@@ -8,63 +8,15 @@
 #include "base/random.h"
 #include "base/slot_table.h"
 #include "base/trace_hash.h"
+#include "na/sim/cargo.h"
+#include "na/sim/flight.h"
 #include "na/sim/links.h"
+#include "na/sim/scarcity.h"
 #include "na/sim/sim.h"
 
 namespace weft::na::sim {
 
 class SimEndpoint;
-using NodeId = base::SlotId;
-using TransferId = base::SlotId;
-
-// Bytes under way, never moved while a view of them is out.
-struct Parcel {
-    std::unique_ptr<std::byte[]> bytes;
-    std::size_t size = 0;
-    std::size_t room = 0;
-
-    static Parcel make(std::size_t size) {
-        return {std::make_unique_for_overwrite<std::byte[]>(size), size, size};
-    }
-    explicit operator bool() const { return bytes != nullptr; }
-    ByteView view() const { return {bytes.get(), size}; }
-};
-
-enum class Kind : std::uint8_t {
-    connect,  // `text`: the name sought; `parcel`: hello.
-    accept,   // `parcel`: hello.
-    message,  // `parcel`.
-    down,     // `code`, `text`. Also answers a refused connect.
-    writable,
-    rma_request,  // To the owner.
-    rma_piece,    // To the owner.
-    rma_answer,   // To the initiator: `code`, `text`.
-    repeated,     // A packet that came before.
-    no_answer,    // To who connects: time is up.
-};
-
-// What happens to cargo at its next instant.
-enum class Fate : std::uint8_t { arrives, arrives_damaged, is_resent };
-
-// One thing on its way. `to_peer` is what the receiver calls the sender, `from_peer` the reverse.
-struct Cargo {
-    Kind kind = Kind::message;
-    Code code = Code::ok;
-    NodeId from;
-    NodeId to;
-    PeerId from_peer;
-    PeerId to_peer;
-    TransferId transfer;
-    Parcel parcel;
-    std::string text;
-    // Between hosts:
-    HostId from_host = 0;
-    HostId to_host = 0;
-    Fate fate = Fate::arrives;
-    std::uint16_t attempts = 0;
-    TimePoint since{};           // Sent for the first time.
-    std::uint64_t sequence = 0;  // Of its connection and direction, from 1; 0: in no order.
-};
 
 class Network {
   public:
@@ -76,6 +28,9 @@ class Network {
     const WorldOptions& options() const { return options_; }
     std::uint64_t trace_hash() const { return trace_.value(); }
     std::uint64_t events() const { return events_; }
+    // When something from one came to an endpoint of the other last.
+    TimePoint last_heard(HostId by, HostId from) const;
+    const Flight& flight() const { return flight_; }
     std::uint64_t late_accesses() const { return late_accesses_; }
     void count_late_access() { ++late_accesses_; }
     Links& links() { return links_; }
@@ -85,6 +40,8 @@ class Network {
 
     // A coin of the seed.
     bool flip() { return (coins_.next() & 1) != 0; }
+    // Of a host; stays where it is.
+    Scarcity& scarcity(HostId host);
     // Whether a claim is refused though there is room.
     bool refuses() { return base::happens(refusals_, refused_share_); }
     // Within a host, or what the link was judged for before.
@@ -132,6 +89,8 @@ class Network {
     base::SeededRandom coins_;
     base::SeededRandom refusals_;
     double refused_share_ = 0;
+    const std::uint64_t scarcity_seed_;
+    std::map<HostId, Scarcity> scarcities_;
     World::Faults faults_;
     std::vector<Key> heap_;
     std::vector<Cargo> cargo_;
@@ -139,6 +98,8 @@ class Network {
     std::uint64_t sequence_ = 0;
     std::uint64_t events_ = 0;
     base::TraceHash trace_;
+    Flight flight_;
+    std::map<std::pair<HostId, HostId>, TimePoint> heard_;  // By whom, from whom.
     std::uint64_t late_accesses_ = 0;
     base::SlotTable<SimEndpoint*> nodes_;
     std::map<std::string, NodeId, std::less<>> names_;

@@ -3,19 +3,23 @@
 // A World holds what is under way between its endpoints, ordered by (virtual time, sequence), and
 // moves only when advance() or an endpoint's poll() gives it a later instant: the same seed and the
 // same calls give the same trace. Private memory can be exposed; put and get are cut into pieces
-// of at most 4 KiB that are judged and applied one by one, so that a region can be revoked between
-// two of them. Commits of one turn are joined, so that receivers walk joined frames here too.
+// of at most 4 KiB that travel, are judged and land one by one, so that a region can be revoked,
+// or a host go, between two of them. Commits of one turn are joined, so that receivers walk joined
+// frames here too.
 //
 // Between hosts lie links (weft/sim/link.h) that may be slow, lossy and cut. A connection over them
 // is what tcp makes of such a network: whole messages in order, or its end, which the two sides
-// may learn at different times, or only when they say something.
+// may learn at different times, or only when they say something. The pieces of transfers are in
+// order among themselves, not with messages.
 //
-// Not modelled: acknowledgements (room for more is given back at once, also across a cut), and the
-// pieces of a transfer, which take `piece_time` each, whatever their link.
+// Not modelled: acknowledgements (room for more is given back at once, also across a cut).
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <weft/sim/link.h>
 
@@ -24,10 +28,13 @@
 namespace weft::na::sim {
 
 class Network;
+class Scarcity;
 
 struct WorldOptions {
     weft::sim::Link link{};       // Between all hosts.
-    Duration piece_time = 500ns;  // Between two pieces of one transfer.
+    Duration piece_time = 500ns;  // Between two pieces of one transfer that leave, at least.
+    // Where each access is judged: how long a fence waits at most for those under way.
+    Duration fence_patience = 1ms;
     std::size_t message_bytes_max = 68 * 1024;
     std::size_t eager_bytes_max = 64 * 1024;
     std::size_t link_bytes_max = 256 * 1024;  // Under way from one endpoint to another.
@@ -75,6 +82,8 @@ class World {
     void mend_all();
     // Share of reserve()s that are refused although there is room.
     void refuse(double share);
+    // What endpoints on that host can't have (na/sim/scarcity.h).
+    Scarcity& scarcity(std::string_view host);
 
     // From here on sim://name answers no put and no get, and does everything else. False: as above.
     bool silence(std::string_view name);
@@ -82,6 +91,10 @@ class World {
     // Hash of everything that arrived so far: equal seeds and calls give equal hashes.
     std::uint64_t trace_hash() const;
     std::uint64_t events() const;  // That many things arrived so far.
+    // When something from one host came to an endpoint on another last; TimePoint::min(): never.
+    TimePoint last_heard(std::string_view by, std::string_view from) const;
+    // The last packets, a line each, in order.
+    std::vector<std::pair<TimePoint, std::string>> last_events(std::size_t most) const;
     // Pieces that reached for memory after its fence: always 0, or a layer above is wrong.
     std::uint64_t late_accesses() const;
     // What became of packets: repeated ones that were dropped, lost or cut off ones that were sent

@@ -15,6 +15,14 @@ std::uint64_t World::late_accesses() const { return network_->late_accesses(); }
 
 std::uint64_t World::trace_hash() const { return network_->trace_hash(); }
 std::uint64_t World::events() const { return network_->events(); }
+TimePoint World::last_heard(std::string_view by, std::string_view from) const {
+    Links& links = network_->links();
+    return network_->last_heard(links.host(by), links.host(from));
+}
+
+std::vector<std::pair<TimePoint, std::string>> World::last_events(std::size_t most) const {
+    return network_->flight().last(network_->links(), most);
+}
 
 bool World::kill(std::string_view name) {
     SimEndpoint* endpoint = network_->find_called(name);
@@ -46,6 +54,9 @@ void World::mend(std::string_view from, std::string_view to) {
 
 void World::mend_all() { network_->links().mend_all(); }
 void World::refuse(double share) { network_->set_refused_share(share); }
+Scarcity& World::scarcity(std::string_view host) {
+    return network_->scarcity(network_->links().host(host));
+}
 const World::Faults& World::faults() const { return network_->faults(); }
 
 bool World::silence(std::string_view name) {

@@ -1,12 +1,10 @@
 // Puts and gets among hosts under every fault, with regions that are closed while they are read and
 // written: every byte is judged.
-#include <cstring>
 #include <map>
 
 #include "base/assert.h"
-#include "base/trace_hash.h"
+#include "sim/bulk_ledger.h"
 #include "sim/stage.h"
-#include "sim/times.h"
 
 namespace weft::tool {
 
@@ -14,65 +12,9 @@ namespace {
 
 constexpr Duration calm = 20s;
 constexpr Duration linger = 12s;  // No new faults, but those that are there last.
-constexpr Duration fence_max = 14s;
+constexpr Duration watch_every = 100ms;
 constexpr std::uint32_t transfers_per_client = 25;
-constexpr std::size_t region_words = 8192;
 constexpr std::size_t transfer_words_max = 4096;
-constexpr std::uint64_t untouched = 0;
-constexpr std::uint64_t poison = 0xdddddddddddddddd;
-
-// Never `untouched` or `poison`. Regions and puts are numbered apart.
-constexpr std::uint64_t of_region = std::uint64_t{1} << 40;
-std::uint64_t word_of(std::uint64_t key, std::uint64_t at) { return (key << 20 | at) * 2 + 1; }
-
-std::uint64_t load(Bytes memory, std::uint64_t word) {
-    std::uint64_t value;
-    std::memcpy(&value, memory.data() + word * sizeof value, sizeof value);
-    return value;
-}
-
-void store(Bytes memory, std::uint64_t word, std::uint64_t value) {
-    std::memcpy(memory.data() + word * sizeof value, &value, sizeof value);
-}
-
-// A range of words in a region, written by one put; nobody else's.
-struct Written {
-    std::uint64_t key = 0;
-    std::uint64_t first = 0;
-    std::uint64_t words = 0;
-};
-
-struct Exposed {
-    std::uint64_t number = 0;
-    std::string owner;
-    std::uint32_t owner_life = 0;
-    bool is_read = false;  // Else written.
-    Buffer memory;
-    Region region;
-    RegionRef ref;
-    std::uint64_t next_free = 0;
-    std::vector<Written> written;
-    TimePoint closed = never;
-    TimePoint fenced = never;
-};
-
-struct Moved {
-    std::uint64_t number = 0;
-    bool is_put = false;
-    std::string client;
-    std::uint32_t client_life = 0;
-    Exposed* region = nullptr;
-    std::uint64_t first = 0;  // Words.
-    std::uint64_t words = 0;
-    Buffer local;
-    OperationId operation;
-    TimePoint submitted{};
-    TimePoint deadline = never;
-    TimePoint cancelled = never;
-    bool is_submitting = true;
-    bool is_complete = false;
-    bool client_died = false;
-};
 
 class BulkScenario : private Stage {
   public:
@@ -83,28 +25,29 @@ class BulkScenario : private Stage {
   private:
     std::shared_ptr<void> start_owner(const std::string& name, Runtime& runtime);
     std::shared_ptr<void> start_client(const std::string& name, Runtime& runtime);
-    Exposed& expose(const std::string& owner, Runtime& runtime, bool is_read);
+    void expose(const std::string& owner, Runtime& runtime, bool is_read);
     void close(Exposed& exposed);
     void on_fenced(Exposed& exposed);
-    void judge_memory(const Exposed& exposed);
+    bool is_there(const Exposed& exposed) const {
+        return is_alive(exposed.owner, exposed.owner_life);
+    }
+    Exposed& any_region() { return *ledger_.regions()[below(ledger_.regions().size())]; }
+
     void plan();
+    void watch();
     void move_something(const std::string& client);
     void put_or_get(const std::string& client, Exposed& exposed, std::uint64_t words);
+    RegionRef forge(const RegionRef& ref, Moved& moved);
+    void start(Moved& moved, const RegionRef& ref);
     void cancel_later(Moved& moved);
     void complete(Moved& moved, const Status& status);
-    void judge_bytes(const Moved& moved);
     void judge_end();
     std::uint64_t open() const;
-    std::string describe(const Moved& moved) const;
-    static std::string describe(const Exposed& exposed);
-    void trace(std::uint64_t value);
 
-    base::TraceHash trace_;
+    BulkLedger ledger_{verdict_};
     std::vector<std::string> owners_;
     std::vector<std::string> clients_;
     std::map<std::string, std::map<std::string, Channel>> channels_;
-    std::vector<std::unique_ptr<Exposed>> exposed_;
-    std::vector<std::unique_ptr<Moved>> moved_;
     bool is_over_ = false;
 };
 
@@ -136,69 +79,41 @@ std::shared_ptr<void> BulkScenario::start_client(const std::string& name, Runtim
     return nullptr;
 }
 
-Exposed& BulkScenario::expose(const std::string& owner, Runtime& runtime, bool is_read) {
-    auto exposed = std::make_unique<Exposed>();
-    exposed->number = exposed_.size();
-    exposed->owner = owner;
-    exposed->owner_life = simulation().lives(owner);
-    exposed->is_read = is_read;
-    exposed->memory = runtime.allocate(region_words * sizeof(std::uint64_t)).value();
-    for (std::uint64_t i = 0; i < region_words; ++i) {
-        store(exposed->memory.bytes(), i,
-              is_read ? word_of(of_region | exposed->number, i) : untouched);
-    }
-    exposed->region =
-        runtime.expose(exposed->memory, {.access = is_read ? Access::read : Access::write}).value();
-    exposed->ref = exposed->region.ref();
-    exposed_.push_back(std::move(exposed));
-    return *exposed_.back();
-}
-
-void BulkScenario::close(Exposed& exposed) {
-    if (exposed.closed != never || !acts(exposed.owner)) return;
-    if (!is_alive(exposed.owner, exposed.owner_life)) return;
-    exposed.closed = now();
-    note(describe(exposed) + " is closed");
-    exposed.region.close([this, &exposed] {
-        if (is_alive(exposed.owner, exposed.owner_life)) on_fenced(exposed);
-    });
-}
-
-// From here on the memory is the owner's alone, who uses it for something else.
-void BulkScenario::on_fenced(Exposed& exposed) {
-    exposed.fenced = now();
-    trace(exposed.number);
-    judge_memory(exposed);
-    const TimePoint since = std::max(exposed.closed, chaos_->awake_since(exposed.owner));
-    verdict_.hold(exposed.fenced - since <= fence_max, Rule::fence_comes,
-                  [&] { return describe(exposed); });
-    for (std::uint64_t i = 0; i < region_words; ++i) store(exposed.memory.bytes(), i, poison);
-    if (!is_over_) expose(exposed.owner, *simulation().runtime(exposed.owner), exposed.is_read);
-}
-
-// Nothing but what puts were asked to write there.
-void BulkScenario::judge_memory(const Exposed& exposed) {
-    std::vector<std::uint64_t> key_of(region_words, ~std::uint64_t{0});
-    std::vector<std::uint64_t> first_of(region_words);
-    for (const Written& one : exposed.written) {
-        for (std::uint64_t i = 0; i < one.words; ++i) {
-            key_of[one.first + i] = one.key;
-            first_of[one.first + i] = one.first;
-        }
-    }
-    for (std::uint64_t i = 0; i < region_words; ++i) {
-        const std::uint64_t value = load(exposed.memory.bytes(), i);
-        const std::uint64_t before =
-            exposed.is_read ? word_of(of_region | exposed.number, i) : untouched;
-        const bool is_put =
-            key_of[i] != ~std::uint64_t{0} && value == word_of(key_of[i], i - first_of[i]);
-        if (value == before || is_put) continue;
-        verdict_.hold(false, Rule::moves_nothing_else, [&] {
-            return describe(exposed) + ": word " + std::to_string(i) + " is " +
-                   std::to_string(value);
+// Tried again while there is no memory for it.
+void BulkScenario::expose(const std::string& owner, Runtime& runtime, bool is_read) {
+    Exposed exposed;
+    exposed.owner = owner;
+    exposed.owner_life = simulation().lives(owner);
+    exposed.is_read = is_read;
+    exposed.memory = runtime.allocate(region_words * sizeof(std::uint64_t)).value();
+    Result<Region> region =
+        runtime.expose(exposed.memory, {.access = is_read ? Access::read : Access::write});
+    if (!region) {
+        verdict_.hold(region.status().code() == Code::resource_exhausted,
+                      Rule::full_is_told_at_once,
+                      [&] { return owner + " exposes memory: " + region.status().to_string(); });
+        simulation().in(1ms, [this, owner, is_read, life = exposed.owner_life] {
+            if (is_alive(owner, life)) expose(owner, *simulation().runtime(owner), is_read);
         });
         return;
     }
+    exposed.region = *std::move(region);
+    exposed.ref = exposed.region.ref();
+    ledger_.expose(std::move(exposed));
+}
+
+void BulkScenario::close(Exposed& exposed) {
+    if (exposed.closed != never || !acts(exposed.owner) || !is_there(exposed)) return;
+    exposed.closed = now();
+    note(BulkLedger::describe(exposed) + " is closed");
+    exposed.region.close([this, &exposed] {
+        if (is_there(exposed)) on_fenced(exposed);
+    });
+}
+
+void BulkScenario::on_fenced(Exposed& exposed) {
+    ledger_.fenced(exposed, now(), chaos_->awake_since(exposed.owner));
+    if (!is_over_) expose(exposed.owner, *simulation().runtime(exposed.owner), exposed.is_read);
 }
 
 // ---- transfers ---------------------------------------------------------------------------------
@@ -206,31 +121,36 @@ void BulkScenario::judge_memory(const Exposed& exposed) {
 void BulkScenario::plan() {
     for (const std::string& client : clients_) {
         for (std::uint32_t i = 0; i < transfers_per_client; ++i) {
-            simulation().in(any_moment(), [this, client] { move_something(client); });
+            simulation().in(any_moment(), [this, client] {
+                simulation().act_as(client, [&] { move_something(client); });
+            });
         }
     }
     for (std::uint32_t i = 0; i < 4 * owners_.size(); ++i) {
-        simulation().in(any_moment(), [this] { close(*exposed_[below(exposed_.size())]); });
+        simulation().in(any_moment(), [this] { close(any_region()); });
     }
+}
+
+void BulkScenario::watch() {
+    judge_bounds();
+    simulation().in(watch_every, [this] { watch(); });
 }
 
 // Mostly of a region that is there, sometimes of one that was.
 void BulkScenario::move_something(const std::string& client) {
     if (!acts(client)) return;
-    Exposed* exposed = exposed_[below(exposed_.size())].get();
+    Exposed* exposed = &any_region();
     const int tries_max = below(8) == 0 ? 0 : 8;
     for (int tries = 0; tries < tries_max; ++tries) {
-        if (exposed->closed == never && is_alive(exposed->owner, exposed->owner_life)) break;
-        exposed = exposed_[below(exposed_.size())].get();
+        if (exposed->closed == never && is_there(*exposed)) break;
+        exposed = &any_region();
     }
     const std::uint64_t words = 1 + below(std::uint64_t{1} << below(13));
     put_or_get(client, *exposed, std::min<std::uint64_t>(words, transfer_words_max));
 }
 
 void BulkScenario::put_or_get(const std::string& client, Exposed& exposed, std::uint64_t words) {
-    auto added = std::make_unique<Moved>();
-    Moved& moved = *added;
-    moved.number = moved_.size();
+    Moved moved;
     moved.is_put = !exposed.is_read;
     moved.client = client;
     moved.client_life = simulation().lives(client);
@@ -238,24 +158,40 @@ void BulkScenario::put_or_get(const std::string& client, Exposed& exposed, std::
     moved.words = words;
     moved.first = moved.is_put ? exposed.next_free : below(region_words - words + 1);
     if (moved.first + words > region_words) return close(exposed);  // Full.
-    moved.local = simulation().runtime(client)->allocate(words * sizeof(std::uint64_t)).value();
-    for (std::uint64_t i = 0; i < words; ++i) {
-        store(moved.local.bytes(), i, moved.is_put ? word_of(moved.number, i) : untouched);
-    }
-    if (moved.is_put) {
-        exposed.next_free += words;
-        exposed.written.push_back({moved.number, moved.first, words});
-    }
+    const RegionRef ref = below(16) == 0 ? forge(exposed.ref, moved) : exposed.ref;
     const Duration timeout = below(4) == 0 ? random_time(3s) : below(4) == 0 ? 10s : 3s;
     moved.submitted = now();
     moved.deadline = moved.submitted + timeout;
-    moved_.push_back(std::move(added));
+    moved.local = simulation().runtime(client)->allocate(words * sizeof(std::uint64_t)).value();
+    start(ledger_.begin(std::move(moved)), ref);
+}
+
+// As somebody would who has guessed, or wants more than he was given.
+RegionRef BulkScenario::forge(const RegionRef& ref, Moved& moved) {
+    RegionRef forged = ref;
+    moved.is_forged = true;
+    switch (below(4)) {
+        case 0: forged.key ^= std::uint64_t{1} << below(64); break;
+        case 1: forged.generation += 2; break;
+        case 2:  // Beyond its end.
+            forged.length *= 2;
+            moved.first = region_words - below(moved.words);
+            break;
+        default:  // The other way.
+            moved.is_put = !moved.is_put;
+            forged.access = moved.is_put ? Access::write : Access::read;
+            break;
+    }
+    return forged;
+}
+
+void BulkScenario::start(Moved& moved, const RegionRef& ref) {
     const auto done = [this, &moved](const Status& status) { complete(moved, status); };
-    const Channel& channel = channels_[client][exposed.owner];
+    const Channel& channel = channels_[moved.client][moved.region->owner];
     const std::uint64_t offset = moved.first * sizeof(std::uint64_t);
-    const CallOptions with{.timeout = timeout};
-    moved.operation = moved.is_put ? channel.put(exposed.ref, offset, moved.local, with, done)
-                                   : channel.get(exposed.ref, offset, moved.local, with, done);
+    const CallOptions with{.timeout = moved.deadline - now()};
+    moved.operation = moved.is_put ? channel.put(ref, offset, moved.local, with, done)
+                                   : channel.get(ref, offset, moved.local, with, done);
     moved.is_submitting = false;
     if (below(8) == 0) cancel_later(moved);
 }
@@ -274,105 +210,49 @@ void BulkScenario::complete(Moved& moved, const Status& status) {
         moved.client_died = true;
         return;
     }
-    const auto seen = [&] { return describe(moved) + ": " + status.to_string(); };
-    verdict_.hold(!moved.is_complete, Rule::completes_once, seen);
-    verdict_.hold(!moved.is_submitting, Rule::completes_later, seen);
-    moved.is_complete = true;
-    trace(moved.number << 8 | static_cast<std::uint64_t>(status.code()));
-    judge_times(
-        verdict_,
-        {moved.submitted, moved.deadline, moved.cancelled, now(), chaos_->awake_since(moved.client),
-         chaos_->apart_since(moved.client, moved.region->owner)},
-        seen);
-    if (status.ok()) {
-        judge_bytes(moved);
-    } else if (is_verbose()) {
-        note(seen());
-    }
+    const std::string& owner = moved.region->owner;
+    ledger_.completes(moved, status, scene_of(moved.client, owner, moved.submitted),
+                      is_there(*moved.region));
+    if (status.ok()) chaos_->health().answered(moved.client, owner, moved.submitted);
+    if (!status.ok()) note(BulkLedger::describe(moved));
     moved.local = Buffer();
-}
-
-void BulkScenario::judge_bytes(const Moved& moved) {
-    const Exposed& region = *moved.region;
-    verdict_.hold(region.fenced > moved.submitted, Rule::nothing_after_fence,
-                  [&] { return describe(moved) + " began after the fence and was OK"; });
-    // What was put may be overwritten by its owner already, or its host may be gone.
-    if (moved.is_put && region.fenced != never) return;
-    const Bytes memory = moved.is_put ? region.memory.bytes() : moved.local.bytes();
-    for (std::uint64_t i = 0; i < moved.words; ++i) {
-        const std::uint64_t value = load(memory, moved.is_put ? moved.first + i : i);
-        const std::uint64_t wanted = moved.is_put
-                                         ? word_of(moved.number, i)
-                                         : word_of(of_region | region.number, moved.first + i);
-        if (value == wanted) continue;
-        verdict_.hold(false, Rule::moves_all_or_fails,
-                      [&] { return describe(moved) + ": word " + std::to_string(i) + " differs"; });
-        return;
-    }
-}
-
-std::string BulkScenario::describe(const Exposed& exposed) {
-    return "region " + std::to_string(exposed.number) + " of " + exposed.owner;
-}
-
-std::string BulkScenario::describe(const Moved& moved) const {
-    const auto ms = [](TimePoint at) { return std::to_string(at.time_since_epoch() / 1ms); };
-    return (moved.is_put ? "put " : "get ") + std::to_string(moved.number) + " by " + moved.client +
-           ", words " + std::to_string(moved.first) + " to " +
-           std::to_string(moved.first + moved.words) + " of " + describe(*moved.region) +
-           ", submitted at " + ms(moved.submitted) + " ms, deadline " + ms(moved.deadline) + " ms";
-}
-
-void BulkScenario::trace(std::uint64_t value) {
-    trace_.mix(value);
-    trace_.mix(static_cast<std::uint64_t>(now().time_since_epoch().count()));
 }
 
 // ---- a run -------------------------------------------------------------------------------------
 
 std::uint64_t BulkScenario::open() const {
     std::uint64_t all = 0;
-    for (const auto& moved : moved_) all += !moved->is_complete && !moved->client_died;
-    for (const auto& exposed : exposed_) {
-        all += exposed->closed != never && exposed->fenced == never &&
-               is_alive(exposed->owner, exposed->owner_life);
+    for (const auto& moved : ledger_.transfers()) all += !moved->is_complete && !moved->client_died;
+    for (const auto& exposed : ledger_.regions()) {
+        all += exposed->closed != never && exposed->fenced == never && is_there(*exposed);
     }
     return all;
 }
 
 void BulkScenario::judge_end() {
-    for (const auto& moved : moved_) {
-        verdict_.hold(moved->is_complete || moved->client_died, Rule::all_complete,
-                      [&] { return describe(*moved); });
+    for (const auto& exposed : ledger_.regions()) {
+        if (is_there(*exposed)) ledger_.judge_region(*exposed);
     }
-    for (const auto& exposed : exposed_) {
-        if (!is_alive(exposed->owner, exposed->owner_life)) continue;
-        verdict_.hold(exposed->fenced != never, Rule::fence_comes,
-                      [&] { return describe(*exposed); });
-        for (std::uint64_t i = 0; i < region_words && exposed->fenced != never; ++i) {
-            if (load(exposed->memory.bytes(), i) == poison) continue;
-            verdict_.hold(false, Rule::nothing_after_fence, [&] {
-                return describe(*exposed) + ": word " + std::to_string(i) + " was written later";
-            });
-            break;
-        }
-    }
+    ledger_.close();
+    judge_none_left(Rule::regions_are_back,
+                    [](api::Node& node) { return node.bulk.regions->open_regions(); });
     judge_rest();
 }
 
 SimRun BulkScenario::run() {
     begin_trouble();
     plan();
+    watch();
     simulation().run_for(trouble);
     if (seed_ % 4 < 2) simulation().run_for(linger);
     chaos_->heal();
     is_over_ = true;
     // By index: what starts again exposes more.
-    for (std::size_t i = 0; i < exposed_.size(); ++i) close(*exposed_[i]);
+    for (std::size_t i = 0; i < ledger_.regions().size(); ++i) close(*ledger_.regions()[i]);
     simulation().run_until([this] { return open() == 0; }, calm);
     simulation().run_for(settle);
     judge_end();
-    return report(moved_.size(), trace_.value());
+    return report(ledger_.transfers().size(), ledger_.hash());
 }
 
 }  // namespace

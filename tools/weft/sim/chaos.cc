@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "api/node.h"
+
 namespace weft::tool {
 
 static constexpr Duration spacing = 150ms;  // Between two faults of a kind, on average.
@@ -45,19 +47,93 @@ void Chaos::strike(Fault fault) {
         case Fault::kill: return stop(false);
         case Fault::crash: return stop(true);
         case Fault::pause: return pause();
-        case Fault::slow: {
-            const std::string& host = any_host();
-            note_(host + " is slow");
-            simulation_.slow_down(host, 100);
-            simulation_.in(between(1ms, 300ms), [this, host] { simulation_.slow_down(host, 1); });
-            return;
-        }
-        case Fault::refuse:
-            note_("transports refuse");
-            simulation_.refuse(0.3);
-            simulation_.in(between(1ms, 100ms), [this] { simulation_.refuse(0); });
-            return;
+        case Fault::slow: return slow_down();
+        case Fault::refuse: return refuse();
+        case Fault::starve: return starve();
+        case Fault::isolate: return isolate();
+        case Fault::drain: return drain();
     }
+}
+
+void Chaos::slow_down() {
+    const std::string host = any_host();
+    note_(host + " is slow");
+    health_.begin(Harm::slows, host);
+    simulation_.slow_down(host, 100);
+    simulation_.in(between(1ms, 300ms), [this, host] {
+        if (healed_) return;
+        simulation_.slow_down(host, 1);
+        health_.end(Harm::slows, host, simulation_.now());
+    });
+}
+
+void Chaos::refuse() {
+    note_("transports refuse");
+    health_.begin_everywhere(Harm::slows);
+    simulation_.refuse(0.3);
+    simulation_.in(between(1ms, 100ms), [this] {
+        if (healed_) return;
+        simulation_.refuse(0);
+        health_.end_everywhere(Harm::slows, simulation_.now());
+    });
+}
+
+void Chaos::starve() {
+    const std::string host = any_host();
+    if (!starved_.insert(host).second) return;
+    note_(host + " is short of memory");
+    health_.begin(Harm::breaks, host);
+    simulation_.starve(host, below(2) == 0 ? 1 : 0.2);
+    simulation_.in(between(100us, 50ms), [this, host] {
+        if (healed_) return;
+        starved_.erase(host);
+        simulation_.starve(host, 0);
+        health_.end(Harm::breaks, host, simulation_.now());
+    });
+}
+
+// All that it says, or hears, or both; the first may be mended before the last is cut.
+void Chaos::isolate() {
+    const std::string host = any_host();
+    const std::uint64_t ways = 1 + below(3);
+    const Duration time = between(1ms, below(4) == 0 ? 4s : 300ms);
+    note_(host +
+          (ways == 3   ? " is cut off for "
+           : ways == 2 ? " hears nothing for "
+                       : " is not heard for ") +
+          in_ms(time));
+    for (const std::string& other : hosts_) {
+        if (other == host) continue;
+        for (const bool says : {true, false}) {
+            if ((ways & (says ? 1 : 2)) == 0) continue;
+            const std::string from = says ? host : other, to = says ? other : host;
+            const Duration begin = between(0ms, 20ms);
+            simulation_.in(begin, [this, from, to] {
+                if (!healed_ && !cuts_.contains({from, to})) cut(from, to);
+            });
+            simulation_.in(begin + between(time / 2, time), [this, from, to] { mend(from, to); });
+        }
+    }
+}
+
+// It takes no more calls, answers those that it has, and goes.
+void Chaos::drain() {
+    const std::string host = any_host();
+    if (!simulation_.is_up(host) || !draining_.insert(host).second) return;
+    note_(host + " drains");
+    health_.begin(Harm::breaks, host);
+    simulation_.runtime(host)->node().server.drain();
+    wait_for_drained(host, simulation_.lives(host), simulation_.now() + 500ms);
+}
+
+void Chaos::wait_for_drained(const std::string& host, std::uint32_t life, TimePoint end) {
+    simulation_.in(1ms, [this, host, life, end] {
+        if (!draining_.contains(host) || simulation_.lives(host) != life) return;
+        const std::uint32_t left = simulation_.runtime(host)->node().server.executing();
+        if (left != 0 && simulation_.now() < end) return wait_for_drained(host, life, end);
+        note_(host + " ends with " + std::to_string(left) + " calls in handlers");
+        stop(host, false, between(1ms, 100ms));
+    });
 }
 
 // From one host to another, for a while.
@@ -78,9 +154,13 @@ void Chaos::change_link(Fault fault) {
         default: link.bytes_per_second = 1e6, what = "is narrow"; break;
     }
     note_(from + " -> " + to + " " + what);
+    const Harm harm = fault == Fault::damage ? Harm::breaks : Harm::slows;
+    health_.begin(harm, from, to);
     simulation_.set_link(from, to, link);
-    simulation_.in(between(10ms, 500ms), [this, from, to] {
-        if (!healed_) simulation_.set_link(from, to, sim::Link());
+    simulation_.in(between(10ms, 500ms), [this, harm, from, to] {
+        if (healed_) return;
+        simulation_.set_link(from, to, sim::Link());
+        health_.end(harm, from, to, simulation_.now());
     });
 }
 
@@ -99,11 +179,14 @@ void Chaos::cut(bool both_ways) {
 
 void Chaos::cut(const std::string& from, const std::string& to) {
     cuts_[{from, to}] = simulation_.now();
+    health_.begin(Harm::breaks, from, to);
     simulation_.cut(from, to);
 }
 
 void Chaos::mend(const std::string& from, const std::string& to) {
-    if (cuts_.erase({from, to}) != 0) simulation_.mend(from, to);
+    if (cuts_.erase({from, to}) == 0) return;
+    simulation_.mend(from, to);
+    health_.end(Harm::breaks, from, to, simulation_.now());
 }
 
 void Chaos::stop(bool is_crash) {
@@ -111,8 +194,14 @@ void Chaos::stop(bool is_crash) {
     if (!simulation_.is_up(host)) return;
     const Duration time = between(1ms, below(8) == 0 ? 4s : 500ms);
     note_(host + (is_crash ? " crashes for " : " is killed for ") + in_ms(time));
+    stop(host, is_crash, time);
+}
+
+void Chaos::stop(const std::string& host, bool is_crash, Duration time) {
+    if (draining_.erase(host) != 0) health_.end(Harm::breaks, host, simulation_.now());
     down_[host] = simulation_.now();
-    paused_.erase(host);
+    health_.begin(Harm::breaks, host);
+    if (paused_.erase(host) != 0) health_.end(Harm::breaks, host, simulation_.now());
     if (is_crash) {
         simulation_.crash(host);
     } else {
@@ -120,10 +209,15 @@ void Chaos::stop(bool is_crash) {
     }
     simulation_.in(time, [this, host] {
         if (healed_ || simulation_.is_up(host)) return;
-        down_.erase(host);
-        resumed_[host] = simulation_.now();
-        simulation_.start(host);
+        start(host);
     });
+}
+
+void Chaos::start(const std::string& host) {
+    down_.erase(host);
+    resumed_[host] = simulation_.now();
+    simulation_.start(host);
+    health_.end(Harm::breaks, host, simulation_.now());
 }
 
 void Chaos::pause() {
@@ -132,11 +226,13 @@ void Chaos::pause() {
     const Duration time = between(1ms, below(8) == 0 ? 6s : 200ms);
     note_(host + " stands still for " + in_ms(time));
     paused_[host] = simulation_.now();
+    health_.begin(Harm::breaks, host);
     simulation_.pause(host);
     simulation_.in(time, [this, host, life = simulation_.lives(host)] {
         if (simulation_.lives(host) != life || paused_.erase(host) == 0) return;
         resumed_[host] = simulation_.now();
         simulation_.resume(host);
+        health_.end(Harm::breaks, host, simulation_.now());
     });
 }
 
@@ -148,11 +244,14 @@ void Chaos::heal() {
     down_.clear();
     for (const auto& [host, since] : paused_) resumed_[host] = simulation_.now();
     paused_.clear();
+    // Who was asked to end does, and is there again.
+    for (const std::string& host : std::exchange(draining_, {})) simulation_.kill(host);
     for (const std::string& host : hosts_) {
         if (simulation_.is_up(host)) continue;
         resumed_[host] = simulation_.now();
         simulation_.start(host);
     }
+    health_.end_all(simulation_.now());
 }
 
 TimePoint Chaos::apart_since(const std::string& from, const std::string& to) const {

@@ -1,13 +1,16 @@
-// Faults at random moments, from a seed: of thirteen kinds some five to thirteen a seed.
+// Faults at random moments, from a seed: of all kinds at least five a seed.
 #pragma once
 
 #include <array>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <weft/sim.h>
+
+#include "sim/health.h"
 
 namespace weft::tool {
 
@@ -24,6 +27,8 @@ class Chaos {
     TimePoint apart_since(const std::string& from, const std::string& to) const;
     // Since when the host runs without a pause; `never`: it stands.
     TimePoint awake_since(const std::string& host) const;
+    Health& health() { return health_; }
+    const Health& health() const { return health_; }
 
   private:
     enum class Fault : std::uint8_t {
@@ -40,17 +45,28 @@ class Chaos {
         pause,
         slow,
         refuse,
+        starve,   // Of memory.
+        isolate,  // Cut off from everybody, one after the other.
+        drain,    // Ends as a program does that was asked to, and starts again.
     };
-    static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::refuse) + 1;
+    static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::drain) + 1;
     static constexpr std::size_t kinds_min = 5;
 
     void plan(Fault fault, Duration length);
     void strike(Fault fault);
     void change_link(Fault fault);
+    void slow_down();
+    void refuse();
+    void starve();
+    void isolate();
+    void drain();
+    void wait_for_drained(const std::string& host, std::uint32_t life, TimePoint end);
     void cut(bool both_ways);
     void cut(const std::string& from, const std::string& to);
     void mend(const std::string& from, const std::string& to);
     void stop(bool is_crash);
+    void stop(const std::string& host, bool is_crash, Duration time);
+    void start(const std::string& host);
     void pause();
     std::uint64_t below(std::uint64_t end) { return simulation_.random() % end; }
     Duration between(Duration least, Duration most);
@@ -60,9 +76,12 @@ class Chaos {
     const std::vector<std::string> hosts_;
     std::function<void(const std::string&)> note_;
     bool healed_ = false;
+    Health health_;
     std::map<std::pair<std::string, std::string>, TimePoint> cuts_;
     std::map<std::string, TimePoint> down_;
     std::map<std::string, TimePoint> paused_;
+    std::set<std::string> starved_;
+    std::set<std::string> draining_;
     std::map<std::string, TimePoint> resumed_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,14 +34,42 @@ struct Deed {
     TimePoint submitted{};
     TimePoint deadline = never;
     TimePoint cancelled = never;
+    std::optional<std::uint64_t> parent;  // In whose handler it was begun.
     bool is_submitting = true;
     bool client_died = false;
     bool is_complete = false;
     std::uint32_t executions = 0;
     std::uint32_t cancel_notices = 0;
+    TimePoint answered = never;  // By its handler, the first time.
+    Status answer;               // What that told; an effect only where it set one.
     TimePoint completed{};
     Status status;
 };
+
+// What was known of a call's hosts, and of what lies between them, when it ended or was looked at.
+struct Scene {
+    TimePoint now{};
+    TimePoint awake_since{};  // When the client stood still last.
+    // Since when it can't talk to the server, and has heard nothing.
+    TimePoint apart_since = never;
+    bool is_whole = false;  // Nothing broke since the call was submitted,
+    bool is_calm = false;   // and nothing slowed it down.
+};
+
+// What a call that asks for nothing wrong may end with. For want of memory a call to who is not
+// connected is taken for one that is too large.
+constexpr bool is_possible(Code code, const Scene& scene) {
+    switch (code) {
+        case Code::ok:
+        case Code::cancelled:
+        case Code::deadline_exceeded:
+        case Code::resource_exhausted:
+        case Code::unavailable:
+        case Code::data_loss: return true;
+        case Code::invalid_argument: return !scene.is_whole;
+        default: return false;
+    }
+}
 
 class Ledger {
   public:
@@ -56,13 +85,15 @@ class Ledger {
     // A handler starts; `deadline` is what it was told. False: nobody asked for it.
     bool executes(std::uint64_t number, const std::string& server, TimePoint now,
                   TimePoint deadline);
-    void hears_of_cancel(std::uint64_t number);
-    // `awake_since`: when the client stood still last; `apart_since`: since when it can't talk to
-    // the server.
-    void completes(std::uint64_t number, const Status& status, bool is_own_reply, TimePoint now,
-                   TimePoint awake_since, TimePoint apart_since);
-    // And is not complete yet; arguments as above.
-    void is_open(std::uint64_t number, TimePoint now, TimePoint awake_since, TimePoint apart_since);
+    // Its handler is about to answer.
+    void answers(std::uint64_t number, const Status& answer, TimePoint now);
+    void hears_of_cancel(std::uint64_t number, const Scene& scene);
+    // Some time ago its caller gave up; `is_judged`: and nothing was wrong since it was submitted.
+    void has_given_up(std::uint64_t number, bool is_judged);
+    void completes(std::uint64_t number, const Status& status, bool is_own_reply,
+                   const Scene& scene);
+    // And is not complete yet.
+    void is_open(std::uint64_t number, const Scene& scene);
     void dies(std::uint64_t number) { deeds_[number].client_died = true; }
 
     std::uint64_t open() const;
@@ -72,6 +103,12 @@ class Ledger {
     std::string describe(std::uint64_t number) const;
 
   private:
+    bool is_given_up(const Deed& deed, TimePoint now) const;
+    void judge_effect(const Deed& deed, std::uint64_t number);
+    void judge_executions(const Deed& deed, std::uint64_t number);
+    void judge_failure(const Deed& deed, std::uint64_t number, const Scene& scene);
+    void judge_arrival(const Deed& deed, std::uint64_t number, const Scene& scene);
+
     Verdict& verdict_;
     std::vector<Deed> deeds_;
     base::TraceHash trace_;

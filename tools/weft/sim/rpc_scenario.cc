@@ -24,8 +24,11 @@ constexpr Duration linger = 4s;    // No new faults, but those that are there la
 constexpr Duration longest = 10s;  // Deadline.
 constexpr Duration calm = longest + 2s;
 constexpr Duration watch_every = 100ms;
+constexpr Duration notice_max = 50ms;
 constexpr std::uint32_t calls_per_client = 120;
 constexpr std::size_t large_bytes = 100'000;
+constexpr std::uint32_t storms_max = 2;  // A seed.
+constexpr std::uint32_t storm_calls = 200;
 
 struct Message {
     std::uint64_t number = 0;
@@ -58,6 +61,14 @@ const MethodId& method_of(Work work) {
     }
 }
 
+Deed deed_of(Work work, const std::string& client, const std::string& server) {
+    Deed deed;
+    deed.work = work;
+    deed.client = client;
+    deed.server = server;
+    return deed;
+}
+
 class RpcScenario : private Stage {
   public:
     RpcScenario(std::uint64_t seed, const SimOptions& options);
@@ -74,11 +85,17 @@ class RpcScenario : private Stage {
     std::shared_ptr<void> start_server(const std::string& name, Runtime& runtime);
     std::shared_ptr<Caller> make_caller(const std::string& name, Runtime& runtime);
     void plan_calls();
-    void call_something(const std::string& client);
+    void call_something(const std::string& client, const std::string& server);
+    void storm();
+    void cancel(std::uint64_t number);
+    const std::string& any_server() { return servers_[below(servers_.size())]; }
     void call(const std::string& client, const std::string& server, Work work, Duration timeout,
               Duration cancel_after);
-    std::uint64_t start_call(const std::string& client, const std::string& server, Work work,
-                             TimePoint deadline, std::function<void(const Status&)> then);
+    std::uint64_t start_call(Deed deed, std::function<void(const Status&)> then);
+    void expect_notice(std::uint64_t number);
+    Scene scene_of(const Deed& deed) const {
+        return Stage::scene_of(deed.client, deed.server, deed.submitted);
+    }
     void complete(std::uint64_t number, std::uint64_t nonce, const Status& status, ByteView reply);
     void converge();
     void probe_all(bool is_judged);
@@ -99,19 +116,23 @@ struct RpcScenario::Server : Service {
     Server(RpcScenario& of, std::string at) : scenario(of), name(std::move(at)) {}
 
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(add_method, [this](Call call) {
-            if (begin(call)) call.reply(call.request());
-        });
-        registrar.add(read_method, [this](Call call) {
-            if (begin(call)) call.reply(call.request());
-        });
+        for (const MethodId& method : {add_method, read_method}) {
+            registrar.add(method, [this](Call call) {
+                if (const auto message = begin(call)) {
+                    scenario.ledger_.answers(message->number, {}, scenario.now());
+                    call.reply(call.request());
+                }
+            });
+        }
         registrar.add(later_method, [this](Call call) { answer_later(std::move(call)); });
         registrar.add(nested_method, [this](Call call) { ask_another(std::move(call)); });
         registrar.add(failing_method, [this](Call call) {
-            if (begin(call)) call.fail(fail(Code::aborted, "as it was asked to"));
+            refuse(std::move(call),
+                   fail(Code::aborted, "as it was asked to").with_effect(Effect::applied));
         });
-        registrar.add(refused_method,
-                      [](Call call) { call.fail(rejected(Code::aborted, "as always")); });
+        registrar.add(refused_method, [this](Call call) {
+            refuse(std::move(call), rejected(Code::aborted, "as always"));
+        });
         registrar.add(probe_method, [](Call call) { call.reply(call.request()); });
     }
 
@@ -125,11 +146,20 @@ struct RpcScenario::Server : Service {
         return message;
     }
 
+    void refuse(Call call, const Status& why) {
+        const auto message = begin(call);
+        if (!message) return;
+        scenario.ledger_.answers(message->number, why, scenario.now());
+        call.fail(why);
+    }
+
     void answer_later(Call call) {
         const auto message = begin(call);
         if (!message) return;
-        call.on_cancel(
-            [this, number = message->number] { scenario.ledger_.hears_of_cancel(number); });
+        call.on_cancel([this, number = message->number] {
+            scenario.ledger_.hears_of_cancel(number,
+                                             scenario.scene_of(scenario.ledger_.at(number)));
+        });
         const auto held = std::make_shared<Call>(std::move(call));
         scenario.answer_in(scenario.random_time(300ms), name, scenario.simulation().lives(name),
                            held, *message);
@@ -139,18 +169,21 @@ struct RpcScenario::Server : Service {
         const auto message = begin(call);
         if (!message) return;
         const auto held = std::make_shared<Call>(std::move(call));
-        const auto& servers = scenario.servers_;
-        const std::string& other = servers[scenario.below(servers.size())];
-        const TimePoint deadline = held->deadline();
-        scenario.start_call(name, other, Work::add, deadline,
-                            [held, m = *message](const Status& s) {
-                                if (held->answered()) return;
-                                if (s.ok()) {
-                                    held->reply(bytes_of(m));
-                                } else {
-                                    held->fail(s);
-                                }
-                            });
+        static constexpr Work mix[] = {Work::add, Work::read, Work::later, Work::nested,
+                                       Work::failing};
+        const Work work = mix[scenario.below(std::size(mix))];
+        Deed inner = deed_of(work, name, scenario.any_server());
+        inner.deadline = held->deadline();
+        inner.parent = message->number;
+        scenario.start_call(std::move(inner), [this, held, m = *message](const Status& s) {
+            if (held->answered()) return;
+            scenario.ledger_.answers(m.number, s, scenario.now());
+            if (s.ok()) {
+                held->reply(bytes_of(m));
+            } else {
+                held->fail(s);
+            }
+        });
     }
 
     RpcScenario& scenario;
@@ -163,6 +196,7 @@ void RpcScenario::answer_in(Duration time, const std::string& server, std::uint3
     simulation().in(time, [this, server, life, call, message] {
         if (!is_alive(server, life)) return;
         if (!acts(server)) return answer_in(1ms, server, life, call, message);
+        ledger_.answers(message.number, {}, now());
         call->reply(bytes_of(message));
     });
 }
@@ -210,46 +244,65 @@ void RpcScenario::plan_calls() {
         for (std::uint32_t i = 0; i < calls_per_client;) {
             const std::uint32_t together = below(10) == 0 ? 8 : 1;
             simulation().in(any_moment(), [this, client, together] {
-                for (std::uint32_t k = 0; k < together; ++k) call_something(client);
+                for (std::uint32_t k = 0; k < together; ++k) call_something(client, any_server());
             });
             i += together;
         }
     }
+    for (std::uint32_t i = below(storms_max + 1); i > 0; --i) {
+        simulation().in(any_moment(), [this] { storm(); });
+    }
 }
 
-void RpcScenario::call_something(const std::string& client) {
+// Many at once to one of them, half of which are given up in the middle.
+void RpcScenario::storm() {
+    const std::string client = clients_[below(clients_.size())];
+    const std::string server = any_server();
+    note("a storm from " + client + " to " + server);
+    const std::uint64_t first = ledger_.size();
+    for (std::uint32_t i = 0; i < storm_calls; ++i) call_something(client, server);
+    const std::uint64_t end = ledger_.size();
+    const Duration step = random_time(1ms) / storm_calls;
+    for (std::uint64_t number = first; number < end; number += 2) {
+        simulation().in(step * static_cast<int>(number - first),
+                        [this, number] { cancel(number); });
+    }
+}
+
+void RpcScenario::call_something(const std::string& client, const std::string& server) {
     if (!acts(client)) return;
     static constexpr Work mix[] = {Work::add,   Work::add,    Work::add,     Work::read,
                                    Work::later, Work::nested, Work::failing, Work::refused};
     const Work work = below(50) == 0 ? Work::large : mix[below(std::size(mix))];
     const Duration timeout = below(4) == 0 ? random_time(3s) : below(4) == 0 ? longest : 3s;
-    const Duration cancel_after = below(12) == 0 ? random_time(200ms) : Duration::max();
-    call(client, servers_[below(servers_.size())], work, timeout, cancel_after);
+    const Duration cancel_after = below(10) == 0 ? random_time(200ms) : Duration::max();
+    simulation().act_as(client, [&] { call(client, server, work, timeout, cancel_after); });
 }
 
 void RpcScenario::call(const std::string& client, const std::string& server, Work work,
                        Duration timeout, Duration cancel_after) {
-    const std::uint64_t number =
-        start_call(client, server, work, saturating_add(now(), timeout), [](const Status&) {});
+    Deed begun = deed_of(work, client, server);
+    begun.deadline = saturating_add(now(), timeout);
+    const std::uint64_t number = start_call(std::move(begun), [](const Status&) {});
     if (cancel_after == Duration::max()) return;
-    simulation().in(cancel_after, [this, number, client, server] {
-        Deed& deed = ledger_.at(number);
-        if (deed.is_complete || !acts(client) || !is_alive(client, deed.client_life)) return;
-        deed.cancelled = now();
-        callers_[client]->channels[server].cancel_call(operations_[number]);
+    simulation().in(cancel_after, [this, number] { cancel(number); });
+}
+
+void RpcScenario::cancel(std::uint64_t number) {
+    Deed& deed = ledger_.at(number);
+    if (deed.is_complete || !acts(deed.client) || !is_alive(deed.client, deed.client_life)) return;
+    deed.cancelled = std::min(deed.cancelled, now());
+    simulation().act_as(deed.client, [&] {
+        callers_[deed.client]->channels[deed.server].cancel_call(operations_[number]);
     });
 }
 
-std::uint64_t RpcScenario::start_call(const std::string& client, const std::string& server,
-                                      Work work, TimePoint deadline,
-                                      std::function<void(const Status&)> then) {
-    Deed deed;
-    deed.work = work;
-    deed.client = client;
+std::uint64_t RpcScenario::start_call(Deed deed, std::function<void(const Status&)> then) {
+    const std::string client = deed.client, server = deed.server;
+    const Work work = deed.work;
+    const TimePoint deadline = deed.deadline;
     deed.client_life = simulation().lives(client);
-    deed.server = server;
     deed.submitted = now();
-    deed.deadline = deadline;
     const std::uint64_t number = ledger_.begin(std::move(deed));
     const Message message{number, simulation().random()};
     const std::vector<std::byte> body = body_of(message, work);
@@ -271,9 +324,20 @@ void RpcScenario::complete(std::uint64_t number, std::uint64_t nonce, const Stat
     if (!is_alive(deed.client, deed.client_life)) return ledger_.dies(number);
     const std::vector<std::byte> wanted = body_of({number, nonce}, deed.work);
     const bool is_own = std::equal(reply.begin(), reply.end(), wanted.begin(), wanted.end());
-    ledger_.completes(number, status, is_own, now(), chaos_->awake_since(deed.client),
-                      chaos_->apart_since(deed.client, deed.server));
-    if (is_verbose() && !status.ok()) note(ledger_.describe(number));
+    ledger_.completes(number, status, is_own, scene_of(deed));
+    if (status.ok()) chaos_->health().answered(deed.client, deed.server, deed.submitted);
+    if (status.code() == Code::cancelled || status.code() == Code::deadline_exceeded) {
+        expect_notice(number);
+    }
+    if (!status.ok()) note(ledger_.describe(number));
+}
+
+// In a while the handler has to know that nobody waits.
+void RpcScenario::expect_notice(std::uint64_t number) {
+    if (ledger_.at(number).work != Work::later) return;
+    simulation().in(notice_max, [this, number] {
+        ledger_.has_given_up(number, scene_of(ledger_.at(number)).is_calm);
+    });
 }
 
 // Those that are still open have to end in time, too.
@@ -281,9 +345,10 @@ void RpcScenario::watch_open() {
     for (std::uint64_t number = 0; number < ledger_.size(); ++number) {
         const Deed& deed = ledger_.at(number);
         if (deed.is_complete || !is_alive(deed.client, deed.client_life)) continue;
-        ledger_.is_open(number, now(), chaos_->awake_since(deed.client),
-                        chaos_->apart_since(deed.client, deed.server));
+        ledger_.is_open(number, {now(), chaos_->awake_since(deed.client),
+                                 silent_since(deed.client, deed.server)});
     }
+    judge_bounds();
     simulation().in(watch_every, [this] { watch_open(); });
 }
 

@@ -1,49 +1,92 @@
 #include "sim/rules.h"
 
-#include <array>
+#include <utility>
 
 namespace weft::tool {
 
 namespace {
 
+enum Where : std::uint8_t { rpc = 1, bulk = 2, both = rpc | bulk };
+
 struct Row {
     Rule rule;
+    Where where;
     std::string_view name;
     std::string_view meaning;
 };
 
 constexpr std::array<Row, rules_count> rows{{
-    {Rule::completes_once, "completes-once", "a call completes once and never again"},
-    {Rule::completes_later, "completes-later", "no completion runs inside the call that began it"},
-    {Rule::completes_in_time, "completes-in-time",
+    {Rule::completes_once, both, "completes-once", "a call completes once and never again"},
+    {Rule::completes_later, both, "completes-later",
+     "no completion runs inside the call that began it"},
+    {Rule::completes_in_time, both, "completes-in-time",
      "a call completes at most 10 ms after its deadline"},
-    {Rule::completes_after_death, "completes-after-death",
-     "a call to who can't be reached completes within 3 s"},
-    {Rule::cancel_completes, "cancel-completes", "a cancelled call completes within 10 ms"},
-    {Rule::reply_is_own, "reply-is-own", "a reply is that of its request"},
-    {Rule::effect_fits_code, "effect-fits-code", "OK means applied"},
-    {Rule::stage_fits_effect, "stage-fits-effect", "what was never sent has no effect"},
-    {Rule::executes_once, "executes-once", "a method that is not idempotent runs at most once"},
-    {Rule::executes_wanted, "executes-wanted", "nothing runs that nobody asked for"},
-    {Rule::executes_here, "executes-here", "a request runs on the server it was for"},
-    {Rule::starts_in_time, "starts-in-time", "no handler starts after its deadline"},
-    {Rule::cancel_reaches_handler, "cancel-reaches-handler",
+    {Rule::completes_after_death, both, "completes-after-death",
+     "a call to who can't be reached completes within 3 s of his last word"},
+    {Rule::cancel_completes, both, "cancel-completes", "a cancelled call completes within 10 ms"},
+    {Rule::reply_is_own, rpc, "reply-is-own", "a reply is that of its request"},
+    {Rule::effect_fits_code, both, "effect-fits-code", "OK means applied"},
+    {Rule::stage_fits_effect, both, "stage-fits-effect", "what was never sent has no effect"},
+    {Rule::code_is_possible, both, "code-is-possible",
+     "no failure blames a call that is right in itself"},
+    {Rule::deadline_is_over, both, "deadline-is-over",
+     "DEADLINE_EXCEEDED comes after the deadline"},
+    {Rule::cancel_was_asked, both, "cancel-was-asked", "CANCELLED comes after a cancel"},
+    {Rule::answer_arrives, both, "answer-arrives",
+     "where no host and no link broke, the answer comes, unless the deadline does"},
+    {Rule::answer_is_prompt, both, "answer-is-prompt",
+     "where nothing was wrong at all, it comes within 50 ms"},
+    {Rule::failure_is_answer, rpc, "failure-is-answer",
+     "a failure that a handler told arrives as it was told"},
+    {Rule::reply_has_cause, rpc, "reply-has-cause", "no reply comes before its handler's answer"},
+    {Rule::full_is_told_at_once, both, "full-is-told-at-once",
+     "RESOURCE_EXHAUSTED of this side comes within 1 ms, without effect"},
+    {Rule::failure_names_peer, rpc, "failure-names-peer", "what could not be reached is named"},
+    {Rule::executes_once, rpc, "executes-once",
+     "a method that is not idempotent runs at most once"},
+    {Rule::executes_wanted, rpc, "executes-wanted", "nothing runs that nobody asked for"},
+    {Rule::executes_here, rpc, "executes-here", "a request runs on the server it was for"},
+    {Rule::starts_in_time, rpc, "starts-in-time", "no handler starts after its deadline"},
+    {Rule::deadline_is_carried, rpc, "deadline-is-carried",
+     "a handler's deadline is its caller's, but for the time on the way"},
+    {Rule::cancel_reaches_handler, rpc, "cancel-reaches-handler",
      "a handler hears that its call was cancelled, once"},
-    {Rule::moves_all_or_fails, "moves-all-or-fails", "a transfer that says OK moved every byte"},
-    {Rule::moves_nothing_else, "moves-nothing-else", "a put writes inside of its range only"},
-    {Rule::nothing_after_fence, "nothing-after-fence",
+    {Rule::cancel_has_cause, rpc, "cancel-has-cause",
+     "no handler hears of a cancel while its caller waits and can be reached"},
+    {Rule::cancel_arrives, rpc, "cancel-arrives",
+     "where nothing was wrong, a handler hears within 50 ms that its caller gave up"},
+    {Rule::moves_all_or_fails, bulk, "moves-all-or-fails",
+     "a transfer that says OK moved every byte"},
+    {Rule::moves_nothing_else, bulk, "moves-nothing-else",
+     "a put writes inside of its range only, a get brings only what is there"},
+    {Rule::put_stays, bulk, "put-stays", "what a put that said OK wrote is there until the fence"},
+    {Rule::no_effect_no_bytes, bulk, "no-effect-no-bytes",
+     "a put that said effect none wrote nothing"},
+    {Rule::nothing_after_fence, bulk, "nothing-after-fence",
      "memory is its owner's alone after its fence, and no transfer begins there"},
-    {Rule::fence_comes, "fence-comes", "a closed region is fenced within 14 s"},
-    {Rule::ok_was_executed, "ok-was-executed", "what said OK has run"},
-    {Rule::none_was_not_executed, "none-was-not-executed", "what said effect none never ran"},
-    {Rule::applied_was_executed, "applied-was-executed", "what said effect applied has run"},
-    {Rule::all_complete, "all-complete", "after healing every call comes to its end"},
-    {Rule::all_answer_again, "all-answer-again", "after healing every server answers everyone"},
-    {Rule::calls_are_back, "calls-are-back", "no call is left in flight"},
-    {Rule::handlers_are_back, "handlers-are-back", "no call is left in a handler"},
-    {Rule::queues_are_empty, "queues-are-empty", "no frame waits"},
-    {Rule::transfers_are_back, "transfers-are-back", "no transfer is left"},
-    {Rule::no_late_access, "no-late-access", "no memory is touched after its fence"},
+    {Rule::fence_comes, bulk, "fence-comes", "a closed region is fenced within 14 s"},
+    {Rule::forged_is_denied, bulk, "forged-is-denied",
+     "a reference that was changed moves nothing, and never says OK"},
+    {Rule::denied_has_cause, bulk, "denied-has-cause",
+     "PERMISSION_DENIED is said of regions that are closed or gone"},
+    {Rule::ok_was_executed, rpc, "ok-was-executed", "what said OK has run"},
+    {Rule::none_was_not_executed, rpc, "none-was-not-executed", "what said effect none never ran"},
+    {Rule::applied_was_executed, rpc, "applied-was-executed", "what said effect applied has run"},
+    {Rule::ok_was_not_cancelled, rpc, "ok-was-not-cancelled",
+     "the handler of what said OK heard of no cancel"},
+    {Rule::bounds_hold, both, "bounds-hold", "queues and handlers keep to their limits"},
+    {Rule::all_complete, both, "all-complete", "after healing every call comes to its end"},
+    {Rule::outcomes_balance, both, "outcomes-balance",
+     "as many calls ended, by outcome, as were begun"},
+    {Rule::all_answer_again, rpc, "all-answer-again",
+     "after healing every server answers everyone"},
+    {Rule::calls_are_back, rpc, "calls-are-back", "no call is left in flight"},
+    {Rule::handlers_are_back, rpc, "handlers-are-back", "no call is left in a handler"},
+    {Rule::queues_are_empty, both, "queues-are-empty", "no frame waits"},
+    {Rule::transfers_are_back, both, "transfers-are-back", "no transfer is left"},
+    {Rule::regions_are_back, bulk, "regions-are-back", "no region is left"},
+    {Rule::timers_are_back, both, "timers-are-back", "no timer is left"},
+    {Rule::no_late_access, both, "no-late-access", "no memory is touched after its fence"},
 }};
 
 constexpr bool is_in_order() {
@@ -56,13 +99,22 @@ static_assert(is_in_order());
 
 constexpr std::size_t broken_max = 20;
 
+const Row& row_of(Rule rule) { return rows[static_cast<std::size_t>(rule)]; }
+
 }  // namespace
 
-std::string_view name_of(Rule rule) { return rows[static_cast<std::size_t>(rule)].name; }
-std::string_view meaning_of(Rule rule) { return rows[static_cast<std::size_t>(rule)].meaning; }
+std::string_view name_of(Rule rule) { return row_of(rule).name; }
+std::string_view meaning_of(Rule rule) { return row_of(rule).meaning; }
+
+bool is_judged_in(Rule rule, std::string_view scenario) {
+    return (row_of(rule).where & (scenario == "rpc" ? rpc : bulk)) != 0;
+}
 
 void Verdict::broke(Rule rule, const std::string& seen) {
+    ++tallies_[static_cast<std::size_t>(rule)].broken;
     if (broken_.size() < broken_max) broken_.push_back(std::string(name_of(rule)) + ": " + seen);
+    // Taken first: it may judge.
+    if (const auto witness = std::exchange(witness_, nullptr)) witness();
 }
 
 }  // namespace weft::tool

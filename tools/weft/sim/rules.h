@@ -1,7 +1,9 @@
-// The invariants that scenarios judge by, and what broke of them.
+// The invariants that scenarios judge by, how often each had something to judge, and what broke.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,7 +11,7 @@
 namespace weft::tool {
 
 enum class Rule : std::uint8_t {
-    // Calls, at each completion.
+    // Calls and transfers, at each completion.
     completes_once,
     completes_later,
     completes_in_time,
@@ -18,49 +20,86 @@ enum class Rule : std::uint8_t {
     reply_is_own,
     effect_fits_code,
     stage_fits_effect,
-    // Handlers, whenever one starts or ends.
+    code_is_possible,
+    deadline_is_over,
+    cancel_was_asked,
+    answer_arrives,
+    answer_is_prompt,
+    failure_is_answer,
+    reply_has_cause,
+    full_is_told_at_once,
+    failure_names_peer,
+    // Handlers, whenever one starts, ends or hears of a cancel.
     executes_once,
     executes_wanted,
     executes_here,
     starts_in_time,
+    deadline_is_carried,
     cancel_reaches_handler,
+    cancel_has_cause,
+    cancel_arrives,
     // Transfers and regions.
     moves_all_or_fails,
     moves_nothing_else,
+    put_stays,
+    no_effect_no_bytes,
     nothing_after_fence,
     fence_comes,
+    forged_is_denied,
+    denied_has_cause,
     // At the end, of each call.
     ok_was_executed,
     none_was_not_executed,
     applied_was_executed,
+    ok_was_not_cancelled,
+    // While it runs, of each host.
+    bounds_hold,
     // After healing.
     all_complete,
+    outcomes_balance,
     all_answer_again,
     calls_are_back,
     handlers_are_back,
     queues_are_empty,
     transfers_are_back,
+    regions_are_back,
+    timers_are_back,
     no_late_access,
 };
-std::string_view name_of(Rule rule);
-std::string_view meaning_of(Rule rule);
 inline constexpr std::size_t rules_count = static_cast<std::size_t>(Rule::no_late_access) + 1;
 
-// What broke in one run; the first few of it.
+std::string_view name_of(Rule rule);
+std::string_view meaning_of(Rule rule);
+// Whether this scenario has anything for the rule to judge.
+bool is_judged_in(Rule rule, std::string_view scenario);
+
+struct Tally {
+    std::uint64_t judged = 0;
+    std::uint64_t broken = 0;
+};
+using Tallies = std::array<Tally, rules_count>;
+
+// Of one run: the tallies, and the first few of what broke.
 class Verdict {
   public:
-    // `seen()` is asked only when it broke.
+    // To be called when there is something to judge. `seen()` is asked only when it broke.
     template <class Seen>
     void hold(bool good, Rule rule, Seen&& seen) {
+        ++tallies_[static_cast<std::size_t>(rule)].judged;
         if (!good) [[unlikely]]
             broke(rule, seen());
     }
     const std::vector<std::string>& broken() const { return broken_; }
+    const Tallies& tallies() const { return tallies_; }
+    // Runs when the first rule breaks, once.
+    void on_first_break(std::function<void()> witness) { witness_ = std::move(witness); }
 
   private:
     void broke(Rule rule, const std::string& seen);
 
+    Tallies tallies_{};
     std::vector<std::string> broken_;
+    std::function<void()> witness_;
 };
 
 }  // namespace weft::tool

@@ -7,6 +7,8 @@
 
 #include <weft/time.h>
 
+#include "sim/rules.h"
+
 namespace weft::tool {
 
 // One seed's run.
@@ -18,6 +20,8 @@ struct SimRun {
     Duration virtual_time{};
     // Each "invariant: what was seen"; empty: it held.
     std::vector<std::string> broken;
+    Tallies tallies{};
+    std::vector<std::string> flight;  // The last that happened before the first of them broke.
 };
 
 struct SimOptions {

@@ -34,6 +34,7 @@ struct Request {
     std::uint64_t seeds = 100;
     std::uint64_t first_seed = 1;
     unsigned jobs = 0;
+    bool rules = false;  // Tell of each how often it had something to judge.
 };
 
 // All seeds together.
@@ -45,6 +46,7 @@ struct Sum {
     std::uint64_t trace_hash = 0;
     double virtual_s = 0;
     double wall_s = 0;
+    Tallies tallies{};
 
     void add(const SimRun& run) {
         if (!run.broken.empty()) {
@@ -55,12 +57,21 @@ struct Sum {
         faults += run.faults;
         trace_hash ^= run.trace_hash * (2 * run.seed + 1);  // In any order.
         virtual_s += std::chrono::duration<double>(run.virtual_time).count();
+        for (std::size_t i = 0; i < rules_count; ++i) {
+            tallies[i].judged += run.tallies[i].judged;
+            tallies[i].broken += run.tallies[i].broken;
+        }
     }
 };
 
-void print_broken(const SimRun& run, const Request& request) {
+void print_broken(const SimRun& run, const Request& request, bool is_first) {
     std::fprintf(stderr, "seed %llu:\n", static_cast<unsigned long long>(run.seed));
     for (const std::string& one : run.broken) std::fprintf(stderr, "  %s\n", one.c_str());
+    // One flight is enough to begin with; each seed tells its own again.
+    if (is_first) {
+        std::fprintf(stderr, "  the last before the first of it:\n");
+        for (const std::string& one : run.flight) std::fprintf(stderr, "  %s\n", one.c_str());
+    }
     std::fprintf(stderr, "  again: weft sim --scenario %s --nodes %u --seeds 1 --first-seed %llu\n",
                  request.options.scenario.c_str(), request.options.nodes,
                  static_cast<unsigned long long>(run.seed));
@@ -77,7 +88,7 @@ Sum run_all(const Request& request, const Row& scenario) {
             const SimRun run = scenario.run(request.first_seed + i, request.options);
             const std::lock_guard lock(mutex);
             sum.add(run);
-            if (!run.broken.empty()) print_broken(run, request);
+            if (!run.broken.empty()) print_broken(run, request, sum.failed == 1);
             progress.add(1);
         }
     };
@@ -98,6 +109,37 @@ std::string hex(std::uint64_t value) {
     return text;
 }
 
+// Of the rules that this scenario judges.
+template <class Print>
+void for_each_rule(const Request& request, const Sum& sum, Print&& print) {
+    for (std::size_t i = 0; i < rules_count; ++i) {
+        const auto rule = static_cast<Rule>(i);
+        if (is_judged_in(rule, request.options.scenario)) print(rule, sum.tallies[i]);
+    }
+}
+
+void print_rules(const Request& request, const Sum& sum) {
+    std::printf("%-24s %12s %8s  %s\n", "invariant", "judged", "broken", "what it says");
+    for_each_rule(request, sum, [](Rule rule, const Tally& tally) {
+        std::printf("%-24s %12llu %8llu  %s\n", std::string(name_of(rule)).c_str(),
+                    static_cast<unsigned long long>(tally.judged),
+                    static_cast<unsigned long long>(tally.broken),
+                    std::string(meaning_of(rule)).c_str());
+    });
+}
+
+Json rules_as_json(const Request& request, const Sum& sum) {
+    Json rules = Json::array();
+    for_each_rule(request, sum, [&](Rule rule, const Tally& tally) {
+        Json row;
+        row["name"] = name_of(rule);
+        row["judged"] = tally.judged;
+        row["broken"] = tally.broken;
+        rules.push_back(std::move(row));
+    });
+    return rules;
+}
+
 void print_sum(const Request& request, const Sum& sum, bool json) {
     if (json) {
         Json object;
@@ -113,8 +155,10 @@ void print_sum(const Request& request, const Sum& sum, bool json) {
         object["virtual_s"] = sum.virtual_s;
         object["wall_s"] = sum.wall_s;
         object["over_bound"] = nullptr;
+        if (request.rules) object["rules"] = rules_as_json(request, sum);
         return print(object);
     }
+    if (request.rules) print_rules(request, sum);
     std::printf(
         "%s: %llu of %llu seeds from %llu on hold, %u nodes; %llu calls, %llu faults, %.0f virtual "
         "seconds in %.1f (%.1f seeds a second); trace %s\n",
@@ -125,14 +169,6 @@ void print_sum(const Request& request, const Sum& sum, bool json) {
         static_cast<unsigned long long>(sum.calls), static_cast<unsigned long long>(sum.faults),
         sum.virtual_s, sum.wall_s, static_cast<double>(request.seeds) / sum.wall_s,
         hex(sum.trace_hash).c_str());
-}
-
-void print_rules() {
-    for (std::size_t i = 0; i < rules_count; ++i) {
-        const auto rule = static_cast<Rule>(i);
-        std::printf("%-24s %s\n", std::string(name_of(rule)).c_str(),
-                    std::string(meaning_of(rule)).c_str());
-    }
 }
 
 void run_and_print(const Request& request, Invocation& invocation) {
@@ -172,7 +208,6 @@ void set_up_mutants(CLI::App&) {}
 
 void set_up_sim(CLI::App& command, Invocation& invocation) {
     auto request = std::make_shared<Request>();
-    auto rules = std::make_shared<bool>(false);
     command.description("Run weft in a simulated cluster under faults, and judge every outcome");
     command.footer(
         "Each seed is one run: a workload, a choice of faults, then healing. The same seed gives "
@@ -194,14 +229,9 @@ void set_up_sim(CLI::App& command, Invocation& invocation) {
     set_up_mutants(command);
     command.add_flag("--verbose", request->options.verbose,
                      "Tell faults and failed calls as they happen; for one seed");
-    command.add_flag("--rules", *rules, "List what is judged, and stop");
-    command.callback([request, rules, &invocation] {
-        if (*rules) {
-            print_rules();
-        } else {
-            run_and_print(*request, invocation);
-        }
-    });
+    command.add_flag("--rules", request->rules,
+                     "Tell of each invariant how often there was something to judge");
+    command.callback([request, &invocation] { run_and_print(*request, invocation); });
 }
 
 }  // namespace weft::tool

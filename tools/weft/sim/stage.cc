@@ -5,12 +5,16 @@
 
 namespace weft::tool {
 
+static constexpr std::size_t notes_max = 24;
+
 Stage::Stage(std::uint64_t seed, const SimOptions& options)
     : seed_(seed),
       options_(options),
       simulation_(
           std::make_unique<sim::Simulation>(seed, sim::Options{.judges_access = seed % 2 == 0})),
-      start_(simulation_->now()) {}
+      start_(simulation_->now()) {
+    verdict_.on_first_break([this] { record_flight(); });
+}
 
 std::vector<std::string> Stage::add_hosts(const std::string& role, std::uint32_t count,
                                           const Program& program) {
@@ -40,10 +44,41 @@ Duration Stage::random_time(Duration most) {
     return std::min(most, Duration(static_cast<std::int64_t>(1000 + below(2000ull << bits))));
 }
 
-void Stage::note(const std::string& what) const {
-    if (!options_.verbose) return;
-    std::fprintf(stderr, "%9.3f ms  %s\n",
-                 static_cast<double>(now().time_since_epoch().count()) / 1e6, what.c_str());
+Scene Stage::scene_of(const std::string& client, const std::string& server,
+                      TimePoint submitted) const {
+    const Health& health = chaos_->health();
+    return {now(), chaos_->awake_since(client), silent_since(client, server),
+            health.is_sound(Harm::breaks, client, server, submitted),
+            health.is_sound(Harm::slows, client, server, submitted)};
+}
+
+TimePoint Stage::silent_since(const std::string& client, const std::string& server) const {
+    const TimePoint apart = chaos_->apart_since(client, server);
+    if (apart == never) return never;
+    return std::max(apart, simulation_->last_heard(client, server));
+}
+
+static std::string line_of(const sim::Simulation::Happening& one) {
+    char at[32];
+    std::snprintf(at, sizeof at, "%11.3f ms  ",
+                  static_cast<double>(one.at.time_since_epoch().count()) / 1e6);
+    return at + one.what;
+}
+
+void Stage::note(const std::string& what) {
+    notes_.push_back({now(), what});
+    if (notes_.size() > notes_max) notes_.pop_front();
+    if (options_.verbose) std::fprintf(stderr, "%s\n", line_of(notes_.back()).c_str());
+}
+
+// Faults and failures among what arrived.
+void Stage::record_flight() {
+    std::vector<sim::Simulation::Happening> all(notes_.begin(), notes_.end());
+    const std::vector<sim::Simulation::Happening> arrived = simulation_->last_events();
+    all.insert(all.end(), arrived.begin(), arrived.end());
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.at < b.at; });
+    for (const auto& one : all) flight_.push_back(line_of(one));
 }
 
 void Stage::judge_none_left(Rule rule, const std::function<std::uint64_t(api::Node&)>& count) {
@@ -53,12 +88,31 @@ void Stage::judge_none_left(Rule rule, const std::function<std::uint64_t(api::No
     }
 }
 
+void Stage::judge_bounds() {
+    for (const std::string& name : hosts_) {
+        const Runtime* runtime = simulation_->runtime(name);
+        if (!runtime) continue;
+        api::Node& node = simulation_->runtime(name)->node();
+        const std::uint64_t waiting = node.context.waiting_frames();
+        const std::uint64_t executing = node.server.executing();
+        verdict_.hold(waiting <= waiting_max && executing <= executing_max, Rule::bounds_hold, [&] {
+            return std::to_string(waiting) + " frames and " + std::to_string(executing) +
+                   " calls in handlers on " + name;
+        });
+    }
+}
+
 void Stage::judge_rest() {
     judge_none_left(Rule::transfers_are_back, [](api::Node& node) {
         return node.bulk.transfers.in_flight() + node.bulk.transfers.quarantined();
     });
     judge_none_left(Rule::queues_are_empty,
                     [](api::Node& node) { return node.context.waiting_frames(); });
+    // While large bodies' memory is kept for the next ones there is a timer that will free it.
+    judge_none_left(Rule::timers_are_back, [](api::Node& node) {
+        const std::uint32_t freeing = node.bulk.staging.bytes_held() > 0 ? 1 : 0;
+        return node.context.timers().armed() - freeing;
+    });
     verdict_.hold(simulation_->late_accesses() == 0, Rule::no_late_access,
                   [&] { return std::to_string(simulation_->late_accesses()) + " times"; });
 }
@@ -71,6 +125,8 @@ SimRun Stage::report(std::uint64_t calls, std::uint64_t hash) const {
     run.trace_hash = simulation_->trace_hash() ^ hash;
     run.virtual_time = now() - start_;
     run.broken = verdict_.broken();
+    run.tallies = verdict_.tallies();
+    run.flight = flight_;
     return run;
 }
 

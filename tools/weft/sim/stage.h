@@ -1,6 +1,7 @@
 // What every scenario plays on: its hosts, chance, faults and verdict.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "api/node.h"
 #include "sim/chaos.h"
+#include "sim/ledger.h"
 #include "sim/rules.h"
 #include "sim/scenario.h"
 
@@ -32,6 +34,9 @@ class Stage {
     static constexpr Duration trouble = 1500ms;  // How long faults begin.
     // Who holds what was given up, and does not move, has 10 s.
     static constexpr Duration settle = 12s;
+    // Of one host: what the library bounds for each peer, which no load here comes near.
+    static constexpr std::uint64_t waiting_max = 16384;
+    static constexpr std::uint64_t executing_max = 16384;
 
     // ROLE0, ROLE1, ...
     std::vector<std::string> add_hosts(const std::string& role, std::uint32_t count,
@@ -55,11 +60,19 @@ class Stage {
         return simulation_->is_up(host) && chaos_->awake_since(host) != never;
     }
 
-    // Tells it on standard error, where that is wanted.
-    void note(const std::string& what) const;
-    bool is_verbose() const { return options_.verbose; }
+    // Of what `client` asked `server` for at `submitted`, now.
+    Scene scene_of(const std::string& client, const std::string& server, TimePoint submitted) const;
+
+    // Since when a client that can't talk to its server has heard nothing; `never`: it can.
+    TimePoint silent_since(const std::string& client, const std::string& server) const;
+
+    // Remembers it for a while, in case something breaks; tells it on standard error, where that is
+    // wanted.
+    void note(const std::string& what);
     // Of every host: `count` of it is 0.
     void judge_none_left(Rule rule, const std::function<std::uint64_t(api::Node&)>& count);
+    // Now and then: of every host.
+    void judge_bounds();
     // What every scenario judges at its end.
     void judge_rest();
     SimRun report(std::uint64_t calls, std::uint64_t hash) const;
@@ -69,10 +82,14 @@ class Stage {
     std::unique_ptr<Chaos> chaos_;  // From begin_trouble() on.
 
   private:
+    void record_flight();
+
     const SimOptions& options_;
     std::unique_ptr<sim::Simulation> simulation_;
     std::vector<std::string> hosts_;
     const TimePoint start_;
+    std::deque<sim::Simulation::Happening> notes_;  // The last ones.
+    std::vector<std::string> flight_;               // What happened before the first break.
 };
 
 }  // namespace weft::tool

@@ -20,6 +20,9 @@ struct Times {
     TimePoint apart_since = never;
 };
 
+// What an answer may take where nothing is wrong.
+inline constexpr Duration prompt_max = 50ms;
+
 template <class Seen>
 void judge_times(Verdict& verdict, const Times& times, Seen&& seen) {
     constexpr Duration late_max = 10ms, death_max = 3s;
@@ -27,7 +30,9 @@ void judge_times(Verdict& verdict, const Times& times, Seen&& seen) {
         return saturating_add(std::max(at, times.awake_since), late_max);
     };
     verdict.hold(times.completed <= by(times.deadline), Rule::completes_in_time, seen);
-    verdict.hold(times.completed <= by(times.cancelled), Rule::cancel_completes, seen);
+    if (times.cancelled != never) {
+        verdict.hold(times.completed <= by(times.cancelled), Rule::cancel_completes, seen);
+    }
     if (times.apart_since == never) return;
     const TimePoint since = std::max({times.apart_since, times.submitted, times.awake_since});
     verdict.hold(times.completed - since <= death_max + late_max, Rule::completes_after_death,

@@ -1,0 +1,147 @@
+// What comes to a simulated node: put in order, and made into events.
+#include <algorithm>
+
+#include "na/sim/endpoint.h"
+
+namespace weft::na::sim {
+
+Status SimEndpoint::on_connect(Cargo& cargo) {
+    if (links_.size() - links_free_.size() >= limits_.peers_max) {
+        return fail(Code::resource_exhausted, address() + " takes no more than " +
+                                                  std::to_string(limits_.peers_max) + " peers");
+    }
+    auto link = std::make_unique<Link>();
+    Status taken = take_hello(*link, cargo.parcel);
+    if (!taken.ok()) return taken;
+    link->node = cargo.from;
+    link->remote = cargo.from_peer;
+    link->host = cargo.from_host;
+    const PeerId peer = add_link(std::move(link));
+    Link& added = *find(peer);
+    Cargo answer = cargo_for(Kind::accept, peer, added);
+    answer.parcel = hello();
+    send_ordered(added, std::move(answer));
+    Event event;
+    event.kind = EventKind::peer_up;
+    event.incoming = true;
+    event.peer = peer;
+    arrive(event);
+    return {};
+}
+
+void SimEndpoint::on_accept(Cargo& cargo) {
+    Link* link = find(cargo.to_peer);
+    // It may have given up waiting.
+    const bool is_awaited = link && link->state == LinkState::connecting;
+    const Status taken = is_awaited ? take_hello(*link, cargo.parcel)
+                                    : fail(Code::unavailable, "the peer closed the connection");
+    if (!taken.ok()) {
+        network_.refuse(cargo, taken);
+        cargo.code = taken.code();
+        cargo.text = taken.text();
+        return on_down(cargo);
+    }
+    link->node = cargo.from;
+    link->remote = cargo.from_peer;
+    link->host = cargo.from_host;
+    Event event;
+    event.kind = EventKind::peer_up;
+    event.peer = cargo.to_peer;
+    arrive(event);
+}
+
+void SimEndpoint::arrange(Cargo& cargo) {
+    Link* link = find(cargo.to_peer);
+    if (!link) {
+        // As a host answers that knows no such connection (any more).
+        if (cargo.kind == Kind::accept) return network_.hand_over(*this, cargo);
+        const bool is_talk = cargo.kind == Kind::message || cargo.kind == Kind::rma_put ||
+                             cargo.kind == Kind::rma_request || cargo.kind == Kind::rma_data;
+        if (is_talk) network_.reset(cargo, "the peer knows no such connection");
+        return;
+    }
+    const auto lane = static_cast<std::size_t>(cargo.lane);
+    Order& order = link->orders[lane];
+    const bool is_new = cargo.sequence >= order.next &&
+                        std::none_of(order.ahead.begin(), order.ahead.end(), [&](const Cargo& one) {
+                            return one.sequence == cargo.sequence;
+                        });
+    if (!is_new || cargo.kind == Kind::repeated) {
+        ++network_.faults().repeated;
+        return;
+    }
+    const PeerId peer = cargo.to_peer;
+    if (cargo.sequence != order.next) {
+        order.ahead.push_back(std::move(cargo));
+        return;
+    }
+    ++order.next;
+    network_.hand_over(*this, cargo);
+    while ((link = find(peer))) {  // Handing over may end it.
+        Order& rest = link->orders[lane];
+        const auto next = std::find_if(rest.ahead.begin(), rest.ahead.end(),
+                                       [&](const Cargo& one) { return one.sequence == rest.next; });
+        if (next == rest.ahead.end()) return;
+        Cargo taken = std::move(*next);
+        rest.ahead.erase(next);
+        ++rest.next;
+        network_.hand_over(*this, taken);
+    }
+}
+
+void SimEndpoint::on_damaged(const Cargo& cargo) {
+    if (!find(cargo.to_peer)) return;
+    end_link(cargo.to_peer, Code::data_loss, "a packet was damaged on the way");
+    network_.reset(cargo, "the peer was sent a damaged packet");
+}
+
+void SimEndpoint::on_no_answer(const Cargo& cargo) {
+    const Link* link = find(cargo.to_peer);
+    if (link && link->state == LinkState::connecting) {
+        end_link(cargo.to_peer, Code::unavailable, "nobody answered in time");
+    }
+}
+
+void SimEndpoint::end_link(PeerId peer, Code code, std::string_view why) {
+    Cargo cargo;
+    cargo.code = code;
+    cargo.to_peer = peer;
+    cargo.text = why;
+    on_down(cargo);
+}
+
+void SimEndpoint::on_message(Cargo& cargo) {
+    Link* link = find(cargo.to_peer);
+    if (!link || link->state != LinkState::up) return;  // Its end is on its way to our user.
+    Event event;
+    event.kind = EventKind::message;
+    event.peer = cargo.to_peer;
+    arrive(event, {}, std::move(cargo.parcel));
+}
+
+void SimEndpoint::on_down(Cargo& cargo) {
+    Link* link = find(cargo.to_peer);
+    if (!link || link->state == LinkState::down) return;
+    link->state = LinkState::down;
+    link->pending = {};
+    drop_admissions(*link);
+    finish_all(cargo.to_peer, Code::unavailable, cargo.text);
+    Event event;
+    event.kind = EventKind::peer_down;
+    event.code = cargo.code;
+    event.peer = cargo.to_peer;
+    arrive(event, std::move(cargo.text));
+}
+
+void SimEndpoint::on_writable(Cargo& cargo) {
+    Event event;
+    event.kind = EventKind::writable;
+    event.peer = cargo.to_peer;
+    arrive(event);
+}
+
+void SimEndpoint::arrive(Event event, std::string text, Parcel parcel) {
+    inbox_.push_back({event, std::move(parcel), std::move(text)});
+}
+
+}  // namespace weft::na::sim
