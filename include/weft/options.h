@@ -40,8 +40,8 @@ struct RuntimeOptions {
     std::uint32_t calls_waiting_max = 16384;  // WEFT_CALLS_WAITING=number
     // Calls that are sent and not answered, and the bytes of their requests, to all servers; the
     // others wait, and servers take turns. To one server a quarter of the bytes.
-    std::uint32_t calls_in_flight_max = 65536;         // WEFT_CALLS=number
-    std::size_t bytes_in_flight_max = 256u << 20;      // WEFT_CALL_BYTES=bytes
+    std::uint32_t calls_in_flight_max = 65536;     // WEFT_CALLS=number
+    std::size_t bytes_in_flight_max = 256u << 20;  // WEFT_CALL_BYTES=bytes
     // As a server: calls in handlers. Clients of more are asked to try again later.
     std::uint32_t handlers_max = 65536;  // WEFT_HANDLERS=number
     // Peers that are needed are asked this often whether they live, when nothing is heard from

@@ -28,7 +28,7 @@ namespace weft {
 template <class Request, class Reply>
 struct ProtoMethod {
     MethodId id;
-    Duration timeout{};       // timeout_ms; zero: none of its own.
+    Duration timeout{};  // timeout_ms; zero: none of its own.
     bool idempotent = false;
     std::uint32_t priority = 0;  // From 0 to 7.
     bool collective = false;

@@ -48,7 +48,10 @@ struct Limit {
 template <auto member>
 constexpr Limit limit(std::string_view name, std::string_view option, std::uint64_t least,
                       std::uint64_t most) {
-    return {name, option, least, most,
+    return {name,
+            option,
+            least,
+            most,
             [](const RuntimeOptions& options) { return std::uint64_t{options.*member}; },
             [](RuntimeOptions& options, std::uint64_t value) {
                 using Value = std::remove_reference_t<decltype(options.*member)>;

@@ -116,18 +116,22 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
             on_message(*peer, event.bytes.data(), event.bytes.size());
         }
     }
-    if (count == events_.size()) [[unlikely]] {
-        on_pressed(now_, now_);
+    if (count >= many_events || has_joined_) [[unlikely]] {
+        judge_load(count);
     }
     return static_cast<std::uint32_t>(count);
 }
 
-// From `since` to `now` there was too much to do.
-[[gnu::noinline]] void Context::on_pressed(TimePoint since, TimePoint now) {
-    if (pressed_at_ + backlog_max < since) pressed_since_ = since;
-    pressed_at_ = now;
-    if (now - pressed_since_ < backlog_max) return;
-    pressed_since_ = now;
+// Too much to do: more to read than was read, or handlers that took long in all, one such turn
+// right after the other.
+[[gnu::noinline]] void Context::judge_load(std::size_t events) {
+    has_joined_ = false;
+    const TimePoint end = clock_.now();
+    if (events < events_.size() && end - now_ < long_turn) return;
+    if (pressed_at_ + 1ms < now_) pressed_since_ = now_;
+    pressed_at_ = end;
+    if (end - pressed_since_ < backlog_max) return;
+    pressed_since_ = end;
     for (FrameSink* sink : all_sinks_) sink->on_backlog();
 }
 
@@ -136,19 +140,15 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
 Turn Context::turn(TimePoint now) noexcept {
     const Entered scope(*this);
     thread_.store(&current_, std::memory_order_relaxed);
-    // Who waited in vain is not late.
-    if (now - now_ >= long_turn && last_events_ != 0) [[unlikely]] {
-        on_pressed(now_, now);
-    }
     now_ = now;
     EndpointSlot* const slot = quick_;
     if (!slot || !submissions_.empty()) [[unlikely]] {
-        return {last_events_ = turn_with_work(now)};
+        return {turn_with_work(now)};
     }
     const std::uint32_t events = poll_endpoint(*slot);
     timers_.advance(now);
     if (slot->unflushed) flush(*slot);
-    return {last_events_ = events};
+    return {events};
 }
 
 void Context::flush(EndpointSlot& slot) {
@@ -229,6 +229,7 @@ void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
 
 // Several frames, or something malformed.
 void Context::on_frames(Peer& peer, ByteView message) {
+    has_joined_ = true;
     const PeerRef ref = peer.ref;
     const bool whole = for_each_frame(message, [&](FrameHead head, ByteView frame) {
         dispatch(peer, head, frame);

@@ -82,6 +82,7 @@ struct ContextOptions {
 
 inline constexpr Duration backlog_max = 20ms;
 inline constexpr Duration long_turn = 5ms;
+inline constexpr std::size_t many_events = 8;
 
 // What one turn did, for the driver.
 struct Turn {
@@ -309,7 +310,7 @@ class Context final : public Executor {
     std::uint32_t run_deferred();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
     std::uint32_t turn_with_work(TimePoint now);
-    void on_pressed(TimePoint since, TimePoint now);
+    void judge_load(std::size_t events);
     void on_message(Peer& peer, const std::byte* message, std::size_t bytes);
     void on_frames(Peer& peer, ByteView message);
     void on_other_event(EndpointSlot& slot, const na::Event& event);
@@ -364,9 +365,9 @@ class Context final : public Executor {
     base::SlotTable<Peer> peers_;
     base::IntrusiveList<Deferred> deferred_;
     std::uint64_t turns_ = 0;
-    std::uint32_t last_events_ = 0;  // Of the turn before.
-    TimePoint pressed_since_{};      // From then on, without a pause,
-    TimePoint pressed_at_{};         // until then there was too much to do.
+    bool has_joined_ = false;    // Messages of several frames came with this poll.
+    TimePoint pressed_since_{};  // From then on, without a pause,
+    TimePoint pressed_at_{};     // until then there was too much to do.
     // Kept: building 64 events costs more than an empty poll.
     std::array<na::Event, 64> events_;
     std::string broken_reason_;

@@ -49,9 +49,8 @@ static CallTraits traits_of(const CallOptions& options) {
         hand_over(method, BodyWriter(body), options, std::move(done));
         return {};
     }
-    return std::bit_cast<OperationId>(
-        client_.submit(peer_, method, body, deadline_of(options, now), traits_of(options),
-                       std::move(done)));
+    return std::bit_cast<OperationId>(client_.submit(peer_, method, body, deadline_of(options, now),
+                                                     traits_of(options), std::move(done)));
 }
 
 namespace {

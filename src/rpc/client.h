@@ -158,9 +158,9 @@ class Client final : public core::FrameSink {
     base::SlotTable<ClientCall> calls_;
     std::list<ClientSession> sessions_;
     std::vector<Fetching> fetching_;
-    std::size_t waiting_bytes_ = 0;  // In all queues.
-    std::size_t sent_bytes_ = 0;     // Of calls that are sent and not answered,
-    std::uint32_t sent_calls_ = 0;   // and how many those are.
+    std::size_t waiting_bytes_ = 0;                      // In all queues.
+    std::size_t sent_bytes_ = 0;                         // Of calls that are sent and not answered,
+    std::uint32_t sent_calls_ = 0;                       // and how many those are.
     base::IntrusiveList<ClientSession, Hungry> hungry_;  // They take turns.
     Counters counters_;
     const Status ok_ = Status().with_effect(Effect::applied).with_stage(Stage::executing);
@@ -204,8 +204,8 @@ inline void Client::release(ClientSession& session, ClientSlot& slot) {
     context_.add_interest(*peer);
     context_.timers().arm(call, deadline);
     // What a slot can't keep, and must, takes the longer way.
-    const bool is_direct = session && session->is_direct() &&
-                           body.bytes < peer->direct_body_end && may_send(*session, body.bytes) &&
+    const bool is_direct = session && session->is_direct() && body.bytes < peer->direct_body_end &&
+                           may_send(*session, body.bytes) &&
                            (traits.flags == 0 || body.bytes <= ClientSlot::small_bytes_max);
     std::byte* to = is_direct ? context_.reserve(*peer, bytes) : nullptr;
     if (!to) [[unlikely]] {

@@ -20,8 +20,8 @@ struct ClientSession;
 // A request that waits, in one block with its body.
 struct WaitingRequest {
     std::uint64_t method = 0;
-    std::uint32_t bytes = 0;  // Of the body, which follows; of a lent one's bulk::LentBody.
-    std::uint8_t flags = 0;   // Of the request's frame.
+    std::uint32_t bytes = 0;    // Of the body, which follows; of a lent one's bulk::LentBody.
+    std::uint8_t flags = 0;     // Of the request's frame.
     std::uint8_t attempts = 0;  // That the server pushed back.
     TimePoint deadline{};       // Of a call that rests before the next one.
 
@@ -72,5 +72,6 @@ struct ClientCall : base::Timer, core::Deferred {
 
 using CallId = base::SlotId;
 using CallEntry = base::SlotTable<ClientCall>::Entry;
+inline CallEntry& entry_of(ClientCall& call) { return base::SlotTable<ClientCall>::entry_of(call); }
 
 }  // namespace weft::rpc

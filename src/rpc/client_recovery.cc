@@ -132,8 +132,7 @@ void Client::ask_all(ClientSession& session) {
         slot.is_asked = true;
     });
     if (has_room) return;
-    context_.drop_connection(session.peer,
-                             fail(Code::unavailable, "no room to speak to the peer"));
+    context_.drop_connection(session.peer, fail(Code::unavailable, "no room to speak to the peer"));
 }
 
 void Client::on_told(core::Peer& peer, ByteView frame) {
@@ -252,6 +251,14 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
         fail_all(*session, why);
         return forget(*session);
     }
+    // What is lent is lent for one connection, or one attempt.
+    session->waiting.for_each([&](ClientCall& call) {
+        const bool is_lent = (call.waiting->flags & lent_flag) != 0;
+        if (!is_lent || session->state == SessionState::none) return;
+        dequeue(call);
+        call.waiting = nullptr;
+        finish_early(call, fail(Code::unavailable, std::string(why.text())));
+    });
     switch (session->state) {
         case SessionState::none: return fail_all(*session, why);
         case SessionState::open:
@@ -261,13 +268,6 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
 }
 
 void Client::interrupt(ClientSession& session, const Status& why) {
-    // What is lent is lent for one connection.
-    session.waiting.for_each([&](ClientCall& call) {
-        if ((call.waiting->flags & lent_flag) == 0) return;
-        dequeue(call);
-        call.waiting = nullptr;
-        finish_early(call, why);
-    });
     if (!session.has_calls()) return fail_all(session, why);
     context_.timers().cancel(session);  // Of an answer that did not come.
     const bool had_resumed = session.state == SessionState::open;
@@ -302,8 +302,8 @@ void Client::on_search_time(base::Timer& timer, TimePoint now) {
     core::Peer& peer = session.peer;
     if (now >= session.until && peer.state != core::PeerState::idle) {
         // Down it goes, and with it the search.
-        return client.context_.drop_connection(
-            peer, fail(Code::unavailable, "the peer does not answer"));
+        return client.context_.drop_connection(peer,
+                                               fail(Code::unavailable, "the peer does not answer"));
     }
     if (now >= session.until || !session.has_calls()) {
         return client.fail_all(session, fail(Code::unavailable, session.last_why));

@@ -50,7 +50,7 @@ struct ClientSlot {
 };
 
 enum class SessionState : std::uint8_t {
-    none,       // There is none; the next connection begins one.
+    none,  // There is none; the next connection begins one.
     open,
     resuming,   // Connected again; the server has not said yet whether it knows us.
     searching,  // The connection is lost; its calls wait for another.
@@ -88,9 +88,7 @@ struct ClientSession : base::Timer, Hungry {
         ClientSlot& slot = at(wire.slot);
         return slot.is_busy && slot.sequence == wire.sequence ? &slot : nullptr;
     }
-    ClientSlot& at(std::uint32_t index) {
-        return blocks[index / block_slots][index % block_slots];
-    }
+    ClientSlot& at(std::uint32_t index) { return blocks[index / block_slots][index % block_slots]; }
     template <class Visit>
     void for_each_busy(Visit&& visit) {
         for (std::uint32_t i = 0; i < made; ++i) {
@@ -103,9 +101,7 @@ struct ClientSession : base::Timer, Hungry {
         return any;
     }
     // After every change of what it depends on.
-    void update_window() {
-        window = state == SessionState::open ? granted_window : 0;
-    }
+    void update_window() { window = state == SessionState::open ? granted_window : 0; }
     // All slots as they are before a session's first call. Requires: none has a call.
     void reset();
     [[gnu::cold]] bool add_block();

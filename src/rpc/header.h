@@ -31,8 +31,8 @@ inline constexpr std::size_t riding_tail_bytes = 56;
 // Of a request: running it twice is the same as once, so its reply need not be kept.
 inline constexpr std::uint8_t idempotent_flag = 4;
 
-// Of a reply that is a failure: its text follows four bytes, the microseconds that the client should
-// let pass before it tries again.
+// Of a reply that is a failure: its text follows four bytes, the microseconds that the client
+// should let pass before it tries again.
 inline constexpr std::uint8_t pushback_flag = 2;
 inline constexpr std::size_t pushback_bytes = 4;
 
@@ -80,7 +80,9 @@ inline constexpr std::size_t lent_reply_bytes = sizeof(ReplyHeader) + sizeof(bul
 inline void mark_lent(std::byte* frame) {
     frame[offsetof(core::FrameHead, flags)] |= std::byte{lent_flag};
 }
-constexpr bool is_lent(core::FrameHead head) { return (head.flags & ~idempotent_flag) == lent_flag; }
+constexpr bool is_lent(core::FrameHead head) {
+    return (head.flags & ~idempotent_flag) == lent_flag;
+}
 inline void mark_riding(std::byte* frame) {
     frame[offsetof(core::FrameHead, flags)] |= std::byte{riding_flag};
 }
@@ -117,8 +119,7 @@ constexpr std::optional<Outcome> unpack(std::uint16_t aux) {
 // Its kind and the checks of why_no_request() in short: the hot path's way to say "it is one".
 constexpr bool is_request(core::FrameHead head) {
     constexpr std::uint32_t either = ~(std::uint32_t{idempotent_flag} << 8);
-    return (core::front_of(head) & either) ==
-               core::front_of({core::FrameKind::request, 0, 0, 0}) &&
+    return (core::front_of(head) & either) == core::front_of({core::FrameKind::request, 0, 0, 0}) &&
            head.bytes >= sizeof(RequestHeader);
 }
 

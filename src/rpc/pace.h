@@ -1,5 +1,5 @@
-// Whether a call that has to wait can be answered in time: learnt from the replies while calls wait.
-// Pure: the caller brings the time.
+// Whether a call that has to wait can be answered in time: learnt from the replies while calls
+// wait. Pure: the caller brings the time.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,8 @@ class RetryBudget {
 // Half of it to one and a half.
 inline Duration with_jitter(Duration pause, base::Random& random) {
     const auto count = std::max<std::int64_t>(pause.count(), 1);
-    return pause / 2 + Duration(static_cast<std::int64_t>(random.next() %
-                                                          static_cast<std::uint64_t>(count)));
+    return pause / 2 +
+           Duration(static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(count)));
 }
 
 // Before attempt `attempt` (the first retry is 1): exponential, and no sooner than the server asks.

@@ -219,53 +219,6 @@ void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadlin
     run_handler(call);
 }
 
-void Server::log_thrown(const std::string& method, std::exception_ptr thrown) {
-    if (left_) return;
-    try {
-        std::rethrow_exception(std::move(thrown));
-    } catch (const std::exception& error) {
-        context_.log().error(method + ": the handler threw: " + error.what());
-    } catch (...) {
-        context_.log().error(method + ": the handler threw");
-    }
-}
-
-void Server::on_cancel(core::Peer& peer, ByteView frame) {
-    const auto wire = base::load<CancelHeader>(frame.data()).call;
-    ServerSession& session = *peer.server_session;
-    if (wire.slot >= session.slots()) return;
-    const Slot& slot = session.slot(wire.slot);
-    if (slot.call && slot.sequence == wire.sequence) cancel(*slot.call);
-}
-
-void Server::cancel(ServerCall& call) {
-    if (std::exchange(call.cancelled, true)) return;
-    call.marked = true;
-    if (call.fetch) return bulk_.staging.cancel(call.fetch);
-    // Out of the record first: it may answer, and so end, the call.
-    if (Function<void()> notice = std::move(call.on_cancel)) notice();
-}
-
-void Server::shutdown(const Status& why) {
-    drain();
-    calls_.for_each([&](Entry& entry) {
-        const base::SlotId id = entry.id();
-        cancel(entry.value);
-        if (!calls_.find(id)) return;
-        if (LocalCompletion done = std::move(entry.value.local)) done(why, {});
-    });
-    context_.timers().cancel(widening_);
-    while (ServerSession* session = sessions_.any()) end_session(*session);
-    // What handlers hold may hold this, Calls above all.
-    methods_.drop_handlers();
-}
-
-void Server::leave() {
-    left_ = true;
-    calls_.for_each([](Entry& entry) { entry.value.marked = true; });
-    if (calls_.taken() == 0) delete this;
-}
-
 inline void Server::give_back(ServerCall& call) {
     if (core::Peer* peer = call.peer()) context_.drop_interest(*peer);
     recycle(call);
@@ -319,7 +272,7 @@ void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
     const std::size_t bytes = sizeof(ReplyHeader) + body.bytes;
     const core::Context::Claim claim = context_.claim(*peer, bytes);
     if (!claim.data) {
-        ServerSession::keep_nothing(*call.slot, plain_ok);
+        keep_reply(call, body);
         give_back(call);
         return drop_unread(*peer);
     }
@@ -361,13 +314,16 @@ void Server::answer_lent(ServerCall& call, const BodyWriter& body) {
     give_back(call);
 }
 
+// For a client that will ask for it.
+void Server::keep_reply(ServerCall& call, const BodyWriter& body) {
+    std::array<std::byte, ServerSession::kept_bytes_max> small;
+    if (body.bytes <= small.size()) body(small.data());
+    ServerSession::keep(*call.slot, plain_ok, small.data(), body.bytes);
+}
+
 // A call of this process, or a client that is gone: for good, or until it comes back and asks.
 void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
-    if (call.session) {
-        std::array<std::byte, ServerSession::kept_bytes_max> small;
-        if (body.bytes <= small.size()) body(small.data());
-        ServerSession::keep(*call.slot, plain_ok, small.data(), body.bytes);
-    }
+    if (call.session) keep_reply(call, body);
     if (!call.local) return give_back(call);
     std::vector<std::byte> reply(body.bytes);
     body(reply.data());

@@ -55,7 +55,7 @@ class Server final : public core::FrameSink {
         std::uint64_t unknown_methods = 0;
         std::uint64_t expired = 0;
         std::uint64_t unanswered = 0;
-        std::uint64_t resumed = 0;   // Sessions.
+        std::uint64_t resumed = 0;  // Sessions.
         std::uint64_t answered_again = 0;
         std::uint64_t pushed_back = 0;
     };
@@ -103,6 +103,7 @@ class Server final : public core::FrameSink {
     void answer_indirectly(ServerCall& call, const BodyWriter& body);
     void answer_lent(ServerCall& call, const BodyWriter& body);
     void answer_elsewhere(ServerCall& call, const BodyWriter& body);
+    static void keep_reply(ServerCall& call, const BodyWriter& body);
     void drop_unread(core::Peer& peer);
     void answer(ServerCall& call, const Status& status);
     void tell(core::Peer* peer, Slot& slot, WireCallId wire, const Status& status,

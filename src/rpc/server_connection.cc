@@ -15,8 +15,8 @@ void Server::on_session(core::Peer& peer, ByteView frame) {
 
 void Server::begin_session(core::Peer& peer, const SessionId& id) {
     if (sessions_.find(id)) return context_.broken(peer, "a session that is there already");
-    ServerSession* const session = sessions_.begin(
-        *this, id, [this](ServerSession& victim) { end_session(victim); });
+    ServerSession* const session =
+        sessions_.begin(*this, id, [this](ServerSession& victim) { end_session(victim); });
     if (!session) {
         send_grant(peer, Verdict::full, nullptr);
         return;
@@ -91,10 +91,8 @@ void Server::on_ask(core::Peer& peer, ByteView frame) {
         --slot.sequence;  // It may come once more.
     }
     ToldFrame told;
-    const bool runs =
-        (is_last && slot.call) || base::is_mutated(base::Mutant::stale_sequence);
-    told.head.aux =
-        static_cast<std::uint16_t>(runs ? Standing::executing : Standing::never_came);
+    const bool runs = (is_last && slot.call) || base::is_mutated(base::Mutant::stale_sequence);
+    told.head.aux = static_cast<std::uint16_t>(runs ? Standing::executing : Standing::never_came);
     told.call = wire;
     const core::Context::Claim claim = context_.claim(peer, sizeof told);
     if (!claim.data) return drop_unread(peer);
@@ -142,9 +140,9 @@ void Server::tell_handlers(ServerSession& session) {
 
 // ---- load ---------------------------------------------------------------------------------------
 // Requests that pile up lie before the handlers until their clients have given up. So clients are
-// told to have fewer here at once: half, as long as there is a backlog, and twice as many when there
-// was none for a while (CoDel's sign of a standing queue, Nichols and Jacobson 2012, with credits
-// instead of drops).
+// told to have fewer here at once: half, as long as there is a backlog, and twice as many when
+// there was none for a while (CoDel's sign of a standing queue, Nichols and Jacobson 2012, with
+// credits instead of drops).
 
 void Server::on_backlog() {
     backlog_at_ = context_.now();

@@ -52,8 +52,8 @@ class ServerSession : public base::Timer {
     std::uint32_t slots() const { return slots_; }
     Slot& slot(std::uint32_t index) { return blocks_[index / block_slots][index % block_slots]; }
 
-    // The outcome of the call in a slot, with its reply or text. Requires: a body that is somewhere,
-    // also when it is empty.
+    // The outcome of the call in a slot, with its reply or text. Requires: a body that is
+    // somewhere, also when it is empty.
     static void keep(Slot& slot, std::uint16_t outcome, const std::byte* body, std::size_t bytes) {
         slot.call = nullptr;
         slot.outcome = outcome;

@@ -30,8 +30,8 @@ static void check_deadline(std::uint32_t remaining_us) {
 
 static void check_request(const core::FrameHead& head, ByteView frame) {
     const bool good = !rpc::why_no_request(head);
-    must(rpc::is_request(head) == (good && head.kind == FrameKind::request &&
-                                    (head.flags & ~rpc::idempotent_flag) == 0),
+    must(rpc::is_request(head) ==
+             (good && head.kind == FrameKind::request && (head.flags & ~rpc::idempotent_flag) == 0),
          "the short check of a request is the long one of what neither lends nor rides");
     if (!good) return;
     must(frame.size() >= sizeof(rpc::RequestHeader), "a request has its header");

@@ -201,8 +201,8 @@ struct Cycles {
         REQUIRE(client.turn_until([&] { return load->answered() > before + 64; }, patience));
     }
     Duration some(Duration most) {
-        return Duration(static_cast<std::int64_t>(
-            random.next() % static_cast<std::uint64_t>(most.count())));
+        return Duration(
+            static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(most.count())));
     }
 
     const std::uint64_t seed = seed_of(0);
@@ -222,7 +222,8 @@ std::uint64_t cycles() { return setting("CYCLES", 20); }
 
 }  // namespace
 
-TEST_CASE("cycles: a server that is killed and restarted under load runs nothing twice", "[cycles]") {
+TEST_CASE("cycles: a server that is killed and restarted under load runs nothing twice",
+          "[cycles]") {
     for (const std::string& uri : addresses()) {
         Cycles cycle(uri);
         INFO(uri << ", TEST_SEED=" << cycle.seed);
@@ -239,7 +240,8 @@ TEST_CASE("cycles: a server that is killed and restarted under load runs nothing
     }
 }
 
-TEST_CASE("cycles: a server that stands still and goes on under load runs nothing twice", "[cycles]") {
+TEST_CASE("cycles: a server that stands still and goes on under load runs nothing twice",
+          "[cycles]") {
     for (const std::string& uri : addresses()) {
         Cycles cycle(uri);
         INFO(uri << ", TEST_SEED=" << cycle.seed);

@@ -87,7 +87,8 @@ class RawPeer {
             const na::Event& event = events[i];
             if (event.kind == na::EventKind::message) {
                 core::for_each_frame(event.bytes, [&](const core::FrameHead& head, ByteView frame) {
-                    std::vector<Frame>& to = is_about_sessions(head.kind) ? about_sessions_ : frames_;
+                    std::vector<Frame>& to =
+                        is_about_sessions(head.kind) ? about_sessions_ : frames_;
                     to.emplace_back(frame.begin(), frame.end());
                     return true;
                 });

@@ -151,7 +151,8 @@ TEST_CASE("hostile server: an error text is cut to its limit") {
     CHECK(status.text().size() == rpc::error_text_bytes_max);
 }
 
-TEST_CASE("hostile server: requests and cancels to somebody who serves nothing cost the connection") {
+TEST_CASE(
+    "hostile server: requests and cancels to somebody who serves nothing cost the connection") {
     Fooled fooled;
     const bool asks = GENERATE(true, false);
     const Status status = fooled.call([&](const rpc::RequestHeader& request) {

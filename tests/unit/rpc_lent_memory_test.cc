@@ -263,11 +263,13 @@ TEST_CASE("memory for large bodies: who holds all of it and stands still loses i
         memory.rig.run_until([&] { return memory.staging().bytes_held() == 8 * body_bytes_max; }));
     CHECK(memory.calls(channel, 1, body_bytes_max, 8) == 1);
     // Whose connection was cut comes back, and hears that its calls never began.
-    CHECK(memory.rig.run_until([&] {
-        return std::count_if(held.begin(), held.end(), [](const Outcome& one) {
-                   return one.status.code() == Code::unavailable;
-               }) >= 4;
-    }, 3s));
+    CHECK(memory.rig.run_until(
+        [&] {
+            return std::count_if(held.begin(), held.end(), [](const Outcome& one) {
+                       return one.status.code() == Code::unavailable;
+                   }) >= 4;
+        },
+        3s));
 }
 
 TEST_CASE("memory for large bodies: who waits for its own share ends nobody's transfer") {
