@@ -168,11 +168,13 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     return true;
 }
 
-// So many are before it that it could not be answered in time.
+// So many are before it that it would hardly be answered in time. Half of its time is left for what
+// is not known: the way, and a server that has become slower.
 bool Client::is_too_late(const ClientSession& session, const ClientCall& call) const {
     if (session.waiting.size() == 0) return false;
     const std::uint32_t before = session.busy + session.waiting.size();
-    return session.pace.expected(context_.now(), before) > call.deadline;
+    const TimePoint now = context_.now();
+    return session.pace.expected(now, before) - now > (call.deadline - now) / 2;
 }
 
 void Client::on_room(core::Peer& peer) {
@@ -235,7 +237,7 @@ CallId Client::refuse_late(CallEntry& entry) {
     const WaitQueue& queue = call.session->waiting;
     finish_early(call, fail(Code::resource_exhausted,
                             "the " + std::to_string(queue.size()) + " calls that wait for " +
-                                call.session->peer.uri + " take longer than this one has"));
+                                call.session->peer.uri + " leave this one too little time"));
     return entry.id();
 }
 
