@@ -4,8 +4,8 @@ in a clean root once, then rounds of what depends on luck until the time is used
 
     SOAK_MINUTES=60 tools/soak.py        the default; building is not counted
 
-Once: what clang builds, 20 000 simulated seeds a scenario, late writes, and leaks of those who come and
-go or are killed. A round is the randomised conformance tests from fresh seeds under each build, peers killed over each transport, each
+Once: what clang builds, 20 000 simulated seeds a scenario, late writes, servers killed and stopped under
+load, overload, and leaks of those who come and go or are killed. A round is the randomised conformance tests from fresh seeds under each build, peers killed over each transport, each
 fuzz target for a minute on top of what it found before, and the demo. A failure does not end the
 soak: it is printed with the way to repeat it, and the last line is the verdict over all.
 """
@@ -90,6 +90,15 @@ class Soak:
                  ["build/release/bin/weft_leaks", "--warn", "NoTests", "[leaks]"],
                  TEST_SEED=str(random.randrange(1, 1 << 48)))
 
+    def cycles(self):
+        """200 servers killed and restarted, 200 stopped and continued, under load; ten times the load."""
+        self.run("cycles", "what was killed or stopped comes back, release",
+                 ["build/release/bin/weft_integration", "--warn", "NoTests", "[cycles]"],
+                 TEST_SEED=str(random.randrange(1, 1 << 48)), CYCLES="200")
+        self.run("overload", "twenty seconds of ten times the load, release",
+                 ["build/release/bin/weft_integration", "--warn", "NoTests", "[overload]"],
+                 OVERLOAD_MS="20000")
+
     def packages(self):
         if self.run("packages", "build the Debian packages", ["tools/deb.sh"]):
             if os.geteuid() == 0:
@@ -122,6 +131,7 @@ class Soak:
         self.mutants()
         self.late_writes()
         self.leaks()
+        self.cycles()
         self.packages()
         number = 0
         while number == 0 or time.monotonic() < end:

@@ -27,6 +27,11 @@ struct CallOptions {
     // The reference has to live until the call is made, the region until it is over. Calls of a
     // group carry nothing.
     const RegionRef* rides = nullptr;
+    // Running it twice is the same as once: when the server restarts in between, the call is sent
+    // to its next life too. A method that says so in its .proto needs not be told here.
+    bool idempotent = false;
+    // From 0 to 7: of the calls that wait for one server, those of the highest go first.
+    std::uint8_t priority = 0;
 };
 static_assert(std::is_trivially_copyable_v<CallOptions>);
 

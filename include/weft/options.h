@@ -36,6 +36,14 @@ struct RuntimeOptions {
     // all. When it is used up, nobody who has more than 64 KiB waiting gets more: his calls are
     // refused, or his connection ends if it is replies that he does not read.
     std::size_t waiting_bytes_max = 512u << 20;  // WEFT_WAITING=bytes
+    // Calls that wait to be sent to one server; more are refused at once.
+    std::uint32_t calls_waiting_max = 16384;  // WEFT_CALLS_WAITING=number
+    // Calls that are sent and not answered, and the bytes of their requests, to all servers; the
+    // others wait, and servers take turns. To one server a quarter of the bytes.
+    std::uint32_t calls_in_flight_max = 65536;     // WEFT_CALLS=number
+    std::size_t bytes_in_flight_max = 256u << 20;  // WEFT_CALL_BYTES=bytes
+    // As a server: calls in handlers. Clients of more are asked to try again later.
+    std::uint32_t handlers_max = 65536;  // WEFT_HANDLERS=number
     // Peers that are needed are asked this often whether they live, when nothing is heard from
     // them; after five more intervals of silence they are dead.
     Duration heartbeat_interval = 400ms;  // WEFT_HEARTBEAT=milliseconds

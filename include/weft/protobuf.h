@@ -28,9 +28,9 @@ namespace weft {
 template <class Request, class Reply>
 struct ProtoMethod {
     MethodId id;
-    Duration timeout{};       // timeout_ms; zero: none of its own.
-    bool idempotent = false;  // As the .proto says; nothing acts on these two yet.
-    std::uint32_t priority = 0;
+    Duration timeout{};  // timeout_ms; zero: none of its own.
+    bool idempotent = false;
+    std::uint32_t priority = 0;  // From 0 to 7.
     bool collective = false;
 };
 
@@ -115,6 +115,8 @@ Status read_reply(void* object, ByteView bytes) {
 template <class Request, class Reply>
 CallOptions options_for(const ProtoMethod<Request, Reply>& method, CallOptions options) {
     if (options.timeout == Duration::zero()) options.timeout = method.timeout;
+    options.idempotent |= method.idempotent;
+    if (options.priority == 0) options.priority = static_cast<std::uint8_t>(method.priority);
     return options;
 }
 

@@ -35,7 +35,51 @@ bool parse_level(std::string_view text, LogLevel& into) {
     return false;
 }
 
+// Limits that are plain numbers, in a RuntimeOptions and in the environment.
+struct Limit {
+    std::string_view name;
+    std::string_view option;
+    std::uint64_t least;
+    std::uint64_t most;
+    std::uint64_t (*get)(const RuntimeOptions&);
+    void (*set)(RuntimeOptions&, std::uint64_t);
+};
+
+template <auto member>
+constexpr Limit limit(std::string_view name, std::string_view option, std::uint64_t least,
+                      std::uint64_t most) {
+    return {name,
+            option,
+            least,
+            most,
+            [](const RuntimeOptions& options) { return std::uint64_t{options.*member}; },
+            [](RuntimeOptions& options, std::uint64_t value) {
+                using Value = std::remove_reference_t<decltype(options.*member)>;
+                options.*member = static_cast<Value>(value);
+            }};
+}
+
+constexpr Limit limits[] = {
+    limit<&RuntimeOptions::calls_waiting_max>("WEFT_CALLS_WAITING", "calls_waiting_max", 1,
+                                              4194304),
+    limit<&RuntimeOptions::calls_in_flight_max>("WEFT_CALLS", "calls_in_flight_max", 1, 4194304),
+    limit<&RuntimeOptions::bytes_in_flight_max>("WEFT_CALL_BYTES", "bytes_in_flight_max", 1 << 20,
+                                                std::uint64_t{1} << 40),
+    limit<&RuntimeOptions::handlers_max>("WEFT_HANDLERS", "handlers_max", 1, 4194304),
+};
+
+std::string range_of(const Limit& limit) {
+    return "a number from " + std::to_string(limit.least) + " to " + std::to_string(limit.most);
+}
+
 Status apply(RuntimeOptions& options, std::string_view name, std::string_view value) {
+    for (const Limit& limit : limits) {
+        if (name != limit.name) continue;
+        std::uint64_t given = 0;
+        if (!parse(value, limit.least, limit.most, given)) return bad(name, value, range_of(limit));
+        limit.set(options, given);
+        return {};
+    }
     std::uint64_t number = 0;
     auto ranged = [&](std::uint64_t min, std::uint64_t max) {
         return parse(value, min, max, number);
@@ -126,6 +170,12 @@ Status judge(const RuntimeOptions& options) {
     if (options.waiting_bytes_max < waiting_bytes_least ||
         options.waiting_bytes_max > waiting_bytes_most) {
         return bad_option("waiting_bytes_max", "1 MiB to 1 TiB");
+    }
+    for (const Limit& limit : limits) {
+        const std::uint64_t given = limit.get(options);
+        if (given < limit.least || given > limit.most) {
+            return bad_option(limit.option, range_of(limit));
+        }
     }
     return {};
 }

@@ -41,6 +41,16 @@ static core::ContextOptions context_options(const RuntimeOptions& options) {
     return context;
 }
 
+static rpc::ClientLimits client_limits(const RuntimeOptions& options) {
+    rpc::ClientLimits limits;
+    limits.waiting_bytes_all_max = options.waiting_bytes_max;
+    limits.waiting_calls_max = options.calls_waiting_max;
+    limits.sent_calls_max = options.calls_in_flight_max;
+    limits.sent_bytes_all_max = options.bytes_in_flight_max;
+    limits.sent_bytes_max = std::max<std::size_t>(options.bytes_in_flight_max / 4, 1u << 20);
+    return limits;
+}
+
 Node::Node(RuntimeOptions given, NodeParts with)
     : options(std::move(given)),
       parts(std::move(with)),
@@ -51,8 +61,8 @@ Node::Node(RuntimeOptions given, NodeParts with)
       context(*parts.clock, *parts.random, log, context_options(options),
               options.manual ? nullptr : &pool),
       bulk(context, incarnation, arena, options.argument_bytes_max),
-      client(context, bulk),
-      server_held(new rpc::Server(context, bulk)),
+      client(context, bulk, client_limits(options)),
+      server_held(new rpc::Server(context, bulk, {options.handlers_max})),
       server(*server_held),
       collectives(
           context, server,

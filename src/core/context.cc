@@ -72,10 +72,6 @@ void Context::set_sink(FrameKind kind, FrameSink& sink) {
     }
 }
 
-void Context::set_origin(FrameKind kind, FrameSink& origin) {
-    origins_[static_cast<std::size_t>(kind)] = &origin;
-}
-
 // ---- from a message to its handler: one function with turn() after inlining -----------------
 
 inline void Context::dispatch(Peer& peer, FrameHead head, ByteView frame) {
@@ -120,7 +116,23 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
             on_message(*peer, event.bytes.data(), event.bytes.size());
         }
     }
+    if (count >= many_events || has_joined_) [[unlikely]] {
+        judge_load(count);
+    }
     return static_cast<std::uint32_t>(count);
+}
+
+// Too much to do: more to read than was read, or handlers that took long in all, one such turn
+// right after the other.
+[[gnu::noinline]] void Context::judge_load(std::size_t events) {
+    has_joined_ = false;
+    const TimePoint end = clock_.now();
+    if (events < events_.size() && end - now_ < long_turn) return;
+    if (pressed_at_ + 1ms < now_) pressed_since_ = now_;
+    pressed_at_ = end;
+    if (end - pressed_since_ < backlog_max) return;
+    pressed_since_ = end;
+    for (FrameSink* sink : all_sinks_) sink->on_backlog();
 }
 
 // ---- the turn --------------------------------------------------------------------------------
@@ -217,6 +229,7 @@ void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
 
 // Several frames, or something malformed.
 void Context::on_frames(Peer& peer, ByteView message) {
+    has_joined_ = true;
     const PeerRef ref = peer.ref;
     const bool whole = for_each_frame(message, [&](FrameHead head, ByteView frame) {
         dispatch(peer, head, frame);
@@ -419,25 +432,22 @@ std::uint64_t Context::waiting_frames() {
 }
 
 void Context::drain(Peer& peer) {
-    // The eager limit is that of calls, which have an origin; answers were judged when they were
-    // made, and the least message that a peer may offer holds any other frame.
-    const std::size_t call_bytes_max =
-        std::min(peer.message_bytes_max, peer.eager_bytes_max + call_header_bytes_max);
     while (QueuedFrame* queued = peer.waiting.front()) {
         if (peer.state != PeerState::up) return;
-        const auto head = base::load<FrameHead>(queued->frame().data());
-        FrameSink* origin = origins_[static_cast<std::size_t>(head.kind)];
-        if (queued->frame_bytes > (origin ? call_bytes_max : peer.message_bytes_max)) {
-            if (origin) origin->on_refused(peer, queued->frame());
-            drop(peer, *queued);
-            continue;
+        // The least message that a peer may offer holds any of these frames; answers were judged
+        // when they were made.
+        if (queued->frame_bytes <= peer.message_bytes_max) {
+            std::byte* to = reserve(peer, queued->frame_bytes);
+            if (!to) return;
+            std::copy_n(queued->frame().data(), queued->frame_bytes, to);
+            commit(peer, queued->frame_bytes);
         }
-        std::byte* to = reserve(peer, queued->frame_bytes);
-        if (!to) return;
-        if (origin) origin->on_leaving(peer, queued->frame());
-        std::copy_n(queued->frame().data(), queued->frame_bytes, to);
-        commit(peer, queued->frame_bytes);
         drop(peer, *queued);
+    }
+    const PeerRef ref = peer.ref;
+    for (FrameSink* sink : all_sinks_) {
+        if (peer.state != PeerState::up || peer.ref != ref) return;
+        sink->on_room(peer);
     }
 }
 

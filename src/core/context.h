@@ -34,12 +34,12 @@ class FrameSink {
   public:
     // `frame` is valid until the return. A malformed frame: call Context::broken() and return.
     virtual void on_frame(Peer& peer, FrameHead head, ByteView frame) = 0;
-    // A frame that waited is about to be copied to the transport: last chance to patch it.
-    virtual void on_leaving(Peer&, Bytes /*frame*/) {}
-    // A frame that waited will never leave: too large for the transport that was found. It still
-    // lies in the FIFO: no user code, and hands off the FIFO, until the return.
-    virtual void on_refused(Peer&, ByteView /*frame*/) {}
     virtual void on_peer_up(Peer&) {}
+    // The transport has room again and the FIFO is empty.
+    virtual void on_room(Peer&) {}
+    // For backlog_max turns were long, or did not read all there was: what arrives lies there for
+    // longer and longer. Said again as long as it lasts.
+    virtual void on_backlog() {}
     // The connection is gone (or never came); the frames that waited are dropped.
     virtual void on_peer_down(Peer&, const Status& /*why*/) {}
 
@@ -80,6 +80,10 @@ struct ContextOptions {
     std::size_t submitted_bytes_max = 64u << 20;  // Requests from other threads.
 };
 
+inline constexpr Duration backlog_max = 20ms;
+inline constexpr Duration long_turn = 5ms;
+inline constexpr std::size_t many_events = 8;
+
 // What one turn did, for the driver.
 struct Turn {
     std::uint32_t events = 0;
@@ -94,10 +98,8 @@ class Context final : public Executor {
     // ---- composition -------------------------------------------------------------------------
     EndpointSlot& add_endpoint(std::unique_ptr<na::Endpoint> endpoint);
     const std::vector<std::unique_ptr<EndpointSlot>>& endpoints() const { return endpoints_; }
-    // Who receives frames of a kind, and who is asked about those that wait to be sent: calls,
-    // whose size the peer's eager limit bounds.
+    // Who receives frames of a kind.
     void set_sink(FrameKind kind, FrameSink& sink);
-    void set_origin(FrameKind kind, FrameSink& origin);
     // Who hears of peers, besides the sinks.
     void watch_peers(FrameSink& watcher) { all_sinks_.push_back(&watcher); }
     // Who adds an endpoint for an address that none of those here can reach, or says why not.
@@ -215,6 +217,10 @@ class Context final : public Executor {
         }
     }
     void drop_interest(Peer& peer) { --peer.interest; }
+    // A peer that says nothing is given up after so long at the latest.
+    Duration silence_max() const {
+        return (options_.heartbeats_missed_max + 2) * options_.heartbeat_interval;
+    }
 
     // ---- frames ------------------------------------------------------------------------------
     // The usual way of a call: room in the transport's memory, to be committed at once. Requires: a
@@ -304,6 +310,7 @@ class Context final : public Executor {
     std::uint32_t run_deferred();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
     std::uint32_t turn_with_work(TimePoint now);
+    void judge_load(std::size_t events);
     void on_message(Peer& peer, const std::byte* message, std::size_t bytes);
     void on_frames(Peer& peer, ByteView message);
     void on_other_event(EndpointSlot& slot, const na::Event& event);
@@ -353,12 +360,14 @@ class Context final : public Executor {
         Context& context;
     } own_frames_{*this};
     std::array<FrameSink*, frame_kinds> sinks_;
-    std::array<FrameSink*, frame_kinds> origins_{};
     std::vector<FrameSink*> all_sinks_;
     RmaSink* rma_sink_ = nullptr;
     base::SlotTable<Peer> peers_;
     base::IntrusiveList<Deferred> deferred_;
     std::uint64_t turns_ = 0;
+    bool has_joined_ = false;    // Messages of several frames came with this poll.
+    TimePoint pressed_since_{};  // From then on, without a pause,
+    TimePoint pressed_at_{};     // until then there was too much to do.
     // Kept: building 64 events costs more than an empty poll.
     std::array<na::Event, 64> events_;
     std::string broken_reason_;

@@ -14,18 +14,23 @@ namespace weft::core {
 
 enum class FrameKind : std::uint8_t {
     none = 0,
-    request = 1,      // rpc
-    reply = 2,        // rpc
-    cancel = 3,       // rpc
-    ping = 4,         // core: are you alive?
-    pong = 5,         // core: I am.
-    bulk_open = 6,    // bulk: may I access this range?
-    bulk_grant = 7,   // bulk: the answer.
-    bulk_close = 8,   // bulk: I am done with it (the fence's acknowledgement).
-    bulk_revoke = 9,  // bulk: stop, the owner wants its memory back.
-    bulk_data = 10,   // bulk: bytes for a range of yours, ahead of a reply.
+    request = 1,       // rpc
+    reply = 2,         // rpc
+    cancel = 3,        // rpc
+    ping = 4,          // core: are you alive?
+    pong = 5,          // core: I am.
+    bulk_open = 6,     // bulk: may I access this range?
+    bulk_grant = 7,    // bulk: the answer.
+    bulk_close = 8,    // bulk: I am done with it (the fence's acknowledgement).
+    bulk_revoke = 9,   // bulk: stop, the owner wants its memory back.
+    bulk_data = 10,    // bulk: bytes for a range of yours, ahead of a reply.
+    session = 11,      // rpc: these calls belong together, also over a later connection.
+    grant = 12,        // rpc: the session's slots, or what became of it.
+    session_end = 13,  // rpc: no call of it will be asked for.
+    ask = 14,          // rpc: what became of this call?
+    told = 15,         // rpc: it never came, or it runs.
 };
-inline constexpr std::size_t frame_kinds = 11;
+inline constexpr std::size_t frame_kinds = 16;
 // What a call's frame has in front of its body, at most.
 inline constexpr std::size_t call_header_bytes_max = 32;
 

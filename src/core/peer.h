@@ -12,6 +12,11 @@
 #include "core/path.h"
 #include "na/provider.h"
 
+namespace weft::rpc {
+struct ClientSession;
+class ServerSession;
+}  // namespace weft::rpc
+
 namespace weft::core {
 
 struct EndpointSlot;
@@ -82,6 +87,13 @@ struct Peer {
     std::string uri;              // For people.
 
     Traffic traffic;
+
+    // What the layers above keep of it; they set and clear it.
+    rpc::ClientSession* client_session = nullptr;
+    rpc::ServerSession* server_session = nullptr;
+    bool is_removed = false;  // Goes down for good: nobody will use it again.
+    // When its connection was lost for silence: how long it may have said nothing.
+    Duration silence{};
 
     struct Heartbeat : base::Timer {
         Peer* peer = nullptr;

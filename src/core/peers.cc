@@ -16,6 +16,7 @@ Result<PeerRef> Context::add_peer(std::vector<na::Address> addresses) {
     peer.ref = {&peer, entry->generation};
     peer.incoming = false;
     peer.interest = 0;
+    peer.is_removed = false;
     peer.state = PeerState::idle;
     peer.path = std::make_unique<Path>(std::move(addresses));
     peer.uri = peer.path->address().uri();
@@ -145,6 +146,7 @@ void Context::on_up(EndpointSlot& slot, const na::Event& event) {
     peer.ref = {&peer, entry->generation};
     peer.incoming = true;
     peer.interest = 0;
+    peer.is_removed = false;
     peer.path = nullptr;
     peer.uri = info->uri.empty() ? std::string(slot.endpoint->scheme()) + " peer" : info->uri;
     bind(peer, {&slot, event.peer});
@@ -157,6 +159,7 @@ bool Context::use(Peer& peer) {
     if (!info) return false;
     peer.state = PeerState::up;
     peer.incarnation = info->incarnation;
+    peer.silence = {};
     peer.message_bytes_max = info->message_bytes_max;
     peer.eager_bytes_max = info->eager_bytes_max;
     update_direct(peer);
@@ -167,8 +170,12 @@ bool Context::use(Peer& peer) {
         }
     }
     if (log_.enabled(LogLevel::debug)) log_.debug("connected to " + peer.uri);
+    const PeerRef ref = peer.ref;
+    for (FrameSink* sink : all_sinks_) {
+        sink->on_peer_up(peer);
+        if (peer.state != PeerState::up || peer.ref != ref) return true;
+    }
     drain(peer);
-    for (FrameSink* sink : all_sinks_) sink->on_peer_up(peer);
     return true;
 }
 
@@ -214,6 +221,7 @@ void Context::shutdown(const Status& why) noexcept {
     closed_ = true;
     peers_.for_each([&](auto& entry) {
         Peer& peer = entry.value;
+        peer.is_removed = true;
         if (peer.state == PeerState::idle) return;
         if (peer.na_id) peer.endpoint->endpoint->close(peer.na_id);
         lost(peer, why);
@@ -231,6 +239,7 @@ void Context::drop_connection(Peer& peer, const Status& why) {
 void Context::remove_peer(Peer& peer, const Status& why) {
     WEFT_ASSERT(find(peer.ref) == &peer);
     const PeerRef ref = peer.ref;
+    peer.is_removed = true;
     if (peer.na_id) peer.endpoint->endpoint->close(peer.na_id);
     const bool incoming = peer.incoming;
     lost(peer, why);
@@ -274,7 +283,8 @@ void Context::on_heartbeat(Peer& peer) {
         return;
     }
     ++counters_.silent_peers;
-    const auto silence = peer.missed * options_.heartbeat_interval;
+    const Duration silence = peer.missed * options_.heartbeat_interval;
+    peer.silence = silence_max();
     log_.warning("closing " + peer.uri + ": silent");
     peer.endpoint->endpoint->close(peer.na_id);
     lost(peer,

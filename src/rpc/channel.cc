@@ -9,8 +9,9 @@ namespace weft::rpc {
 
 ChannelImpl::~ChannelImpl() {
     // Posted: this may run inside a completion of this very peer.
-    context_.post([owner = owner_, &context = context_, peer = peer_] {
+    context_.post([owner = owner_, &context = context_, &client = client_, peer = peer_] {
         if (core::Peer* found = context.find(peer)) {
+            client.end_session(*found);
             context.remove_peer(*found, fail(Code::cancelled, "the channel was closed"));
         }
     });
@@ -28,6 +29,11 @@ inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint 
     return timeout < Duration::zero() ? now : never;
 }
 
+static CallTraits traits_of(const CallOptions& options) {
+    return {options.idempotent ? idempotent_flag : std::uint8_t{0},
+            std::min<std::uint8_t>(options.priority, priorities - 1)};
+}
+
 [[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,
                                                             const CallOptions& options,
                                                             Completion&& done) {
@@ -43,8 +49,8 @@ inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint 
         hand_over(method, BodyWriter(body), options, std::move(done));
         return {};
     }
-    return std::bit_cast<OperationId>(
-        client_.submit(peer_, method, body, deadline_of(options, now), std::move(done)));
+    return std::bit_cast<OperationId>(client_.submit(peer_, method, body, deadline_of(options, now),
+                                                     traits_of(options), std::move(done)));
 }
 
 namespace {
@@ -56,6 +62,7 @@ struct Riding {
     core::PeerRef peer;
     MethodId method;
     TimePoint deadline;
+    CallTraits traits;
     RegionRef ref;
 
     // Thread: the context's. What can't ride stays where it is.
@@ -66,8 +73,10 @@ struct Riding {
         const bool is_read = allows(ref.access, Access::read);
         RidingBody riding(body, ref, is_read ? memory : Bytes());
         const bool fits = !memory.empty() && riding.size() <= client.eager_bytes_max(*known);
+        CallTraits with = traits;
+        if (fits) with.flags |= riding_flag;
         return client.submit(peer, method, fits ? riding.writer() : BodyWriter(body), deadline,
-                             std::move(done));
+                             with, std::move(done));
     }
 };
 
@@ -75,8 +84,13 @@ struct Riding {
 
 OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& body,
                                      const CallOptions& options, Completion&& done) {
-    const Riding riding{context_,      client_, bulk_,
-                        peer_,         method,  deadline_of(options, context_.current_time()),
+    const Riding riding{context_,
+                        client_,
+                        bulk_,
+                        peer_,
+                        method,
+                        deadline_of(options, context_.current_time()),
+                        traits_of(options),
                         *options.rides};
     if (context_.on_thread()) {
         if (!context_.in_turn()) context_.refresh_time();
@@ -107,9 +121,9 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
     context_.post([owner = owner_, &context = context_, &client = client_, peer = peer_, method,
                    bytes, copy = std::move(copy),
                    deadline = deadline_of(options, context_.current_time()),
-                   done = std::move(done)]() mutable {
+                   traits = traits_of(options), done = std::move(done)]() mutable {
         context.release(bytes);
-        client.submit(peer, method, BodyWriter::of(copy), deadline, std::move(done));
+        client.submit(peer, method, BodyWriter::of(copy), deadline, traits, std::move(done));
     });
 }
 

@@ -1,19 +1,26 @@
 // The calling half: calls in flight in a slot table, each completed exactly once.
 //
-// Life of a call: submit() takes a slot, arms the deadline and claims a frame (in the transport, or
-// in the peer's FIFO); a body that is too large for one is lent to the server. Whatever comes first
-// completes it: the reply, once it was fetched if it is large, the deadline, cancel(), the loss of
-// the peer, shutdown. The slot is given back before the completion runs, so a late reply
-// finds a newer generation and is counted and dropped.
+// Life of a call: submit() takes a record and arms the deadline. With a slot of the peer's session
+// free, and room in the transport, the request leaves at once; else it waits in the session's
+// queue. A body that is too large for a message is lent to the server. Whatever comes first
+// completes the call: the reply, once it was fetched if it is large, the deadline, cancel(), a peer
+// that can't be reached any more, shutdown. The record is given back before the completion runs.
+//
+// A connection that is lost ends no call: the client connects again and asks what became of them
+// (client_recovery.cc; docs/adr/0006-sessions.md).
 #pragma once
 
+#include <array>
+#include <list>
 #include <memory>
 #include <vector>
 
 #include <weft/channel.h>
 
+#include "base/mutant.h"
 #include "bulk/bulk.h"
 #include "core/context.h"
+#include "rpc/client_session.h"
 #include "rpc/header.h"
 
 namespace weft::rpc {
@@ -21,107 +28,199 @@ namespace weft::rpc {
 using weft::BodyWriter;
 using weft::Completion;
 
-using CallId = base::SlotId;
+struct ClientLimits {
+    std::uint32_t waiting_calls_max = 16384;         // Per peer.
+    std::size_t waiting_bytes_max = 16u << 20;       // Per peer.
+    std::size_t waiting_bytes_all_max = 512u << 20;  // Of all peers.
+    std::uint32_t sent_calls_max = 65536;            // Of all peers; of one it is the grant.
+    std::size_t sent_bytes_max = 64u << 20;          // Per peer.
+    std::size_t sent_bytes_all_max = 256u << 20;     // Of all peers.
+};
 
 class Client final : public core::FrameSink {
   public:
-    Client(core::Context& context, bulk::Bulk& bulk);
+    Client(core::Context& context, bulk::Bulk& bulk, ClientLimits limits = {});
     ~Client();
 
     // Thread: the context's. `done` runs once, in a later turn or at shutdown(), never in here
     // unless no record is left for the call. Requires: a peer that is or was.
     CallId submit(core::PeerRef peer, const MethodId& method, BodyWriter body, TimePoint deadline,
-                  Completion&& done);
+                  CallTraits traits, Completion&& done);
     // The largest body that surely fits a message to the peer, as far as it is known now.
     std::size_t eager_bytes_max(const core::Peer& peer) const;
     // Completes the call with CANCELLED in the next turn and tells the peer. Stale ids are ignored.
     void cancel(CallId id);
     // As cancel(), but the completion never runs: its owner is going away.
     void abandon(CallId id);
+    // Tells the server that nothing of the session will be asked for. Its calls go on until the
+    // peer goes.
+    void end_session(core::Peer& peer);
     // Completes every call with `why`, now; what is submitted from here on completes at once.
     void shutdown(const Status& why);
 
     std::uint32_t in_flight() const { return calls_.taken(); }
+    // Calls to the peer that wait to be sent.
+    static std::uint32_t waiting(const core::Peer& peer) {
+        return peer.client_session ? peer.client_session->waiting.size() : 0;
+    }
     struct Counters {
         std::uint64_t late_replies = 0;
+        std::uint64_t lost_connections = 0;  // With calls that wait for another.
+        std::uint64_t resumed = 0;           // Sessions.
+        std::uint64_t sent_again = 0;        // Calls that had never come, or may run twice.
+        std::uint64_t retried = 0;           // Calls that the server pushed back.
+        std::uint64_t submitted = 0;
+        std::array<std::uint64_t, code_max + 1> completed{};  // By code.
     };
     const Counters& counters() const { return counters_; }
+    // Every call that was submitted has completed once or is in flight.
+    bool is_balanced() const;
 
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
-    void on_leaving(core::Peer& peer, Bytes frame) override;
-    void on_refused(core::Peer& peer, ByteView frame) override;
+    void on_peer_up(core::Peer& peer) override;
+    void on_room(core::Peer& peer) override;
     void on_peer_down(core::Peer& peer, const Status& why) override;
 
   private:
-    struct Call : base::Timer, core::Deferred {
-        Call() { fire = &Client::on_deadline; }
-        Client* client = nullptr;
-        core::Peer* peer = nullptr;  // nullptr once it is gone and the completion waits.
-        Stage stage = Stage::none;
-        Completion done;
-        Status early;                         // Why a deferred completion happens.
-        core::QueuedFrame* queued = nullptr;  // While the stage is `queued`.
-    };
-    using Entry = base::SlotTable<Call>::Entry;
-
+    friend struct ClientCall;
     // Of one whose large reply is on its way.
     struct Fetching {
         CallId call;
         bulk::FetchId fetch;
     };
 
-    CallId submit_queued(Entry& entry, const MethodId& method, const BodyWriter& body);
-    CallId submit_lent(Entry& entry, const MethodId& method, const BodyWriter& body);
-    CallId refuse(Entry* entry, Completion&& done);
-    CallId refuse_size(Entry& entry, std::size_t bytes);
-    CallId refuse_full(Entry& entry);
-    Entry* answered_by(const core::Peer& peer, ByteView frame);
+    // ---- submitting, client.cc
+    CallId submit_queued(CallEntry& entry, const MethodId& method, const BodyWriter& body);
+    bool lend(ClientCall& call, const BodyWriter& body);
+    CallId refuse(CallEntry* entry, Completion&& done);
+    CallId refuse_size(CallEntry& entry, std::size_t bytes);
+    CallId refuse_full(CallEntry& entry, std::size_t bytes);
+    CallId refuse_late(CallEntry& entry);
+    bool is_too_late(const ClientSession& session, const ClientCall& call) const;
+    bool has_room(const ClientSession& session, std::size_t bytes) const;
+    void enqueue(ClientCall& call, bool first);
+    void dequeue(ClientCall& call);
+    void pump(ClientSession& session);
+    bool may_send(const ClientSession& session, std::size_t bytes) const {
+        return sent_calls_ < limits_.sent_calls_max &&
+               session.sent_bytes + bytes <= limits_.sent_bytes_max &&
+               sent_bytes_ + bytes <= limits_.sent_bytes_all_max;
+    }
+    void account(ClientSession& session, std::size_t bytes) {
+        ++sent_calls_;
+        session.sent_bytes += bytes;
+        sent_bytes_ += bytes;
+    }
+    void feed();
+    bool transmit(ClientSession& session, ClientCall& call);
+
+    // ---- ends
+    ClientCall* answered_by(core::Peer& peer, ByteView frame);
+    void release(ClientSession& session, ClientSlot& slot);
     void on_failure(core::Peer& peer, core::FrameHead head, ByteView frame);
-    void complete(Entry& entry, const Status& status, ByteView reply);
-    void finish(Entry& entry, const Status& status, ByteView reply);
+    WaitingRequest::Ptr request_to_retry(core::Peer& peer, core::FrameHead head, ByteView frame);
+    bool rest(ClientCall& call, WaitingRequest::Ptr request, ByteView frame);
+    void wake(ClientCall& call);
+    void complete(ClientCall& call, const Status& status, ByteView reply);
+    void finish(ClientCall& call, const Status& status, ByteView reply);
     void fetch_reply(core::Peer& peer, ByteView frame);
     void on_fetched(CallId id, const Status& status, ByteView reply);
     void forget_fetch(CallId id);
-    void finish_failed(Entry& entry, core::Peer& peer, core::FrameHead head, ByteView frame);
-    void finish_early(Entry& entry, Status status);
-    void forget_frame(Call& call);
-    void send_cancel(Call& call);
+    void finish_failed(ClientCall& call, core::Peer& peer, core::FrameHead head, ByteView frame);
+    void finish_early(ClientCall& call, Status status);
+    void leave_session(ClientCall& call);
+    void forget_request(ClientCall& call);
+    void give_up(ClientCall& call);
+    void send_cancel(core::Peer& peer, const ClientSlot& slot);
     static void on_deadline(base::Timer& timer, TimePoint now);
-    void expire(Call& call);
-    Entry* entry_of(ByteView request_frame);
+    void expire(ClientCall& call);
+
+    // ---- recovery, client_recovery.cc
+    ClientSession* session_of(core::Peer& peer);
+    void begin(ClientSession& session);
+    bool send_session(ClientSession& session, std::uint8_t flags);
+    void on_grant(core::Peer& peer, ByteView frame);
+    void on_told(core::Peer& peer, ByteView frame);
+    void ask_all(ClientSession& session);
+    void send_again(ClientSession& session, ClientSlot& slot);
+    static WaitingRequest::Ptr take_request(ClientSlot& slot);
+    void retake(ClientSession& session, ClientSlot& slot);
+    void resolve_unknown(ClientSession& session, Code code, std::string_view why);
+    void interrupt(ClientSession& session, const Status& why);
+    void search_on(ClientSession& session, const Status& why);
+    static void on_search_time(base::Timer& timer, TimePoint now);
+    void fail_all(ClientSession& session, const Status& why);
+    void forget(ClientSession& session);
 
     core::Context& context_;
     bulk::Bulk& bulk_;
-    base::SlotTable<Call> calls_;
+    const ClientLimits limits_;
+    base::SlotTable<ClientCall> calls_;
+    std::list<ClientSession> sessions_;
     std::vector<Fetching> fetching_;
+    std::size_t waiting_bytes_ = 0;                      // In all queues.
+    std::size_t sent_bytes_ = 0;                         // Of calls that are sent and not answered,
+    std::uint32_t sent_calls_ = 0;                       // and how many those are.
+    base::IntrusiveList<ClientSession, Hungry> hungry_;  // They take turns.
     Counters counters_;
     const Status ok_ = Status().with_effect(Effect::applied).with_stage(Stage::executing);
     bool closed_ = false;
 };
 
+// The interest that a given-up call left with its slot goes with it; a call's own stays its own.
+inline void Client::release(ClientSession& session, ClientSlot& slot) {
+    if (base::is_mutated(base::Mutant::slot_leak) && !slot.call) return;
+    if (!slot.call) [[unlikely]] {
+        context_.drop_interest(session.peer);
+    } else {
+        slot.call->slot = nullptr;
+    }
+    if (slot.large) [[unlikely]] {
+        slot.large = nullptr;
+    }
+    --sent_calls_;
+    session.sent_bytes -= slot.bytes;
+    sent_bytes_ -= slot.bytes;
+    session.release(slot);
+}
+
 // Here for Channel::call, whose larger part it is.
 [[gnu::always_inline]] inline CallId Client::submit(core::PeerRef peer_ref, const MethodId& method,
                                                     BodyWriter body, TimePoint deadline,
-                                                    Completion&& done) {
-    Entry* entry = calls_.take();
+                                                    CallTraits traits, Completion&& done) {
+    ++counters_.submitted;
+    CallEntry* entry = calls_.take();
     if (closed_ || !entry || !context_.is_current(peer_ref)) [[unlikely]] {
         return refuse(entry, std::move(done));
     }
     core::Peer* const peer = peer_ref.at;
+    ClientSession* const session = peer->client_session;
     const std::size_t bytes = sizeof(RequestHeader) + body.bytes;
-    Call& call = entry->value;
+    ClientCall& call = entry->value;
     call.client = this;
-    call.peer = peer;
+    call.session = session;
+    call.traits = traits;
     std::construct_at(&call.done, std::move(done));  // It was empty.
     context_.add_interest(*peer);
     context_.timers().arm(call, deadline);
-    std::byte* to = body.bytes < peer->direct_body_end ? context_.reserve(*peer, bytes) : nullptr;
+    // What a slot can't keep, and must, takes the longer way.
+    const bool is_direct = session && session->is_direct() && body.bytes < peer->direct_body_end &&
+                           may_send(*session, body.bytes) &&
+                           (traits.flags == 0 || body.bytes <= ClientSlot::small_bytes_max);
+    std::byte* to = is_direct ? context_.reserve(*peer, bytes) : nullptr;
     if (!to) [[unlikely]] {
+        call.session = session_of(*peer);
         return submit_queued(*entry, method, BodyWriter(body));
     }
-    store_request(to, bytes, {entry->slot, entry->generation},
-                  to_remaining_us(context_.now(), deadline), method.hash);
+    ClientSlot& slot = session->take();
+    slot.call = &call;
+    call.slot = &slot;
+    account(*session, body.bytes);
+    const std::uint8_t flags = traits.flags;
+    store_request(to, bytes, flags, slot.wire(), to_remaining_us(context_.now(), deadline),
+                  method.hash);
     body(to + sizeof(RequestHeader));
+    slot.keep_small(method.hash, flags, to + sizeof(RequestHeader), body.bytes);
     call.stage = Stage::sent;
     context_.commit(*peer, bytes);
     return entry->id();

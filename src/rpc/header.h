@@ -14,10 +14,11 @@
 
 namespace weft::rpc {
 
-// A call in flight, as its client numbers it: echoed in the reply, checked there.
+// A call in flight: a slot of its session, and how many calls that slot has had. The next number
+// says at the same time that the client has the reply before it.
 struct WireCallId {
     std::uint32_t slot = 0;
-    std::uint32_t generation = 0;
+    std::uint32_t sequence = 0;
 };
 
 // Of a request or reply: in place of the body there is a bulk::LentBody that says where it is.
@@ -27,12 +28,20 @@ inline constexpr std::uint8_t lent_flag = 1;
 inline constexpr std::uint8_t riding_flag = 2;
 inline constexpr std::size_t riding_tail_bytes = 56;
 
+// Of a request: running it twice is the same as once, so its reply need not be kept.
+inline constexpr std::uint8_t idempotent_flag = 4;
+
+// Of a reply that is a failure: its text follows four bytes, the microseconds that the client
+// should let pass before it tries again.
+inline constexpr std::uint8_t pushback_flag = 2;
+inline constexpr std::size_t pushback_bytes = 4;
+
 // 32 bytes; then `head.aux` bytes of flagged extensions (none defined in version 0), then the body.
 struct RequestHeader {
     core::FrameHead head{core::FrameKind::request, 0, 0, 0};
     WireCallId call;
     std::uint32_t remaining_us = 0;  // To the deadline, at transmission; remaining_unbounded: none.
-    std::uint32_t session = 0;       // Room for session slot and attempt; 0 in version 0.
+    std::uint32_t reserved = 0;      // Room for a view's digest or a trace; 0 in version 0.
     std::uint64_t method = 0;        // method_hash of the full name.
 };
 static_assert(sizeof(RequestHeader) == core::call_header_bytes_max);
@@ -48,21 +57,21 @@ static_assert(sizeof(ReplyHeader) == 16);
 
 // The headers on their way out, field by field: a struct that is put together on the stack and then
 // copied stalls on its own stores.
-inline void store_head(std::byte* to, core::FrameKind kind, std::uint16_t aux, std::size_t bytes,
-                       WireCallId call) {
-    base::store(to, static_cast<std::uint32_t>(kind) | std::uint32_t{aux} << 16);
+inline void store_head(std::byte* to, core::FrameKind kind, std::uint32_t flags, std::uint16_t aux,
+                       std::size_t bytes, WireCallId call) {
+    base::store(to, static_cast<std::uint32_t>(kind) | flags << 8 | std::uint32_t{aux} << 16);
     base::store(to + 4, static_cast<std::uint32_t>(bytes));
     base::store(to + 8, call.slot);
-    base::store(to + 12, call.generation);
+    base::store(to + 12, call.sequence);
 }
-inline void store_request(std::byte* to, std::size_t bytes, WireCallId call,
+inline void store_request(std::byte* to, std::size_t bytes, std::uint32_t flags, WireCallId call,
                           std::uint32_t remaining_us, std::uint64_t method) {
-    store_head(to, core::FrameKind::request, 0, bytes, call);
+    store_head(to, core::FrameKind::request, flags, 0, bytes, call);
     base::store(to + offsetof(RequestHeader, remaining_us), std::uint64_t{remaining_us});
     base::store(to + offsetof(RequestHeader, method), method);
 }
 inline void store_reply(std::byte* to, std::size_t bytes, std::uint16_t aux, WireCallId call) {
-    store_head(to, core::FrameKind::reply, aux, bytes, call);
+    store_head(to, core::FrameKind::reply, 0, aux, bytes, call);
 }
 
 // The same for a body that is lent; 104 and 88 bytes.
@@ -71,11 +80,15 @@ inline constexpr std::size_t lent_reply_bytes = sizeof(ReplyHeader) + sizeof(bul
 inline void mark_lent(std::byte* frame) {
     frame[offsetof(core::FrameHead, flags)] |= std::byte{lent_flag};
 }
-constexpr bool is_lent(core::FrameHead head) { return head.flags == lent_flag; }
+constexpr bool is_lent(core::FrameHead head) {
+    return (head.flags & ~idempotent_flag) == lent_flag;
+}
 inline void mark_riding(std::byte* frame) {
     frame[offsetof(core::FrameHead, flags)] |= std::byte{riding_flag};
 }
-constexpr bool is_riding(core::FrameHead head) { return head.flags == riding_flag; }
+constexpr bool is_riding(core::FrameHead head) {
+    return (head.flags & ~idempotent_flag) == riding_flag;
+}
 
 struct CancelHeader {
     core::FrameHead head{core::FrameKind::cancel, 0, 0, sizeof(ReplyHeader)};
@@ -105,14 +118,15 @@ constexpr std::optional<Outcome> unpack(std::uint16_t aux) {
 
 // Its kind and the checks of why_no_request() in short: the hot path's way to say "it is one".
 constexpr bool is_request(core::FrameHead head) {
-    return core::front_of(head) == core::front_of({core::FrameKind::request, 0, 0, 0}) &&
+    constexpr std::uint32_t either = ~(std::uint32_t{idempotent_flag} << 8);
+    return (core::front_of(head) & either) == core::front_of({core::FrameKind::request, 0, 0, 0}) &&
            head.bytes >= sizeof(RequestHeader);
 }
 
 // Why a frame is no request, in words; nothing when it is one.
 constexpr std::optional<std::string_view> why_no_request(core::FrameHead head) {
     if (head.bytes < sizeof(RequestHeader)) return "a request shorter than its header";
-    if (head.flags != 0 && !is_lent(head) && !is_riding(head)) {
+    if ((head.flags & ~idempotent_flag) != 0 && !is_lent(head) && !is_riding(head)) {
         return "a request with flags of a later version";
     }
     if (is_riding(head) && head.bytes < sizeof(RequestHeader) + riding_tail_bytes) {
@@ -134,8 +148,14 @@ constexpr bool is_plain_reply(core::FrameHead head) {
 
 constexpr std::optional<std::string_view> why_no_reply(core::FrameHead head) {
     if (head.bytes < sizeof(ReplyHeader)) return "a reply shorter than its header";
-    if ((head.flags & ~lent_flag) != 0) return "a reply with flags of a later version";
+    if (head.flags != 0 && head.flags != lent_flag && head.flags != pushback_flag) {
+        return "a reply with flags of a later version";
+    }
     if (!unpack(head.aux)) return "a reply with an impossible outcome";
+    if (head.flags == pushback_flag && (head.bytes < sizeof(ReplyHeader) + pushback_bytes ||
+                                        (head.aux & 0xff) == static_cast<unsigned>(Code::ok))) {
+        return "a reply that is pushed back for no reason";
+    }
     if (is_lent(head) && (head.bytes != lent_reply_bytes || head.aux != plain_ok)) {
         return "a reply with a lent body that makes no sense";
     }

@@ -26,7 +26,6 @@ BodyWriter RidingBody::writer() { return {size(), this, &RidingBody::write}; }
 
 void RidingBody::write(void* object, std::byte* to) {
     const auto& self = *static_cast<const RidingBody*>(object);
-    mark_riding(to - sizeof(RequestHeader));
     self.body_(to);
     to = std::copy(self.bytes_.begin(), self.bytes_.end(), to + self.body_.bytes);
     RidingTail tail;

@@ -39,7 +39,7 @@ class RidingBody {
     // `bytes`: the memory of `ref`, or none when it is not for reading.
     RidingBody(const BodyWriter& body, const RegionRef& ref, ByteView bytes);
     std::size_t size() const;
-    // For a request only: marks the header before it. Lifetime: this one's.
+    // For a request with riding_flag. Lifetime: this one's.
     BodyWriter writer();
 
   private:

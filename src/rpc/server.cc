@@ -10,13 +10,48 @@ namespace weft::rpc {
 // Of all calls: beyond it what is offered is fetched after all.
 static constexpr std::size_t riding_bytes_kept_max = std::size_t{16} << 20;
 
-Server::Server(core::Context& context, bulk::Bulk& bulk)
-    : context_(context), bulk_(bulk), held_(context.random().next()) {
+Server::Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits)
+    : context_(context), bulk_(bulk), limits_(limits), sessions_(context.random().next()) {
     context_.set_sink(core::FrameKind::request, *this);
     context_.set_sink(core::FrameKind::cancel, *this);
+    context_.set_sink(core::FrameKind::session, *this);
+    context_.set_sink(core::FrameKind::session_end, *this);
+    context_.set_sink(core::FrameKind::ask, *this);
 }
 
 Server::~Server() { WEFT_DCHECK(calls_.taken() == 0); }
+
+// The slot that a request comes in, which is its own from here on. nullptr: it costs the
+// connection.
+inline Server::Slot* Server::next_in_slot(core::Peer& peer, core::FrameHead head,
+                                          const std::byte* frame) {
+    const auto wire = base::load<WireCallId>(frame + offsetof(RequestHeader, call));
+    ServerSession* const session = peer.server_session;
+    if (!session || wire.slot >= session->slots()) [[unlikely]] {
+        return out_of_place(peer, wire);
+    }
+    Slot& slot = session->slot(wire.slot);
+    if (slot.call || wire.sequence != slot.sequence + 1) [[unlikely]] {
+        return out_of_place(peer, wire);
+    }
+    slot.sequence = wire.sequence;
+    slot.keeps = (head.flags & idempotent_flag) != 0 ? ServerSession::Keeps::nothing
+                                                     : ServerSession::Keeps::reply;
+    return &slot;
+}
+
+[[gnu::cold]] Server::Slot* Server::out_of_place(core::Peer& peer, WireCallId wire) {
+    const ServerSession* const session = peer.server_session;
+    std::string reason = "a request outside of a session";
+    if (session && wire.slot >= session->slots()) {
+        reason = "a request in slot " + std::to_string(wire.slot) + " of " +
+                 std::to_string(session->slots());
+    } else if (session) {
+        reason = "a request that is not the next one in slot " + std::to_string(wire.slot);
+    }
+    context_.broken(peer, std::move(reason));
+    return nullptr;
+}
 
 inline void Server::run_handler(ServerCall& call) {
     Method* method = call.method;
@@ -32,6 +67,10 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (!is_request(head)) [[unlikely]] {
         return on_other_frame(peer, head, frame);
     }
+    Slot* const slot = next_in_slot(peer, head, frame.data());
+    if (!slot) [[unlikely]] {
+        return;
+    }
     // Field by field: the whole header would go through the stack.
     const std::byte* from = frame.data();
     const auto hash = base::load<std::uint64_t>(from + offsetof(RequestHeader, method));
@@ -40,53 +79,59 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     Method* method = methods_.find(hash);
     // No method is found when draining.
     const bool in_time = remaining_us != 0 || base::is_mutated(base::Mutant::expired_runs);
-    const bool welcome = method && in_time && peer.interest < calls_of_a_peer_max;
-    Entry* entry = welcome ? calls_.take() : nullptr;
+    const bool has_room = calls_.taken() < limits_.handlers_max;
+    Entry* entry = method && in_time && has_room ? calls_.take() : nullptr;
     if (!entry) [[unlikely]] {
-        return refuse_request(peer, base::load<RequestHeader>(from), method);
+        return refuse_request(peer, *slot, base::load<RequestHeader>(from), method);
     }
     ServerCall& call = entry->value;
-    call.peer = &peer;
+    call.session = peer.server_session;
+    call.slot = slot;
+    slot->call = &call;
     call.wire = base::load<WireCallId>(from + offsetof(RequestHeader, call));
     call.deadline = to_deadline(context_.now(), remaining_us);
     call.method = method;
     call.request = frame.subspan(sizeof(RequestHeader));
     context_.add_interest(peer);
     run_handler(call);
-    // The record has no peer any more once it was answered.
-    if (call.peer) [[unlikely]] {
-        hold(call);
+    // The record has no session any more once it was answered.
+    if (call.session) [[unlikely]] {
+        call.marked = true;  // Who holds it may answer between turns.
     }
-}
-
-// The handler returned and answers later.
-void Server::hold(ServerCall& call) {
-    call.marked = true;
-    if (call.held || held_.add(call)) return;
-    context_.broken(*call.peer, "two calls under one number");
 }
 
 [[gnu::noinline]] void Server::on_other_frame(core::Peer& peer, core::FrameHead head,
                                               ByteView frame) {
-    if (head.kind == core::FrameKind::request) {
-        if (const auto why = why_no_request(head)) return context_.broken(peer, std::string(*why));
-        return is_lent(head) ? fetch_request(peer, frame) : take_riding(peer, frame);
-    }
-    if (const auto why = why_no_cancel(head)) return context_.broken(peer, std::string(*why));
-    on_cancel(peer, frame);
+    using core::FrameKind;
+    const auto why = head.kind == FrameKind::request       ? why_no_request(head)
+                     : head.kind == FrameKind::cancel      ? why_no_cancel(head)
+                     : head.kind == FrameKind::session     ? why_no_session(head)
+                     : head.kind == FrameKind::session_end ? why_no_session_end(head)
+                                                           : why_no_ask(head);
+    if (why) return context_.broken(peer, std::string(*why));
+    if (head.kind == FrameKind::session) return on_session(peer, frame);
+    if (!peer.server_session) return context_.broken(peer, "a question outside of a session");
+    if (head.kind == FrameKind::cancel) return on_cancel(peer, frame);
+    if (head.kind == FrameKind::ask) return on_ask(peer, frame);
+    if (head.kind == FrameKind::session_end) return end_session(*peer.server_session);
+    Slot* const slot = next_in_slot(peer, head, frame.data());
+    if (!slot) return;
+    is_lent(head) ? fetch_request(peer, *slot, frame) : take_riding(peer, *slot, frame);
 }
 
 // nullptr: it was refused.
-ServerCall* Server::admit(core::Peer& peer, const RequestHeader& header) {
+ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& header) {
     Method* method = methods_.find(header.method);
-    const bool welcome = method && header.remaining_us != 0 && peer.interest < calls_of_a_peer_max;
-    Entry* entry = welcome ? calls_.take() : nullptr;
+    const bool has_room = calls_.taken() < limits_.handlers_max;
+    Entry* entry = method && header.remaining_us != 0 && has_room ? calls_.take() : nullptr;
     if (!entry) {
-        refuse_request(peer, header, method);
+        refuse_request(peer, slot, header, method);
         return nullptr;
     }
     ServerCall& call = entry->value;
-    call.peer = &peer;
+    call.session = peer.server_session;
+    call.slot = &slot;
+    slot.call = &call;
     call.wire = header.call;
     call.deadline = to_deadline(context_.now(), header.remaining_us);
     call.method = method;
@@ -95,10 +140,10 @@ ServerCall* Server::admit(core::Peer& peer, const RequestHeader& header) {
     return &call;
 }
 
-void Server::take_riding(core::Peer& peer, ByteView frame) {
+void Server::take_riding(core::Peer& peer, Slot& slot, ByteView frame) {
     const auto request = decode_riding(frame);
     if (!request) return context_.broken(peer, "a request in which nonsense rides");
-    ServerCall* call = admit(peer, base::load<RequestHeader>(frame.data()));
+    ServerCall* call = admit(peer, slot, base::load<RequestHeader>(frame.data()));
     if (!call) return;
     call->request = request->body;
     call->marked = true;
@@ -107,17 +152,15 @@ void Server::take_riding(core::Peer& peer, ByteView frame) {
         call->rider = std::make_unique<Rider>(*request);
     }
     run_handler(*call);
-    if (call->peer) hold(*call);
 }
 
-// Held while its body is on its way, so that a cancel finds it.
-void Server::fetch_request(core::Peer& peer, ByteView frame) {
+void Server::fetch_request(core::Peer& peer, Slot& slot, ByteView frame) {
     const auto header = base::load<RequestHeader>(frame.data());
     const auto where = base::load<bulk::LentBody>(frame.data() + sizeof header);
-    ServerCall* admitted = admit(peer, header);
+    ServerCall* admitted = admit(peer, slot, header);
     if (!admitted) return bulk_.staging.decline(peer, where);
     ServerCall& call = *admitted;
-    hold(call);
+    call.marked = true;
     const base::SlotId id = base::SlotTable<ServerCall>::entry_of(call).id();
     const bulk::FetchId fetch = bulk_.staging.fetch(
         peer, where, call.deadline,
@@ -130,20 +173,26 @@ void Server::on_fetched(base::SlotId id, const Status& status, ByteView request)
     WEFT_ASSERT(entry != nullptr);  // Nobody else ends a call without a handler.
     ServerCall& call = entry->value;
     call.fetch = {};
-    core::Peer* const peer = call.peer;
-    if (!peer || call.cancelled) return give_back(call);
     Status why = status;
-    if (why.ok() && context_.now() >= call.deadline) {
+    if (call.cancelled) {
+        why = fail(Code::cancelled, "cancelled while its body was on its way");
+    } else if (why.ok() && context_.now() >= call.deadline) {
         ++counters_.expired;
         why = fail(Code::deadline_exceeded, "expired while its body was on its way");
+    } else if (why.ok() && !call.session) {
+        return give_back(call);
     } else if (!why.ok()) {
         why = std::move(why).in("the request can't be fetched");
     }
     if (!why.ok()) {
+        ServerSession* const session = call.session;
+        Slot* const slot = call.slot;
         const WireCallId wire = call.wire;
+        if (session) slot->call = nullptr;
         give_back(call);
-        return refuse(*peer, wire,
-                      std::move(why).with_effect(Effect::none).with_stage(Stage::queued));
+        if (!session) return;
+        return tell(session->peer, *slot, wire,
+                    std::move(why).with_effect(Effect::none).with_stage(Stage::queued));
     }
     call.request = request;
     run_handler(call);
@@ -160,7 +209,8 @@ void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadlin
     Entry* entry = calls_.take();
     if (!entry) return done(fail(Code::resource_exhausted, "too many calls in handlers"), {});
     ServerCall& call = entry->value;
-    call.peer = nullptr;
+    call.session = nullptr;
+    call.slot = nullptr;
     call.wire = {};
     call.deadline = deadline;
     call.method = method;
@@ -169,96 +219,37 @@ void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadlin
     run_handler(call);
 }
 
-void Server::log_thrown(const std::string& method, std::exception_ptr thrown) {
-    if (left_) return;
-    try {
-        std::rethrow_exception(std::move(thrown));
-    } catch (const std::exception& error) {
-        context_.log().error(method + ": the handler threw: " + error.what());
-    } catch (...) {
-        context_.log().error(method + ": the handler threw");
-    }
-}
-
-void Server::on_cancel(core::Peer& peer, ByteView frame) {
-    const auto header = base::load<CancelHeader>(frame.data());
-    if (ServerCall* call = held_.find(peer, header.call)) cancel(*call);
-}
-
-void Server::cancel(ServerCall& call) {
-    if (std::exchange(call.cancelled, true)) return;
-    call.marked = true;
-    if (call.fetch) return bulk_.staging.cancel(call.fetch);
-    // Out of the record first: it may answer, and so end, the call.
-    if (Function<void()> notice = std::move(call.on_cancel)) notice();
-}
-
-// First all of them, then the notices: one may answer another call of the same client.
-void Server::on_peer_down(core::Peer& peer, const Status&) {
-    std::vector<base::SlotId> ended;
-    calls_.for_each([&](Entry& entry) {
-        ServerCall& call = entry.value;
-        if (call.peer != &peer) return;
-        context_.drop_interest(peer);
-        if (call.held) held_.remove(call);
-        call.peer = nullptr;
-        ended.push_back(entry.id());
-    });
-    for (const base::SlotId id : ended) {
-        if (Entry* entry = calls_.find(id)) cancel(entry->value);
-    }
-}
-
-void Server::shutdown(const Status& why) {
-    drain();
-    calls_.for_each([&](Entry& entry) {
-        const base::SlotId id = entry.id();
-        cancel(entry.value);
-        if (!calls_.find(id)) return;
-        if (LocalCompletion done = std::move(entry.value.local)) done(why, {});
-    });
-    // What handlers hold may hold this, Calls above all.
-    methods_.drop_handlers();
-}
-
-void Server::leave() {
-    left_ = true;
-    calls_.for_each([](Entry& entry) { entry.value.marked = true; });
-    if (calls_.taken() == 0) delete this;
-}
-
 inline void Server::give_back(ServerCall& call) {
-    if (call.peer) context_.drop_interest(*call.peer);
+    if (core::Peer* peer = call.peer()) context_.drop_interest(*peer);
     recycle(call);
 }
 
 inline void Server::recycle(ServerCall& call) {
-    if (base::is_mutated(base::Mutant::record_leak) && !call.peer && !call.local) return;
+    if (base::is_mutated(base::Mutant::record_leak) && !call.peer() && !call.local) return;
     if (call.marked) [[unlikely]] {
         return recycle_marked(call);
     }
-    call.peer = nullptr;
+    call.session = nullptr;
     calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
 }
 
 void Server::recycle_marked(ServerCall& call) {
-    if (call.held) held_.remove(call);
     // Out of the record first: what it holds may answer other calls.
     const Function<void()> notice = std::move(call.on_cancel);
     if (call.rider) drop_rider(call);
     call.cancelled = false;
     call.marked = false;
-    call.peer = nullptr;
+    call.session = nullptr;
     calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
     if (left_) {
         if (calls_.taken() == 0) delete this;
         return;
     }
-    context_.rouse();  // Who held it may answer between turns.
+    context_.rouse();
 }
 
 [[gnu::always_inline]] inline void Server::answer(ServerCall& call, BodyWriter body) {
-    core::Peer* peer = call.peer;
+    core::Peer* const peer = call.peer();
     const std::size_t bytes = sizeof(ReplyHeader) + body.bytes;
     std::byte* to =
         peer && body.bytes < peer->direct_body_end ? context_.reserve(*peer, bytes) : nullptr;
@@ -267,6 +258,7 @@ void Server::recycle_marked(ServerCall& call) {
     }
     store_reply(to, bytes, plain_ok, call.wire);
     body(to + sizeof(ReplyHeader));
+    ServerSession::keep(*call.slot, plain_ok, to + sizeof(ReplyHeader), body.bytes);
     context_.commit(*peer, bytes);
     context_.drop_interest(*peer);
     recycle(call);
@@ -274,14 +266,19 @@ void Server::recycle_marked(ServerCall& call) {
 
 // Replies wait or the transport is full; or it is none of the usual replies.
 void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
-    core::Peer* peer = call.peer;
+    core::Peer* const peer = call.peer();
     if (!peer) return answer_elsewhere(call, body);
     if (body.bytes > peer->eager_bytes_max) return answer_lent(call, body);
     const std::size_t bytes = sizeof(ReplyHeader) + body.bytes;
     const core::Context::Claim claim = context_.claim(*peer, bytes);
-    if (!claim.data) return drop_reply(call);
+    if (!claim.data) {
+        keep_reply(call, body);
+        give_back(call);
+        return drop_unread(*peer);
+    }
     store_reply(claim.data, bytes, plain_ok, call.wire);
     body(claim.data + sizeof(ReplyHeader));
+    ServerSession::keep(*call.slot, plain_ok, claim.data + sizeof(ReplyHeader), body.bytes);
     context_.commit(*peer, claim, bytes);
     if (base::is_mutated(base::Mutant::reply_lost) && claim.queued) {
         context_.drop(*peer, *claim.queued);
@@ -290,7 +287,7 @@ void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
 }
 
 void Server::answer_lent(ServerCall& call, const BodyWriter& body) {
-    core::Peer& peer = *call.peer;
+    core::Peer& peer = *call.peer();
     const auto refuse_with = [&](Code code, std::string_view why) {
         answer(call, fail(code, "a reply of " + std::to_string(body.bytes) + " bytes" +
                                     std::string(why)));
@@ -304,8 +301,12 @@ void Server::answer_lent(ServerCall& call, const BodyWriter& body) {
     Result<bulk::Loan> loan = bulk_.staging.lend(peer, body.bytes);
     if (!loan) return refuse_with(loan.status().code(), ": " + std::string(loan.status().text()));
     body(loan->memory.data());
+    ServerSession::keep_nothing(*call.slot, plain_ok);
     const core::Context::Claim claim = context_.claim(peer, lent_reply_bytes);
-    if (!claim.data) return drop_reply(call);
+    if (!claim.data) {
+        give_back(call);
+        return drop_unread(peer);
+    }
     store_reply(claim.data, lent_reply_bytes, plain_ok, call.wire);
     mark_lent(claim.data);
     base::store(claim.data + sizeof(ReplyHeader), loan->where);
@@ -313,8 +314,16 @@ void Server::answer_lent(ServerCall& call, const BodyWriter& body) {
     give_back(call);
 }
 
-// A call of this process, or a client that is gone.
+// For a client that will ask for it.
+void Server::keep_reply(ServerCall& call, const BodyWriter& body) {
+    std::array<std::byte, ServerSession::kept_bytes_max> small;
+    if (body.bytes <= small.size()) body(small.data());
+    ServerSession::keep(*call.slot, plain_ok, small.data(), body.bytes);
+}
+
+// A call of this process, or a client that is gone: for good, or until it comes back and asks.
 void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
+    if (call.session) keep_reply(call, body);
     if (!call.local) return give_back(call);
     std::vector<std::byte> reply(body.bytes);
     body(reply.data());
@@ -322,9 +331,7 @@ void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
 }
 
 // The client does not read its replies: memory must not grow for it.
-void Server::drop_reply(ServerCall& call) {
-    core::Peer& peer = *call.peer;
-    give_back(call);
+void Server::drop_unread(core::Peer& peer) {
     context_.log().warning("dropping " + peer.uri + ": it does not read its replies");
     context_.remove_peer(peer, fail(Code::unavailable, "the peer does not read its replies"));
 }
@@ -341,10 +348,12 @@ void Server::answer(ServerCall& call, const Status& status) {
     const Status told =
         Status(status).with_effect(effect_to_tell(status)).with_stage(Stage::executing);
     if (call.local) return answer_local(call, told, {});
-    core::Peer* peer = call.peer;
+    ServerSession* const session = call.session;
+    Slot* const slot = call.slot;
     const WireCallId wire = call.wire;
+    if (session) slot->call = nullptr;
     give_back(call);
-    if (peer) refuse(*peer, wire, told);
+    if (session) tell(session->peer, *slot, wire, told);
 }
 
 void Server::answer_local(ServerCall& call, const Status& status, ByteView reply) {
@@ -383,8 +392,8 @@ Duration Call::time_left() const {
 }
 bool Call::cancelled() const { return call_ && call_->cancelled; }
 std::string Call::peer() const {
-    if (!call_ || !call_->peer) return {};
-    return call_->peer->uri;
+    if (!call_ || !call_->session) return {};
+    return call_->session->client;
 }
 std::string_view Call::method() const {
     if (!call_) return {};
@@ -432,7 +441,7 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
         }
     }
     const bulk::TransferId id =
-        server_->bulk_.transfers.start(call_->peer ? call_->peer->ref : core::PeerRef(),
+        server_->bulk_.transfers.start(call_->peer() ? call_->peer()->ref : core::PeerRef(),
                                        {put ? na::RmaKind::put : na::RmaKind::get, remote, offset,
                                         std::move(local), call_->deadline},
                                        std::move(done));

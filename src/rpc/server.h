@@ -1,18 +1,26 @@
 // The serving half: dispatches requests to handlers and carries their answers back.
+//
+// A request comes in a slot of its client's session, and each has exactly one outcome there, told
+// at once and kept until the client's next call in that slot. A client whose connection is lost may
+// come back and ask; its handlers run on meanwhile.
 #pragma once
 
 #include "bulk/bulk.h"
 #include "core/context.h"
 #include "rpc/header.h"
-#include "rpc/held_calls.h"
 #include "rpc/method_table.h"
 #include "rpc/server_call.h"
+#include "rpc/server_sessions.h"
 
 namespace weft::rpc {
 
+struct ServerLimits {
+    std::uint32_t handlers_max = 65536;  // Calls in handlers; more are pushed back.
+};
+
 class Server final : public core::FrameSink {
   public:
-    Server(core::Context& context, bulk::Bulk& bulk);
+    Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits = {});
 
     // Errors: ALREADY_EXISTS, UNAVAILABLE (draining). Thread: the context's, like everything here.
     Status add_method(std::string_view full_name, RawHandler handler, MethodTraits traits = {}) {
@@ -41,39 +49,52 @@ class Server final : public core::FrameSink {
         methods_.close();
     }
     std::uint32_t executing() const { return calls_.taken(); }
+    std::size_t sessions() const { return sessions_.size(); }
 
     struct Counters {
         std::uint64_t unknown_methods = 0;
         std::uint64_t expired = 0;
         std::uint64_t unanswered = 0;
+        std::uint64_t resumed = 0;  // Sessions.
+        std::uint64_t answered_again = 0;
+        std::uint64_t pushed_back = 0;
     };
     const Counters& counters() const { return counters_; }
     core::Context& context() { return context_; }
 
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
     void on_peer_down(core::Peer& peer, const Status& why) override;
+    void on_backlog() override;
+    // Calls that each client may have here at once; fewer while requests pile up.
+    std::uint32_t window() const { return window_; }
 
   private:
-    // What one client may have in handlers, and with us at all: it leaves records and memory for
-    // others.
-    static constexpr std::uint32_t calls_of_a_peer_max = 16384;
+    // A client that is gone so long: its handlers are told, and then nobody will ask any more.
+    static constexpr Duration told_after = 3s;
+    static constexpr Duration forgotten_after = 10s;
+    static constexpr std::uint32_t window_least = 4;
+    static constexpr Duration widen_after = 100ms;  // Without a backlog.
 
     ~Server();
     friend class weft::Call;
     using Entry = base::SlotTable<ServerCall>::Entry;
 
-    ServerCall* admit(core::Peer& peer, const RequestHeader& header);
-    void fetch_request(core::Peer& peer, ByteView frame);
-    void take_riding(core::Peer& peer, ByteView frame);
+    using Slot = ServerSession::Slot;
+
+    Slot* next_in_slot(core::Peer& peer, core::FrameHead head, const std::byte* frame);
+    Slot* out_of_place(core::Peer& peer, WireCallId wire);
+    ServerCall* admit(core::Peer& peer, Slot& slot, const RequestHeader& header);
+    void fetch_request(core::Peer& peer, Slot& slot, ByteView frame);
+    void take_riding(core::Peer& peer, Slot& slot, ByteView frame);
     std::optional<Status> ride(ServerCall& call, bool put, const RegionRef& remote,
                                std::uint64_t offset, const Buffer& local);
     void drop_rider(ServerCall& call);
     void on_fetched(base::SlotId id, const Status& status, ByteView request);
     void on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame);
-    void refuse_request(core::Peer& peer, const RequestHeader& header, const Method* method);
+    void refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
+                        const Method* method);
     void on_cancel(core::Peer& peer, ByteView frame);
     void run_handler(ServerCall& call);
-    void hold(ServerCall& call);
     void recycle_marked(ServerCall& call);
     void leave();
     void answer_local(ServerCall& call, const Status& status, ByteView reply);
@@ -82,18 +103,40 @@ class Server final : public core::FrameSink {
     void answer_indirectly(ServerCall& call, const BodyWriter& body);
     void answer_lent(ServerCall& call, const BodyWriter& body);
     void answer_elsewhere(ServerCall& call, const BodyWriter& body);
-    void drop_reply(ServerCall& call);
+    static void keep_reply(ServerCall& call, const BodyWriter& body);
+    void drop_unread(core::Peer& peer);
     void answer(ServerCall& call, const Status& status);
-    void refuse(core::Peer& peer, WireCallId wire, const Status& status);
+    void tell(core::Peer* peer, Slot& slot, WireCallId wire, const Status& status,
+              Duration pushback = {});
+    void send_outcome(core::Peer& peer, const Slot& slot, WireCallId wire);
     void give_back(ServerCall& call);
     void recycle(ServerCall& call);
     void log_thrown(const std::string& method, std::exception_ptr thrown);
 
+    void on_session(core::Peer& peer, ByteView frame);
+    void begin_session(core::Peer& peer, const SessionId& id);
+    void resume_session(core::Peer& peer, const SessionId& id);
+    void attach(ServerSession& session, core::Peer& peer);
+    void on_ask(core::Peer& peer, ByteView frame);
+    bool send_grant(core::Peer& peer, Verdict verdict, const ServerSession* session);
+    static void on_time(base::Timer& timer, TimePoint now);
+    void look_at_lost(ServerSession& session, TimePoint now);
+    void tell_handlers(ServerSession& session);
+    void end_session(ServerSession& session);
+    void set_window(std::uint32_t window);
+    void widen(TimePoint now);
+
     core::Context& context_;
     bulk::Bulk& bulk_;
+    const ServerLimits limits_;
     MethodTable methods_;
     base::SlotTable<ServerCall> calls_;
-    HeldCalls held_;
+    ServerSessions sessions_;
+    struct Widening : base::Timer {
+        Server* server = nullptr;
+    } widening_;  // While the window is not the widest.
+    std::uint32_t window_ = slots_max;
+    TimePoint backlog_at_{};  // The last time.
     bool draining_ = false;
     bool left_ = false;             // Context and bulk are gone.
     std::size_t riding_bytes_ = 0;  // Kept for handlers.

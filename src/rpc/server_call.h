@@ -9,6 +9,7 @@
 #include "rpc/header.h"
 #include "rpc/method_table.h"
 #include "rpc/riding.h"
+#include "rpc/server_session.h"
 
 namespace weft::rpc {
 
@@ -16,7 +17,9 @@ using LocalCompletion = Function<void(const Status&, ByteView reply)>;
 
 // A handler that outlives its client keeps its record; the answer then goes nowhere.
 struct ServerCall {
-    core::Peer* peer = nullptr;  // nullptr: the client is gone, or it is a local call.
+    // nullptr: the client is gone for good, or it is a local call.
+    ServerSession* session = nullptr;
+    ServerSession::Slot* slot = nullptr;
     WireCallId wire;
     TimePoint deadline = never;
     Method* method = nullptr;
@@ -24,12 +27,13 @@ struct ServerCall {
     // Something below was set and has to be cleared when the record is given back.
     bool marked = false;
     bool cancelled = false;
-    bool held = false;    // In HeldCalls.
     bulk::FetchId fetch;  // While its large request is on its way.
-    ServerCall* next_held = nullptr;
     Function<void()> on_cancel;
     LocalCompletion local;  // Of a call from this very process.
     std::unique_ptr<Rider> rider;
+
+    // nullptr: it can't be reached now.
+    core::Peer* peer() const { return session ? session->peer : nullptr; }
 };
 
 }  // namespace weft::rpc

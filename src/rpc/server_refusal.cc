@@ -1,9 +1,13 @@
-// What a server answers when no handler runs.
+// What a server answers when no handler runs, or one that failed; and what it answers again.
 #include "rpc/server.h"
 
 namespace weft::rpc {
 
-void Server::refuse_request(core::Peer& peer, const RequestHeader& header, const Method* method) {
+// What a client that found all handlers taken lets pass, at least.
+static constexpr Duration pushback_time = 5ms;
+
+void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
+                            const Method* method) {
     Status why = fail(Code::resource_exhausted, "too many calls in handlers");
     if (draining_) {
         why = fail(Code::unavailable, "the server is shutting down");
@@ -13,24 +17,51 @@ void Server::refuse_request(core::Peer& peer, const RequestHeader& header, const
     } else if (header.remaining_us == 0) {
         ++counters_.expired;
         why = fail(Code::deadline_exceeded, "expired before it reached its handler");
-    } else if (peer.interest >= calls_of_a_peer_max) {
-        why = fail(Code::resource_exhausted, "too many calls of this client in handlers");
     }
-    refuse(peer, header.call, why);
+    const bool is_full = why.code() == Code::resource_exhausted;
+    counters_.pushed_back += is_full;
+    tell(&peer, slot, header.call, why, is_full ? pushback_time : Duration::zero());
 }
 
-void Server::refuse(core::Peer& peer, WireCallId wire, const Status& status) {
+// Keeps an outcome that has no reply but a text, and says it if there is somebody to hear it.
+void Server::tell(core::Peer* peer, Slot& slot, WireCallId wire, const Status& status,
+                  Duration pushback) {
     const std::string_view text = status.text().substr(0, error_text_bytes_max);
-    const std::size_t bytes = sizeof(ReplyHeader) + text.size();
+    const std::string_view short_text = text.substr(0, ServerSession::kept_bytes_max);
+    const std::uint16_t outcome = pack(status.code(), status.effect(), status.stage());
+    ServerSession::keep(slot, outcome, as_bytes(text.empty() ? "" : short_text).data(),
+                        short_text.size());
+    if (!peer) return;
+    const std::size_t hint = pushback > Duration::zero() ? pushback_bytes : 0;
+    const std::size_t frame_bytes = sizeof(ReplyHeader) + hint + text.size();
+    const core::Context::Claim claim = context_.claim(*peer, frame_bytes);
+    if (!claim.data) return drop_unread(*peer);
+    store_reply(claim.data, frame_bytes, outcome, wire);
+    std::byte* const body = claim.data + sizeof(ReplyHeader);
+    if (hint != 0) {
+        claim.data[offsetof(core::FrameHead, flags)] |= std::byte{pushback_flag};
+        base::store(body, static_cast<std::uint32_t>(pushback / 1us));
+    }
+    if (!text.empty()) std::memcpy(body + hint, text.data(), text.size());
+    context_.commit(*peer, claim, frame_bytes);
+}
+
+// Once more, for one who has lost the first.
+void Server::send_outcome(core::Peer& peer, const Slot& slot, WireCallId wire) {
+    static constexpr std::string_view not_kept = "the call ran; its reply was lost";
+    ByteView body = {slot.reply.data(), slot.bytes};
+    std::uint16_t outcome = slot.outcome;
+    if (slot.bytes == ServerSession::nothing_kept) {
+        const auto before = unpack(outcome);
+        body = as_bytes(not_kept);
+        outcome = pack(Code::unavailable, before->effect, before->stage);
+    }
+    const std::size_t bytes = sizeof(ReplyHeader) + body.size();
     const core::Context::Claim claim = context_.claim(peer, bytes);
-    if (!claim.data) {
-        context_.remove_peer(peer, fail(Code::unavailable, "the peer does not read its replies"));
-        return;
-    }
-    store_reply(claim.data, bytes, pack(status.code(), status.effect(), status.stage()), wire);
-    if (!text.empty()) {
-        std::memcpy(claim.data + sizeof(ReplyHeader), text.data(), text.size());
-    }
+    if (!claim.data) return drop_unread(peer);
+    ++counters_.answered_again;
+    store_reply(claim.data, bytes, outcome, wire);
+    if (!body.empty()) std::memcpy(claim.data + sizeof(ReplyHeader), body.data(), body.size());
     context_.commit(peer, claim, bytes);
 }
 

@@ -9,9 +9,11 @@ std::optional<Status> Server::ride(ServerCall& call, bool put, const RegionRef& 
                                    std::uint64_t offset, const Buffer& local) {
     Rider& rider = *call.rider;
     if (!put && rider.get(remote, offset, local.bytes())) return Status();
-    if (put && call.peer && rider.may_put(remote, offset, local.size()) &&
-        bulk_.transfers.send_data(*call.peer, remote, offset, local.bytes())) {
+    core::Peer* const peer = call.peer();
+    if (put && peer && rider.may_put(remote, offset, local.size()) &&
+        bulk_.transfers.send_data(*peer, remote, offset, local.bytes())) {
         rider.put(remote, offset, local.bytes());
+        call.slot->keeps = ServerSession::Keeps::outcome;  // On another connection it is missing.
         return Status();
     }
     if (!rider.overlaps(remote, offset, local.size())) return std::nullopt;

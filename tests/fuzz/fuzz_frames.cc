@@ -4,6 +4,7 @@
 #include "core/frame.h"
 #include "fuzz/fuzz.h"
 #include "rpc/header.h"
+#include "rpc/session_wire.h"
 
 using namespace weft;
 using core::FrameKind;
@@ -29,15 +30,17 @@ static void check_deadline(std::uint32_t remaining_us) {
 
 static void check_request(const core::FrameHead& head, ByteView frame) {
     const bool good = !rpc::why_no_request(head);
-    must(rpc::is_request(head) == (good && head.kind == FrameKind::request && head.flags == 0),
+    must(rpc::is_request(head) ==
+             (good && head.kind == FrameKind::request && (head.flags & ~rpc::idempotent_flag) == 0),
          "the short check of a request is the long one of what neither lends nor rides");
     if (!good) return;
     must(frame.size() >= sizeof(rpc::RequestHeader), "a request has its header");
     const auto header = base::load<rpc::RequestHeader>(frame.data());
     check_deadline(header.remaining_us);
-    if (!rpc::is_request(head) || header.session != 0) return;
+    if (!rpc::is_request(head) || header.reserved != 0) return;
     std::byte again[sizeof(rpc::RequestHeader)];
-    rpc::store_request(again, frame.size(), header.call, header.remaining_us, header.method);
+    rpc::store_request(again, frame.size(), head.flags, header.call, header.remaining_us,
+                       header.method);
     must(std::memcmp(again, frame.data(), sizeof again) == 0, "a request is written as it came");
 }
 
@@ -69,6 +72,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             check_outcome(head.aux);
             check_request(head, frame);
             check_reply(head, frame);
+            if (!rpc::why_no_session(head)) {
+                must(frame.size() == sizeof(rpc::SessionFrame), "a session is its frame");
+            }
+            if (!rpc::why_no_grant(head) || !rpc::why_no_ask(head) || !rpc::why_no_told(head)) {
+                must(frame.size() == sizeof(rpc::GrantFrame), "these are as long as a grant");
+            }
             if (!rpc::why_no_cancel(head)) {
                 must(frame.size() == sizeof(rpc::CancelHeader), "a cancel is its header");
             }

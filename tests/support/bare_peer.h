@@ -16,6 +16,7 @@
 #include "na/provider.h"
 #include "support/catch.h"
 #include "support/frames.h"
+#include "support/numbers.h"
 #include "support/patience.h"
 
 namespace weft::test {
@@ -27,8 +28,11 @@ class BarePeer {
           endpoint_(provider.open(nullptr, {random_, log_, *arena_, incarnation_, "", 16}, now())
                         .value()) {}
 
-    // Whether it is welcome; error() says why not.
+    // Whether it is welcome, and then in a session; error() says why not.
     bool connect() {
+        return connect_bare() && send_as_is(numbers_.begin(random_.next(), random_.next()));
+    }
+    bool connect_bare() {
         peer_ = endpoint_->connect(address_, now()).value();
         up_ = down_ = false;
         REQUIRE(poll_until([&] { return up_ || down_; }));
@@ -40,6 +44,11 @@ class BarePeer {
 
     // One message; false: there is no room for it now. Nothing is read.
     bool say(ByteView message) {
+        if (!say_as_is(numbers_.peek(message))) return false;
+        numbers_.number(message);
+        return true;
+    }
+    bool say_as_is(ByteView message) {
         std::byte* to = endpoint_->reserve(peer_, message.size());
         if (!to) return false;
         std::memcpy(to, message.data(), message.size());
@@ -50,6 +59,9 @@ class BarePeer {
     // The same, reading while there is no room; false: the connection is gone.
     bool send(ByteView message) {
         return poll_until([&] { return down_ || say(message); }) && !down_;
+    }
+    bool send_as_is(ByteView message) {
+        return poll_until([&] { return down_ || say_as_is(message); }) && !down_;
     }
     // How a put or get ended.
     Code run(na::RmaItem item) {
@@ -84,7 +96,8 @@ class BarePeer {
         for (std::size_t i = 0; i < count; ++i) {
             const na::Event& event = events[i];
             if (event.kind == na::EventKind::message) {
-                core::for_each_frame(event.bytes, [&](const core::FrameHead&, ByteView frame) {
+                core::for_each_frame(event.bytes, [&](const core::FrameHead& head, ByteView frame) {
+                    if (is_about_sessions(head.kind)) return true;
                     frames_.emplace_back(frame.begin(), frame.end());
                     return true;
                 });
@@ -112,6 +125,7 @@ class BarePeer {
     Code code_ = Code::ok;
     std::string error_;
     Frames frames_;
+    Numbers numbers_;
     std::uint64_t last_cookie_ = 0;
     std::map<std::uint64_t, Code> rma_done_;
 };

@@ -12,6 +12,7 @@
 #include "support/catch.h"
 #include "support/frames.h"
 #include "support/hex.h"
+#include "support/numbers.h"
 #include "support/sim_rig.h"
 
 namespace weft::test {
@@ -30,16 +31,28 @@ class RawPeer {
                 .value();
     }
 
-    // Connects to sim://name, and lets the handshake end.
+    // Connects to sim://name, lets the handshake end and begins a session.
     void connect(const std::string& name) {
+        connect_bare(name);
+        session = {rig_.random->next(), rig_.random->next()};
+        REQUIRE(send_as_is(numbers.begin(session.high, session.low)));
+        wait();
+    }
+    // The same without the session.
+    void connect_bare(const std::string& name) {
         peer = endpoint_->connect({"sim", name, "", 0}, rig_.clock->now()).value();
         lost = false;
         wait();
         REQUIRE(endpoint_->info(peer) != nullptr);
     }
 
-    // One transport message, as it is; false: the connection is gone.
+    // One transport message, its requests numbered; false: the connection is gone.
     bool send(ByteView message) {
+        if (!send_as_is(numbers.peek(message))) return false;
+        numbers.number(message);
+        return true;
+    }
+    bool send_as_is(ByteView message) {
         std::byte* to = lost ? nullptr : endpoint_->reserve(peer, message.size());
         if (!to) return false;
         std::memcpy(to, message.data(), message.size());
@@ -54,13 +67,17 @@ class RawPeer {
         turn();
     }
 
-    // The frames that came in since the last take, one after the other.
+    // The frames that came in since the last take, one after the other, without those about
+    // sessions; and those.
     std::vector<Frame> take() { return std::exchange(frames_, {}); }
+    std::vector<Frame> take_about_sessions() { return std::exchange(about_sessions_, {}); }
 
     na::Incarnation incarnation;
     na::PeerId peer;  // Who connected last, or was connected to.
     bool lost = false;
     std::string why;
+    Numbers numbers;
+    rpc::SessionId session;
 
   private:
     void turn() {
@@ -69,8 +86,10 @@ class RawPeer {
         for (std::size_t i = 0; i < count; ++i) {
             const na::Event& event = events[i];
             if (event.kind == na::EventKind::message) {
-                core::for_each_frame(event.bytes, [&](const core::FrameHead&, ByteView frame) {
-                    frames_.emplace_back(frame.begin(), frame.end());
+                core::for_each_frame(event.bytes, [&](const core::FrameHead& head, ByteView frame) {
+                    std::vector<Frame>& to =
+                        is_about_sessions(head.kind) ? about_sessions_ : frames_;
+                    to.emplace_back(frame.begin(), frame.end());
                     return true;
                 });
             } else if (event.kind == na::EventKind::peer_up && event.incoming) {
@@ -89,7 +108,7 @@ class RawPeer {
     std::shared_ptr<na::Arena> arena_ = na::Arena::make(1 << 20);
     std::unique_ptr<na::Provider> provider_;
     std::unique_ptr<na::Endpoint> endpoint_;
-    std::vector<Frame> frames_;
+    std::vector<Frame> frames_, about_sessions_;
 };
 
 }  // namespace weft::test

@@ -26,9 +26,12 @@ Runtime& SimRig::add(const std::string& name, RuntimeOptions options) {
 bool SimRig::run_until(Function<bool()> done, Duration limit) {
     const TimePoint end = saturating_add(clock->now(), limit);
     while (!done()) {
-        std::uint32_t events = 0;
-        for (auto& runtime : runtimes) events += runtime->turn();
-        if (events > 0) continue;
+        bool is_busy = false;
+        for (auto& runtime : runtimes) {
+            is_busy |= runtime->turn() > 0;
+            is_busy |= runtime->node().context.has_work();
+        }
+        if (is_busy) continue;
         TimePoint next = world->next_event();
         for (auto& runtime : runtimes) {
             next = std::min(next, runtime->node().context.next_deadline());

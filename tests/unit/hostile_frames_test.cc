@@ -46,7 +46,12 @@ TEST_CASE("hostile frames: flags and extensions of a later version cost their co
         for (unsigned bit = 0; bit < 8; ++bit) {
             Frame frame = good;
             frame[1] = static_cast<std::byte>(1u << bit);
-            if (frame != good) check_refused(victim, raw, frame);
+            const bool is_failure =
+                head_of(good).kind == FrameKind::reply && head_of(good).aux != rpc::plain_ok;
+            const bool is_known =
+                (head_of(good).kind == FrameKind::request && 1u << bit == rpc::idempotent_flag) ||
+                (is_failure && 1u << bit == rpc::pushback_flag);
+            if (frame != good && !is_known) check_refused(victim, raw, frame);
         }
     }
     Frame extended = victim.request(echo::v1::EchoMethods::Now.id, "x");
@@ -247,32 +252,6 @@ TEST_CASE("hostile frames: peers that read no replies together have no more than
     modest.wait();
     CHECK(modest.take().size() == 1);
     CHECK_FALSE(modest.lost);
-}
-
-TEST_CASE("hostile frames: who has calls held without end is refused more of them") {
-    Victim victim;
-    RawPeer raw(victim.rig);
-    raw.connect("server");
-    std::size_t refused = 0;
-    for (std::uint32_t number = 0; number < 20'000 && !raw.lost; ++number) {
-        rpc::WireCallId id{number, 1};
-        Frame held = victim.request(echo::v1::EchoMethods::Held.id, {}, id);
-        base::store(held.data() + offsetof(rpc::RequestHeader, remaining_us),
-                    rpc::remaining_unbounded);
-        while (!raw.send(held) && !raw.lost) raw.wait(20us);
-        if (number % 64 != 0) continue;
-        raw.wait(20us);
-        for (const Frame& answer : raw.take()) {
-            ++refused;
-            const auto outcome = rpc::unpack(head_of(answer).aux);
-            REQUIRE(outcome->code == Code::resource_exhausted);
-            REQUIRE(outcome->effect == Effect::none);
-        }
-    }
-    REQUIRE_FALSE(raw.lost);
-    CHECK(victim.server.node().server.executing() == 16384);
-    CHECK(refused > 3000);
-    victim.check_serves();
 }
 
 TEST_CASE("hostile frames: a bulk_open for what was never granted is refused with a reason") {

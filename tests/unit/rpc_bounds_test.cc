@@ -8,7 +8,6 @@
 
 #include <weft/await.h>
 
-#include "rpc/held_calls.h"
 #include "support/raw_echo.h"
 
 using namespace weft;
@@ -96,11 +95,11 @@ TEST_CASE("calls that end while they wait leave the queue at once, in any order"
         ids.push_back(pair.channel.call(echo, as_bytes("x"), {.timeout = 5s}, outcome.done()));
     }
     const core::Peer& peer = *core::Context::find(pair.channel.impl()->peer());
-    REQUIRE(peer.waiting_frames == 1000);
+    REQUIRE(rpc::Client::waiting(peer) == 1000);
     std::set<std::size_t> ended;
     for (int i = 0; i < 600; ++i) ended.insert(pair.rig.random->next() % 1000);
     for (const std::size_t at : ended) pair.channel.cancel_call(ids[at]);
-    CHECK(peer.waiting_frames == 1000 - ended.size());
+    CHECK(rpc::Client::waiting(peer) == 1000 - ended.size());
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
         REQUIRE(outcomes[i].completions == 1);
@@ -120,7 +119,7 @@ TEST_CASE("calls that expire while they wait leave the queue and say that nothin
         REQUIRE(outcome.completions == 1);
         REQUIRE(outcome.status.effect() == Effect::none);
     }
-    CHECK(core::Context::find(nobody.impl()->peer())->waiting_frames == 0);
+    CHECK(rpc::Client::waiting(*core::Context::find(nobody.impl()->peer())) == 0);
 }
 
 TEST_CASE("a negative timeout is over, the longest never") {
@@ -254,37 +253,15 @@ TEST_CASE("a call that was answered has no request, and its transfers end with C
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
 }
 
-TEST_CASE("held calls are found by client and number, and by nothing else") {
-    rpc::HeldCalls held(12345);
-    core::Peer one, other;
-    std::vector<rpc::ServerCall> calls(500);
-    for (std::uint32_t i = 0; i < calls.size(); ++i) {
-        calls[i].peer = i % 2 ? &one : &other;
-        calls[i].wire = {i / 4, 1 + i % 4 / 2};  // Same slots and generations for both.
-        REQUIRE(held.add(calls[i]));
-    }
-    rpc::ServerCall twice;
-    twice.peer = &one;
-    twice.wire = calls[1].wire;
-    CHECK_FALSE(held.add(twice));
-    CHECK(held.size() == 500);
-    CHECK(held.find(one, {9999, 1}) == nullptr);
-    CHECK(held.find(one, {0, 7}) == nullptr);
-    for (std::size_t i = 0; i < calls.size(); i += 3) held.remove(calls[i]);
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-        REQUIRE(held.find(*calls[i].peer, calls[i].wire) == (i % 3 ? &calls[i] : nullptr));
-    }
-}
-
 TEST_CASE("each of many held calls is cancelled alone") {
     Pair pair;
     pair.service.hold = true;
-    std::vector<Outcome> outcomes(3000);
+    std::vector<Outcome> outcomes(1000);
     std::vector<OperationId> ids;
     for (Outcome& outcome : outcomes) {
         ids.push_back(pair.channel.call(echo, as_bytes("x"), {}, outcome.done()));
     }
-    REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 3000; }));
+    REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 1000; }));
     for (std::size_t i = 0; i < ids.size(); i += 2) pair.channel.cancel_call(ids[i]);
     pair.rig.run_for(5ms);
     for (std::size_t i = 0; i < ids.size(); ++i) {

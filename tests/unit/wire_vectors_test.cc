@@ -10,6 +10,7 @@
 #include "na/hello.h"
 #include "rpc/header.h"
 #include "rpc/riding.h"
+#include "rpc/session_wire.h"
 #include "support/vectors.h"
 
 using namespace weft;
@@ -64,6 +65,39 @@ TEST_CASE("the bytes of calls are the documented ones") {
     check_bytes("cancel", bytes_of(cancel));
 }
 
+TEST_CASE("the bytes of sessions are the documented ones") {
+    rpc::SessionFrame session;
+    session.head.flags = rpc::resume_flag;
+    session.id = {0x1122334455667788, 0x99aabbccddeeff00};
+    check_bytes("session", bytes_of(session));
+    CHECK_FALSE(rpc::why_no_session(session.head));
+    rpc::GrantFrame grant;
+    grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::resumed);
+    grant.slots = 128;
+    grant.window = 64;
+    check_bytes("grant", bytes_of(grant));
+    CHECK_FALSE(rpc::why_no_grant(grant.head));
+    check_bytes("session_end", bytes_of(rpc::SessionEndFrame()));
+    rpc::AskFrame ask;
+    ask.call = {7, 3};
+    check_bytes("ask", bytes_of(ask));
+    CHECK_FALSE(rpc::why_no_ask(ask.head));
+    rpc::ToldFrame told;
+    told.head.aux = static_cast<std::uint16_t>(rpc::Standing::executing);
+    told.call = {7, 3};
+    check_bytes("told", bytes_of(told));
+    CHECK_FALSE(rpc::why_no_told(told.head));
+
+    std::vector<std::byte> pushback(sizeof(rpc::ReplyHeader) + rpc::pushback_bytes + 2);
+    rpc::store_reply(pushback.data(), pushback.size(),
+                     rpc::pack(Code::resource_exhausted, Effect::none, Stage::queued), {7, 3});
+    pushback[1] = std::byte{rpc::pushback_flag};
+    base::store(pushback.data() + sizeof(rpc::ReplyHeader), std::uint32_t{5000});
+    std::memcpy(pushback.data() + sizeof(rpc::ReplyHeader) + rpc::pushback_bytes, "no", 2);
+    check_bytes("pushback", pushback);
+    CHECK_FALSE(rpc::why_no_reply(base::load<core::FrameHead>(pushback.data())));
+}
+
 TEST_CASE("the bytes of calls whose body is lent are the documented ones") {
     bulk::LentBody where;
     const std::vector<std::byte> ref = vector_of("reference");
@@ -71,7 +105,7 @@ TEST_CASE("the bytes of calls whose body is lent are the documented ones") {
     where.fabric = {0x10, 0x20};
     where.grant = 77;
     std::vector<std::byte> request(rpc::lent_request_bytes);
-    rpc::store_request(request.data(), request.size(), {7, 3}, 500'000,
+    rpc::store_request(request.data(), request.size(), 0, {7, 3}, 500'000,
                        MethodId("demo.Greeter/Greet").hash);
     rpc::mark_lent(request.data());
     base::store(request.data() + sizeof(rpc::RequestHeader), where);
@@ -94,7 +128,7 @@ TEST_CASE("the bytes of bulk that rides are the documented ones") {
     const BodyWriter plain = BodyWriter::of(body);
     rpc::RidingBody riding(plain, small, memory);
     std::vector<std::byte> request(sizeof(rpc::RequestHeader) + riding.size());
-    rpc::store_request(request.data(), request.size(), {7, 3}, 500'000,
+    rpc::store_request(request.data(), request.size(), rpc::riding_flag, {7, 3}, 500'000,
                        MethodId("demo.Greeter/Greet").hash);
     riding.writer()(request.data() + sizeof(rpc::RequestHeader));
     check_bytes("riding_request", request);

@@ -129,7 +129,11 @@ void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& 
     const auto seen = [&] { return describe(number); };
     const Status& status = deed.status;
     const bool is_passed_on = deed.answered != never && status.code() == deed.answer.code();
-    verdict_.hold(is_passed_on || is_possible(status.code(), scene), Rule::code_is_possible, seen);
+    // A server that could not keep a session knows nothing of its calls.
+    const bool is_forgotten = status.code() == Code::aborted && status.stage() == Stage::sent &&
+                              status.effect() == Effect::unknown;
+    verdict_.hold(is_passed_on || is_forgotten || is_possible(status.code(), scene),
+                  Rule::code_is_possible, seen);
     switch (status.code()) {
         case Code::deadline_exceeded:
             verdict_.hold(saturating_add(scene.now, rounding) >= deed.deadline,

@@ -312,8 +312,12 @@ std::uint64_t RpcScenario::start_call(Deed deed, std::function<void(const Status
         complete(number, nonce, status, reply);
         if (!ledger_.at(number).client_died) then(status);
     };
-    operations_[number] = callers_[client]->channels[server].call(
-        method_of(work), body, {.timeout = timeout > 0ns ? timeout : -1ns}, done);
+    operations_[number] =
+        callers_[client]->channels[server].call(method_of(work), body,
+                                                {.timeout = timeout > 0ns ? timeout : -1ns,
+                                                 .idempotent = work == Work::read,
+                                                 .priority = static_cast<std::uint8_t>(number % 8)},
+                                                done);
     ledger_.at(number).is_submitting = false;
     return number;
 }

@@ -1,0 +1,77 @@
+// One call as its client keeps it, from submit() to its completion.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include <weft/channel.h>
+
+#include "base/slot_table.h"
+#include "base/timer_wheel.h"
+#include "core/deferred.h"
+#include "rpc/header.h"
+
+namespace weft::rpc {
+
+class Client;
+struct ClientSession;
+
+// A request that waits, in one block with its body.
+struct WaitingRequest {
+    std::uint64_t method = 0;
+    std::uint32_t bytes = 0;    // Of the body, which follows; of a lent one's bulk::LentBody.
+    std::uint8_t flags = 0;     // Of the request's frame.
+    std::uint8_t attempts = 0;  // That the server pushed back.
+    TimePoint deadline{};       // Of a call that rests before the next one.
+
+    std::byte* body() { return reinterpret_cast<std::byte*>(this + 1); }
+    // What it counts for in a queue.
+    std::size_t size() const { return sizeof(RequestHeader) + bytes; }
+
+    struct Free {
+        void operator()(WaitingRequest* request) const { ::operator delete(request); }
+    };
+    using Ptr = std::unique_ptr<WaitingRequest, Free>;
+    // nullptr: no memory.
+    static Ptr make(std::uint64_t method, std::uint8_t flags, std::size_t bytes) {
+        void* memory = ::operator new(sizeof(WaitingRequest) + bytes, std::nothrow);
+        if (!memory) return nullptr;
+        return Ptr(::new (memory) WaitingRequest{method, static_cast<std::uint32_t>(bytes), flags});
+    }
+};
+
+// How a call is to be treated.
+struct CallTraits {
+    std::uint8_t flags = 0;     // Of its frame: idempotent_flag, riding_flag.
+    std::uint8_t priority = 0;  // Below priorities.
+    bool is_nested = false;     // Made by a handler: its own client is the one who tries again.
+
+    bool is_idempotent() const { return (flags & idempotent_flag) != 0; }
+};
+
+struct ClientSlot;
+
+// Deferred: in the session's queue while it waits, in the context's while its end is under way.
+struct ClientCall : base::Timer, core::Deferred {
+    ClientCall();
+
+    Client* client = nullptr;
+    ClientSession* session = nullptr;  // nullptr once it is over and the completion waits.
+    ClientSlot* slot = nullptr;        // While it is sent and not answered.
+    WaitingRequest::Ptr waiting;       // While it is queued.
+    Completion done;
+    Status early;  // Why a deferred completion happens.
+    Stage stage = Stage::none;
+    bool ends = false;     // Its completion waits for the next turn.
+    bool may_run = false;  // It waits, but was sent before: nobody knows what became of that.
+    bool rests = false;    // The server pushed it back; its timer is that of the next attempt.
+    std::uint8_t attempts = 0;
+    CallTraits traits;
+};
+
+using CallId = base::SlotId;
+using CallEntry = base::SlotTable<ClientCall>::Entry;
+inline CallEntry& entry_of(ClientCall& call) { return base::SlotTable<ClientCall>::entry_of(call); }
+
+}  // namespace weft::rpc

@@ -1,0 +1,321 @@
+// How calls end: answered, failed, given up, or tried again.
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/mutant.h"
+#include "rpc/client.h"
+
+namespace weft::rpc {
+
+// `executing`: the server has answered, and its large reply is on its way.
+static Effect effect_of(const ClientCall& call) {
+    if (call.stage == Stage::executing) return Effect::applied;
+    if (base::is_mutated(base::Mutant::effect_denied)) return Effect::none;
+    return call.stage == Stage::sent || call.may_run ? Effect::unknown : Effect::none;
+}
+
+// One that waits once more got that far before.
+static Stage stage_of(const ClientCall& call) { return call.may_run ? Stage::sent : call.stage; }
+
+bool Client::is_balanced() const {
+    std::uint64_t completed = 0;
+    for (const std::uint64_t count : counters_.completed) completed += count;
+    return counters_.submitted == completed + calls_.taken();
+}
+
+inline void Client::complete(ClientCall& call, const Status& status, ByteView reply) {
+    context_.timers().cancel(call);
+    CallEntry& entry = entry_of(call);
+    // From here on the id is stale; the completion runs where it lies.
+    calls_.retire(entry);
+    ++counters_.completed[static_cast<std::size_t>(status.code())];
+    if (base::is_mutated(base::Mutant::double_completion) &&
+        status.code() == Code::deadline_exceeded) {
+        call.done(status, reply);
+    }
+    call.done.consume(status, reply);
+    calls_.recycle(entry);
+}
+
+// Out of its session, with the interest that it has in the peer; a slot that still waits for a
+// reply keeps that.
+void Client::leave_session(ClientCall& call) {
+    ClientSession* const session = std::exchange(call.session, nullptr);
+    if (!session) return;
+    if (ClientSlot* slot = std::exchange(call.slot, nullptr)) {
+        slot->call = nullptr;
+    } else {
+        context_.drop_interest(session->peer);
+    }
+}
+
+void Client::finish(ClientCall& call, const Status& status, ByteView reply) {
+    call.may_run = false;
+    leave_session(call);
+    complete(call, status, reply);
+}
+
+// Completes in the next turn, with what is known now.
+void Client::finish_early(ClientCall& call, Status status) {
+    context_.timers().cancel(call);
+    call.early = std::move(status).with_effect(effect_of(call)).with_stage(stage_of(call));
+    // By then the peer's place may be another's.
+    if (call.session) call.early = std::move(call.early).with_peer(call.session->peer.uri);
+    leave_session(call);
+    call.ends = true;
+    call.may_run = false;
+    call.run = [](core::Deferred& work) {
+        auto& early = static_cast<ClientCall&>(work);
+        const Status why = std::exchange(early.early, Status());
+        early.ends = false;
+        early.client->complete(early, why, {});
+    };
+    context_.defer(call);
+}
+
+// The call that a reply answers, whose slot is free again. A reply counts only from the peer that
+// was asked, and only once.
+inline ClientCall* Client::answered_by(core::Peer& peer, ByteView frame) {
+    const auto wire = base::load<WireCallId>(frame.data() + offsetof(ReplyHeader, call));
+    ClientSession* const session = peer.client_session;
+    ClientSlot* slot = session ? session->find(wire) : nullptr;
+    if (base::is_mutated(base::Mutant::stale_generation) && session && wire.slot < session->made &&
+        session->at(wire.slot).is_busy) {
+        slot = &session->at(wire.slot);
+    }
+    if (!slot) [[unlikely]] {
+        ++counters_.late_replies;
+        return nullptr;
+    }
+    ClientCall* const call = slot->call;
+    release(*session, *slot);
+    if (!hungry_.empty()) [[unlikely]] {
+        feed();
+    }
+    if (session->waiting.size() != 0) [[unlikely]] {
+        session->pace.on_reply(context_.now());
+        pump(*session);
+    }
+    if (!call) [[unlikely]] {
+        ++counters_.late_replies;
+    }
+    return call;
+}
+
+void Client::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
+    if (!is_plain_reply(head)) [[unlikely]] {
+        return on_failure(peer, head, frame);
+    }
+    if (ClientCall* call = answered_by(peer, frame)) [[likely]] {
+        context_.drop_interest(peer);
+        std::exchange(call->session, nullptr)->budget.earn();
+        complete(*call, ok_, frame.subspan(sizeof(ReplyHeader)));
+    }
+}
+
+// Or none of a reply at all.
+void Client::on_failure(core::Peer& peer, core::FrameHead head, ByteView frame) {
+    using core::FrameKind;
+    const auto why = head.kind == FrameKind::reply   ? why_no_reply(head)
+                     : head.kind == FrameKind::grant ? why_no_grant(head)
+                                                     : why_no_told(head);
+    if (why) return context_.broken(peer, std::string(*why));
+    if (head.kind == FrameKind::grant) return on_grant(peer, frame);
+    if (head.kind == FrameKind::told) return on_told(peer, frame);
+    if (is_lent(head)) return fetch_reply(peer, frame);
+    WaitingRequest::Ptr again = request_to_retry(peer, head, frame);
+    ClientCall* const call = answered_by(peer, frame);
+    if (!call || (again && rest(*call, std::move(again), frame))) return;
+    finish_failed(*call, peer, head, frame);
+}
+
+// Of a call that the server pushed back, if it is to be tried again; else nullptr.
+WaitingRequest::Ptr Client::request_to_retry(core::Peer& peer, core::FrameHead head,
+                                             ByteView frame) {
+    if (head.flags != pushback_flag || unpack(head.aux)->effect != Effect::none) return nullptr;
+    const auto wire = base::load<WireCallId>(frame.data() + offsetof(ReplyHeader, call));
+    ClientSession* const session = peer.client_session;
+    ClientSlot* const slot = session ? session->find(wire) : nullptr;
+    // Only the outermost of several callers tries again.
+    if (!slot || !slot->call || slot->call->traits.is_nested) return nullptr;
+    return take_request(*slot);
+}
+
+// False: it has no time left for another attempt, or its peer's budget is used up.
+bool Client::rest(ClientCall& call, WaitingRequest::Ptr request, ByteView frame) {
+    const auto asked_us = base::load<std::uint32_t>(frame.data() + sizeof(ReplyHeader));
+    const std::uint32_t attempt = call.attempts + 1u;
+    const Duration pause =
+        retry_pause(attempt, std::chrono::microseconds(asked_us), context_.random());
+    const TimePoint then = context_.now() + pause;
+    ClientSession& session = *call.session;
+    if (then >= call.deadline || attempt > 100) return false;
+    if (!base::is_mutated(base::Mutant::budget_ignored) && !session.budget.spend()) return false;
+    ++counters_.retried;
+    request->attempts = static_cast<std::uint8_t>(attempt);
+    request->deadline = call.deadline;
+    call.waiting = std::move(request);
+    call.rests = true;
+    session.resting.push_back(call);
+    call.stage = Stage::queued;
+    context_.timers().cancel(call);
+    context_.timers().arm(call, then);
+    return true;
+}
+
+// Its pause is over.
+void Client::wake(ClientCall& call) {
+    call.rests = false;
+    static_cast<core::Deferred&>(call).unlink();
+    context_.timers().arm(call, call.waiting->deadline);
+    ClientSession& session = *call.session;
+    enqueue(call, true);
+    if (session.state == SessionState::open) return pump(session);
+    core::Peer& peer = session.peer;
+    if (peer.state == core::PeerState::idle && session.state == SessionState::none) {
+        context_.connect(peer);
+    }
+}
+
+void Client::fetch_reply(core::Peer& peer, ByteView frame) {
+    const auto where = base::load<bulk::LentBody>(frame.data() + sizeof(ReplyHeader));
+    ClientCall* const call = answered_by(peer, frame);
+    if (!call) return bulk_.staging.decline(peer, where);  // It may be waiting for its memory.
+    call->stage = Stage::executing;
+    const CallId id = entry_of(*call).id();
+    const TimePoint deadline = call->deadline;
+    const bulk::FetchId fetch = bulk_.staging.fetch(
+        peer, where, deadline,
+        [this, id](const Status& status, ByteView reply) { on_fetched(id, status, reply); });
+    if (fetch) fetching_.push_back({id, fetch});
+}
+
+// The call may have ended before.
+void Client::on_fetched(CallId id, const Status& status, ByteView reply) {
+    std::erase_if(fetching_, [&](const Fetching& one) { return one.call == id; });
+    CallEntry* entry = calls_.find(id);
+    if (!entry || entry->value.ends) return;
+    ClientCall& call = entry->value;
+    if (status.ok()) return finish(call, ok_, reply);
+    const std::string uri = call.session ? call.session->peer.uri : std::string();
+    finish(call,
+           Status(status)
+               .in("the reply can't be fetched")
+               .with_effect(Effect::applied)
+               .with_stage(Stage::executing)
+               .with_peer(uri),
+           {});
+}
+
+void Client::forget_fetch(CallId id) {
+    for (const Fetching& one : fetching_) {
+        if (one.call == id) return bulk_.staging.cancel(one.fetch);
+    }
+}
+
+void Client::finish_failed(ClientCall& call, core::Peer& peer, core::FrameHead head,
+                           ByteView frame) {
+    const Outcome outcome = *unpack(head.aux);
+    ByteView text = frame.subspan(sizeof(ReplyHeader));
+    if (head.flags == pushback_flag) text = text.subspan(pushback_bytes);
+    text = text.first(std::min(text.size(), error_text_bytes_max));
+    Status status = fail(outcome.code, std::string(as_text(text)))
+                        .with_effect(outcome.effect)
+                        .with_stage(outcome.stage)
+                        .with_peer(peer.uri);
+    if (outcome.code == Code::ok) {
+        // Impossible from weft: ok with another effect or stage.
+        status = fail(Code::data_loss, "a reply that contradicts itself").with_peer(peer.uri);
+    }
+    finish(call, status, {});
+}
+
+void Client::on_deadline(base::Timer& timer, TimePoint) {
+    auto& call = static_cast<ClientCall&>(timer);
+    call.client->expire(call);
+}
+
+// A request that still waits must not leave for a call that is over.
+void Client::forget_request(ClientCall& call) {
+    if (!call.waiting) return;
+    if (std::exchange(call.rests, false)) {
+        static_cast<core::Deferred&>(call).unlink();
+    } else {
+        dequeue(call);
+    }
+    if ((call.waiting->flags & lent_flag) != 0) {
+        bulk_.staging.withdraw(call.session->peer,
+                               base::load<bulk::LentBody>(call.waiting->body()));
+    }
+    call.waiting = nullptr;
+}
+
+// Nobody waits for its reply any more.
+void Client::give_up(ClientCall& call) {
+    forget_request(call);
+    if (call.slot) send_cancel(call.session->peer, *call.slot);
+    if (call.stage == Stage::executing) forget_fetch(entry_of(call).id());
+}
+
+void Client::expire(ClientCall& call) {
+    if (call.rests) return wake(call);
+    // Fired, so no longer in the wheel; a deferred completion has cancelled its timer.
+    Status status = fail(Code::deadline_exceeded, "no reply in time");
+    const ClientSession& session = *call.session;
+    if (session.state != SessionState::open && call.stage != Stage::executing) {
+        if (call.stage == Stage::queued) call.stage = Stage::resolving;
+        std::string text = "not connected before the deadline";
+        if (!session.last_why.empty()) text = session.last_why + "; " + text;
+        status = fail(Code::unavailable, std::move(text));
+    }
+    give_up(call);
+    status = std::move(status)
+                 .with_effect(effect_of(call))
+                 .with_stage(stage_of(call))
+                 .with_peer(session.peer.uri);
+    finish(call, status, {});
+}
+
+void Client::cancel(CallId id) {
+    CallEntry* entry = calls_.find(id);
+    if (!entry || entry->value.ends) return;
+    if (base::is_mutated(base::Mutant::cancel_lost)) return;
+    give_up(entry->value);
+    finish_early(entry->value, fail(Code::cancelled, "cancelled by the caller"));
+}
+
+void Client::abandon(CallId id) {
+    if (CallEntry* entry = calls_.find(id)) {
+        entry->value.done = [](const Status&, ByteView) {};
+        cancel(id);
+    }
+}
+
+void Client::send_cancel(core::Peer& peer, const ClientSlot& slot) {
+    if (peer.state != core::PeerState::up) return;
+    const core::Context::Claim claim = context_.claim(peer, sizeof(CancelHeader));
+    if (!claim.data) return;  // Best effort; the server's deadline ends it too.
+    CancelHeader header;
+    header.call = slot.wire();
+    base::store(claim.data, header);
+    context_.commit(peer, claim, sizeof header);
+}
+
+void Client::shutdown(const Status& why) {
+    closed_ = true;
+    calls_.for_each([&](CallEntry& entry) {
+        ClientCall& call = entry.value;
+        if (call.ends) {
+            context_.undefer(call);
+            call.ends = false;
+        } else {
+            if (call.session) forget_request(call);
+            call.early = Status(why).with_effect(effect_of(call)).with_stage(stage_of(call));
+        }
+        const Status status = std::exchange(call.early, Status());
+        finish(call, status, {});
+    });
+    while (!sessions_.empty()) forget(sessions_.front());
+}
+
+}  // namespace weft::rpc

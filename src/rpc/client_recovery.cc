@@ -1,0 +1,315 @@
+// What becomes of a client's calls when their connection is lost: the server is searched for, its
+// session resumed, and each call in doubt asked for. docs/adr/0006-sessions.md has the table.
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/mutant.h"
+#include "rpc/client.h"
+
+namespace weft::rpc {
+
+// A server that is lost is searched for so long. With the time in which it may have been silent
+// before, a call knows within 3 s that its peer can't be reached.
+static constexpr Duration search_max = 1s;
+static constexpr Duration unreachable_max = 2900ms;
+static constexpr Duration search_min = 50ms;
+static constexpr Duration first_pause = 20ms;
+
+ClientSession* Client::session_of(core::Peer& peer) {
+    if (peer.client_session) return peer.client_session;
+    ClientSession& session = sessions_.emplace_back(*this, peer);
+    session.self = std::prev(sessions_.end());
+    session.fire = &Client::on_search_time;
+    peer.client_session = &session;
+    if (peer.state == core::PeerState::up) begin(session);
+    return &session;
+}
+
+// Requests may follow at once.
+void Client::begin(ClientSession& session) {
+    session.reset();
+    session.id = {context_.random().next(), context_.random().next()};
+    session.incarnation = session.peer.incarnation;
+    session.state = SessionState::open;
+    session.granted = session.granted_window = slots_at_first;
+    session.update_window();
+    session.last_why.clear();
+    if (send_session(session, 0)) pump(session);
+}
+
+// False: the connection is gone.
+bool Client::send_session(ClientSession& session, std::uint8_t flags) {
+    SessionFrame frame;
+    frame.head.flags = flags;
+    frame.id = session.id;
+    const core::Context::Claim claim = context_.claim(session.peer, sizeof frame);
+    if (!claim.data) {
+        context_.drop_connection(session.peer,
+                                 fail(Code::unavailable, "no room to speak to the peer"));
+        return false;
+    }
+    base::store(claim.data, frame);
+    context_.commit(session.peer, claim, sizeof frame);
+    return true;
+}
+
+void Client::end_session(core::Peer& peer) {
+    const ClientSession* const session = peer.client_session;
+    if (!session || session->state != SessionState::open) return;
+    const core::Context::Claim claim = context_.claim(peer, sizeof(SessionEndFrame));
+    if (!claim.data) return;  // The server finds out by itself.
+    base::store(claim.data, SessionEndFrame());
+    context_.commit(peer, claim, sizeof(SessionEndFrame));
+}
+
+void Client::on_peer_up(core::Peer& peer) {
+    ClientSession* const session = peer.client_session;
+    if (!session) return;
+    if (session->state == SessionState::none) return begin(*session);
+    WEFT_DCHECK(session->state == SessionState::searching);
+    context_.timers().cancel(*session);
+    if (peer.incarnation != session->incarnation) {
+        resolve_unknown(*session, Code::unavailable, "the server restarted");
+        return begin(*session);
+    }
+    session->state = SessionState::resuming;
+    context_.timers().arm(*session, session->until);
+    send_session(*session, resume_flag);
+}
+
+// ---- what the server says ----------------------------------------------------------------------
+
+static bool is_possible(const GrantFrame& grant, const ClientSession& session) {
+    return grant.slots >= session.granted && grant.slots <= slots_max &&
+           grant.slots % ClientSession::block_slots == 0 && grant.window <= grant.slots;
+}
+
+void Client::on_grant(core::Peer& peer, ByteView frame) {
+    const auto grant = base::load<GrantFrame>(frame.data());
+    const auto verdict = static_cast<Verdict>(grant.head.aux);
+    ClientSession* const session = peer.client_session;
+    const bool resumes = session && session->state == SessionState::resuming;
+    const bool is_open = session && session->state == SessionState::open;
+    const bool answers = verdict == Verdict::granted ? is_open
+                         : verdict == Verdict::full  ? is_open || resumes
+                                                     : resumes;
+    if (!answers) return context_.broken(peer, "an answer about a session that nobody asked for");
+    if (verdict == Verdict::full) {
+        fail_all(*session, fail(Code::resource_exhausted, "the server has too many clients"));
+        return context_.drop_connection(peer, fail(Code::unavailable, "not admitted"));
+    }
+    if (verdict == Verdict::expired) {
+        context_.timers().cancel(*session);
+        resolve_unknown(*session, Code::aborted, "the server has forgotten the session");
+        return begin(*session);
+    }
+    if (!is_possible(grant, *session)) return context_.broken(peer, "an impossible grant of slots");
+    session->granted = grant.slots;
+    session->granted_window = grant.window;
+    if (resumes) {
+        context_.timers().cancel(*session);
+        session->last_why.clear();
+        session->state = SessionState::open;
+        ++counters_.resumed;
+    }
+    session->update_window();
+    if (resumes) ask_all(*session);
+    // The connection may be gone again.
+    if (session->state == SessionState::open) pump(*session);
+}
+
+void Client::ask_all(ClientSession& session) {
+    bool has_room = true;
+    session.for_each_busy([&](ClientSlot& slot) {
+        if (!has_room) return;
+        const core::Context::Claim claim = context_.claim(session.peer, sizeof(AskFrame));
+        has_room = claim.data != nullptr;
+        if (!has_room) return;
+        AskFrame ask;
+        ask.call = slot.wire();
+        base::store(claim.data, ask);
+        context_.commit(session.peer, claim, sizeof ask);
+        slot.is_asked = true;
+    });
+    if (has_room) return;
+    context_.drop_connection(session.peer, fail(Code::unavailable, "no room to speak to the peer"));
+}
+
+void Client::on_told(core::Peer& peer, ByteView frame) {
+    const auto told = base::load<ToldFrame>(frame.data());
+    ClientSession* const session = peer.client_session;
+    ClientSlot* const slot = session ? session->find(told.call) : nullptr;
+    if (!slot || !std::exchange(slot->is_asked, false)) {
+        return context_.broken(peer, "an answer to a question that nobody asked");
+    }
+    if (static_cast<Standing>(told.head.aux) == Standing::executing) {
+        if (!slot->call) send_cancel(peer, *slot);
+        return;
+    }
+    if (slot->call && slot->is_kept && slot->bytes <= peer.eager_bytes_max) {
+        return send_again(*session, *slot);
+    }
+    --slot->sequence;  // The server waits for this number still.
+    ClientCall* const call = slot->call;
+    release(*session, *slot);
+    if (call) {
+        call->stage = Stage::queued;
+        finish_early(*call, fail(Code::unavailable, "the connection was lost before it came"));
+    }
+    pump(*session);
+}
+
+// The same call in the same slot.
+void Client::send_again(ClientSession& session, ClientSlot& slot) {
+    const std::size_t bytes = sizeof(RequestHeader) + slot.bytes;
+    const core::Context::Claim claim = context_.claim(session.peer, bytes);
+    if (!claim.data) {
+        return context_.drop_connection(session.peer,
+                                        fail(Code::unavailable, "no room to speak to the peer"));
+    }
+    ++counters_.sent_again;
+    store_request(claim.data, bytes, slot.flags, slot.wire(),
+                  to_remaining_us(context_.now(), slot.call->deadline), slot.method);
+    std::memcpy(claim.data + sizeof(RequestHeader), slot.body(), slot.bytes);
+    context_.commit(session.peer, claim, bytes);
+}
+
+// ---- calls of which nobody will ever know -------------------------------------------------------
+
+// What was kept of it. nullptr: nothing, or there is no memory now.
+WaitingRequest::Ptr Client::take_request(ClientSlot& slot) {
+    if (!slot.is_kept || slot.large) return std::move(slot.large);
+    WaitingRequest::Ptr request = WaitingRequest::make(slot.method, slot.flags, slot.bytes);
+    if (request) std::memcpy(request->body(), slot.small.data(), slot.bytes);
+    return request;
+}
+
+// Back to the queue, from which it leaves once more. Requires: idempotent, and kept.
+void Client::retake(ClientSession& session, ClientSlot& slot) {
+    ClientCall& call = *slot.call;
+    WaitingRequest::Ptr request = take_request(slot);
+    release(session, slot);
+    if (base::is_mutated(base::Mutant::requeue_forgotten)) return;
+    if (!request) return finish_early(call, fail(Code::unavailable, "no memory to send it again"));
+    ++counters_.sent_again;
+    call.waiting = std::move(request);
+    call.may_run = true;
+    enqueue(call, true);
+}
+
+// The server that had them is another now, or has forgotten them.
+void Client::resolve_unknown(ClientSession& session, Code code, std::string_view why) {
+    session.for_each_busy([&](ClientSlot& slot) {
+        if (slot.call && slot.call->traits.is_idempotent() && slot.is_kept) {
+            return retake(session, slot);
+        }
+        if (slot.call) finish_early(*slot.call, fail(code, std::string(why)));
+        release(session, slot);
+    });
+}
+
+// Every call ends; the next one begins another session.
+void Client::fail_all(ClientSession& session, const Status& why) {
+    context_.timers().cancel(session);
+    session.for_each_busy([&](ClientSlot& slot) {
+        if (slot.call) finish_early(*slot.call, why);
+        release(session, slot);
+    });
+    session.waiting.for_each([&](ClientCall& call) {
+        dequeue(call);
+        call.waiting = nullptr;
+        call.stage = Stage::resolving;
+        finish_early(call, why);
+    });
+    session.reset();
+    feed();
+}
+
+void Client::forget(ClientSession& session) {
+    context_.timers().cancel(session);
+    while (ClientCall* call = session.resting.front()) {
+        forget_request(*call);
+        finish_early(*call, fail(Code::cancelled, "the channel was closed"));
+    }
+    Hungry& node = session;
+    if (node.is_linked()) node.unlink();
+    session.peer.client_session = nullptr;
+    sessions_.erase(session.self);
+}
+
+// ---- searching ----------------------------------------------------------------------------------
+
+void Client::on_peer_down(core::Peer& peer, const Status& why) {
+    ClientSession* const session = peer.client_session;
+    if (!session) return;
+    // A large reply that is on its way is lost with its connection.
+    for (const Fetching& one : fetching_) {
+        CallEntry* entry = calls_.find(one.call);
+        if (entry && entry->value.session == session) finish_early(entry->value, why);
+    }
+    if (peer.is_removed || closed_) {
+        fail_all(*session, why);
+        return forget(*session);
+    }
+    // What is lent is lent for one connection, or one attempt.
+    session->waiting.for_each([&](ClientCall& call) {
+        const bool is_lent = (call.waiting->flags & lent_flag) != 0;
+        if (!is_lent || session->state == SessionState::none) return;
+        dequeue(call);
+        call.waiting = nullptr;
+        finish_early(call, fail(Code::unavailable, std::string(why.text())));
+    });
+    switch (session->state) {
+        case SessionState::none: return fail_all(*session, why);
+        case SessionState::open:
+        case SessionState::resuming: return interrupt(*session, why);
+        case SessionState::searching: return search_on(*session, why);
+    }
+}
+
+void Client::interrupt(ClientSession& session, const Status& why) {
+    if (!session.has_calls()) return fail_all(session, why);
+    context_.timers().cancel(session);  // Of an answer that did not come.
+    const bool had_resumed = session.state == SessionState::open;
+    session.state = SessionState::searching;
+    session.update_window();
+    session.last_why = why.text();
+    session.pause = first_pause;
+    if (had_resumed) {
+        ++counters_.lost_connections;
+        const Duration left = unreachable_max - session.peer.silence;
+        session.until = context_.now() + std::clamp(left, search_min, search_max);
+    }
+    const TimePoint next = context_.now() + with_jitter(session.pause, context_.random());
+    context_.timers().arm(session, std::min(next, session.until));
+}
+
+// An attempt has failed.
+void Client::search_on(ClientSession& session, const Status& why) {
+    context_.timers().cancel(session);
+    session.last_why = why.text();
+    if (context_.now() >= session.until) {
+        return fail_all(session, fail(Code::unavailable, session.last_why));
+    }
+    session.pause *= 2;
+    const TimePoint next = context_.now() + with_jitter(session.pause, context_.random());
+    context_.timers().arm(session, std::min(next, session.until));
+}
+
+void Client::on_search_time(base::Timer& timer, TimePoint now) {
+    auto& session = static_cast<ClientSession&>(timer);
+    Client& client = session.client;
+    core::Peer& peer = session.peer;
+    if (now >= session.until && peer.state != core::PeerState::idle) {
+        // Down it goes, and with it the search.
+        return client.context_.drop_connection(peer,
+                                               fail(Code::unavailable, "the peer does not answer"));
+    }
+    if (now >= session.until || !session.has_calls()) {
+        return client.fail_all(session, fail(Code::unavailable, session.last_why));
+    }
+    if (peer.state == core::PeerState::idle) client.context_.connect(peer);
+    client.context_.timers().arm(session, session.until);
+}
+
+}  // namespace weft::rpc

@@ -1,0 +1,28 @@
+#include "rpc/client_session.h"
+
+namespace weft::rpc {
+
+bool ClientSession::add_block() {
+    if (made >= granted) return false;
+    auto& block = blocks[made / block_slots];
+    block.reset(new (std::nothrow) ClientSlot[block_slots]);
+    if (!block) return false;
+    // The lowest is used first.
+    for (std::uint32_t i = block_slots; i-- > 0;) {
+        block[i].index = made + i;
+        block[i].next_free = free;
+        free = &block[i];
+    }
+    made += block_slots;
+    return true;
+}
+
+void ClientSession::reset() {
+    for (auto& block : blocks) block.reset();
+    free = nullptr;
+    busy = window = granted_window = granted = made = 0;
+    sent_bytes = 0;
+    state = SessionState::none;
+}
+
+}  // namespace weft::rpc

@@ -1,0 +1,139 @@
+// A client's side of the session with one peer: its slots, the calls that wait for them, and the
+// search for a server that was lost. What is done with it is client.h's.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <list>
+#include <vector>
+
+#include "core/context.h"
+#include "rpc/pace.h"
+#include "rpc/retry.h"
+#include "rpc/session_wire.h"
+#include "rpc/wait_queue.h"
+
+namespace weft::rpc {
+
+// One call at a time, from the request that leaves to the reply that arrives. The call itself may
+// be over before: then the slot stays in use without it.
+struct ClientSlot {
+    static constexpr std::size_t small_bytes_max = 128;
+
+    ClientCall* call = nullptr;  // nullptr: free, or the call was given up.
+    std::uint32_t index = 0;
+    std::uint32_t sequence = 0;  // Of the last call.
+    bool is_busy = false;
+    bool is_asked = false;  // After a loss, and not answered yet.
+
+    // The request, to be sent once more if it never came: small ones, and all of idempotent calls.
+    bool is_kept = false;
+    std::uint8_t flags = 0;
+    std::uint32_t bytes = 0;
+    std::uint64_t method = 0;
+    WaitingRequest::Ptr large;  // Where it does not fit below.
+    std::array<std::byte, small_bytes_max> small;
+
+    ClientSlot* next_free = nullptr;
+
+    WireCallId wire() const { return {index, sequence}; }
+    const std::byte* body() { return large ? large->body() : small.data(); }
+    void keep_small(std::uint64_t of, std::uint8_t with, const std::byte* body, std::size_t size) {
+        method = of;
+        flags = with;
+        bytes = static_cast<std::uint32_t>(size);
+        is_kept = size <= small_bytes_max;
+        if (is_kept) [[likely]] {
+            std::memcpy(small.data(), body, size);
+        }
+    }
+};
+
+enum class SessionState : std::uint8_t {
+    none,  // There is none; the next connection begins one.
+    open,
+    resuming,   // Connected again; the server has not said yet whether it knows us.
+    searching,  // The connection is lost; its calls wait for another.
+};
+
+// A session whose calls wait for what the whole context may have under way.
+struct Hungry : base::ListNode {};
+
+struct ClientSession : base::Timer, Hungry {
+    ClientSession(Client& of, core::Peer& with) : client(of), peer(with) {}
+
+    // ---- slots -------------------------------------------------------------------------------
+    // A call may leave now, and none waits.
+    bool is_direct() const { return free && busy < window && waiting.size() == 0; }
+    // Requires: free, and busy < window.
+    ClientSlot& take() {
+        ClientSlot& slot = *free;
+        free = slot.next_free;
+        ++busy;
+        ++slot.sequence;
+        slot.is_busy = true;
+        return slot;
+    }
+    void release(ClientSlot& slot) {
+        slot.is_busy = false;
+        slot.call = nullptr;
+        slot.next_free = free;
+        free = &slot;
+        --busy;
+    }
+    // A free slot is there, if the grant has one.
+    bool has_free() { return free || add_block(); }
+    ClientSlot* find(WireCallId wire) {
+        if (wire.slot >= made) return nullptr;
+        ClientSlot& slot = at(wire.slot);
+        return slot.is_busy && slot.sequence == wire.sequence ? &slot : nullptr;
+    }
+    ClientSlot& at(std::uint32_t index) { return blocks[index / block_slots][index % block_slots]; }
+    template <class Visit>
+    void for_each_busy(Visit&& visit) {
+        for (std::uint32_t i = 0; i < made; ++i) {
+            if (at(i).is_busy) visit(at(i));
+        }
+    }
+    bool has_calls() {
+        bool any = waiting.size() != 0;
+        for_each_busy([&](ClientSlot& slot) { any |= slot.call != nullptr; });
+        return any;
+    }
+    // After every change of what it depends on.
+    void update_window() { window = state == SessionState::open ? granted_window : 0; }
+    // All slots as they are before a session's first call. Requires: none has a call.
+    void reset();
+    [[gnu::cold]] bool add_block();
+
+    static constexpr std::uint32_t block_slots = 64;
+
+    Client& client;
+    core::Peer& peer;
+    SessionState state = SessionState::none;
+    SessionId id;
+    na::Incarnation incarnation;  // Of the server that it is with.
+
+    ClientSlot* free = nullptr;
+    std::uint32_t busy = 0;
+    std::uint32_t window = 0;          // So many may be busy; 0 unless open.
+    std::uint32_t granted_window = 0;  // As the server says.
+    std::uint32_t granted = 0;         // Slots that exist at the server,
+    std::uint32_t made = 0;            // and here.
+    std::size_t sent_bytes = 0;        // Bodies of the busy ones.
+    std::array<std::unique_ptr<ClientSlot[]>, slots_max / block_slots> blocks;
+
+    WaitQueue waiting;
+    base::IntrusiveList<ClientCall, core::Deferred> resting;  // Pushed back; their timers run.
+    Pace pace;
+    RetryBudget budget;
+
+    // While searching or resuming.
+    TimePoint until{};     // Then it is given up.
+    Duration pause{};      // Before the next attempt.
+    std::string last_why;  // What the last attempt came to.
+
+    std::list<ClientSession>::iterator self;
+};
+
+}  // namespace weft::rpc

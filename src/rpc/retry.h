@@ -1,0 +1,47 @@
+// When a call that a server pushed back is tried again: pure, the caller brings time and chance.
+//
+// A budget per peer (as in gRFC A6 and Finagle): every success earns a part of a retry, so that
+// retries are a bounded share of the load, whatever the server says.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <weft/time.h>
+
+#include "base/random.h"
+
+namespace weft::rpc {
+
+class RetryBudget {
+  public:
+    static constexpr std::uint32_t retry_cost = 10;  // Successes.
+    static constexpr std::uint32_t most = 10 * retry_cost;
+
+    void earn() { tokens_ += tokens_ < most; }
+    bool spend() {
+        if (tokens_ < retry_cost) return false;
+        tokens_ -= retry_cost;
+        return true;
+    }
+    std::uint32_t retries_left() const { return tokens_ / retry_cost; }
+
+  private:
+    std::uint32_t tokens_ = most;
+};
+
+// Half of it to one and a half.
+inline Duration with_jitter(Duration pause, base::Random& random) {
+    const auto count = std::max<std::int64_t>(pause.count(), 1);
+    return pause / 2 +
+           Duration(static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(count)));
+}
+
+// Before attempt `attempt` (the first retry is 1): exponential, and no sooner than the server asks.
+inline Duration retry_pause(std::uint32_t attempt, Duration asked, base::Random& random) {
+    constexpr Duration first = 5ms, longest = 2s;
+    const Duration own = std::min(first * (1 << std::min(attempt - 1, 10u)), longest);
+    return std::max(asked, Duration::zero()) + with_jitter(own, random);
+}
+
+}  // namespace weft::rpc

@@ -1,0 +1,56 @@
+// How calls and the server itself are ended by others than their handlers.
+#include <exception>
+
+#include "base/assert.h"
+#include "rpc/server.h"
+
+namespace weft::rpc {
+
+void Server::log_thrown(const std::string& method, std::exception_ptr thrown) {
+    if (left_) return;
+    try {
+        std::rethrow_exception(std::move(thrown));
+    } catch (const std::exception& error) {
+        context_.log().error(method + ": the handler threw: " + error.what());
+    } catch (...) {
+        context_.log().error(method + ": the handler threw");
+    }
+}
+
+void Server::on_cancel(core::Peer& peer, ByteView frame) {
+    const auto wire = base::load<CancelHeader>(frame.data()).call;
+    ServerSession& session = *peer.server_session;
+    if (wire.slot >= session.slots()) return;
+    const Slot& slot = session.slot(wire.slot);
+    if (slot.call && slot.sequence == wire.sequence) cancel(*slot.call);
+}
+
+void Server::cancel(ServerCall& call) {
+    if (std::exchange(call.cancelled, true)) return;
+    call.marked = true;
+    if (call.fetch) return bulk_.staging.cancel(call.fetch);
+    // Out of the record first: it may answer, and so end, the call.
+    if (Function<void()> notice = std::move(call.on_cancel)) notice();
+}
+
+void Server::shutdown(const Status& why) {
+    drain();
+    calls_.for_each([&](Entry& entry) {
+        const base::SlotId id = entry.id();
+        cancel(entry.value);
+        if (!calls_.find(id)) return;
+        if (LocalCompletion done = std::move(entry.value.local)) done(why, {});
+    });
+    context_.timers().cancel(widening_);
+    while (ServerSession* session = sessions_.any()) end_session(*session);
+    // What handlers hold may hold this, Calls above all.
+    methods_.drop_handlers();
+}
+
+void Server::leave() {
+    left_ = true;
+    calls_.for_each([](Entry& entry) { entry.value.marked = true; });
+    if (calls_.taken() == 0) delete this;
+}
+
+}  // namespace weft::rpc

@@ -1,0 +1,62 @@
+// Calls that wait for a slot, for room or for a connection: the highest priority first, and of one
+// priority the oldest.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "base/intrusive_list.h"
+#include "rpc/client_call.h"
+
+namespace weft::rpc {
+
+inline constexpr std::uint8_t priorities = 8;
+
+class WaitQueue {
+  public:
+    std::uint32_t size() const { return size_; }
+    std::size_t bytes() const { return bytes_; }
+
+    // Requires: call.waiting.
+    void push_back(ClientCall& call) {
+        lists_[call.traits.priority].push_back(call);
+        count(call);
+    }
+    // Before all others of its priority: it has waited already.
+    void push_front(ClientCall& call) {
+        lists_[call.traits.priority].push_front(call);
+        count(call);
+    }
+    void remove(ClientCall& call) {
+        core::Deferred& node = call;
+        node.unlink();
+        --size_;
+        bytes_ -= call.waiting->size();
+        if (lists_[call.traits.priority].empty()) filled_ &= ~(1u << call.traits.priority);
+    }
+    // nullptr: none waits.
+    ClientCall* front() {
+        if (filled_ == 0) return nullptr;
+        return lists_[static_cast<unsigned>(std::bit_width(filled_)) - 1].front();
+    }
+    // `visit` may remove the call it is given.
+    template <class Visit>
+    void for_each(Visit&& visit) {
+        for (std::size_t i = lists_.size(); i-- > 0;) lists_[i].for_each(visit);
+    }
+
+  private:
+    void count(ClientCall& call) {
+        ++size_;
+        bytes_ += call.waiting->size();
+        filled_ |= 1u << call.traits.priority;
+    }
+
+    std::array<base::IntrusiveList<ClientCall, core::Deferred>, priorities> lists_;
+    std::uint32_t filled_ = 0;  // A bit for each list that is not empty.
+    std::uint32_t size_ = 0;
+    std::size_t bytes_ = 0;
+};
+
+}  // namespace weft::rpc

@@ -1,0 +1,29 @@
+// A server and a client whose connection can be cut.
+#pragma once
+
+#include "support/raw_echo.h"
+
+namespace weft::test {
+
+struct Lost : Pair {
+    Runtime& named = rig.add("client");
+    rpc::Client& calls = named.node().client;
+    Lost() { channel = named.connect("sim://server").value(); }
+    core::Peer& peer() { return *core::Context::find(channel.impl()->peer()); }
+    // As by a router that dies: neither side did it.
+    void lose_connection() {
+        named.node().context.drop_connection(peer(), fail(Code::unavailable, "cut by the test"));
+    }
+    void warm_up() {
+        Outcome first;
+        channel.call(echo, {}, {}, first.done());
+        REQUIRE(rig.run_until([&] { return first.completions > 0; }));
+        service.handled = 0;
+    }
+    bool run_until_empty(Duration limit = 10s) {
+        return rig.run_until([&] { return calls.in_flight() == 0; }, limit);
+    }
+    const rpc::Server::Counters& served() { return server.node().server.counters(); }
+};
+
+}  // namespace weft::test

@@ -1,0 +1,186 @@
+// What a client has under way, and what a server takes on: bounded, and told.
+#include "base/manual_clock.h"
+#include "support/lost_pair.h"
+
+using namespace weft;
+using namespace weft::test;
+
+TEST_CASE("session: a server whose handlers are all taken is asked again, within a budget") {
+    SimRig rig;
+    Echo service;
+    service.hold = true;
+    REQUIRE(rig.add("server", {.handlers_max = 2}).add(service).ok());
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    const rpc::Client& calls = client.node().client;
+    std::vector<Outcome> outcomes(4);
+    channel.call(echo, as_bytes("a"), {}, outcomes[0].done());
+    channel.call(echo, as_bytes("b"), {}, outcomes[1].done());
+    REQUIRE(rig.run_until([&] { return service.held.size() == 2; }));
+    const std::vector<std::byte> large(1000);
+    SECTION("until there is room") {
+        channel.call(echo, as_bytes("c"), {}, outcomes[2].done());
+        rig.run_for(50ms);
+        CHECK(outcomes[2].completions == 0);
+        CHECK(calls.counters().retried > 0);
+        service.held[0].reply({});
+        service.held.erase(service.held.begin());
+        REQUIRE(rig.run_until([&] { return service.held.size() == 2; }));
+        service.held.clear();
+        REQUIRE(rig.run_until([&] { return outcomes[2].completions > 0; }));
+    }
+    SECTION("until its deadline would pass meanwhile, or the budget is used up") {
+        channel.call(echo, as_bytes("c"), {.timeout = 30ms}, outcomes[2].done());
+        channel.call(echo, as_bytes("d"), {.timeout = 1h}, outcomes[3].done());
+        REQUIRE(
+            rig.run_until([&] { return outcomes[2].completions + outcomes[3].completions == 2; }));
+        for (int i : {2, 3}) {
+            CHECK(outcomes[static_cast<std::size_t>(i)].status.code() == Code::resource_exhausted);
+            CHECK(outcomes[static_cast<std::size_t>(i)].status.effect() == Effect::none);
+        }
+        CHECK(calls.counters().retried <= 10);
+    }
+    SECTION("unless its request was not kept") {
+        channel.call(echo, large, {}, outcomes[2].done());
+        REQUIRE(rig.run_until([&] { return outcomes[2].completions > 0; }));
+        CHECK(outcomes[2].status.code() == Code::resource_exhausted);
+        CHECK(calls.counters().retried == 0);
+    }
+    SECTION("and it may be cancelled, or lose its channel, while it rests") {
+        const OperationId id = channel.call(echo, as_bytes("c"), {}, outcomes[2].done());
+        channel.call(echo, as_bytes("d"), {}, outcomes[3].done());
+        REQUIRE(rig.run_until([&] { return calls.counters().retried >= 2; }));
+        channel.cancel_call(id);
+        rig.run_for(1us);
+        CHECK(outcomes[2].status.code() == Code::cancelled);
+        channel = Channel();
+        rig.run_for(1us);
+        CHECK(outcomes[3].status.code() == Code::cancelled);
+    }
+    service.held.clear();
+    rig.run_for(1ms);
+    CHECK(calls.is_balanced());
+}
+
+TEST_CASE("session: what a context has under way is bounded, and servers take turns") {
+    SimRig rig;
+    Echo one, other;
+    one.hold = true;
+    REQUIRE(rig.add("one").add(one).ok());
+    REQUIRE(rig.add("other").add(other).ok());
+    Runtime& client = rig.add("", {.calls_in_flight_max = 10});
+    Channel to_one = client.connect("sim://one").value();
+    Channel to_other = client.connect("sim://other").value();
+    std::vector<Outcome> held(20), quick(20);
+    for (Outcome& outcome : held) to_one.call(echo, {}, {}, outcome.done());
+    REQUIRE(rig.run_until([&] { return one.held.size() == 10; }));
+    for (Outcome& outcome : quick) to_other.call(echo, {}, {}, outcome.done());
+    rig.run_for(1ms);
+    CHECK(one.held.size() == 10);
+    CHECK(other.handled == 0);
+    // Each that ends lets one of either go.
+    std::vector<Call> first = std::exchange(one.held, {});
+    for (Call& call : first) call.reply({});
+    rig.run_for(1ms);
+    CHECK(other.handled > 0);
+    CHECK(one.held.size() > 0);
+    one.hold = false;
+    one.held.clear();
+    REQUIRE(rig.run_until([&] { return client.node().client.in_flight() == 0; }));
+    for (const Outcome& outcome : quick) CHECK(outcome.status.ok());
+    CHECK(client.node().client.is_balanced());
+}
+
+TEST_CASE("session: bytes under way are bounded as well") {
+    SimRig rig;
+    Echo service;
+    service.hold = true;
+    REQUIRE(rig.add("server").add(service).ok());
+    Runtime& client = rig.add("", {.bytes_in_flight_max = 1 << 20});  // To one peer: a quarter...
+    Channel channel = client.connect("sim://server").value();
+    const std::vector<std::byte> body(60'000);
+    std::vector<Outcome> outcomes(40);
+    service.hold = false;
+    Outcome warm;
+    channel.call(echo, {}, {}, warm.done());
+    REQUIRE(rig.run_until([&] { return warm.completions > 0; }));
+    service.hold = true;
+    for (Outcome& outcome : outcomes) channel.call(echo, body, {}, outcome.done());
+    rig.run_for(10ms);
+    CHECK(service.held.size() == (1 << 20) / 60'000);  // ... but at least a MiB.
+    service.hold = false;
+    service.held.clear();
+    REQUIRE(rig.run_until([&] { return client.node().client.in_flight() == 0; }));
+}
+
+TEST_CASE("session: a call that would wait too long is refused at once") {
+    Lost lost;
+    lost.warm_up();
+    // A server that answers one call each millisecond.
+    lost.service.hold = true;
+    std::vector<Outcome> outcomes(3000);
+    for (Outcome& one : outcomes) lost.channel.call(echo, {}, {.timeout = 10s}, one.done());
+    lost.rig.run_for(1ms);
+    for (int i = 0; i < 200; ++i) {
+        REQUIRE_FALSE(lost.service.held.empty());
+        lost.service.held.back().reply({});
+        lost.service.held.pop_back();
+        lost.rig.run_for(1ms);
+    }
+    Outcome hasty, patient;
+    lost.channel.call(echo, {}, {.timeout = 1s}, hasty.done());
+    lost.channel.call(echo, {}, {.timeout = 20s}, patient.done());
+    lost.rig.run_for(10us);
+    CHECK(hasty.completions == 1);
+    CHECK(hasty.status.code() == Code::resource_exhausted);
+    CHECK(hasty.status.effect() == Effect::none);
+    CHECK(patient.completions == 0);
+    lost.service.hold = false;
+    lost.service.held.clear();
+    REQUIRE(lost.run_until_empty());
+    CHECK(patient.status.ok());
+}
+
+TEST_CASE("session: a server on which requests pile up has its clients send fewer") {
+    SimRig rig;
+    struct Slow final : Service {
+        base::ManualClock* clock = nullptr;
+        std::uint64_t handled = 0;
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(echo, [this](Call call) {
+                ++handled;
+                clock->advance(100us);
+                call.reply(call.request());
+            });
+        }
+    } service;
+    service.clock = rig.clock.get();
+    Runtime& server = rig.add("server");
+    REQUIRE(server.add(service).ok());
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    std::uint64_t answered = 0, failed = 0;
+    Status last;
+    bool is_loaded = true;
+    Function<void()> ask = [&] {
+        channel.call(echo, {}, {}, [&](const Status& status, ByteView) {
+            ++answered;
+            if (!status.ok()) ++failed, last = status;
+            if (is_loaded) ask();
+        });
+    };
+    for (std::uint32_t i = 0; i < 2 * rpc::slots_max; ++i) ask();
+    REQUIRE(rig.run_until([&] { return answered >= 5000; }));
+    INFO(last.to_string());
+    CHECK(failed == 0);
+    const std::uint32_t under_load = server.node().server.window();
+    CHECK(under_load < rpc::slots_max);
+    CHECK(under_load >= 4);
+    CHECK(core::Context::find(channel.impl()->peer())->client_session->window == under_load);
+    // It is as it was when the load is gone.
+    is_loaded = false;
+    REQUIRE(rig.run_until([&] { return client.node().client.in_flight() == 0; }));
+    rig.run_for(3s);
+    CHECK(server.node().server.window() == rpc::slots_max);
+    CHECK(core::Context::find(channel.impl()->peer())->client_session->window == rpc::slots_max);
+}
