@@ -50,7 +50,12 @@ CallId Client::submit_queued(CallEntry& entry, const MethodId& method, const Bod
     }
     if (!has_room(session, bytes)) return refuse_full(entry, bytes);
     if (is_too_late(session, call)) return refuse_late(entry);
-    call.waiting = WaitingRequest::make(method.hash, call.traits.flags, bytes);
+    if (lends && spare_lent_) {
+        call.waiting = std::move(spare_lent_);
+        call.waiting->reset(method.hash, call.traits.flags);
+    } else {
+        call.waiting = WaitingRequest::make(method.hash, call.traits.flags, bytes);
+    }
     if (!call.waiting) return refuse_full(entry, bytes);
     if (lends) {
         if (!lend(call, body)) return entry.id();
@@ -161,6 +166,7 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
         slot.is_kept = true;
         slot.large = std::move(call.waiting);
     }
+    if (is_lent) spare_lent_ = std::move(call.waiting);
     call.waiting = nullptr;
     call.may_run = false;
     call.stage = Stage::sent;

@@ -158,6 +158,7 @@ class Client final : public core::FrameSink {
     base::SlotTable<ClientCall> calls_;
     std::list<ClientSession> sessions_;
     std::vector<Fetching> fetching_;
+    WaitingRequest::Ptr spare_lent_;  // So that a steady flow of large requests allocates nothing.
     std::size_t waiting_bytes_ = 0;                      // In all queues.
     std::size_t sent_bytes_ = 0;                         // Of calls that are sent and not answered,
     std::uint32_t sent_calls_ = 0;                       // and how many those are.

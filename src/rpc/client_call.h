@@ -26,6 +26,10 @@ struct WaitingRequest {
     TimePoint deadline{};       // Of a call that rests before the next one.
 
     std::byte* body() { return reinterpret_cast<std::byte*>(this + 1); }
+    // As make() leaves it, in the same memory.
+    void reset(std::uint64_t for_method, std::uint8_t with_flags) {
+        *this = {for_method, bytes, with_flags};
+    }
     // What it counts for in a queue.
     std::size_t size() const { return sizeof(RequestHeader) + bytes; }
 
