@@ -75,7 +75,7 @@ void Client::finish_early(ClientCall& call, Status status) {
 
 // The call that a reply answers, whose slot is free again. A reply counts only from the peer that
 // was asked, and only once.
-inline ClientCall* Client::answered_by(core::Peer& peer, ByteView frame) {
+[[gnu::always_inline]] inline ClientCall* Client::answered_by(core::Peer& peer, ByteView frame) {
     const auto wire = base::load<WireCallId>(frame.data() + offsetof(ReplyHeader, call));
     ClientSession* const session = peer.client_session;
     ClientSlot* slot = session ? session->find(wire) : nullptr;

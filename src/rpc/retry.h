@@ -18,7 +18,9 @@ class RetryBudget {
     static constexpr std::uint32_t retry_cost = 10;  // Successes.
     static constexpr std::uint32_t most = 10 * retry_cost;
 
-    void earn() { tokens_ += tokens_ < most; }
+    void earn() {
+        if (tokens_ < most) ++tokens_;
+    }
     bool spend() {
         if (tokens_ < retry_cost) return false;
         tokens_ -= retry_cost;
