@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <stop_token>
 #include <string_view>
 
 #include <weft/channel.h>
@@ -42,6 +43,9 @@ class Call {
     Duration time_left() const;
     // The client gave up, cancelled or died: nobody waits for the reply.
     bool cancelled() const;
+    // The same for code that takes one, on any thread: what blocks in offload(), say. Empty for a
+    // call that was answered, and without effect once this one is. Cost: an allocation.
+    std::stop_token stop_token() const;
     // `notice` runs once when that happens, if the call is still open; replaces an earlier one.
     void on_cancel(Function<void()> notice);
     // The client, for logs: what it calls itself. Empty when it is gone.

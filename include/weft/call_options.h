@@ -32,6 +32,9 @@ struct CallOptions {
     bool idempotent = false;
     // From 0 to 7: of the calls that wait for one server, those of the highest go first.
     std::uint8_t priority = 0;
+    // What a handler starts ends with its call: it is cancelled with it, and has no later deadline.
+    // This one goes on by itself.
+    bool detached = false;
 };
 static_assert(std::is_trivially_copyable_v<CallOptions>);
 

@@ -3,6 +3,7 @@
 
 #include <coroutine>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <type_traits>
 
@@ -12,6 +13,20 @@
 namespace weft {
 
 namespace detail {
+
+// The call that a coroutine serves, kept while it waits. Thread: the context's.
+class HeldScope {
+  public:
+    HeldScope();
+    ~HeldScope();
+    // Requires: inside a turn of a context, as for resume().
+    void hold();
+    void resume(std::coroutine_handle<> awaiting);
+
+  private:
+    struct Held;
+    std::unique_ptr<Held> held_;  // nullptr: it serves none.
+};
 
 template <class F>
 class OffloadAwaiter {
@@ -23,6 +38,7 @@ class OffloadAwaiter {
     bool await_ready() const noexcept { return false; }
     void await_suspend(std::coroutine_handle<> awaiting) {
         Executor* home = Executor::current();
+        scope_.hold();
         home->offload([this, home, awaiting] {
             try {
                 if constexpr (std::is_void_v<R>) {
@@ -33,7 +49,7 @@ class OffloadAwaiter {
             } catch (...) {
                 thrown_ = std::current_exception();
             }
-            home->post([awaiting] { awaiting.resume(); });
+            home->post([this, awaiting] { scope_.resume(awaiting); });
         });
     }
     R await_resume() {
@@ -45,6 +61,7 @@ class OffloadAwaiter {
     F work_;  // A reference for lvalues.
     std::optional<std::conditional_t<std::is_void_v<R>, char, R>> value_;
     std::exception_ptr thrown_;
+    HeldScope scope_;
 };
 
 }  // namespace detail

@@ -53,6 +53,22 @@ TransferId Transfers::start(core::PeerRef peer, TransferSpec spec, TransferCompl
     return id;
 }
 
+TransferId Transfers::start_nested(core::Scope& scope, core::PeerRef peer, TransferSpec spec,
+                                   TransferCompletion done) {
+    if (scope.cancelled) {
+        return conclude(std::move(done), fail(Code::cancelled, core::scope_cancelled_text));
+    }
+    spec.deadline = std::min(spec.deadline, scope.deadline);
+    TransferId id;
+    const bool is_started = nested_.start(scope, done, [&](TransferCompletion inner) {
+        return id = start(peer, std::move(spec), std::move(inner));
+    });
+    if (!is_started) {
+        return conclude(std::move(done), fail(Code::resource_exhausted, "too many transfers"));
+    }
+    return id;
+}
+
 TransferId Transfers::conclude(TransferCompletion done, Status outcome) {
     Entry* entry = take(std::move(done));
     if (!entry) return {};

@@ -19,6 +19,7 @@
 
 #include "bulk/wire.h"
 #include "core/context.h"
+#include "core/nested.h"
 
 namespace weft::bulk {
 
@@ -50,6 +51,9 @@ class Transfers final : public core::FrameSink {
 
     // Thread: the context's. `done` runs once, never in here.
     TransferId start(core::PeerRef peer, TransferSpec spec, TransferCompletion done);
+    // The same for a handler: ends with its call, and takes no longer.
+    TransferId start_nested(core::Scope& scope, core::PeerRef peer, TransferSpec spec,
+                            TransferCompletion done);
     // One whose outcome is known at its start.
     TransferId conclude(TransferCompletion done, Status outcome);
     // A put that needs no answer, for something follows that the peer gets after it: judged and
@@ -125,6 +129,7 @@ class Transfers final : public core::FrameSink {
     void pay();
 
     core::Context& context_;
+    core::NestedOperations<Transfers, TransferCompletion> nested_{context_, *this};
     base::SlotTable<Transfer> transfers_{1u << 16};
     std::unordered_map<const core::Peer*, std::uint32_t> opens_;  // Sent and not answered.
     std::vector<Owed> owed_;                                      // At most one per open.

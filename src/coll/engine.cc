@@ -265,8 +265,9 @@ void Group::collective(const MethodId& method, const BodyWriter& body, const Cal
     coll::Engine& engine = impl_->engine;
     const Duration timeout =
         options.timeout == Duration::zero() ? engine.default_timeout : options.timeout;
-    const TimePoint deadline =
+    TimePoint deadline =
         timeout == no_timeout ? never : saturating_add(engine.context().clock().now(), timeout);
+    if (!options.detached) deadline = std::min(deadline, core::Context::inherited_deadline());
     const bool hands_over = !engine.context().on_thread();
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
     if (hands_over && !engine.context().admit(bytes)) {

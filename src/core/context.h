@@ -25,6 +25,7 @@
 #include "core/frame.h"
 #include "core/offload_pool.h"
 #include "core/peer.h"
+#include "core/scope.h"
 
 namespace weft::core {
 
@@ -132,6 +133,41 @@ class Context final : public Executor {
 
       private:
         Executor* const outer_;
+    };
+
+    // ---- scopes: what is done for the sake of a call -------------------------------------------
+    // nullptr: what is started now is done for nobody else's sake.
+    Scope* scope() const { return scope_ && scope_->is_open() ? scope_ : nullptr; }
+    // The same, for who looks at scope() next: true where there may be one.
+    bool may_have_scope() const { return scope_ != nullptr; }
+    // Of whatever context this thread is in: `never` where nothing is inherited.
+    static TimePoint inherited_deadline() {
+        const auto* const here = static_cast<const Context*>(current_);
+        const Scope* const scope = here ? here->scope() : nullptr;
+        return scope ? scope->deadline : never;
+    }
+    // For handlers, which run in no other's scope.
+    void enter(Scope& scope) { scope_ = &scope; }
+    void leave() { scope_ = nullptr; }
+    // While it lives the context is in `scope` (nullptr: in none); then in the one before, unless
+    // that has ended.
+    class Within {
+      public:
+        Within(Context& context, Scope* scope) : context_(context), outer_(context.scope()) {
+            if (outer_) outer_generation_ = outer_->generation;
+            context.scope_ = scope;
+        }
+        Within(const Within&) = delete;
+        Within& operator=(const Within&) = delete;
+        ~Within() {
+            const bool is_there = outer_ && outer_->generation == outer_generation_;
+            context_.scope_ = is_there ? outer_ : nullptr;
+        }
+
+      private:
+        Context& context_;
+        Scope* const outer_;
+        std::uint32_t outer_generation_ = 0;
     };
 
     // ---- the turn ----------------------------------------------------------------------------
@@ -353,6 +389,7 @@ class Context final : public Executor {
     std::vector<std::unique_ptr<EndpointSlot>> endpoints_;
     EndpointSlot* only_ = nullptr;   // When there is exactly one: the common case of a client.
     EndpointSlot* quick_ = nullptr;  // The same, unless the next turn has more to do than to poll.
+    Scope* scope_ = nullptr;         // Maybe of one that has ended.
     // Pings, and whatever no layer above has asked for.
     struct OwnFrames final : FrameSink {
         explicit OwnFrames(Context& own) : context(own) {}

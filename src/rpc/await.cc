@@ -2,27 +2,57 @@
 
 #include <cstring>
 
+#include "core/context.h"
+
 namespace weft::detail {
 
 // An operation between two contexts: its awaiter lives on `home`, its call on the channel's.
-struct Operation::Relay {
-    const Channel channel;
-    Executor& home;
-    Operation* awaiter;  // Home's thread only; nullptr: gone.
-    OperationId id;      // The channel's thread only, like all below until they are posted.
-    std::vector<std::byte> body;  // The request on its way out, the reply on its way back.
-    Status status;
+struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
+    Relay(Channel through, Operation* from)
+        : channel(std::move(through)), home(here()), awaiter(from) {
+        away.deadline = core::Context::inherited_deadline();
+    }
 
-    static void bring_home(std::shared_ptr<Relay> relay) {
-        Executor& home = relay->home;
-        home.post([relay = std::move(relay)] {
+    // Home's thread: the scope that the operation is made in is also the one it ends with.
+    void enter_scope() {
+        core::Scope* const outer = home.scope();
+        if (!outer) return;
+        has_scope = true;
+        outer->add(*this);
+        away.cancelled = outer->cancelled;
+        cancel = [](core::InScope& operation) {
+            auto relay = static_cast<Relay&>(operation).shared_from_this();
+            core::Context& there = relay->there();
+            there.post([relay = std::move(relay)] {
+                relay->away.cancelled = true;
+                relay->away.cancel_operations();
+            });
+        };
+    }
+    void bring_home() {
+        home.post([relay = shared_from_this()] {
+            const core::Context::Within within(relay->home, relay->scope);
+            relay->leave();
             if (relay->awaiter) relay->awaiter->arrive(relay->status, relay->body);
         });
     }
+    core::Scope* scope_there() { return has_scope ? &away : nullptr; }
+    static core::Context& here() { return static_cast<core::Context&>(*Executor::current()); }
+    core::Context& there() const { return static_cast<core::Context&>(channel.executor()); }
+
+    const Channel channel;
+    core::Context& home;
+    Operation* awaiter;  // Home's thread only, like the scope it is in; nullptr: gone.
+    OperationId id;      // The channel's thread only, like all below until they are posted.
+    std::vector<std::byte> body;  // The request on its way out, the reply on its way back.
+    Status status;
+    const std::uint32_t always = 1;
+    core::Scope away{always};  // Stands there for the scope at home,
+    bool has_scope = false;    // if there is one.
 };
 
 std::shared_ptr<Operation::Relay> Operation::make_relay() {
-    relay_ = std::shared_ptr<Relay>(new Relay{channel_, *Executor::current(), this, {}, {}, {}});
+    relay_ = std::make_shared<Relay>(channel_, this);
     return relay_;
 }
 
@@ -53,15 +83,17 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
     if (!Executor::current()) return arrive(nowhere(), {});
     if (Status full = channel.admit(body.bytes); !full.ok()) return arrive(full, {});
     auto relay = make_relay();
+    if (!options.detached) relay->enter_scope();
     relay->body.resize(body.bytes);
     body(relay->body.data());
     channel.executor().post([relay, method, options] {
         relay->channel.release(relay->body.size());
+        const core::Context::Within within(relay->there(), relay->scope_there());
         relay->id = relay->channel.call(method, relay->body, options,
                                         [relay](const Status& status, ByteView reply) {
                                             relay->status = status;
                                             relay->body.assign(reply.begin(), reply.end());
-                                            Relay::bring_home(relay);
+                                            relay->bring_home();
                                         });
     });
 }
@@ -78,13 +110,16 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
     }
     if (!Executor::current()) return arrive(nowhere(), {});
     if (Status full = channel.admit(0); !full.ok()) return arrive(full, {});
+    auto relay = make_relay();
+    if (!options.detached) relay->enter_scope();
     channel.executor().post(
-        [relay = make_relay(), start, remote, offset, local = std::move(local), options]() mutable {
+        [relay, start, remote, offset, local = std::move(local), options]() mutable {
             relay->channel.release(0);
+            const core::Context::Within within(relay->there(), relay->scope_there());
             relay->id = (relay->channel.*start)(remote, offset, std::move(local), options,
                                                 [relay](const Status& status) {
                                                     relay->status = status;
-                                                    Relay::bring_home(relay);
+                                                    relay->bring_home();
                                                 });
         });
 }
@@ -111,6 +146,7 @@ void Operation::arrive(const Status& status, ByteView reply) {
 void Operation::abandon() {
     if (relay_) {
         relay_->awaiter = nullptr;
+        relay_->leave();
         channel_.executor().post([relay = relay_, kind = kind_] {
             if (kind == Kind::call) {
                 relay->channel.abandon_call(relay->id);

@@ -43,6 +43,9 @@ static CallTraits traits_of(const CallOptions& options) {
     TimePoint now;
     if (context_.in_turn()) [[likely]] {
         now = context_.now();
+        if (context_.may_have_scope()) [[unlikely]] {
+            return call_nested(method, BodyWriter(body), options, std::move(done));
+        }
     } else if (context_.on_thread()) {
         now = context_.refresh_time();
     } else {
@@ -51,6 +54,25 @@ static CallTraits traits_of(const CallOptions& options) {
     }
     return std::bit_cast<OperationId>(client_.submit(peer_, method, body, deadline_of(options, now),
                                                      traits_of(options), std::move(done)));
+}
+
+// In a handler, or in what came of it.
+OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& body,
+                                     const CallOptions& options, Completion&& done) {
+    const TimePoint deadline = deadline_of(options, context_.now());
+    const CallTraits traits = traits_of(options);
+    core::Scope* const scope = options.detached ? nullptr : context_.scope();
+    const CallId id =
+        scope
+            ? client_.submit_nested(*scope, peer_, method, body, deadline, traits, std::move(done))
+            : client_.submit(peer_, method, BodyWriter(body), deadline, traits, std::move(done));
+    return std::bit_cast<OperationId>(id);
+}
+
+// As a handler of another context inherits it, too.
+TimePoint ChannelImpl::deadline_elsewhere(const CallOptions& options) const {
+    const TimePoint own = deadline_of(options, context_.current_time());
+    return options.detached ? own : std::min(own, core::Context::inherited_deadline());
 }
 
 namespace {
@@ -64,6 +86,7 @@ struct Riding {
     TimePoint deadline;
     CallTraits traits;
     RegionRef ref;
+    bool is_detached;
 
     // Thread: the context's. What can't ride stays where it is.
     CallId submit(const BodyWriter& body, Completion&& done) const {
@@ -75,8 +98,12 @@ struct Riding {
         const bool fits = !memory.empty() && riding.size() <= client.eager_bytes_max(*known);
         CallTraits with = traits;
         if (fits) with.flags |= riding_flag;
-        return client.submit(peer, method, fits ? riding.writer() : BodyWriter(body), deadline,
-                             with, std::move(done));
+        const BodyWriter all = fits ? riding.writer() : BodyWriter(body);
+        core::Scope* const scope = is_detached ? nullptr : context.scope();
+        return scope
+                   ? client.submit_nested(*scope, peer, method, all, deadline, with,
+                                          std::move(done))
+                   : client.submit(peer, method, BodyWriter(all), deadline, with, std::move(done));
     }
 };
 
@@ -89,9 +116,10 @@ OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& b
                         bulk_,
                         peer_,
                         method,
-                        deadline_of(options, context_.current_time()),
+                        deadline_elsewhere(options),
                         traits_of(options),
-                        *options.rides};
+                        *options.rides,
+                        options.detached};
     if (context_.on_thread()) {
         if (!context_.in_turn()) context_.refresh_time();
         return std::bit_cast<OperationId>(riding.submit(body, std::move(done)));
@@ -119,8 +147,7 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
     std::vector<std::byte> copy(body.bytes);
     body(copy.data());
     context_.post([owner = owner_, &context = context_, &client = client_, peer = peer_, method,
-                   bytes, copy = std::move(copy),
-                   deadline = deadline_of(options, context_.current_time()),
+                   bytes, copy = std::move(copy), deadline = deadline_elsewhere(options),
                    traits = traits_of(options), done = std::move(done)]() mutable {
         context.release(bytes);
         client.submit(peer, method, BodyWriter::of(copy), deadline, traits, std::move(done));
@@ -140,10 +167,15 @@ void ChannelImpl::refuse(std::size_t bytes, Completion done) {
 OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                                   Buffer local, const CallOptions& options,
                                   TransferCompletion done) {
-    bulk::TransferSpec spec{kind, remote, offset, std::move(local),
-                            deadline_of(options, context_.current_time())};
+    bulk::TransferSpec spec{kind, remote, offset, std::move(local), deadline_elsewhere(options)};
     if (context_.on_thread()) {
         context_.rouse();
+        core::Scope* const scope =
+            context_.in_turn() && !options.detached ? context_.scope() : nullptr;
+        if (scope) {
+            return std::bit_cast<OperationId>(
+                bulk_.transfers.start_nested(*scope, peer_, std::move(spec), std::move(done)));
+        }
         const bulk::TransferId id = bulk_.transfers.start(peer_, std::move(spec), std::move(done));
         return {id.slot, id.generation};
     }

@@ -44,9 +44,12 @@ class ChannelImpl {
     void refuse(std::size_t bytes, Completion done);
     [[gnu::noinline]] OperationId call_riding(const MethodId& method, const BodyWriter& body,
                                               const CallOptions& options, Completion&& done);
+    [[gnu::noinline]] OperationId call_nested(const MethodId& method, const BodyWriter& body,
+                                              const CallOptions& options, Completion&& done);
     void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,
                    Completion&& done);
     TimePoint deadline_of(const CallOptions& options, TimePoint now) const;
+    TimePoint deadline_elsewhere(const CallOptions& options) const;
 
     std::shared_ptr<void> owner_;
     core::Context& context_;

@@ -33,6 +33,27 @@ std::size_t Client::eager_bytes_max(const core::Peer& peer) const {
     return peer.state == core::PeerState::up ? peer.eager_bytes_max : eager_bytes_sure;
 }
 
+CallId Client::submit_nested(core::Scope& scope, core::PeerRef peer, const MethodId& method,
+                             const BodyWriter& body, TimePoint deadline, CallTraits traits,
+                             Completion&& done) {
+    if (scope.cancelled) {
+        ++counters_.submitted;
+        return refuse(calls_.take(), std::move(done),
+                      fail(Code::cancelled, core::scope_cancelled_text));
+    }
+    traits.is_nested = true;
+    CallId id;
+    const bool is_started = nested_.start(scope, done, [&](Completion inner) {
+        return id = submit(peer, method, BodyWriter(body), std::min(deadline, scope.deadline),
+                           traits, std::move(inner));
+    });
+    if (!is_started) {
+        ++counters_.submitted;
+        return refuse(nullptr, std::move(done), why_refused());
+    }
+    return id;
+}
+
 // ---- requests that wait ------------------------------------------------------------------------
 
 // Not connected yet, others wait, no slot is free, the transport is full, or it is too large.
@@ -111,7 +132,7 @@ void Client::dequeue(ClientCall& call) {
 // Sends what may be sent.
 void Client::pump(ClientSession& session) {
     while (ClientCall* call = session.waiting.front()) {
-        if (session.busy >= session.window || !session.has_free()) return;
+        if (session.busy >= session.window_of(*call) || !session.has_free()) return;
         if (!may_send(session, call->waiting->bytes)) {
             // Of its own it hears by its own replies.
             Hungry& node = session;
@@ -189,7 +210,12 @@ void Client::on_room(core::Peer& peer) {
 
 // ---- refusals ----------------------------------------------------------------------------------
 
-CallId Client::refuse(CallEntry* entry, Completion&& done) {
+Status Client::why_refused() const {
+    return closed_ ? fail(Code::cancelled, "the runtime is shutting down")
+                   : fail(Code::unavailable, "the channel is closed");
+}
+
+CallId Client::refuse(CallEntry* entry, Completion&& done, Status why) {
     if (!entry) {
         // No record to wait with: the only case in which a completion runs inside the call.
         ++counters_.completed[static_cast<std::size_t>(Code::resource_exhausted)];
@@ -200,8 +226,7 @@ CallId Client::refuse(CallEntry* entry, Completion&& done) {
     entry->value.session = nullptr;
     entry->value.done = std::move(done);
     entry->value.stage = Stage::none;
-    finish_early(entry->value, closed_ ? fail(Code::cancelled, "the runtime is shutting down")
-                                       : fail(Code::unavailable, "the channel is closed"));
+    finish_early(entry->value, std::move(why));
     return entry->id();
 }
 

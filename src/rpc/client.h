@@ -20,6 +20,7 @@
 #include "base/mutant.h"
 #include "bulk/bulk.h"
 #include "core/context.h"
+#include "core/nested.h"
 #include "rpc/client_session.h"
 #include "rpc/header.h"
 
@@ -46,6 +47,10 @@ class Client final : public core::FrameSink {
     // unless no record is left for the call. Requires: a peer that is or was.
     CallId submit(core::PeerRef peer, const MethodId& method, BodyWriter body, TimePoint deadline,
                   CallTraits traits, Completion&& done);
+    // The same for a handler: ends with its call, and takes no longer. Requires: body valid inside.
+    CallId submit_nested(core::Scope& scope, core::PeerRef peer, const MethodId& method,
+                         const BodyWriter& body, TimePoint deadline, CallTraits traits,
+                         Completion&& done);
     // The largest body that surely fits a message to the peer, as far as it is known now.
     std::size_t eager_bytes_max(const core::Peer& peer) const;
     // Completes the call with CANCELLED in the next turn and tells the peer. Stale ids are ignored.
@@ -92,7 +97,8 @@ class Client final : public core::FrameSink {
     // ---- submitting, client.cc
     CallId submit_queued(CallEntry& entry, const MethodId& method, const BodyWriter& body);
     bool lend(ClientCall& call, const BodyWriter& body);
-    CallId refuse(CallEntry* entry, Completion&& done);
+    CallId refuse(CallEntry* entry, Completion&& done, Status why);
+    Status why_refused() const;
     CallId refuse_size(CallEntry& entry, std::size_t bytes);
     CallId refuse_full(CallEntry& entry, std::size_t bytes);
     CallId refuse_late(CallEntry& entry);
@@ -155,13 +161,14 @@ class Client final : public core::FrameSink {
     core::Context& context_;
     bulk::Bulk& bulk_;
     const ClientLimits limits_;
+    core::NestedOperations<Client, Completion> nested_{context_, *this};
     base::SlotTable<ClientCall> calls_;
     std::list<ClientSession> sessions_;
     std::vector<Fetching> fetching_;
     WaitingRequest::Ptr spare_lent_;  // So that a steady flow of large requests allocates nothing.
-    std::size_t waiting_bytes_ = 0;                      // In all queues.
-    std::size_t sent_bytes_ = 0;                         // Of calls that are sent and not answered,
-    std::uint32_t sent_calls_ = 0;                       // and how many those are.
+    std::size_t waiting_bytes_ = 0;   // In all queues.
+    std::size_t sent_bytes_ = 0;      // Of calls that are sent and not answered,
+    std::uint32_t sent_calls_ = 0;    // and how many those are.
     base::IntrusiveList<ClientSession, Hungry> hungry_;  // They take turns.
     Counters counters_;
     const Status ok_ = Status().with_effect(Effect::applied).with_stage(Stage::executing);
@@ -192,7 +199,7 @@ inline void Client::release(ClientSession& session, ClientSlot& slot) {
     ++counters_.submitted;
     CallEntry* entry = calls_.take();
     if (closed_ || !entry || !context_.is_current(peer_ref)) [[unlikely]] {
-        return refuse(entry, std::move(done));
+        return refuse(entry, std::move(done), why_refused());
     }
     core::Peer* const peer = peer_ref.at;
     ClientSession* const session = peer->client_session;

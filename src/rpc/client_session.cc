@@ -20,7 +20,7 @@ bool ClientSession::add_block() {
 void ClientSession::reset() {
     for (auto& block : blocks) block.reset();
     free = nullptr;
-    busy = window = granted_window = granted = made = 0;
+    busy = window = plain_window = granted_window = granted = made = 0;
     sent_bytes = 0;
     state = SessionState::none;
 }

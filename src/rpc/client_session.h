@@ -2,6 +2,7 @@
 // search for a server that was lost. What is done with it is client.h's.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <list>
@@ -64,8 +65,8 @@ struct ClientSession : base::Timer, Hungry {
 
     // ---- slots -------------------------------------------------------------------------------
     // A call may leave now, and none waits.
-    bool is_direct() const { return free && busy < window && waiting.size() == 0; }
-    // Requires: free, and busy < window.
+    bool is_direct() const { return free && busy < plain_window && waiting.size() == 0; }
+    // Requires: free, and busy < window_of() the call.
     ClientSlot& take() {
         ClientSlot& slot = *free;
         free = slot.next_free;
@@ -101,12 +102,21 @@ struct ClientSession : base::Timer, Hungry {
         return any;
     }
     // After every change of what it depends on.
-    void update_window() { window = state == SessionState::open ? granted_window : 0; }
+    void update_window() {
+        window = state == SessionState::open ? granted_window : 0;
+        plain_window = window - std::min(window / 2, nested_slots);
+    }
+    // How many may be busy for this one to leave.
+    std::uint32_t window_of(const ClientCall& call) const {
+        return call.traits.is_nested ? window : plain_window;
+    }
     // All slots as they are before a session's first call. Requires: none has a call.
     void reset();
     [[gnu::cold]] bool add_block();
 
     static constexpr std::uint32_t block_slots = 64;
+    // Kept for handlers' calls: servers that call each other in handlers must not wait in a circle.
+    static constexpr std::uint32_t nested_slots = 8;
 
     Client& client;
     core::Peer& peer;
@@ -117,6 +127,7 @@ struct ClientSession : base::Timer, Hungry {
     ClientSlot* free = nullptr;
     std::uint32_t busy = 0;
     std::uint32_t window = 0;          // So many may be busy; 0 unless open.
+    std::uint32_t plain_window = 0;    // With calls that no handler makes.
     std::uint32_t granted_window = 0;  // As the server says.
     std::uint32_t granted = 0;         // Slots that exist at the server,
     std::uint32_t made = 0;            // and here.

@@ -55,12 +55,14 @@ inline Server::Slot* Server::next_in_slot(core::Peer& peer, core::FrameHead head
 
 inline void Server::run_handler(ServerCall& call) {
     Method* method = call.method;
+    context_.enter(call);
     // What a handler throws ends here, as does the Call it did not answer.
     try {
         method->handler(Call(*this, call));
     } catch (...) {
         log_thrown(method->name, std::current_exception());
     }
+    context_.leave();
 }
 
 void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
@@ -216,6 +218,7 @@ void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadlin
     call.method = method;
     call.request = body;
     call.local = std::move(done);
+    const core::Context::Within within(context_, nullptr);  // Another handler's may go on.
     run_handler(call);
 }
 
@@ -236,6 +239,8 @@ inline void Server::recycle(ServerCall& call) {
 void Server::recycle_marked(ServerCall& call) {
     // Out of the record first: what it holds may answer other calls.
     const Function<void()> notice = std::move(call.on_cancel);
+    const std::stop_source stop = std::exchange(call.stop, std::stop_source(std::nostopstate));
+    call.let_go();
     if (call.rider) drop_rider(call);
     call.cancelled = false;
     call.marked = false;
@@ -398,6 +403,16 @@ std::string Call::peer() const {
 std::string_view Call::method() const {
     if (!call_) return {};
     return call_->method->name;
+}
+
+std::stop_token Call::stop_token() const {
+    if (!call_) return {};
+    call_->marked = true;
+    if (!call_->stop.stop_possible()) {
+        call_->stop = std::stop_source();
+        if (call_->cancelled) call_->stop.request_stop();
+    }
+    return call_->stop.get_token();
 }
 
 void Call::on_cancel(Function<void()> notice) {

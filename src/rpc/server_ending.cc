@@ -29,8 +29,12 @@ void Server::cancel(ServerCall& call) {
     if (std::exchange(call.cancelled, true)) return;
     call.marked = true;
     if (call.fetch) return bulk_.staging.cancel(call.fetch);
-    // Out of the record first: it may answer, and so end, the call.
-    if (Function<void()> notice = std::move(call.on_cancel)) notice();
+    call.cancel_operations();
+    // Out of the record first: each of them may answer, and so end, the call.
+    const base::SlotId id = base::SlotTable<ServerCall>::entry_of(call).id();
+    Function<void()> notice = std::move(call.on_cancel);
+    std::stop_source(call.stop).request_stop();
+    if (notice && calls_.find(id)) notice();
 }
 
 void Server::shutdown(const Status& why) {

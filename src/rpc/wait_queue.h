@@ -1,5 +1,5 @@
-// Calls that wait for a slot, for room or for a connection: the highest priority first, and of one
-// priority the oldest.
+// Calls that wait for a slot, for room or for a connection: those of handlers first, then the
+// highest priority, and of one priority the oldest.
 #pragma once
 
 #include <array>
@@ -20,12 +20,12 @@ class WaitQueue {
 
     // Requires: call.waiting.
     void push_back(ClientCall& call) {
-        lists_[call.traits.priority].push_back(call);
+        list_of(call).push_back(call);
         count(call);
     }
     // Before all others of its priority: it has waited already.
     void push_front(ClientCall& call) {
-        lists_[call.traits.priority].push_front(call);
+        list_of(call).push_front(call);
         count(call);
     }
     void remove(ClientCall& call) {
@@ -33,7 +33,7 @@ class WaitQueue {
         node.unlink();
         --size_;
         bytes_ -= call.waiting->size();
-        if (lists_[call.traits.priority].empty()) filled_ &= ~(1u << call.traits.priority);
+        if (list_of(call).empty()) filled_ &= ~(1u << index_of(call));
     }
     // nullptr: none waits.
     ClientCall* front() {
@@ -50,10 +50,17 @@ class WaitQueue {
     void count(ClientCall& call) {
         ++size_;
         bytes_ += call.waiting->size();
-        filled_ |= 1u << call.traits.priority;
+        filled_ |= 1u << index_of(call);
     }
 
-    std::array<base::IntrusiveList<ClientCall, core::Deferred>, priorities> lists_;
+    static std::size_t index_of(const ClientCall& call) {
+        return call.traits.is_nested ? priorities : call.traits.priority;
+    }
+    base::IntrusiveList<ClientCall, core::Deferred>& list_of(const ClientCall& call) {
+        return lists_[index_of(call)];
+    }
+
+    std::array<base::IntrusiveList<ClientCall, core::Deferred>, priorities + 1> lists_;
     std::uint32_t filled_ = 0;  // A bit for each list that is not empty.
     std::uint32_t size_ = 0;
     std::size_t bytes_ = 0;

@@ -1,0 +1,381 @@
+// What a handler starts is a part of its call: it has no later deadline and is cancelled with it.
+#include <stop_token>
+
+#include <weft/await.h>
+#include <weft/offload.h>
+
+#include "support/raw_echo.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr MethodId relay("test.Front/Relay");
+
+// Its handler is the test's.
+struct Front : Service {
+    Function<void(Call)> handle;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(relay, [this](Call call) { handle(std::move(call)); });
+    }
+};
+
+// A client, a server in the middle, and the one that this one calls.
+struct Chain {
+    SimRig rig;
+    Front front;
+    Echo back;
+    Runtime& middle = rig.add("middle");
+    Runtime& client = rig.add("");
+    Runtime& server = rig.add("back");
+    Channel channel, onward;
+    Outcome outer, inner, next;
+    Call open;  // The front's, while it waits.
+
+    Chain() {
+        REQUIRE(middle.add(front).ok());
+        REQUIRE(server.add(back).ok());
+        channel = client.connect("sim://middle").value();
+        onward = middle.connect("sim://back").value();
+        back.hold = true;
+    }
+    ~Chain() {
+        open = {};
+        back.held.clear();
+        rig.run_for(1ms);
+        CHECK(client.node().client.is_balanced());
+        CHECK(middle.node().client.is_balanced());
+    }
+    // A handler that asks the one behind it, and waits.
+    void ask(CallOptions options = {}) {
+        front.handle = [this, options](Call call) {
+            open = std::move(call);
+            onward.call(echo, as_bytes("on"), options, inner.done());
+        };
+    }
+    OperationId start(Duration timeout = 10s) {
+        return channel.call(relay, as_bytes("go"), {.timeout = timeout}, outer.done());
+    }
+    void run_until_held(std::size_t calls = 1) {
+        REQUIRE(rig.run_until([&] { return back.held.size() == calls; }));
+    }
+    void run_until_done(const Outcome& outcome) {
+        REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
+    }
+};
+
+}  // namespace
+
+TEST_CASE("nested: what a handler calls has no later deadline than its own call") {
+    Chain chain;
+    chain.ask();
+    chain.start(50ms);
+    chain.run_until_held();
+    // Rounded up to microseconds, and told from there to there.
+    CHECK(chain.back.held[0].deadline() <= chain.open.deadline() + 1ms);
+    chain.run_until_done(chain.inner);
+    CHECK((chain.inner.status.code() == Code::deadline_exceeded ||
+           chain.inner.status.code() == Code::cancelled));
+    CHECK(chain.outer.completions <= 1);
+    chain.rig.run_for(1ms);
+    CHECK(chain.back.held[0].cancelled());
+}
+
+TEST_CASE("nested: an earlier deadline stays its own") {
+    Chain chain;
+    chain.ask({.timeout = 10ms});
+    chain.start();
+    chain.run_until_done(chain.inner);
+    CHECK(chain.inner.status.code() == Code::deadline_exceeded);
+    CHECK(!chain.open.cancelled());
+}
+
+TEST_CASE("nested: a cancel goes on to what the handler called") {
+    Chain chain;
+    chain.ask();
+    const OperationId id = chain.start();
+    chain.run_until_held();
+    chain.channel.cancel_call(id);
+    chain.run_until_done(chain.inner);
+    CHECK(chain.inner.status.code() == Code::cancelled);
+    chain.rig.run_for(1ms);
+    CHECK(chain.back.held[0].cancelled());
+    SECTION("and what it calls then ends at once, effect none") {
+        chain.front.handle = nullptr;
+        Outcome late;
+        // In its own completion, which is a part of the call as well.
+        chain.front.handle = [&](Call call) {
+            chain.open = std::move(call);
+            chain.onward.call(echo, as_bytes("1"), {}, [&](const Status&, ByteView) {
+                chain.onward.call(echo, as_bytes("2"), {}, late.done());
+            });
+        };
+        chain.open = {};
+        const OperationId again = chain.start();
+        chain.run_until_held(2);
+        chain.channel.cancel_call(again);
+        chain.run_until_done(late);
+        CHECK(late.status.code() == Code::cancelled);
+        CHECK(late.status.effect() == Effect::none);
+        CHECK(chain.back.handled == 2);
+    }
+}
+
+TEST_CASE("nested: what a completion starts is a part of the call, too") {
+    Chain chain;
+    chain.back.hold = false;
+    chain.front.handle = [&](Call call) {
+        chain.open = std::move(call);
+        chain.onward.call(echo, as_bytes("1"), {}, [&](const Status&, ByteView) {
+            chain.back.hold = true;
+            chain.onward.call(echo, as_bytes("2"), {}, chain.next.done());
+        });
+    };
+    const OperationId id = chain.start();
+    chain.run_until_held();
+    chain.channel.cancel_call(id);
+    chain.run_until_done(chain.next);
+    CHECK(chain.next.status.code() == Code::cancelled);
+}
+
+TEST_CASE("nested: a detached call goes on by itself") {
+    Chain chain;
+    chain.ask({.detached = true});
+    const OperationId id = chain.start(50ms);
+    chain.run_until_held();
+    CHECK(chain.back.held[0].deadline() > chain.open.deadline());
+    chain.channel.cancel_call(id);
+    chain.rig.run_for(100ms);
+    CHECK(chain.open.cancelled());
+    CHECK(chain.inner.completions == 0);
+    chain.back.held[0].reply(as_bytes("well"));
+    chain.run_until_done(chain.inner);
+    CHECK(chain.inner.reply == "well");
+}
+
+TEST_CASE("nested: what is left when the handler answers goes on") {
+    Chain chain;
+    chain.front.handle = [&](Call call) {
+        chain.onward.call(echo, as_bytes("on"), {}, chain.inner.done());
+        call.reply({});
+        // Nobody's any more.
+        chain.onward.call(echo, as_bytes("after"), {}, chain.next.done());
+    };
+    const OperationId id = chain.start(50ms);
+    chain.run_until_held(2);
+    chain.channel.cancel_call(id);
+    chain.rig.run_for(1ms);
+    CHECK(chain.outer.completions == 1);
+    CHECK(!chain.back.held[0].cancelled());
+    CHECK(chain.back.held[1].deadline() > chain.back.held[0].deadline());
+    for (Call& call : chain.back.held) call.reply({});
+    chain.run_until_done(chain.inner);
+    chain.run_until_done(chain.next);
+    CHECK(chain.inner.status.ok());
+    CHECK(chain.next.status.ok());
+}
+
+TEST_CASE("nested: a call that is abandoned leaves its scope") {
+    Chain chain;
+    OperationId nested;
+    chain.front.handle = [&](Call call) {
+        chain.open = std::move(call);
+        nested = chain.onward.call(echo, as_bytes("on"), {}, chain.inner.done());
+    };
+    const OperationId id = chain.start();
+    chain.run_until_held();
+    chain.onward.abandon_call(nested);
+    chain.rig.run_for(1ms);
+    chain.channel.cancel_call(id);
+    chain.rig.run_for(1ms);
+    CHECK(chain.inner.completions == 0);
+    CHECK(chain.back.held[0].cancelled());
+}
+
+TEST_CASE("nested: one handler's call is not another's") {
+    Chain chain;
+    std::vector<Call> open;
+    std::vector<Outcome> inner(2);
+    chain.front.handle = [&](Call call) {
+        open.push_back(std::move(call));
+        chain.onward.call(echo, as_bytes("on"), {}, inner[open.size() - 1].done());
+    };
+    const OperationId first = chain.start();
+    Outcome second;
+    chain.channel.call(relay, as_bytes("go"), {}, second.done());
+    chain.run_until_held(2);
+    chain.channel.cancel_call(first);
+    chain.rig.run_for(1ms);
+    CHECK(inner[0].completions + inner[1].completions == 1);
+    // Answered by the other's handler, whose own scope stays.
+    open[0].reply({});
+    open[1].reply({});
+    chain.run_until_done(second);
+    CHECK(second.status.ok());
+}
+
+TEST_CASE("nested: only the outermost caller tries again") {
+    Chain chain;
+    Echo full;
+    full.hold = true;
+    REQUIRE(chain.rig.add("full", {.handlers_max = 1}).add(full).ok());
+    Channel to_full = chain.middle.connect("sim://full").value();
+    Outcome taken;
+    to_full.call(echo, {}, {}, taken.done());
+    REQUIRE(chain.rig.run_until([&] { return full.held.size() == 1; }));
+    chain.front.handle = [&](Call call) {
+        chain.open = std::move(call);
+        to_full.call(echo, as_bytes("on"), {}, chain.inner.done());
+    };
+    chain.start();
+    chain.run_until_done(chain.inner);
+    CHECK(chain.inner.status.code() == Code::resource_exhausted);
+    CHECK(chain.middle.node().client.counters().retried == 0);
+    full.held.clear();
+    chain.run_until_done(taken);
+}
+
+TEST_CASE("nested: transfers end with the call") {
+    Chain chain;
+    Buffer far = chain.server.allocate(4096).value();
+    const Region region = chain.server.expose(far, {.access = Access::read}).value();
+    const RegionRef ref = region.ref();
+    Buffer local = chain.middle.allocate(4096).value();
+    std::vector<Code> ends;
+    chain.front.handle = [&](Call call) {
+        chain.open = std::move(call);
+        chain.rig.world->kill("back");
+        chain.onward.get(ref, 0, local, {}, [&](const Status& status) {
+            ends.push_back(status.code());
+            chain.onward.get(ref, 0, local, {},
+                             [&](const Status& then) { ends.push_back(then.code()); });
+        });
+    };
+    const OperationId id = chain.start();
+    REQUIRE(chain.rig.run_until([&] { return bool(chain.open.deadline() != never); }));
+    chain.channel.cancel_call(id);
+    REQUIRE(chain.rig.run_until([&] { return ends.size() == 2; }));
+    CHECK(ends == std::vector<Code>{Code::cancelled, Code::cancelled});
+}
+
+TEST_CASE("nested: servers that call each other in handlers do not wait in a circle") {
+    // More calls of handlers that wait for the other than there are slots, both ways.
+    constexpr std::size_t calls = 3000;
+    SimRig rig;
+    struct Side : Front {
+        Channel other;
+        std::vector<Outcome> outcomes = std::vector<Outcome>(calls);
+    } left, right;
+    Runtime& at_left = rig.add("left");
+    Runtime& at_right = rig.add("right");
+    Echo one, two;
+    REQUIRE(at_left.add(left).ok());
+    REQUIRE(at_left.add(one).ok());
+    REQUIRE(at_right.add(right).ok());
+    REQUIRE(at_right.add(two).ok());
+    left.other = at_left.connect("sim://right").value();
+    right.other = at_right.connect("sim://left").value();
+    for (Side* side : {&left, &right}) {
+        side->handle = [side](Call call) {
+            side->other.call(echo, as_bytes("back"), {},
+                             [call = std::move(call)](const Status& status, ByteView) mutable {
+                                 status.ok() ? call.reply({}) : call.fail(status);
+                             });
+        };
+        for (Outcome& outcome : side->outcomes) {
+            side->other.call(relay, as_bytes("go"), {.timeout = 10s}, outcome.done());
+        }
+    }
+    const auto all_done = [&](const Side& side) {
+        return std::all_of(side.outcomes.begin(), side.outcomes.end(),
+                           [](const Outcome& outcome) { return outcome.completions == 1; });
+    };
+    REQUIRE(rig.run_until([&] { return all_done(left) && all_done(right); }, 5s));
+    for (Side* side : {&left, &right}) {
+        for (const Outcome& outcome : side->outcomes) REQUIRE(outcome.status.ok());
+    }
+}
+
+namespace {
+
+Task<> asks_after_work(Chain& chain, Call call) {
+    auto work = [] {};
+    co_await offload(work);
+    chain.inner.status = (co_await weft::call(chain.onward, echo, as_bytes("on"))).status();
+    chain.inner.completions = 1;
+    call.reply({});
+}
+
+Task<> asks_from_elsewhere(Chain& chain, Channel channel, Call call) {
+    chain.inner.status = (co_await weft::call(channel, echo, as_bytes("on"))).status();
+    chain.next.status = (co_await weft::call(channel, echo, as_bytes("then"))).status();
+    chain.inner.completions = 1;
+    call.reply({});
+}
+
+}  // namespace
+
+TEST_CASE("nested: a coroutine stays with its call across offload()") {
+    Chain chain;
+    chain.front.handle = [&](Call call) {
+        detail::run_detached(asks_after_work(chain, std::move(call)), [] {});
+    };
+    const OperationId id = chain.start(50ms);
+    chain.run_until_held();
+    CHECK(chain.back.held[0].time_left() <= 50ms);
+    chain.channel.cancel_call(id);
+    chain.run_until_done(chain.inner);
+    CHECK(chain.inner.status.code() == Code::cancelled);
+}
+
+TEST_CASE("nested: a call through another runtime ends with the call, too") {
+    Chain chain;
+    Runtime& other = chain.rig.add("");
+    Channel through = other.connect("sim://back").value();
+    chain.front.handle = [&](Call call) {
+        detail::run_detached(asks_from_elsewhere(chain, through, std::move(call)), [] {});
+    };
+    const OperationId id = chain.start(50ms);
+    chain.run_until_held();
+    CHECK(chain.back.held[0].time_left() <= 50ms);
+    chain.channel.cancel_call(id);
+    chain.run_until_done(chain.inner);
+    CHECK(chain.inner.status.code() == Code::cancelled);
+    CHECK(chain.next.status.code() == Code::cancelled);
+    CHECK(chain.next.status.effect() == Effect::none);
+}
+
+TEST_CASE("nested: a stop token tells of the cancel") {
+    Chain chain;
+    std::stop_token early, late;
+    chain.front.handle = [&](Call call) {
+        early = call.stop_token();
+        chain.open = std::move(call);
+    };
+    const OperationId id = chain.start();
+    REQUIRE(chain.rig.run_until([&] { return early.stop_possible(); }));
+    CHECK(!early.stop_requested());
+    // What it calls may end the call.
+    const std::stop_callback answers(early, [&] { chain.open.reply({}); });
+    bool noticed = false;
+    chain.open.on_cancel([&] { noticed = true; });
+    chain.channel.cancel_call(id);
+    REQUIRE(chain.rig.run_until([&] { return early.stop_requested(); }));
+    CHECK(chain.open.answered());
+    CHECK(!noticed);
+    CHECK(!chain.open.stop_token().stop_possible());
+    chain.run_until_done(chain.outer);
+
+    Outcome again;
+    const OperationId other = chain.channel.call(relay, {}, {}, again.done());
+    REQUIRE(chain.rig.run_until([&] { return !chain.open.answered(); }));
+    chain.channel.cancel_call(other);
+    REQUIRE(chain.rig.run_until([&] { return chain.open.cancelled(); }));
+    late = chain.open.stop_token();
+    CHECK(late.stop_requested());
+    const std::stop_token answered = late;
+    chain.open.reply({});
+    chain.run_until_done(again);
+    CHECK(again.status.code() == Code::cancelled);
+}
