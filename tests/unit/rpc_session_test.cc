@@ -6,6 +6,9 @@
 using namespace weft;
 using namespace weft::test;
 
+// The others are kept for handlers' calls.
+static constexpr std::size_t slots_of_ours = rpc::slots_max - rpc::ClientSession::nested_slots;
+
 TEST_CASE("session: calls in their handlers are answered over the next connection") {
     Lost lost;
     lost.service.hold = true;
@@ -157,9 +160,9 @@ TEST_CASE("session: after a restart only idempotent calls run again") {
 TEST_CASE("session: a server that stays away is given up, what waits for it with no effect") {
     Lost lost;
     lost.service.hold = true;
-    std::vector<Outcome> outcomes(rpc::slots_max + 10);
+    std::vector<Outcome> outcomes(slots_of_ours + 10);
     for (Outcome& one : outcomes) lost.channel.call(echo, {}, {}, one.done());
-    REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == rpc::slots_max; }));
+    REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == slots_of_ours; }));
     const TimePoint before = lost.rig.clock->now();
     lost.rig.kill("server");
     REQUIRE(lost.run_until_empty());
@@ -167,7 +170,7 @@ TEST_CASE("session: a server that stays away is given up, what waits for it with
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
         REQUIRE(outcomes[i].status.code() == Code::unavailable);
         REQUIRE(outcomes[i].status.effect() ==
-                (i < rpc::slots_max ? Effect::unknown : Effect::none));
+                (i < slots_of_ours ? Effect::unknown : Effect::none));
     }
     lost.service.held.clear();
 }
@@ -188,9 +191,9 @@ TEST_CASE("session: a deadline that falls while the server is searched for is UN
 TEST_CASE("session: more calls than slots wait, the highest priority first") {
     Lost lost;
     lost.service.hold = true;
-    std::vector<Outcome> outcomes(rpc::slots_max);
+    std::vector<Outcome> outcomes(slots_of_ours);
     for (Outcome& one : outcomes) lost.channel.call(echo, {}, {}, one.done());
-    REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == rpc::slots_max; }));
+    REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == slots_of_ours; }));
     std::vector<int> order;
     for (const int priority : {0, 3, 7, 200, 1, 3}) {
         lost.channel.call(echo, {}, {.priority = static_cast<std::uint8_t>(priority)},
@@ -213,23 +216,23 @@ TEST_CASE("session: more calls than slots wait, the highest priority first") {
 TEST_CASE("session: calls that were given up keep their slots until they are answered") {
     Lost lost;
     lost.service.hold = true;
-    std::vector<Outcome> outcomes(rpc::slots_max);
+    std::vector<Outcome> outcomes(slots_of_ours);
     std::vector<OperationId> ids;
     for (Outcome& one : outcomes) ids.push_back(lost.channel.call(echo, {}, {}, one.done()));
-    REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == rpc::slots_max; }));
+    REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == slots_of_ours; }));
     for (const OperationId id : ids) lost.channel.cancel_call(id);
     REQUIRE(lost.run_until_empty());
     Outcome next;
     lost.channel.call(echo, {}, {.timeout = 1s}, next.done());
     lost.rig.run_for(100ms);
     CHECK(next.completions == 0);
-    CHECK(lost.service.held.size() == rpc::slots_max);  // No flood of cancels admits more.
+    CHECK(lost.service.held.size() == slots_of_ours);  // No flood of cancels admits more.
     CHECK(lost.service.held[17].cancelled());
     lost.service.hold = false;
     lost.service.held.clear();
     REQUIRE(lost.run_until_empty());
     CHECK(next.status.ok());
-    CHECK(lost.calls.counters().late_replies == rpc::slots_max);
+    CHECK(lost.calls.counters().late_replies == slots_of_ours);
     CHECK(lost.peer().interest == 0);
 }
 
