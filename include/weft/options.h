@@ -44,6 +44,8 @@ struct RuntimeOptions {
     std::size_t bytes_in_flight_max = 256u << 20;  // WEFT_CALL_BYTES=bytes
     // As a server: calls in handlers. Clients of more are asked to try again later.
     std::uint32_t handlers_max = 65536;  // WEFT_HANDLERS=number
+    // The same for the bytes of their requests, of those over 4 KiB.
+    std::size_t handler_bytes_max = 256u << 20;  // WEFT_HANDLER_BYTES=bytes
     // Peers that are needed are asked this often whether they live, when nothing is heard from
     // them; after five more intervals of silence they are dead.
     Duration heartbeat_interval = 400ms;  // WEFT_HEARTBEAT=milliseconds

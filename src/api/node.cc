@@ -62,7 +62,8 @@ Node::Node(RuntimeOptions given, NodeParts with)
               options.manual ? nullptr : &pool),
       bulk(context, incarnation, arena, options.argument_bytes_max),
       client(context, bulk, client_limits(options)),
-      server_held(new rpc::Server(context, bulk, {options.handlers_max})),
+      server_held(
+          new rpc::Server(context, bulk, {options.handlers_max, options.handler_bytes_max})),
       server(*server_held),
       collectives(
           context, server,

@@ -1,4 +1,4 @@
-// Which address a host name stands for.
+// The name of the socket that an address stands for, which may take a while to find out.
 #pragma once
 
 #include <memory>
@@ -8,23 +8,29 @@
 #include <weft/result.h>
 
 #include "na/address.h"
-#include "na/socket_name.h"
+#include "na/resolver.h"
 
 namespace weft::na {
 
-// A look-up by a thread of its own, because the system's resolver blocks for seconds.
-// Dropping it abandons the answer, not the thread, which ends by itself.
+// Dropping it abandons the answer.
 class Resolution {
   public:
-    static std::unique_ptr<Resolution> start(const std::string& host, std::uint16_t port);
+    static std::unique_ptr<Resolution> start(const std::string& host, std::uint16_t port,
+                                             TimePoint now,
+                                             Resolver& resolver = Resolver::system());
     bool done() const;
     void wait() const;  // Until done().
     // Requires: done(). Errors: UNAVAILABLE.
     Result<SocketName> answer() const;
 
+    Resolution(std::string host, std::uint16_t port,
+               std::shared_ptr<const Resolver::Question> question)
+        : host_(std::move(host)), port_(port), question_(std::move(question)) {}
+
   private:
-    struct Shared;
-    std::shared_ptr<Shared> shared_;
+    const std::string host_;
+    const std::uint16_t port_;
+    const std::shared_ptr<const Resolver::Question> question_;
 };
 
 // An address whose host needs no look-up: a numeric one; no host, and localhost, are 127.0.0.1.

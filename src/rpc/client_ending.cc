@@ -253,7 +253,10 @@ void Client::forget_request(ClientCall& call) {
 // Nobody waits for its reply any more.
 void Client::give_up(ClientCall& call) {
     forget_request(call);
-    if (call.slot) send_cancel(call.session->peer, *call.slot);
+    // Before the session is resumed the server does not know it here; afterwards it is asked.
+    if (call.slot && call.session->state == SessionState::open) {
+        send_cancel(call.session->peer, *call.slot);
+    }
     if (call.stage == Stage::executing) forget_fetch(entry_of(call).id());
 }
 

@@ -216,8 +216,7 @@ void Client::fail_all(ClientSession& session, const Status& why) {
         release(session, slot);
     });
     session.waiting.for_each([&](ClientCall& call) {
-        dequeue(call);
-        call.waiting = nullptr;
+        forget_request(call);
         call.stage = Stage::resolving;
         finish_early(call, why);
     });

@@ -73,6 +73,9 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (!slot) [[unlikely]] {
         return;
     }
+    if (frame.size() > small_request_bytes) [[unlikely]] {
+        return take_large(peer, *slot, frame);
+    }
     // Field by field: the whole header would go through the stack.
     const std::byte* from = frame.data();
     const auto hash = base::load<std::uint64_t>(from + offsetof(RequestHeader, method));
@@ -121,11 +124,18 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     is_lent(head) ? fetch_request(peer, *slot, frame) : take_riding(peer, *slot, frame);
 }
 
-// nullptr: it was refused.
-ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& header) {
+// One of any size alone.
+bool Server::has_room(std::size_t bytes) const {
+    return calls_.taken() < limits_.handlers_max &&
+           (large_bytes_ == 0 || large_bytes_ + bytes <= limits_.handler_bytes_max);
+}
+
+// With a request of so many bytes. nullptr: it was refused.
+ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& header,
+                          std::size_t bytes) {
     Method* method = methods_.find(header.method);
-    const bool has_room = calls_.taken() < limits_.handlers_max;
-    Entry* entry = method && header.remaining_us != 0 && has_room ? calls_.take() : nullptr;
+    const bool in_time = header.remaining_us != 0 || base::is_mutated(base::Mutant::expired_runs);
+    Entry* entry = method && in_time && has_room(bytes) ? calls_.take() : nullptr;
     if (!entry) {
         refuse_request(peer, slot, header, method);
         return nullptr;
@@ -138,17 +148,27 @@ ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& hea
     call.deadline = to_deadline(context_.now(), header.remaining_us);
     call.method = method;
     call.request = {};
+    call.marked = true;
+    call.large_bytes = bytes;
+    large_bytes_ += bytes;
     context_.add_interest(peer);
     return &call;
+}
+
+void Server::take_large(core::Peer& peer, Slot& slot, ByteView frame) {
+    ServerCall* const call =
+        admit(peer, slot, base::load<RequestHeader>(frame.data()), frame.size());
+    if (!call) return;
+    call->request = frame.subspan(sizeof(RequestHeader));
+    run_handler(*call);
 }
 
 void Server::take_riding(core::Peer& peer, Slot& slot, ByteView frame) {
     const auto request = decode_riding(frame);
     if (!request) return context_.broken(peer, "a request in which nonsense rides");
-    ServerCall* call = admit(peer, slot, base::load<RequestHeader>(frame.data()));
+    ServerCall* call = admit(peer, slot, base::load<RequestHeader>(frame.data()), frame.size());
     if (!call) return;
     call->request = request->body;
-    call->marked = true;
     if (riding_bytes_ + request->bytes.size() <= riding_bytes_kept_max) {
         riding_bytes_ += request->bytes.size();
         call->rider = std::make_unique<Rider>(*request);
@@ -159,10 +179,10 @@ void Server::take_riding(core::Peer& peer, Slot& slot, ByteView frame) {
 void Server::fetch_request(core::Peer& peer, Slot& slot, ByteView frame) {
     const auto header = base::load<RequestHeader>(frame.data());
     const auto where = base::load<bulk::LentBody>(frame.data() + sizeof header);
-    ServerCall* admitted = admit(peer, slot, header);
+    // What it names is bounded with the memory for such bodies.
+    ServerCall* admitted = admit(peer, slot, header, 0);
     if (!admitted) return bulk_.staging.decline(peer, where);
     ServerCall& call = *admitted;
-    call.marked = true;
     const base::SlotId id = base::SlotTable<ServerCall>::entry_of(call).id();
     const bulk::FetchId fetch = bulk_.staging.fetch(
         peer, where, call.deadline,
@@ -242,6 +262,7 @@ void Server::recycle_marked(ServerCall& call) {
     const std::stop_source stop = std::exchange(call.stop, std::stop_source(std::nostopstate));
     call.let_go();
     if (call.rider) drop_rider(call);
+    large_bytes_ -= std::exchange(call.large_bytes, 0);
     call.cancelled = false;
     call.marked = false;
     call.session = nullptr;
@@ -371,17 +392,6 @@ void Server::answer_local(ServerCall& call, const Status& status, ByteView reply
 
 namespace weft {
 
-using rpc::ServerCall;
-
-Call& Call::operator=(Call&& other) noexcept {
-    if (this != &other) {
-        Call ends(std::move(*this));
-        server_ = other.server_;
-        call_ = std::exchange(other.call_, nullptr);
-    }
-    return *this;
-}
-
 Call::~Call() {
     if (!call_) return;
     ++server_->counters_.unanswered;
@@ -389,83 +399,6 @@ Call::~Call() {
 }
 
 ByteView Call::request() const { return call_ ? call_->request : ByteView(); }
-TimePoint Call::deadline() const { return call_ ? call_->deadline : never; }
-Duration Call::time_left() const {
-    if (!call_ || server_->left_) return Duration::zero();
-    if (call_->deadline == never) return no_timeout;
-    return std::max(call_->deadline - server_->context_.current_time(), Duration::zero());
-}
-bool Call::cancelled() const { return call_ && call_->cancelled; }
-std::string Call::peer() const {
-    if (!call_ || !call_->session) return {};
-    return call_->session->client;
-}
-std::string_view Call::method() const {
-    if (!call_) return {};
-    return call_->method->name;
-}
-
-std::stop_token Call::stop_token() const {
-    if (!call_) return {};
-    call_->marked = true;
-    if (!call_->stop.stop_possible()) {
-        call_->stop = std::stop_source();
-        if (call_->cancelled) call_->stop.request_stop();
-    }
-    return call_->stop.get_token();
-}
-
-void Call::on_cancel(Function<void()> notice) {
-    if (!call_) return;
-    call_->marked = true;
-    call_->on_cancel = std::move(notice);
-    if (call_->cancelled) {
-        if (Function<void()> now = std::move(call_->on_cancel)) now();
-    }
-}
-
-OperationId Call::get(const RegionRef& from, std::uint64_t offset, Buffer local,
-                      TransferCompletion done) const {
-    return transfer(false, from, offset, std::move(local), std::move(done));
-}
-
-OperationId Call::put(const RegionRef& to, std::uint64_t offset, Buffer local,
-                      TransferCompletion done) const {
-    return transfer(true, to, offset, std::move(local), std::move(done));
-}
-
-OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
-                           TransferCompletion done) const {
-    if (!call_ || server_->left_) {
-        Status why =
-            weft::fail(Code::cancelled, call_ ? "the runtime is gone" : "the call was answered");
-        if (!server_ || server_->left_) {
-            done(why);  // Nobody turns for it.
-            return {};
-        }
-        const bulk::TransferId id =
-            server_->bulk_.transfers.conclude(std::move(done), std::move(why));
-        return {id.slot, id.generation};
-    }
-    server_->context_.rouse();
-    if (call_->rider) {
-        if (auto outcome = server_->ride(*call_, put, remote, offset, local)) {
-            const bulk::TransferId id =
-                server_->bulk_.transfers.conclude(std::move(done), *std::move(outcome));
-            return {id.slot, id.generation};
-        }
-    }
-    const bulk::TransferId id =
-        server_->bulk_.transfers.start(call_->peer() ? call_->peer()->ref : core::PeerRef(),
-                                       {put ? na::RmaKind::put : na::RmaKind::get, remote, offset,
-                                        std::move(local), call_->deadline},
-                                       std::move(done));
-    return {id.slot, id.generation};
-}
-
-std::size_t Call::reply_bytes_max() const {
-    return call_ && !server_->left_ ? server_->bulk_.staging.body_bytes_max() : 0;
-}
 
 void Call::reply(ByteView body) {
     if (!call_) return;
@@ -475,21 +408,6 @@ void Call::reply(ByteView body) {
 void Call::reply_with(const BodyWriter& body) {
     if (!call_) return;
     server_->answer(*std::exchange(call_, nullptr), body);
-}
-
-void Call::fail(const Status& status) {
-    if (!call_) return;
-    server_->answer(*std::exchange(call_, nullptr), status);
-}
-
-void Call::fail(std::exception_ptr thrown) {
-    if (!server_) return;
-    server_->log_thrown(call_ ? call_->method->name : "a call that was answered", thrown);
-    fail(weft::fail(Code::internal, "the handler threw an exception").with_effect(Effect::unknown));
-}
-
-void Call::abandon_transfer(OperationId id) const {
-    if (server_ && !server_->left_) server_->bulk_.transfers.abandon({id.slot, id.generation});
 }
 
 }  // namespace weft

@@ -15,7 +15,9 @@
 namespace weft::rpc {
 
 struct ServerLimits {
-    std::uint32_t handlers_max = 65536;  // Calls in handlers; more are pushed back.
+    // Calls in handlers, and of those over small_request_bytes the bytes; more are pushed back.
+    std::uint32_t handlers_max = 65536;
+    std::size_t handler_bytes_max = 256u << 20;
 };
 
 class Server final : public core::FrameSink {
@@ -73,6 +75,8 @@ class Server final : public core::FrameSink {
     static constexpr Duration told_after = 3s;
     static constexpr Duration forgotten_after = 10s;
     static constexpr std::uint32_t window_least = 4;
+    // Not counted: as many as there may be are 256 MiB.
+    static constexpr std::size_t small_request_bytes = 4096;
     static constexpr Duration widen_after = 100ms;  // Without a backlog.
 
     ~Server();
@@ -83,7 +87,9 @@ class Server final : public core::FrameSink {
 
     Slot* next_in_slot(core::Peer& peer, core::FrameHead head, const std::byte* frame);
     Slot* out_of_place(core::Peer& peer, WireCallId wire);
-    ServerCall* admit(core::Peer& peer, Slot& slot, const RequestHeader& header);
+    bool has_room(std::size_t bytes) const;
+    ServerCall* admit(core::Peer& peer, Slot& slot, const RequestHeader& header, std::size_t bytes);
+    void take_large(core::Peer& peer, Slot& slot, ByteView frame);
     void fetch_request(core::Peer& peer, Slot& slot, ByteView frame);
     void take_riding(core::Peer& peer, Slot& slot, ByteView frame);
     std::optional<Status> ride(ServerCall& call, bool put, const RegionRef& remote,
@@ -139,7 +145,8 @@ class Server final : public core::FrameSink {
     TimePoint backlog_at_{};  // The last time.
     bool draining_ = false;
     bool left_ = false;             // Context and bulk are gone.
-    std::size_t riding_bytes_ = 0;  // Kept for handlers.
+    std::size_t riding_bytes_ = 0;  // Kept for handlers,
+    std::size_t large_bytes_ = 0;   // and of large requests in them.
     Counters counters_;
 };
 

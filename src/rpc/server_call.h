@@ -29,7 +29,8 @@ struct ServerCall : core::Scope {
     Method* method = nullptr;
     ByteView request;
     // `marked`: something below was set.
-    bulk::FetchId fetch;  // While its large request is on its way.
+    std::size_t large_bytes = 0;  // Of a large request.
+    bulk::FetchId fetch;          // While its large request is on its way.
     Function<void()> on_cancel;
     std::stop_source stop{std::nostopstate};  // Of who asked for its token.
     LocalCompletion local;                    // Of a call from this very process.

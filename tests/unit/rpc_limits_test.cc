@@ -62,6 +62,35 @@ TEST_CASE("session: a server whose handlers are all taken is asked again, within
     CHECK(calls.is_balanced());
 }
 
+TEST_CASE("session: the bytes of large requests in handlers are bounded") {
+    SimRig rig;
+    Echo service;
+    service.hold = true;
+    REQUIRE(rig.add("server", {.handler_bytes_max = 1 << 20}).add(service).ok());
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    const std::vector<std::byte> large(10'000), small(1000);
+    std::vector<Outcome> outcomes(110), others(100);
+    const auto failed = [&] {
+        return std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) {
+            return outcome.status.code() == Code::resource_exhausted;
+        });
+    };
+    for (Outcome& outcome : outcomes) channel.call(echo, large, {}, outcome.done());
+    REQUIRE(rig.run_until([&] { return service.held.size() + failed() == 110; }));
+    CHECK(service.held.size() == (1 << 20) / (large.size() + sizeof(rpc::RequestHeader)));
+    // Others have room.
+    for (Outcome& outcome : others) channel.call(echo, small, {}, outcome.done());
+    REQUIRE(rig.run_until([&] { return service.held.size() + failed() == 210; }));
+    // And so have large ones, when some have gone.
+    service.held.clear();
+    service.hold = false;
+    Outcome more;
+    channel.call(echo, large, {}, more.done());
+    REQUIRE(rig.run_until([&] { return more.completions > 0; }));
+    CHECK(more.status.ok());
+}
+
 TEST_CASE("session: what a context has under way is bounded, and servers take turns") {
     SimRig rig;
     Echo one, other;

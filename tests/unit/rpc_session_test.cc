@@ -430,3 +430,57 @@ TEST_CASE("session: a server keeps a bounded number, and lets the least useful o
     CHECK(slots <= rpc::ServerSessions::slots_pool);
     CHECK(slots > rpc::ServerSessions::slots_pool - rpc::slots_max);
 }
+
+TEST_CASE("session: a cancel while it is being resumed is told afterwards") {
+    SimRig rig;
+    RawPeer raw(rig, "server");
+    Channel channel = rig.add("").connect("sim://server").value();
+    core::Context& context = rig.runtimes[0]->node().context;
+    Outcome outcome;
+    const OperationId id = channel.call(echo, as_bytes("x"), {}, outcome.done());
+    raw.wait();
+    REQUIRE(raw.take().size() == 1);
+    context.drop_connection(*core::Context::find(channel.impl()->peer()),
+                            fail(Code::unavailable, "cut by the test"));
+    raw.take_about_sessions();
+    for (int i = 0; i < 10; ++i) raw.wait(10ms);
+    REQUIRE(raw.take_about_sessions().size() == 1);
+    channel.cancel_call(id);
+    raw.wait();
+    CHECK(outcome.status.code() == Code::cancelled);
+    CHECK(raw.take().empty());  // The server does not know the session here, maybe not at all.
+    rpc::GrantFrame grant;
+    grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::resumed);
+    grant.slots = grant.window = rpc::slots_at_first;
+    REQUIRE(raw.send_as_is(frame_of(grant)));
+    raw.wait();
+    const std::vector<Frame> asked = raw.take_about_sessions();
+    REQUIRE(asked.size() == 1);
+    CHECK(head_of(asked[0]).kind == core::FrameKind::ask);
+    rpc::ToldFrame told;
+    told.head.aux = static_cast<std::uint16_t>(rpc::Standing::executing);
+    told.call = {0, 1};
+    REQUIRE(raw.send_as_is(frame_of(told)));
+    raw.wait();
+    const std::vector<Frame> then = raw.take();
+    REQUIRE(then.size() == 1);
+    CHECK(head_of(then[0]).kind == core::FrameKind::cancel);
+}
+
+TEST_CASE("session: what was lent for large requests comes back when the server is given up") {
+    Lost lost;
+    lost.service.hold = true;
+    Outcome held;
+    lost.channel.call(echo, {}, {}, held.done());
+    REQUIRE(lost.rig.run_until([&] { return !lost.service.held.empty(); }));
+    lost.rig.kill("server");
+    const rpc::ClientSession& session = *lost.peer().client_session;
+    REQUIRE(lost.rig.run_until([&] { return session.state == rpc::SessionState::searching; }));
+    std::vector<Outcome> large(4);
+    const std::vector<std::byte> body(1 << 20);
+    for (Outcome& outcome : large) lost.channel.call(echo, body, {}, outcome.done());
+    REQUIRE(lost.run_until_empty());
+    for (const Outcome& outcome : large) CHECK(outcome.status.code() == Code::unavailable);
+    CHECK(lost.peer().interest == 0);  // Each loan has one.
+    lost.service.held.clear();
+}

@@ -119,7 +119,7 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
         start(connection);
     } else {
         connection.phase = Phase::resolving;
-        connection.resolution = Resolution::start(to.host, to.port);
+        connection.resolution = Resolution::start(to.host, to.port, now);
     }
     return id;
 }

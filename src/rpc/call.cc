@@ -1,0 +1,109 @@
+#include <weft/call.h>
+
+#include "rpc/server.h"
+
+namespace weft {
+
+Call& Call::operator=(Call&& other) noexcept {
+    if (this != &other) {
+        Call ends(std::move(*this));
+        server_ = other.server_;
+        call_ = std::exchange(other.call_, nullptr);
+    }
+    return *this;
+}
+
+TimePoint Call::deadline() const { return call_ ? call_->deadline : never; }
+Duration Call::time_left() const {
+    if (!call_ || server_->left_) return Duration::zero();
+    if (call_->deadline == never) return no_timeout;
+    return std::max(call_->deadline - server_->context_.current_time(), Duration::zero());
+}
+bool Call::cancelled() const { return call_ && call_->cancelled; }
+std::string Call::peer() const {
+    if (!call_ || !call_->session) return {};
+    return call_->session->client;
+}
+std::string_view Call::method() const {
+    if (!call_) return {};
+    return call_->method->name;
+}
+
+std::stop_token Call::stop_token() const {
+    if (!call_) return {};
+    call_->marked = true;
+    if (!call_->stop.stop_possible()) {
+        call_->stop = std::stop_source();
+        if (call_->cancelled) call_->stop.request_stop();
+    }
+    return call_->stop.get_token();
+}
+
+void Call::on_cancel(Function<void()> notice) {
+    if (!call_) return;
+    call_->marked = true;
+    call_->on_cancel = std::move(notice);
+    if (call_->cancelled) {
+        if (Function<void()> now = std::move(call_->on_cancel)) now();
+    }
+}
+
+OperationId Call::get(const RegionRef& from, std::uint64_t offset, Buffer local,
+                      TransferCompletion done) const {
+    return transfer(false, from, offset, std::move(local), std::move(done));
+}
+
+OperationId Call::put(const RegionRef& to, std::uint64_t offset, Buffer local,
+                      TransferCompletion done) const {
+    return transfer(true, to, offset, std::move(local), std::move(done));
+}
+
+OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
+                           TransferCompletion done) const {
+    if (!call_ || server_->left_) {
+        Status why =
+            weft::fail(Code::cancelled, call_ ? "the runtime is gone" : "the call was answered");
+        if (!server_ || server_->left_) {
+            done(why);  // Nobody turns for it.
+            return {};
+        }
+        const bulk::TransferId id =
+            server_->bulk_.transfers.conclude(std::move(done), std::move(why));
+        return {id.slot, id.generation};
+    }
+    server_->context_.rouse();
+    if (call_->rider) {
+        if (auto outcome = server_->ride(*call_, put, remote, offset, local)) {
+            const bulk::TransferId id =
+                server_->bulk_.transfers.conclude(std::move(done), *std::move(outcome));
+            return {id.slot, id.generation};
+        }
+    }
+    const bulk::TransferId id =
+        server_->bulk_.transfers.start(call_->peer() ? call_->peer()->ref : core::PeerRef(),
+                                       {put ? na::RmaKind::put : na::RmaKind::get, remote, offset,
+                                        std::move(local), call_->deadline},
+                                       std::move(done));
+    return {id.slot, id.generation};
+}
+
+std::size_t Call::reply_bytes_max() const {
+    return call_ && !server_->left_ ? server_->bulk_.staging.body_bytes_max() : 0;
+}
+
+void Call::fail(const Status& status) {
+    if (!call_) return;
+    server_->answer(*std::exchange(call_, nullptr), status);
+}
+
+void Call::fail(std::exception_ptr thrown) {
+    if (!server_) return;
+    server_->log_thrown(call_ ? call_->method->name : "a call that was answered", thrown);
+    fail(weft::fail(Code::internal, "the handler threw an exception").with_effect(Effect::unknown));
+}
+
+void Call::abandon_transfer(OperationId id) const {
+    if (server_ && !server_->left_) server_->bulk_.transfers.abandon({id.slot, id.generation});
+}
+
+}  // namespace weft
