@@ -52,6 +52,8 @@ struct RuntimeOptions {
     std::size_t peers_max = 4096;         // WEFT_PEERS=number; per transport
     // How long run() waits for calls in their handlers after SIGTERM.
     Duration drain_timeout = 5s;  // WEFT_DRAIN=milliseconds
+    // On this signal run() writes state() to the log. 0: on none.
+    int state_signal = 0;  // WEFT_STATE_SIGNAL=USR1|USR2|none
     // Threads for offload().
     unsigned offload_threads = 2;            // WEFT_OFFLOAD_THREADS=number
     LogLevel log_level = LogLevel::warning;  // WEFT_LOG=trace|debug|info|warning|error|off

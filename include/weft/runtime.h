@@ -64,6 +64,12 @@ class Runtime {
     Status run();
     void stop();
 
+    // For people: connections, sessions, calls and handlers, counts, latencies by method, the last
+    // events. At most some hundred lines, of a format that may change. run() writes it to the log
+    // on options.state_signal, and so does a handler that goes on for 5 s after its deadline, once
+    // a minute at most.
+    std::string state();
+
     // ---- calling -----------------------------------------------------------------------------
     // A channel to a server that has one address, or several in any order: sm or unix where the
     // server is shown to be on this host (by its incarnation, over an address of the network), else

@@ -1,6 +1,7 @@
 #include "api/environment.h"
 
 #include <charconv>
+#include <csignal>
 #include <string>
 #include <string_view>
 
@@ -74,6 +75,14 @@ std::string range_of(const Limit& limit) {
     return "a number from " + std::to_string(limit.least) + " to " + std::to_string(limit.most);
 }
 
+Status apply_signal(RuntimeOptions& options, std::string_view name, std::string_view value) {
+    if (value == "USR1") options.state_signal = SIGUSR1;
+    else if (value == "USR2") options.state_signal = SIGUSR2;
+    else if (value == "none") options.state_signal = 0;
+    else return bad(name, value, "USR1, USR2 or none");
+    return {};
+}
+
 Status apply(RuntimeOptions& options, std::string_view name, std::string_view value) {
     for (const Limit& limit : limits) {
         if (name != limit.name) continue;
@@ -86,6 +95,7 @@ Status apply(RuntimeOptions& options, std::string_view name, std::string_view va
     auto ranged = [&](std::uint64_t min, std::uint64_t max) {
         return parse(value, min, max, number);
     };
+    if (name == "WEFT_STATE_SIGNAL") return apply_signal(options, name, value);
     if (name == "WEFT_WAIT") {
         if (value == "adaptive") options.wait = WaitMode::adaptive;
         else if (value == "spin") options.wait = WaitMode::spin;

@@ -89,6 +89,9 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
         Result<na::Provider*> provider = node->parts.providers->find(to.scheme);
         return provider ? node->open(**provider, nullptr) : std::move(provider).status();
     });
+    node->server.set_on_overstay([node = node.get()](const std::string& why) {
+        node->log.warning(why + "the state of its runtime:\n" + node->describe());
+    });
     node->collectives.default_timeout = node->options.default_timeout;
     if (!node->options.manual) {
         if (Status status = node->driver.start(); !status.ok()) return status;
@@ -97,6 +100,7 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
 }
 
 static constexpr int last_turns_max = 1000;
+static constexpr Duration state_patience = 1s;
 
 Node::~Node() { shutdown(); }
 
@@ -116,6 +120,35 @@ void Node::on_context(Function<void()> work) {
     });
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return done; });
+}
+
+// Thread: the context's.
+std::string Node::describe() {
+    constexpr std::size_t lines_max = 32;
+    return context.state(lines_max) + client.state(lines_max) + server.state(lines_max) +
+           "transfers: " + std::to_string(bulk.transfers.in_flight()) + " in flight, " +
+           std::to_string(bulk.staging.bytes_held()) + " bytes held for large bodies\n" +
+           "the last events:\n" + context.recorder().last(lines_max, context.clock().now());
+}
+
+std::string Node::state() {
+    if (context.on_thread() || context.in_turn()) return describe();
+    struct Answer {
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::optional<std::string> text;
+    };
+    const auto answer = std::make_shared<Answer>();
+    context.post([this, self = shared_from_this(), answer] {
+        const std::lock_guard lock(answer->mutex);
+        answer->text = describe();
+        answer->changed.notify_one();
+    });
+    std::unique_lock lock(answer->mutex);
+    if (!answer->changed.wait_for(lock, state_patience, [&] { return answer->text.has_value(); })) {
+        return "the runtime's thread does not turn: a handler, completion or coroutine blocks it\n";
+    }
+    return *std::move(answer->text);
 }
 
 Status Node::add(Service& service) {

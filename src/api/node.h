@@ -50,6 +50,8 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     Result<Group> group(GroupView view);
     Status join(GroupView view, std::uint32_t rank);
     std::vector<std::string> addresses();
+    // As Runtime::state().
+    std::string state();
     // Runs `work` on the context's thread and waits; inline when this is that thread.
     void on_context(Function<void()> work);
     // Refuses new calls and waits for those in their handlers. Errors: DEADLINE_EXCEEDED; CANCELLED
@@ -78,6 +80,7 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
   private:
     Node(RuntimeOptions options, NodeParts parts);
     void add(const MethodId& method, RawHandler handler, MethodTraits traits) override;
+    std::string describe();
     Status open(na::Provider& provider, const na::Address* listen);
     bool speaks(std::string_view scheme) const;
     Result<Channel> connect_here(const std::vector<std::string>& uris);

@@ -124,28 +124,56 @@ static void take_signals(int signal_fd) {
     }
 }
 
+static base::UniqueFd open_signals(const sigset_t& signals) {
+    return base::UniqueFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+// Returns when there is a reason to end.
+static void wait_for_end(api::Node& node, int ending_fd, int state_fd) {
+    pollfd watched[3] = {
+        {ending_fd, POLLIN, 0}, {node.stop_fd(), POLLIN, 0}, {state_fd, POLLIN, 0}};
+    while (watched[0].revents == 0 && watched[1].revents == 0) {
+        if (poll(watched, 3, -1) < 0) continue;
+        if (watched[2].revents == 0) continue;
+        take_signals(state_fd);
+        node.log.warning("the state of the runtime, as asked by a signal:\n" + node.state());
+    }
+}
+
 Status Runtime::run() {
-    sigset_t signals, before;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals, &before);
-    const base::UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+    const int state_signal = node_->options.state_signal;
+    sigset_t ending, asking, both, before;
+    sigemptyset(&ending);
+    sigaddset(&ending, SIGINT);
+    sigaddset(&ending, SIGTERM);
+    both = ending;
+    sigemptyset(&asking);
+    if (state_signal != 0) {
+        sigaddset(&asking, state_signal);
+        sigaddset(&both, state_signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &both, &before);
+    const base::UniqueFd ending_fd = open_signals(ending);
+    const base::UniqueFd state_fd = open_signals(asking);
     Status status =
         fail(Code::resource_exhausted, "no file descriptor for signals left (ulimit -n)");
-    if (signal_fd) {
-        pollfd watched[2] = {{signal_fd.get(), POLLIN, 0}, {node_->stop_fd(), POLLIN, 0}};
-        while (poll(watched, 2, -1) < 0) {
+    if (ending_fd && state_fd) {
+        wait_for_end(*node_, ending_fd.get(), state_fd.get());
+        take_signals(ending_fd.get());
+        status = node_->drain(ending_fd.get());
+        if (status.code() == Code::deadline_exceeded) {
+            node_->log.warning("handlers were left, the state of the runtime:\n" + node_->state());
         }
-        take_signals(signal_fd.get());
-        status = node_->drain(signal_fd.get());
         // One that came meanwhile was heard; it must not end the program now.
-        take_signals(signal_fd.get());
+        take_signals(ending_fd.get());
+        take_signals(state_fd.get());
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return status;
 }
 
 void Runtime::stop() { node_->stop(); }
+
+std::string Runtime::state() { return node_->state(); }
 
 }  // namespace weft

@@ -341,9 +341,9 @@ void Transfers::pay() {
     if (!owed_.empty()) pay_later();
 }
 
-void Transfers::cancel(TransferId id) {
+void Transfers::cancel(TransferId id, const char* why) {
     if (Entry* entry = transfers_.find(id)) {
-        end(*entry, fail(Code::cancelled, "cancelled by the caller"));
+        end(*entry, fail(Code::cancelled, why));
     }
 }
 

@@ -59,7 +59,7 @@ class Transfers final : public core::FrameSink {
     // A put that needs no answer, for something follows that the peer gets after it: judged and
     // copied by the owner, silently dropped when it is not valid there. False: no room for it now.
     bool send_data(core::Peer& peer, const RegionRef& to, std::uint64_t offset, ByteView from);
-    void cancel(TransferId id);
+    void cancel(TransferId id, const char* why = "cancelled by the caller");
     // As cancel(), but the completion never runs: its owner is going away.
     void abandon(TransferId id);
     // Gives back what was lent, now or when there is room for the message.

@@ -247,6 +247,7 @@ void Context::close_broken() {
     const std::string reason = std::exchange(broken_reason_, {});
     if (!peer || peer->state != PeerState::up) return;
     ++counters_.broken_peers;
+    note("broken", peer->uri);
     log_.warning("closing " + peer->uri + ": it sent " + reason);
     peer->endpoint->endpoint->close(peer->na_id);
     lost(*peer, fail(Code::unavailable, "connection closed: the peer sent " + reason));

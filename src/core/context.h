@@ -18,6 +18,7 @@
 #include <weft/executor.h>
 
 #include "base/clock.h"
+#include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/mpsc_queue.h"
 #include "base/random.h"
@@ -41,6 +42,8 @@ class FrameSink {
     // For backlog_max turns were long, or did not read all there was: what arrives lies there for
     // longer and longer. Said again as long as it lasts.
     virtual void on_backlog() {}
+    // A peer that somebody needs, from time to time while it is up.
+    virtual void on_heartbeat(Peer&) {}
     // The connection is gone (or never came); the frames that waited are dropped.
     virtual void on_peer_down(Peer&, const Status& /*why*/) {}
 
@@ -304,6 +307,13 @@ class Context final : public Executor {
     base::TimerWheel& timers() { return timers_; }
     base::Random& random() { return random_; }
     base::Log& log() { return log_; }
+    // For what is notable and not of every call.
+    void note(const char* what, std::string_view who, std::uint64_t number = 0) {
+        recorder_.record(now_, what, who, number);
+    }
+    const base::FlightRecorder& recorder() const { return recorder_; }
+    // For people: endpoints and peers.
+    std::string state(std::size_t lines_max);
     base::Clock& clock() { return clock_; }
 
     // Requires: not linked. Runs in the next turn; when none will come, as post() does.
@@ -410,6 +420,7 @@ class Context final : public Executor {
     std::string broken_reason_;
     PeerRef broken_;
     Counters counters_;
+    base::FlightRecorder recorder_;
     std::size_t waiting_bytes_ = 0;  // In all FIFOs.
     bool closed_ = false;
     bool armed_ = false;  // And no turn since.

@@ -12,7 +12,8 @@
 
 namespace weft::core {
 
-// `Owner` has cancel(id); `Done` is the completion. Lifetime: outlives the completions it gave.
+// `Owner` has cancel(id, why); `Done` is the completion. Lifetime: outlives the completions it
+// gave.
 template <class Owner, class Done>
 class NestedOperations {
   public:
@@ -29,7 +30,7 @@ class NestedOperations {
         record.done = std::move(done);
         record.cancel = [](InScope& operation) {
             auto& self = static_cast<Record&>(operation);
-            self.table->owner_.cancel(self.id);
+            self.table->owner_.cancel(self.id, scope_cancelled_text);
         };
         record.id = {};
         scope.add(record);

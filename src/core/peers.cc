@@ -170,6 +170,7 @@ bool Context::use(Peer& peer) {
         }
     }
     if (log_.enabled(LogLevel::debug)) log_.debug("connected to " + peer.uri);
+    note("connected", peer.uri);
     const PeerRef ref = peer.ref;
     for (FrameSink* sink : all_sinks_) {
         sink->on_peer_up(peer);
@@ -205,6 +206,7 @@ void Context::lost(Peer& peer, Status why) {
     const PeerRef ref = peer.ref;
     disconnect(peer);
     if (log_.enabled(LogLevel::debug)) log_.debug("lost " + peer.uri + ": " + why.to_string());
+    note("lost", peer.uri, static_cast<std::uint64_t>(why.code()));
     const bool forget = peer.incoming;
     for (FrameSink* sink : all_sinks_) {
         sink->on_peer_down(peer, why);
@@ -273,6 +275,7 @@ void Context::on_heartbeat(Peer& peer) {
     if (peer.interest == 0) return;  // The next interest starts it again.
     timers_.arm(peer.heartbeat, saturating_add(now_, options_.heartbeat_interval));
     if (peer.state != PeerState::up) return;  // The provider times connecting.
+    for (FrameSink* sink : all_sinks_) sink->on_heartbeat(peer);
     if (std::exchange(peer.heard, false)) {
         peer.missed = 0;
         return;

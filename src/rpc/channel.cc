@@ -30,8 +30,7 @@ inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint 
 }
 
 static CallTraits traits_of(const CallOptions& options) {
-    return {options.idempotent ? idempotent_flag : std::uint8_t{0},
-            std::min<std::uint8_t>(options.priority, priorities - 1)};
+    return {static_cast<std::uint8_t>(options.idempotent * idempotent_flag), options.priority};
 }
 
 [[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,

@@ -14,7 +14,11 @@ static constexpr std::size_t waiting_bytes_modest = 64u << 10;
 ClientCall::ClientCall() { fire = &Client::on_deadline; }
 
 Client::Client(core::Context& context, bulk::Bulk& bulk, ClientLimits limits)
-    : context_(context), bulk_(bulk), limits_(limits) {
+    : context_(context),
+      bulk_(bulk),
+      limits_(limits),
+      bytes_room_(limits.sent_bytes_all_max),
+      calls_room_(limits.sent_calls_max) {
     context_.set_sink(core::FrameKind::reply, *this);
     context_.set_sink(core::FrameKind::grant, *this);
     context_.set_sink(core::FrameKind::told, *this);
@@ -185,6 +189,7 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     call.attempts = request.attempts;
     if (!slot.is_kept && !is_lent && call.traits.is_idempotent()) {
         slot.is_kept = true;
+        slot.is_unusual = true;
         slot.large = std::move(call.waiting);
     }
     if (is_lent) spare_lent_ = std::move(call.waiting);
@@ -256,6 +261,7 @@ CallId Client::refuse_full(CallEntry& entry, std::size_t bytes) {
                                     " could take; pass large data by weft.BulkRef"));
         return entry.id();
     }
+    context_.note("refused: queue full", peer.uri, queue.size());
     finish_early(call,
                  fail(Code::resource_exhausted, "the queue to " + peer.uri + " is full (" +
                                                     std::to_string(queue.size()) + " calls, " +
@@ -266,6 +272,7 @@ CallId Client::refuse_full(CallEntry& entry, std::size_t bytes) {
 CallId Client::refuse_late(CallEntry& entry) {
     ClientCall& call = entry.value;
     const WaitQueue& queue = call.session->waiting;
+    context_.note("refused: too late", call.session->peer.uri, queue.size());
     finish_early(call, fail(Code::resource_exhausted,
                             "the " + std::to_string(queue.size()) + " calls that wait for " +
                                 call.session->peer.uri + " leave this one too little time"));

@@ -23,6 +23,7 @@
 #include "core/nested.h"
 #include "rpc/client_session.h"
 #include "rpc/header.h"
+#include "rpc/sampler.h"
 
 namespace weft::rpc {
 
@@ -54,7 +55,7 @@ class Client final : public core::FrameSink {
     // The largest body that surely fits a message to the peer, as far as it is known now.
     std::size_t eager_bytes_max(const core::Peer& peer) const;
     // Completes the call with CANCELLED in the next turn and tells the peer. Stale ids are ignored.
-    void cancel(CallId id);
+    void cancel(CallId id, const char* why = "cancelled by the caller");
     // As cancel(), but the completion never runs: its owner is going away.
     void abandon(CallId id);
     // Tells the server that nothing of the session will be asked for. Its calls go on until the
@@ -80,6 +81,9 @@ class Client final : public core::FrameSink {
     const Counters& counters() const { return counters_; }
     // Every call that was submitted has completed once or is in flight.
     bool is_balanced() const;
+
+    // For people: counts, sessions, the calls that end first, latencies by method.
+    std::string state(std::size_t lines_max);
 
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
     void on_peer_up(core::Peer& peer) override;
@@ -108,21 +112,21 @@ class Client final : public core::FrameSink {
     void dequeue(ClientCall& call);
     void pump(ClientSession& session);
     bool may_send(const ClientSession& session, std::size_t bytes) const {
-        return sent_calls_ < limits_.sent_calls_max &&
-               session.sent_bytes + bytes <= limits_.sent_bytes_max &&
-               sent_bytes_ + bytes <= limits_.sent_bytes_all_max;
+        return calls_room_ != 0 && bytes <= session.bytes_room && bytes <= bytes_room_;
     }
     void account(ClientSession& session, std::size_t bytes) {
-        ++sent_calls_;
-        session.sent_bytes += bytes;
-        sent_bytes_ += bytes;
+        --calls_room_;
+        session.bytes_room -= bytes;
+        bytes_room_ -= bytes;
     }
     void feed();
+    void use_room(ClientSession& session);
     bool transmit(ClientSession& session, ClientCall& call);
 
     // ---- ends
     ClientCall* answered_by(core::Peer& peer, ByteView frame);
     void release(ClientSession& session, ClientSlot& slot);
+    [[gnu::noinline]] void release_unusual(ClientSession& session, ClientSlot& slot);
     void on_failure(core::Peer& peer, core::FrameHead head, ByteView frame);
     WaitingRequest::Ptr request_to_retry(core::Peer& peer, core::FrameHead head, ByteView frame);
     bool rest(ClientCall& call, WaitingRequest::Ptr request, ByteView frame);
@@ -158,37 +162,39 @@ class Client final : public core::FrameSink {
     void fail_all(ClientSession& session, const Status& why);
     void forget(ClientSession& session);
 
+    [[gnu::noinline]] void sample(ClientCall& call, const MethodId& method) {
+        call.done = sampler_.sample(method, std::move(call.done));
+    }
+    std::string text_of(const ClientCall& call, TimePoint now) const;
+
     core::Context& context_;
     bulk::Bulk& bulk_;
     const ClientLimits limits_;
     core::NestedOperations<Client, Completion> nested_{context_, *this};
+    Sampler sampler_{context_.clock()};
     base::SlotTable<ClientCall> calls_;
     std::list<ClientSession> sessions_;
     std::vector<Fetching> fetching_;
     WaitingRequest::Ptr spare_lent_;  // So that a steady flow of large requests allocates nothing.
     std::size_t waiting_bytes_ = 0;   // In all queues.
-    std::size_t sent_bytes_ = 0;      // Of calls that are sent and not answered,
-    std::uint32_t sent_calls_ = 0;    // and how many those are.
+    std::size_t bytes_room_;          // For bodies of calls that are sent and not answered,
+    std::uint32_t calls_room_;        // and for how many of those.
     base::IntrusiveList<ClientSession, Hungry> hungry_;  // They take turns.
     Counters counters_;
     const Status ok_ = Status().with_effect(Effect::applied).with_stage(Stage::executing);
     bool closed_ = false;
 };
 
-// The interest that a given-up call left with its slot goes with it; a call's own stays its own.
 inline void Client::release(ClientSession& session, ClientSlot& slot) {
     if (base::is_mutated(base::Mutant::slot_leak) && !slot.call) return;
-    if (!slot.call) [[unlikely]] {
-        context_.drop_interest(session.peer);
+    if (slot.is_unusual) [[unlikely]] {
+        release_unusual(session, slot);
     } else {
         slot.call->slot = nullptr;
     }
-    if (slot.large) [[unlikely]] {
-        slot.large = nullptr;
-    }
-    --sent_calls_;
-    session.sent_bytes -= slot.bytes;
-    sent_bytes_ -= slot.bytes;
+    ++calls_room_;
+    session.bytes_room += slot.bytes;
+    bytes_room_ += slot.bytes;
     session.release(slot);
 }
 
@@ -230,6 +236,9 @@ inline void Client::release(ClientSession& session, ClientSlot& slot) {
     body(to + sizeof(RequestHeader));
     slot.keep_small(method.hash, flags, to + sizeof(RequestHeader), body.bytes);
     call.stage = Stage::sent;
+    if (slot.sequence % timed_every == 0) [[unlikely]] {
+        sample(call, method);
+    }
     context_.commit(*peer, bytes);
     return entry->id();
 }

@@ -48,7 +48,7 @@ struct WaitingRequest {
 // How a call is to be treated. One word, for the sake of the hot path.
 struct alignas(4) CallTraits {
     std::uint8_t flags = 0;     // Of its frame: idempotent_flag, riding_flag.
-    std::uint8_t priority = 0;  // Below priorities.
+    std::uint8_t priority = 0;  // Those over the highest are the highest.
     bool is_nested = false;     // Made by a handler: its own client is the one who tries again.
 
     bool is_idempotent() const { return (flags & idempotent_flag) != 0; }

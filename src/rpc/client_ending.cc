@@ -44,6 +44,7 @@ void Client::leave_session(ClientCall& call) {
     if (!session) return;
     if (ClientSlot* slot = std::exchange(call.slot, nullptr)) {
         slot->call = nullptr;
+        slot->is_unusual = true;
     } else {
         context_.drop_interest(session->peer);
     }
@@ -73,6 +74,25 @@ void Client::finish_early(ClientCall& call, Status status) {
     context_.defer(call);
 }
 
+// The interest that a given-up call left with its slot goes with it; a call's own stays its own.
+void Client::release_unusual(ClientSession& session, ClientSlot& slot) {
+    slot.is_unusual = false;
+    slot.large = nullptr;
+    if (slot.call) {
+        slot.call->slot = nullptr;
+    } else {
+        context_.drop_interest(session.peer);
+    }
+}
+
+// Calls wait, somewhere.
+void Client::use_room(ClientSession& session) {
+    feed();
+    if (session.waiting.size() == 0) return;
+    session.pace.on_reply(context_.now());
+    pump(session);
+}
+
 // The call that a reply answers, whose slot is free again. A reply counts only from the peer that
 // was asked, and only once.
 [[gnu::always_inline]] inline ClientCall* Client::answered_by(core::Peer& peer, ByteView frame) {
@@ -89,12 +109,8 @@ void Client::finish_early(ClientCall& call, Status status) {
     }
     ClientCall* const call = slot->call;
     release(*session, *slot);
-    if (!hungry_.empty()) [[unlikely]] {
-        feed();
-    }
-    if (session->waiting.size() != 0) [[unlikely]] {
-        session->pace.on_reply(context_.now());
-        pump(*session);
+    if (waiting_bytes_ != 0) [[unlikely]] {
+        use_room(*session);
     }
     if (!call) [[unlikely]] {
         ++counters_.late_replies;
@@ -152,6 +168,7 @@ bool Client::rest(ClientCall& call, WaitingRequest::Ptr request, ByteView frame)
     if (then >= call.deadline || attempt > 100) return false;
     if (!base::is_mutated(base::Mutant::budget_ignored) && !session.budget.spend()) return false;
     ++counters_.retried;
+    context_.note("retries", session.peer.uri, attempt);
     request->attempts = static_cast<std::uint8_t>(attempt);
     request->deadline = call.deadline;
     call.waiting = std::move(request);
@@ -271,6 +288,7 @@ void Client::expire(ClientCall& call) {
         if (!session.last_why.empty()) text = session.last_why + "; " + text;
         status = fail(Code::unavailable, std::move(text));
     }
+    context_.note("deadline", session.peer.uri);
     give_up(call);
     status = std::move(status)
                  .with_effect(effect_of(call))
@@ -279,12 +297,12 @@ void Client::expire(ClientCall& call) {
     finish(call, status, {});
 }
 
-void Client::cancel(CallId id) {
+void Client::cancel(CallId id, const char* why) {
     CallEntry* entry = calls_.find(id);
     if (!entry || entry->value.ends) return;
     if (base::is_mutated(base::Mutant::cancel_lost)) return;
     give_up(entry->value);
-    finish_early(entry->value, fail(Code::cancelled, "cancelled by the caller"));
+    finish_early(entry->value, fail(Code::cancelled, why));
 }
 
 void Client::abandon(CallId id) {

@@ -19,6 +19,7 @@ ClientSession* Client::session_of(core::Peer& peer) {
     if (peer.client_session) return peer.client_session;
     ClientSession& session = sessions_.emplace_back(*this, peer);
     session.self = std::prev(sessions_.end());
+    session.bytes_room = limits_.sent_bytes_max;
     session.fire = &Client::on_search_time;
     peer.client_session = &session;
     if (peer.state == core::PeerState::up) begin(session);
@@ -34,6 +35,7 @@ void Client::begin(ClientSession& session) {
     session.granted = session.granted_window = slots_at_first;
     session.update_window();
     session.last_why.clear();
+    context_.note("session begun", session.peer.uri);
     if (send_session(session, 0)) pump(session);
 }
 
@@ -111,6 +113,7 @@ void Client::on_grant(core::Peer& peer, ByteView frame) {
         session->last_why.clear();
         session->state = SessionState::open;
         ++counters_.resumed;
+        context_.note("session resumed", peer.uri, session->busy);
     }
     session->update_window();
     if (resumes) ask_all(*session);
@@ -199,6 +202,7 @@ void Client::retake(ClientSession& session, ClientSlot& slot) {
 
 // The server that had them is another now, or has forgotten them.
 void Client::resolve_unknown(ClientSession& session, Code code, std::string_view why) {
+    context_.note("session over", session.peer.uri, session.busy);
     session.for_each_busy([&](ClientSlot& slot) {
         if (slot.call && slot.call->traits.is_idempotent() && slot.is_kept) {
             return retake(session, slot);
@@ -210,6 +214,7 @@ void Client::resolve_unknown(ClientSession& session, Code code, std::string_view
 
 // Every call ends; the next one begins another session.
 void Client::fail_all(ClientSession& session, const Status& why) {
+    context_.note("session given up", session.peer.uri, session.busy + session.waiting.size());
     context_.timers().cancel(session);
     session.for_each_busy([&](ClientSlot& slot) {
         if (slot.call) finish_early(*slot.call, why);
@@ -269,6 +274,7 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
 void Client::interrupt(ClientSession& session, const Status& why) {
     if (!session.has_calls()) return fail_all(session, why);
     context_.timers().cancel(session);  // Of an answer that did not come.
+    context_.note("session interrupted", session.peer.uri, session.busy);
     const bool had_resumed = session.state == SessionState::open;
     session.state = SessionState::searching;
     session.update_window();

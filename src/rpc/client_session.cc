@@ -21,7 +21,6 @@ void ClientSession::reset() {
     for (auto& block : blocks) block.reset();
     free = nullptr;
     busy = window = plain_window = granted_window = granted = made = 0;
-    sent_bytes = 0;
     state = SessionState::none;
 }
 

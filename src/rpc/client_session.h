@@ -25,7 +25,8 @@ struct ClientSlot {
     std::uint32_t index = 0;
     std::uint32_t sequence = 0;  // Of the last call.
     bool is_busy = false;
-    bool is_asked = false;  // After a loss, and not answered yet.
+    bool is_asked = false;    // After a loss, and not answered yet.
+    bool is_unusual = false;  // Its call was given up, or `large` is set.
 
     // The request, to be sent once more if it never came: small ones, and all of idempotent calls.
     bool is_kept = false;
@@ -131,7 +132,7 @@ struct ClientSession : base::Timer, Hungry {
     std::uint32_t granted_window = 0;  // As the server says.
     std::uint32_t granted = 0;         // Slots that exist at the server,
     std::uint32_t made = 0;            // and here.
-    std::size_t sent_bytes = 0;        // Bodies of the busy ones.
+    std::size_t bytes_room = 0;        // For bodies of the busy ones.
     std::array<std::unique_ptr<ClientSlot[]>, slots_max / block_slots> blocks;
 
     WaitQueue waiting;

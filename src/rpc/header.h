@@ -16,6 +16,10 @@ namespace weft::rpc {
 
 // A call in flight: a slot of its session, and how many calls that slot has had. The next number
 // says at the same time that the client has the reply before it.
+// Of one call in so many in each slot both sides note how long it takes: the others pay two
+// instructions for it.
+inline constexpr std::uint32_t timed_every = 64;
+
 struct WireCallId {
     std::uint32_t slot = 0;
     std::uint32_t sequence = 0;

@@ -11,6 +11,8 @@
 #include <weft/result.h>
 #include <weft/service.h>
 
+#include "base/histogram.h"
+
 namespace weft::rpc {
 
 struct Method {
@@ -18,6 +20,8 @@ struct Method {
     std::string name;
     RawHandler handler;
     MethodTraits traits;
+
+    base::Latencies latencies;  // Nanoseconds from the handler's begin to its answer.
 };
 
 class MethodTable {
@@ -29,6 +33,10 @@ class MethodTable {
     // Of methods that nobody calls any more; their names stay.
     void drop_handlers();
 
+    template <class Visit>
+    void for_each(Visit&& visit) const {
+        for (const auto& method : methods_) visit(*method);
+    }
     Method* find(std::uint64_t hash) const {
         for (std::size_t i = hash & mask_;; i = (i + 1) & mask_) {
             Method* method = slots_[i];

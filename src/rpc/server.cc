@@ -55,6 +55,9 @@ inline Server::Slot* Server::next_in_slot(core::Peer& peer, core::FrameHead head
 
 inline void Server::run_handler(ServerCall& call) {
     Method* method = call.method;
+    if (call.wire.sequence % timed_every == 0) [[unlikely]] {
+        start_timing(call);
+    }
     context_.enter(call);
     // What a handler throws ends here, as does the Call it did not answer.
     try {
@@ -256,7 +259,17 @@ inline void Server::recycle(ServerCall& call) {
     calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
 }
 
+void Server::start_timing(ServerCall& call) {
+    call.started = context_.clock().now();
+    call.marked = true;
+}
+
 void Server::recycle_marked(ServerCall& call) {
+    if (const TimePoint started = std::exchange(call.started, {});
+        started != TimePoint() && !left_) {
+        const Duration took = context_.clock().now() - started;
+        call.method->latencies.record(static_cast<std::uint64_t>(took.count()));
+    }
     // Out of the record first: what it holds may answer other calls.
     const Function<void()> notice = std::move(call.on_cancel);
     const std::stop_source stop = std::exchange(call.stop, std::stop_source(std::nostopstate));

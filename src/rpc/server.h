@@ -64,7 +64,15 @@ class Server final : public core::FrameSink {
     const Counters& counters() const { return counters_; }
     core::Context& context() { return context_; }
 
+    // For people: counts, the calls that are most overdue, latencies by method.
+    std::string state(std::size_t lines_max);
+    // Who hears, once a minute at most, of a handler that goes on for long after its deadline.
+    void set_on_overstay(Function<void(const std::string&)> told) {
+        on_overstay_ = std::move(told);
+    }
+
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
+    void on_heartbeat(core::Peer& peer) override;
     void on_peer_down(core::Peer& peer, const Status& why) override;
     void on_backlog() override;
     // Calls that each client may have here at once; fewer while requests pile up.
@@ -74,6 +82,8 @@ class Server final : public core::FrameSink {
     // A client that is gone so long: its handlers are told, and then nobody will ask any more.
     static constexpr Duration told_after = 3s;
     static constexpr Duration forgotten_after = 10s;
+    static constexpr Duration overstays_after = 5s;  // After its deadline.
+    static constexpr Duration overstay_told_every = 60s;
     static constexpr std::uint32_t window_least = 4;
     // Not counted: as many as there may be are 256 MiB.
     static constexpr std::size_t small_request_bytes = 4096;
@@ -101,6 +111,7 @@ class Server final : public core::FrameSink {
                         const Method* method);
     void on_cancel(core::Peer& peer, ByteView frame);
     void run_handler(ServerCall& call);
+    [[gnu::noinline]] void start_timing(ServerCall& call);
     void recycle_marked(ServerCall& call);
     void leave();
     void answer_local(ServerCall& call, const Status& status, ByteView reply);
@@ -147,6 +158,8 @@ class Server final : public core::FrameSink {
     bool left_ = false;             // Context and bulk are gone.
     std::size_t riding_bytes_ = 0;  // Kept for handlers,
     std::size_t large_bytes_ = 0;   // and of large requests in them.
+    Function<void(const std::string&)> on_overstay_;
+    TimePoint overstay_told_until_{};
     Counters counters_;
 };
 

@@ -29,6 +29,7 @@ struct ServerCall : core::Scope {
     Method* method = nullptr;
     ByteView request;
     // `marked`: something below was set.
+    TimePoint started{};          // Of one that is timed.
     std::size_t large_bytes = 0;  // Of a large request.
     bulk::FetchId fetch;          // While its large request is on its way.
     Function<void()> on_cancel;

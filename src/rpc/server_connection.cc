@@ -21,6 +21,7 @@ void Server::begin_session(core::Peer& peer, const SessionId& id) {
         send_grant(peer, Verdict::full, nullptr);
         return;
     }
+    context_.note("client begins", peer.uri);
     sessions_.widen(*session);
     session->fire = &Server::on_time;
     session->window = std::min(session->slots(), window_);
@@ -40,6 +41,7 @@ void Server::resume_session(core::Peer& peer, const SessionId& id) {
         context_.drop_connection(*former, fail(Code::unavailable, "the client connected again"));
     }
     ++counters_.resumed;
+    context_.note("client resumes", peer.uri);
     attach(*session, peer);
     send_grant(peer, Verdict::resumed, session);
 }
@@ -129,6 +131,7 @@ void Server::look_at_lost(ServerSession& session, TimePoint now) {
 // First all of them, then the notices: one may answer another call of the same client.
 void Server::tell_handlers(ServerSession& session) {
     session.is_told = true;
+    context_.note("client lost", session.client);
     std::vector<base::SlotId> held;
     session.for_each_call([&](ServerCall& call) {
         held.push_back(base::SlotTable<ServerCall>::entry_of(call).id());
@@ -164,6 +167,7 @@ void Server::widen(TimePoint now) {
 
 void Server::set_window(std::uint32_t window) {
     window_ = window;
+    context_.note("window of clients", "", window);
     sessions_.for_each([&](ServerSession& session) {
         const std::uint32_t fits = std::min(session.slots(), window);
         if (std::exchange(session.window, fits) == fits || !session.peer) return;

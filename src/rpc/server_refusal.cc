@@ -20,6 +20,8 @@ void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& h
     }
     const bool is_full = why.code() == Code::resource_exhausted;
     counters_.pushed_back += is_full;
+    context_.note(is_full ? "pushed back" : "refused", peer.uri,
+                  static_cast<std::uint64_t>(why.code()));
     tell(&peer, slot, header.call, why, is_full ? pushback_time : Duration::zero());
 }
 

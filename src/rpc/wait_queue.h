@@ -2,6 +2,7 @@
 // highest priority, and of one priority the oldest.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -54,7 +55,8 @@ class WaitQueue {
     }
 
     static std::size_t index_of(const ClientCall& call) {
-        return call.traits.is_nested ? priorities : call.traits.priority;
+        if (call.traits.is_nested) return priorities;
+        return std::min<std::size_t>(call.traits.priority, priorities - 1);
     }
     base::IntrusiveList<ClientCall, core::Deferred>& list_of(const ClientCall& call) {
         return lists_[index_of(call)];

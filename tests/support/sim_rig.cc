@@ -7,7 +7,7 @@ namespace weft::test {
 
 Runtime& SimRig::add(const std::string& name, RuntimeOptions options) {
     options.manual = true;
-    options.log_level = LogLevel::off;
+    if (!options.log_sink) options.log_level = LogLevel::off;
     api::NodeParts parts;
     parts.clock = clock;
     parts.random = random;

@@ -213,6 +213,9 @@ TEST_CASE("nested: one handler's call is not another's") {
     open[1].reply({});
     chain.run_until_done(second);
     CHECK(second.status.ok());
+    chain.back.held.clear();
+    chain.run_until_done(inner[0]);
+    chain.run_until_done(inner[1]);
 }
 
 TEST_CASE("nested: only the outermost caller tries again") {

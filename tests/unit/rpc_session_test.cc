@@ -95,6 +95,9 @@ TEST_CASE("session: a request that never came is sent again if it was kept, in i
     };
     CHECK(call_of(third[0]).slot == call_of(first[1]).slot);
     CHECK(call_of(third[0]).sequence == call_of(first[1]).sequence);
+    channel = Channel();
+    rig.run_for(1us);
+    CHECK(next.status.code() == Code::cancelled);
 }
 
 TEST_CASE("session: a reply that was too large to keep is lost, and that is said") {
@@ -328,6 +331,9 @@ TEST_CASE("session: a server that has forgotten it ends what is in doubt with AB
     CHECK(once.status.effect() == Effect::unknown);
     CHECK(again.completions == 0);
     CHECK(raw.take().size() == 1);  // It is asked once more, in another session.
+    channel = Channel();
+    rig.run_for(1us);
+    CHECK(again.status.code() == Code::cancelled);
 }
 
 TEST_CASE("session: a server without room for another client says so") {

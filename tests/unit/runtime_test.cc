@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "support/child.h"
 #include "support/no_more_threads.h"
 #include "support/patience.h"
 #include "support/raw_echo.h"
@@ -22,21 +23,6 @@ std::string unique_uri(const char* what) {
     static int count = 0;
     return std::string("sm://runtime-") + what + "-" + std::to_string(getpid()) + "-" +
            std::to_string(++count);
-}
-
-// How a child process that runs `body` ends: its exit status, or minus the signal.
-int end_of_child(const std::function<int()>& body) {
-    const pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        for (const int sig : {SIGABRT, SIGTERM, SIGINT}) signal(sig, SIG_DFL);
-        alarm(60);  // One that hangs must not outlive its test.
-        [[maybe_unused]] const auto quiet = freopen("/dev/null", "w", stderr);
-        _exit(body());
-    }
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 Task<> throws() {

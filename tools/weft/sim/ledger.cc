@@ -162,6 +162,8 @@ void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& 
 // Where nothing broke there are two ways not to be answered: to give up, and to run out of time.
 void Ledger::judge_arrival(const Deed& deed, std::uint64_t number, const Scene& scene) {
     if (!scene.is_whole || deed.cancelled != never) return;
+    // Its handler's call was given up, and it with that.
+    if (deed.parent && is_given_up(deeds_[*deed.parent], scene.now)) return;
     const auto seen = [&] { return describe(number); };
     const Code code = deed.status.code();
     const bool is_answer = deed.answered != never && code == deed.answer.code();

@@ -26,6 +26,7 @@ void block_stop_signals() {
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     // A file over the process's size limit is an error of write(), not the end of the server.
     ::signal(SIGXFSZ, SIG_IGN);
@@ -59,7 +60,7 @@ Status serve(const ServeOptions& options, bool json) {
     }
     block_stop_signals();
     std::unique_ptr<storage::Store> store;  // Outlives the runtime that serves it.
-    Result<Runtime> runtime = Runtime::create();
+    Result<Runtime> runtime = Runtime::create({.state_signal = SIGUSR1});
     if (!runtime) return std::move(runtime).status();
     Result<std::unique_ptr<storage::Store>> opened = storage::Store::open(*runtime, options.root);
     if (!opened) return std::move(opened).status();

@@ -1,0 +1,85 @@
+// What a client has to say of itself, for people.
+#include <algorithm>
+#include <vector>
+
+#include "base/duration_text.h"
+#include "rpc/client.h"
+
+namespace weft::rpc {
+
+using base::duration_text;
+
+static std::string_view name_of(SessionState state) {
+    switch (state) {
+        case SessionState::none: return "no session";
+        case SessionState::open: return "open";
+        case SessionState::resuming: return "resuming";
+        case SessionState::searching: return "searching";
+    }
+    return "?";
+}
+
+static std::string text_of(ClientSession& session) {
+    std::uint32_t resting = 0;
+    session.resting.for_each([&](const ClientCall&) { ++resting; });
+    std::string line = "  " + session.peer.uri + ": " + std::string(name_of(session.state)) + ", " +
+                       std::to_string(session.busy) + " of " + std::to_string(session.window) +
+                       " slots, " + std::to_string(session.waiting.size()) + " calls wait (" +
+                       std::to_string(session.waiting.bytes()) + " bytes), " +
+                       std::to_string(resting) + " rest, " +
+                       std::to_string(session.budget.retries_left()) + " retries left";
+    if (!session.last_why.empty()) line += "; " + session.last_why;
+    return line + "\n";
+}
+
+std::string Client::text_of(const ClientCall& call, TimePoint now) const {
+    const std::uint64_t method = call.slot      ? call.slot->method
+                                 : call.waiting ? call.waiting->method
+                                                : 0;
+    std::string name = sampler_.name_of(method);
+    if (name.empty()) name = "a call";
+    const std::string left =
+        call.deadline == never ? "no deadline" : duration_text(call.deadline - now) + " left";
+    const std::string to = call.session ? " to " + call.session->peer.uri : std::string();
+    return "  " + name + to + ": " + std::string(weft::name_of(call.stage)) + ", " + left + "\n";
+}
+
+std::string Client::state(std::size_t lines_max) {
+    const TimePoint now = context_.clock().now();
+    std::string text = "calls: " + std::to_string(counters_.submitted) + " submitted, " +
+                       std::to_string(calls_.taken()) + " in flight, " +
+                       std::to_string(limits_.sent_calls_max - calls_room_) + " sent (" +
+                       std::to_string(limits_.sent_bytes_all_max - bytes_room_) + " bytes), " +
+                       std::to_string(waiting_bytes_) + " bytes wait\n ";
+    for (std::size_t code = 0; code < counters_.completed.size(); ++code) {
+        if (counters_.completed[code] == 0) continue;
+        text += " " + std::string(weft::name_of(static_cast<Code>(code))) + " " +
+                std::to_string(counters_.completed[code]);
+    }
+    text += "\n  " + std::to_string(counters_.lost_connections) + " connections lost, " +
+            std::to_string(counters_.resumed) + " sessions resumed, " +
+            std::to_string(counters_.sent_again) + " calls sent again, " +
+            std::to_string(counters_.retried) + " retried, " +
+            std::to_string(counters_.late_replies) + " replies too late\n";
+    std::size_t lines = 0;
+    for (ClientSession& session : sessions_) {
+        if (++lines > lines_max) break;
+        text += rpc::text_of(session);
+    }
+    // Those that end first.
+    std::vector<const ClientCall*> first;
+    calls_.for_each([&](CallEntry& entry) { first.push_back(&entry.value); });
+    const std::size_t shown = std::min(first.size(), lines_max);
+    std::partial_sort(
+        first.begin(), first.begin() + static_cast<std::ptrdiff_t>(shown), first.end(),
+        [](const ClientCall* a, const ClientCall* b) { return a->deadline < b->deadline; });
+    for (std::size_t i = 0; i < shown; ++i) text += text_of(*first[i], now);
+    sampler_.for_each([&](const Sampler::Row& row) {
+        text += "  " + row.method + ": " + base::text_of(row.ok) + ", " +
+                std::to_string(row.failed) + " failed (one call in " + std::to_string(timed_every) +
+                ")\n";
+    });
+    return text;
+}
+
+}  // namespace weft::rpc

@@ -1,0 +1,68 @@
+// What a server has to say of itself, for people, and of handlers that take too long.
+#include <algorithm>
+#include <vector>
+
+#include "base/duration_text.h"
+#include "rpc/server.h"
+
+namespace weft::rpc {
+
+using base::duration_text;
+
+static std::string text_of(const ServerCall& call, TimePoint now) {
+    std::string text = "  " + call.method->name;
+    if (call.session) text += " for " + call.session->client;
+    if (call.fetch) text += ", its body is on its way";
+    if (call.cancelled) text += ", cancelled";
+    if (call.deadline == never) return text + ", no deadline\n";
+    const Duration left = call.deadline - now;
+    return text +
+           (left > Duration::zero() ? ", " + duration_text(left) + " left"
+                                    : ", " + duration_text(-left) + " overdue") +
+           "\n";
+}
+
+std::string Server::state(std::size_t lines_max) {
+    const TimePoint now = context_.clock().now();
+    std::size_t lost = 0;
+    sessions_.for_each([&](const ServerSession& session) { lost += session.peer == nullptr; });
+    std::string text = "handlers: " + std::to_string(calls_.taken()) + " calls (" +
+                       std::to_string(large_bytes_) + " bytes of large requests), window " +
+                       std::to_string(window_) + "; " + std::to_string(sessions_.size()) +
+                       " sessions, " + std::to_string(lost) + " of them without a connection\n  " +
+                       std::to_string(counters_.pushed_back) + " calls pushed back, " +
+                       std::to_string(counters_.expired) + " expired before they ran, " +
+                       std::to_string(counters_.unknown_methods) + " of unknown methods, " +
+                       std::to_string(counters_.unanswered) + " not answered by their handler, " +
+                       std::to_string(counters_.answered_again) + " answered again\n";
+    std::vector<const ServerCall*> first;
+    calls_.for_each([&](Entry& entry) { first.push_back(&entry.value); });
+    const std::size_t shown = std::min(first.size(), lines_max);
+    std::partial_sort(
+        first.begin(), first.begin() + static_cast<std::ptrdiff_t>(shown), first.end(),
+        [](const ServerCall* a, const ServerCall* b) { return a->deadline < b->deadline; });
+    for (std::size_t i = 0; i < shown; ++i) text += text_of(*first[i], now);
+    methods_.for_each([&](const Method& method) {
+        if (method.latencies.count() == 0) return;
+        text += "  " + method.name + ": in the handler " + base::text_of(method.latencies) +
+                " (one call in " + std::to_string(timed_every) + ")\n";
+    });
+    return text;
+}
+
+// Its deadline is long over, and a client that gave up has said so.
+void Server::on_heartbeat(core::Peer& peer) {
+    ServerSession* const session = peer.server_session;
+    const TimePoint now = context_.now();
+    if (!session || !on_overstay_ || now < overstay_told_until_) return;
+    const ServerCall* worst = nullptr;
+    session->for_each_call([&](ServerCall& call) {
+        if (call.deadline == never || now < call.deadline + overstays_after) return;
+        if (!worst || call.deadline < worst->deadline) worst = &call;
+    });
+    if (!worst) return;
+    overstay_told_until_ = now + overstay_told_every;
+    on_overstay_("a handler overstays:" + text_of(*worst, now));
+}
+
+}  // namespace weft::rpc

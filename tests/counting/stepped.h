@@ -1,0 +1,74 @@
+// A client and a server stepped by one thread over sm, for counting what one call costs: run with
+// two numbers of calls, the difference is the calls' alone.
+//
+//   PROGRAM CALLS     prints the heap allocations made after the warm-up
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include <weft/runtime.h>
+
+namespace weft::counting {
+
+inline std::size_t allocations = 0;
+
+}  // namespace weft::counting
+
+// Every allocation of the program and its libraries passes here. For one file of a program.
+extern "C" void* __libc_malloc(std::size_t bytes);
+extern "C" void* malloc(std::size_t bytes) {
+    ++weft::counting::allocations;
+    return __libc_malloc(bytes);
+}
+
+namespace weft::counting {
+
+// One call after the other, each started by the completion of the one before.
+struct Caller {
+    void (*call)(Caller&) = nullptr;
+    Channel channel;
+    std::size_t left = 0;
+
+    void next() { call(*this); }
+    void on_done(const Status& status) {
+        if (!status.ok()) {
+            std::fprintf(stderr, "%s\n", status.to_string().c_str());
+            std::exit(1);
+        }
+        if (--left > 0) next();
+    }
+};
+
+// Separate and never inlined: callgrind counts what is inside.
+[[gnu::noinline]] inline void run_calls(Runtime& server, Runtime& client, Caller& caller,
+                                        std::size_t calls) {
+    caller.left = calls;
+    caller.next();
+    while (caller.left > 0) {
+        server.turn();
+        client.turn();
+    }
+}
+
+inline int run(int argc, char** argv, Service& service, void (*call)(Caller&)) {
+    const std::size_t calls = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 1000;
+    const std::string uri = "sm://counting-" + std::to_string(getpid());
+    Runtime server = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
+    Runtime client = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
+    if (Status status = server.serve(service, uri); !status.ok()) {
+        std::fprintf(stderr, "%s\n", status.to_string().c_str());
+        return 1;
+    }
+    Caller caller{call, client.connect(uri).value()};
+    run_calls(server, client, caller, 2000);
+    const std::size_t before = allocations;
+    run_calls(server, client, caller, calls);
+    std::printf("{\"calls\":%zu,\"allocations\":%zu}\n", calls, allocations - before);
+    return 0;
+}
+
+}  // namespace weft::counting
