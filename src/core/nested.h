@@ -60,6 +60,7 @@ class NestedOperations {
         }
         template <class... Outcome>
         void operator()(Outcome&&... outcome) {
+            if (!record_) return;  // It runs once.
             Record& record = *std::exchange(record_, nullptr);
             const Context::Within within(record.table->context_, record.scope);
             Done done = record.table->take_back(record);

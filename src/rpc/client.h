@@ -65,6 +65,9 @@ class Client final : public core::FrameSink {
     void shutdown(const Status& why);
 
     std::uint32_t in_flight() const { return calls_.taken(); }
+    std::size_t sessions() const { return sessions_.size(); }
+    // Slots in use, of all sessions, and what of the context's room is not back.
+    std::uint64_t in_use() const;
     // Calls to the peer that wait to be sent.
     static std::uint32_t waiting(const core::Peer& peer) {
         return peer.client_session ? peer.client_session->waiting.size() : 0;
@@ -187,6 +190,7 @@ class Client final : public core::FrameSink {
 
 inline void Client::release(ClientSession& session, ClientSlot& slot) {
     if (base::is_mutated(base::Mutant::slot_leak) && !slot.call) return;
+    if (base::is_mutated(base::Mutant::credit_double_grant) && !slot.call) --session.busy;
     if (slot.is_unusual) [[unlikely]] {
         release_unusual(session, slot);
     } else {

@@ -99,10 +99,6 @@ void Client::use_room(ClientSession& session) {
     const auto wire = base::load<WireCallId>(frame.data() + offsetof(ReplyHeader, call));
     ClientSession* const session = peer.client_session;
     ClientSlot* slot = session ? session->find(wire) : nullptr;
-    if (base::is_mutated(base::Mutant::stale_generation) && session && wire.slot < session->made &&
-        session->at(wire.slot).is_busy) {
-        slot = &session->at(wire.slot);
-    }
     if (!slot) [[unlikely]] {
         ++counters_.late_replies;
         return nullptr;
@@ -299,6 +295,9 @@ void Client::expire(ClientCall& call) {
 
 void Client::cancel(CallId id, const char* why) {
     CallEntry* entry = calls_.find(id);
+    if (base::is_mutated(base::Mutant::stale_generation)) {
+        calls_.for_each([&](CallEntry& one) { entry = one.slot == id.slot ? &one : entry; });
+    }
     if (!entry || entry->value.ends) return;
     if (base::is_mutated(base::Mutant::cancel_lost)) return;
     give_up(entry->value);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "base/mutant.h"
 #include "rpc/client.h"
 
 namespace weft::rpc {
@@ -192,7 +191,6 @@ void Client::retake(ClientSession& session, ClientSlot& slot) {
     ClientCall& call = *slot.call;
     WaitingRequest::Ptr request = take_request(slot);
     release(session, slot);
-    if (base::is_mutated(base::Mutant::requeue_forgotten)) return;
     if (!request) return finish_early(call, fail(Code::unavailable, "no memory to send it again"));
     ++counters_.sent_again;
     call.waiting = std::move(request);

@@ -44,6 +44,15 @@ std::string Client::text_of(const ClientCall& call, TimePoint now) const {
     return "  " + name + to + ": " + std::string(weft::name_of(call.stage)) + ", " + left + "\n";
 }
 
+std::uint64_t Client::in_use() const {
+    std::uint64_t busy = 0;
+    for (const ClientSession& session : sessions_) {
+        busy += session.busy + (limits_.sent_bytes_max - session.bytes_room);
+    }
+    return busy + (limits_.sent_calls_max - calls_room_) +
+           (limits_.sent_bytes_all_max - bytes_room_);
+}
+
 std::string Client::state(std::size_t lines_max) {
     const TimePoint now = context_.clock().now();
     std::string text = "calls: " + std::to_string(counters_.submitted) + " submitted, " +

@@ -62,6 +62,7 @@ class Sampler {
             if (record_) record_->sampler->take_back(*record_);
         }
         void operator()(const Status& status, ByteView reply) {
+            if (!record_) return;  // It runs once.
             Record& record = *std::exchange(record_, nullptr);
             if (status.ok()) {
                 const Duration took = record.sampler->clock_.now() - record.start;

@@ -2,6 +2,7 @@
 #include <exception>
 
 #include "base/assert.h"
+#include "base/mutant.h"
 #include "rpc/server.h"
 
 namespace weft::rpc {
@@ -29,7 +30,7 @@ void Server::cancel(ServerCall& call) {
     if (std::exchange(call.cancelled, true)) return;
     call.marked = true;
     if (call.fetch) return bulk_.staging.cancel(call.fetch);
-    call.cancel_operations();
+    if (!base::is_mutated(base::Mutant::nested_forgotten)) call.cancel_operations();
     // Out of the record first: each of them may answer, and so end, the call.
     const base::SlotId id = base::SlotTable<ServerCall>::entry_of(call).id();
     Function<void()> notice = std::move(call.on_cancel);

@@ -60,10 +60,19 @@ void Ledger::answers(std::uint64_t number, const Status& answer, TimePoint now) 
 void Ledger::hears_of_cancel(std::uint64_t number, const Scene& scene) {
     Deed& deed = deeds_[number];
     ++deed.cancel_notices;
+    if (deed.answered == never) deed.heard = scene.now;
     verdict_.hold(deed.cancel_notices == 1, Rule::cancel_reaches_handler,
                   [&] { return describe(number); });
     verdict_.hold(is_given_up(deed, scene.now) || !scene.is_whole, Rule::cancel_has_cause,
                   [&] { return describe(number); });
+}
+
+// By who began it, or with the call in whose handler it was begun.
+TimePoint Ledger::cancelled_at(const Deed& deed) const {
+    if (!deed.parent) return deed.cancelled;
+    const TimePoint heard = deeds_[*deed.parent].heard;
+    return heard == never ? deed.cancelled
+                          : std::min(deed.cancelled, std::max(heard, deed.submitted));
 }
 
 bool Ledger::is_given_up(const Deed& deed, TimePoint now) const {
@@ -98,7 +107,7 @@ void Ledger::completes(std::uint64_t number, const Status& status, bool is_own_r
     trace_.mix(static_cast<std::uint64_t>(scene.now.time_since_epoch().count()));
 
     judge_times(verdict_,
-                {deed.submitted, deed.deadline, deed.cancelled, scene.now, scene.awake_since,
+                {deed.submitted, deed.deadline, cancelled_at(deed), scene.now, scene.awake_since,
                  scene.apart_since},
                 seen);
     if (status.ok()) verdict_.hold(is_own_reply, Rule::reply_is_own, seen);
@@ -180,7 +189,7 @@ void Ledger::judge_arrival(const Deed& deed, std::uint64_t number, const Scene& 
 void Ledger::is_open(std::uint64_t number, const Scene& scene) {
     const Deed& deed = deeds_[number];
     judge_times(verdict_,
-                {deed.submitted, deed.deadline, deed.cancelled, scene.now, scene.awake_since,
+                {deed.submitted, deed.deadline, cancelled_at(deed), scene.now, scene.awake_since,
                  scene.apart_since},
                 [&] { return describe(number) + ", still open"; });
 }

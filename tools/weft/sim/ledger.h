@@ -40,6 +40,7 @@ struct Deed {
     bool is_complete = false;
     std::uint32_t executions = 0;
     std::uint32_t cancel_notices = 0;
+    TimePoint heard = never;     // Its handler, that it was cancelled, before it answered.
     TimePoint answered = never;  // By its handler, the first time.
     Status answer;               // What that told; an effect only where it set one.
     TimePoint completed{};
@@ -104,6 +105,7 @@ class Ledger {
 
   private:
     bool is_given_up(const Deed& deed, TimePoint now) const;
+    TimePoint cancelled_at(const Deed& deed) const;
     void judge_effect(const Deed& deed, std::uint64_t number);
     void judge_executions(const Deed& deed, std::uint64_t number);
     void judge_failure(const Deed& deed, std::uint64_t number, const Scene& scene);

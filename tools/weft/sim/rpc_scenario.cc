@@ -100,6 +100,7 @@ class RpcScenario : private Stage {
     void converge();
     void probe_all(bool is_judged);
     void watch_open();
+    void judge_peers();
     void answer_in(Duration time, const std::string& server, std::uint32_t life,
                    const std::shared_ptr<Call>& call, const Message& message);
 
@@ -146,6 +147,13 @@ struct RpcScenario::Server : Service {
         return message;
     }
 
+    void hear_of_cancel(Call& call, std::uint64_t number) {
+        call.on_cancel([this, number] {
+            scenario.ledger_.hears_of_cancel(number,
+                                             scenario.scene_of(scenario.ledger_.at(number)));
+        });
+    }
+
     void refuse(Call call, const Status& why) {
         const auto message = begin(call);
         if (!message) return;
@@ -156,10 +164,7 @@ struct RpcScenario::Server : Service {
     void answer_later(Call call) {
         const auto message = begin(call);
         if (!message) return;
-        call.on_cancel([this, number = message->number] {
-            scenario.ledger_.hears_of_cancel(number,
-                                             scenario.scene_of(scenario.ledger_.at(number)));
-        });
+        hear_of_cancel(call, message->number);
         const auto held = std::make_shared<Call>(std::move(call));
         scenario.answer_in(scenario.random_time(300ms), name, scenario.simulation().lives(name),
                            held, *message);
@@ -168,6 +173,7 @@ struct RpcScenario::Server : Service {
     void ask_another(Call call) {
         const auto message = begin(call);
         if (!message) return;
+        hear_of_cancel(call, message->number);
         const auto held = std::make_shared<Call>(std::move(call));
         static constexpr Work mix[] = {Work::add, Work::read, Work::later, Work::nested,
                                        Work::failing};
@@ -290,8 +296,9 @@ void RpcScenario::call(const std::string& client, const std::string& server, Wor
 
 void RpcScenario::cancel(std::uint64_t number) {
     Deed& deed = ledger_.at(number);
-    if (deed.is_complete || !acts(deed.client) || !is_alive(deed.client, deed.client_life)) return;
-    deed.cancelled = std::min(deed.cancelled, now());
+    if (!acts(deed.client) || !is_alive(deed.client, deed.client_life)) return;
+    // One that is over has an id that must not be another's.
+    if (!deed.is_complete) deed.cancelled = std::min(deed.cancelled, now());
     simulation().act_as(deed.client, [&] {
         callers_[deed.client]->channels[deed.server].cancel_call(operations_[number]);
     });
@@ -353,6 +360,7 @@ void RpcScenario::watch_open() {
                                  silent_since(deed.client, deed.server)});
     }
     judge_bounds();
+    judge_peers();
     simulation().in(watch_every, [this] { watch_open(); });
 }
 
@@ -404,6 +412,20 @@ void RpcScenario::probe_all(bool is_judged) {
     }
 }
 
+// By what the client counts: each channel is a budget of its own.
+void RpcScenario::judge_peers() {
+    for_each_node([this](const std::string& name, api::Node& node) {
+        const rpc::Client::Counters& counts = node.client.counters();
+        const std::uint64_t most = 10 * node.client.sessions() + counts.completed[0] / 10;
+        verdict_.hold(counts.retried <= most, Rule::retries_keep_budget, [&] {
+            return std::to_string(counts.retried) + " retries of " + name + ", of at most " +
+                   std::to_string(most);
+        });
+        verdict_.hold(node.context.counters().broken_peers == 0, Rule::nobody_is_broken,
+                      [&] { return "somebody, for " + name; });
+    });
+}
+
 SimRun RpcScenario::run() {
     begin_trouble();
     plan_calls();
@@ -416,6 +438,7 @@ SimRun RpcScenario::run() {
     judge_none_left(Rule::calls_are_back, [](api::Node& node) { return node.client.in_flight(); });
     judge_none_left(Rule::handlers_are_back,
                     [](api::Node& node) { return node.server.executing(); });
+    judge_none_left(Rule::slots_are_back, [](api::Node& node) { return node.client.in_use(); });
     judge_rest();
     return report(ledger_.size(), ledger_.hash());
 }

@@ -54,12 +54,15 @@ enum class Rule : std::uint8_t {
     ok_was_not_cancelled,
     // While it runs, of each host.
     bounds_hold,
+    retries_keep_budget,
+    nobody_is_broken,
     // After healing.
     all_complete,
     outcomes_balance,
     all_answer_again,
     calls_are_back,
     handlers_are_back,
+    slots_are_back,
     queues_are_empty,
     transfers_are_back,
     regions_are_back,

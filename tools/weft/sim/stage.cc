@@ -20,6 +20,7 @@ std::vector<std::string> Stage::add_hosts(const std::string& role, std::uint32_t
                                           const Program& program) {
     RuntimeOptions with;
     with.log_level = LogLevel::off;
+    if (is_limited()) with.handlers_max = 24;
     std::vector<std::string> names;
     for (std::uint32_t i = 0; i < count; ++i) {
         const std::string& name = names.emplace_back(role + std::to_string(i));
@@ -48,8 +49,8 @@ Scene Stage::scene_of(const std::string& client, const std::string& server,
                       TimePoint submitted) const {
     const Health& health = chaos_->health();
     return {now(), chaos_->awake_since(client), silent_since(client, server),
-            health.is_sound(Harm::breaks, client, server, submitted),
-            health.is_sound(Harm::slows, client, server, submitted)};
+            !is_limited() && health.is_sound(Harm::breaks, client, server, submitted),
+            !is_limited() && health.is_sound(Harm::slows, client, server, submitted)};
 }
 
 TimePoint Stage::silent_since(const std::string& client, const std::string& server) const {
@@ -88,18 +89,21 @@ void Stage::judge_none_left(Rule rule, const std::function<std::uint64_t(api::No
     }
 }
 
-void Stage::judge_bounds() {
+void Stage::for_each_node(const std::function<void(const std::string&, api::Node&)>& visit) {
     for (const std::string& name : hosts_) {
-        const Runtime* runtime = simulation_->runtime(name);
-        if (!runtime) continue;
-        api::Node& node = simulation_->runtime(name)->node();
+        if (Runtime* runtime = simulation_->runtime(name)) visit(name, runtime->node());
+    }
+}
+
+void Stage::judge_bounds() {
+    for_each_node([this](const std::string& name, api::Node& node) {
         const std::uint64_t waiting = node.context.waiting_frames();
         const std::uint64_t executing = node.server.executing();
         verdict_.hold(waiting <= waiting_max && executing <= executing_max, Rule::bounds_hold, [&] {
             return std::to_string(waiting) + " frames and " + std::to_string(executing) +
                    " calls in handlers on " + name;
         });
-    }
+    });
 }
 
 void Stage::judge_rest() {

@@ -60,6 +60,8 @@ class Stage {
         return simulation_->is_up(host) && chaos_->awake_since(host) != never;
     }
 
+    // Few calls fit into handlers: an answer may be that there is no room.
+    bool is_limited() const { return seed_ % 4 == 3; }
     // Of what `client` asked `server` for at `submitted`, now.
     Scene scene_of(const std::string& client, const std::string& server, TimePoint submitted) const;
 
@@ -73,6 +75,8 @@ class Stage {
     void judge_none_left(Rule rule, const std::function<std::uint64_t(api::Node&)>& count);
     // Now and then: of every host.
     void judge_bounds();
+    // Of those that are up.
+    void for_each_node(const std::function<void(const std::string&, api::Node&)>& visit);
     // What every scenario judges at its end.
     void judge_rest();
     SimRun report(std::uint64_t calls, std::uint64_t hash) const;
