@@ -12,6 +12,8 @@ esac
 if [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && command -v ccache >/dev/null; then
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi
+# What one checkout compiled serves another one.
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=true
 
 mkdir -p "build/$preset"
 log=build/$preset/build.log
