@@ -184,6 +184,27 @@ TEST_CASE("weft sim: each rule of a call is found broken when it is") {
     }
 }
 
+TEST_CASE("weft sim: a call of a handler ends with the handler's call") {
+    for (const Duration later : {9ms, 12ms}) {
+        Case outer(Work::nested);
+        outer.execute();
+        outer.ledger.at(outer.number).cancelled = start;
+        outer.ledger.hears_of_cancel(outer.number, outer.scene);
+        Deed inner;
+        inner.client = "server";
+        inner.server = "another";
+        inner.submitted = start;
+        inner.deadline = start + 1s;
+        inner.parent = outer.number;
+        const std::uint64_t number = outer.ledger.begin(inner);
+        outer.ledger.at(number).is_submitting = false;
+        outer.scene.now = start + later;
+        outer.ledger.completes(number, failed(Code::cancelled), true, outer.scene);
+        CHECK(broken(outer.verdict, Rule::cancel_completes) == (later > 11ms ? 1 : 0));
+        CHECK(outer.verdict.broken().size() == (later > 11ms ? 1 : 0));
+    }
+}
+
 TEST_CASE("weft sim: a failure where something broke is judged by less") {
     Case excused;
     excused.scene.is_whole = excused.scene.is_calm = false;
