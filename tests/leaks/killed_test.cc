@@ -138,7 +138,7 @@ class KilledClients {
     KilledClients(const std::string& scheme, std::uint64_t seed)
         : random_(seed),
           scheme_(scheme),
-          books_("killed clients over " + scheme, slack, [this] { pump(server_); }) {
+          books_("killed clients over " + scheme, slack_of(scheme), [this] { pump(server_); }) {
         desk_.open(server_);
         REQUIRE(server_.serve(desk_, place_.uri(scheme)).ok());
         uri_ = server_.addresses().front();
@@ -156,6 +156,12 @@ class KilledClients {
     }
 
   private:
+    // Now and then libfabric 1.17 forgets one of a client that died in its first words
+    // (holdings.h).
+    static Slack slack_of(const std::string& scheme) {
+        return {.bytes = slack.bytes, .descriptors = scheme == "ofi+tcp" ? std::size_t{1} : 0};
+    }
+
     // Not before it has called, mostly.
     void kill_one(std::size_t most) {
         nursery_.bear(text_of(desk_.ref()) + std::to_string(random_.next()) + " " +
