@@ -4,7 +4,7 @@ namespace weft::na {
 
 std::unique_ptr<Resolution> Resolution::start(const std::string& host, std::uint16_t port,
                                               TimePoint now, Resolver& resolver) {
-    return std::unique_ptr<Resolution>(new Resolution(host, port, resolver.ask(host, now)));
+    return std::make_unique<Resolution>(host, port, resolver.ask(host, now));
 }
 
 void Resolution::wait() const { question_->done.wait(false, std::memory_order_acquire); }
