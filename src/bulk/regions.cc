@@ -355,8 +355,11 @@ void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& 
     const std::size_t bytes = sizeof(GrantFrame) + text.size();
     const core::Context::Claim claim = context_->claim(peer, bytes);
     if (!claim.data) {
-        context_->broken(peer, "more bulk_open than it reads answers for");
-        return;
+        if (context_->has_full_queue(peer, bytes)) {
+            return context_->broken(peer, "more bulk_open than it reads answers for");
+        }
+        return context_->give_up(
+            peer, fail(Code::unavailable, "connection closed: no memory to answer a bulk_open"));
     }
     GrantFrame grant;
     grant.head.bytes = static_cast<std::uint32_t>(bytes);

@@ -102,8 +102,8 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
         return on_frames(peer, {message, bytes});
     }
     dispatch(peer, head, {message, bytes});
-    if (broken_) [[unlikely]] {
-        close_broken();
+    if (condemned_) [[unlikely]] {
+        close_condemned();
     }
 }
 
@@ -234,28 +234,32 @@ void Context::on_frames(Peer& peer, ByteView message) {
     const bool whole = for_each_frame(message, [&](FrameHead head, ByteView frame) {
         dispatch(peer, head, frame);
         // User code may have removed the peer, or its bytes may have condemned it.
-        return !broken_ && peer.state == PeerState::up && peer.ref == ref;
+        return !condemned_ && peer.state == PeerState::up && peer.ref == ref;
     });
-    if (!whole && !broken_ && peer.state == PeerState::up && peer.ref == ref) {
+    if (!whole && !condemned_ && peer.state == PeerState::up && peer.ref == ref) {
         broken(peer, "a message with impossible frame lengths");
     }
-    if (broken_) close_broken();
+    if (condemned_) close_condemned();
 }
 
-void Context::close_broken() {
-    Peer* peer = find(std::exchange(broken_, {}));
-    const std::string reason = std::exchange(broken_reason_, {});
+void Context::close_condemned() {
+    Peer* peer = find(std::exchange(condemned_, {}));
+    const Status why = std::exchange(why_condemned_, {});
     if (!peer || peer->state != PeerState::up) return;
-    ++counters_.broken_peers;
-    note("broken", peer->uri);
-    log_.warning("closing " + peer->uri + ": it sent " + reason);
+    log_.warning(peer->uri + ": " + std::string(why.text()));
     peer->endpoint->endpoint->close(peer->na_id);
-    lost(*peer, fail(Code::unavailable, "connection closed: the peer sent " + reason));
+    lost(*peer, why);
 }
 
 void Context::broken(Peer& peer, std::string reason) {
-    broken_ = peer.ref;
-    broken_reason_ = std::move(reason);
+    ++counters_.broken_peers;
+    note("broken", peer.uri);
+    give_up(peer, fail(Code::unavailable, "connection closed: the peer sent " + reason));
+}
+
+void Context::give_up(Peer& peer, Status why) {
+    condemned_ = peer.ref;
+    why_condemned_ = std::move(why);
 }
 
 TimePoint Context::next_deadline() const {
@@ -376,10 +380,7 @@ void Context::wake() {
 Context::Claim Context::claim_queued(Peer& peer, std::size_t bytes) {
     // Who came in can't be connected to again.
     if (peer.incoming && peer.state != PeerState::up) return {};
-    if (peer.waiting_frames >= options_.waiting_frames_max ||
-        peer.waiting_bytes + bytes > options_.waiting_bytes_max) {
-        return {};
-    }
+    if (has_full_queue(peer, bytes)) return {};
     // Who has little is not refused for what others have.
     if (waiting_bytes_ + bytes > options_.waiting_bytes_all_max &&
         peer.waiting_bytes > waiting_bytes_modest) {

@@ -247,6 +247,8 @@ class Context final : public Executor {
     void connect(Peer& peer);
     // The peer sent something malformed: it loses its connection once the current frame returns.
     void broken(Peer& peer, std::string reason);
+    // The same for a peer that did no wrong: what it is owed can't be sent.
+    void give_up(Peer& peer, Status why);
     // One more, one fewer reason to know whether the peer lives.
     void add_interest(Peer& peer) {
         ++peer.interest;
@@ -275,7 +277,7 @@ class Context final : public Executor {
     // Room for one frame of exactly `bytes` (head included, to be written by the caller): in the
     // transport's memory, or in the peer's FIFO. Commit it before anything else is claimed.
     struct Claim {
-        std::byte* data = nullptr;  // nullptr: refused, the FIFO is full.
+        std::byte* data = nullptr;  // nullptr: refused, the FIFO is full, or no memory is left.
         QueuedFrame* queued = nullptr;
     };
     Claim claim(Peer& peer, std::size_t bytes) {
@@ -286,6 +288,11 @@ class Context final : public Executor {
             }
         }
         return claim_queued(peer, bytes);
+    }
+    // It is the peer that does not read.
+    bool has_full_queue(const Peer& peer, std::size_t bytes) const {
+        return peer.waiting_frames >= options_.waiting_frames_max ||
+               peer.waiting_bytes + bytes > options_.waiting_bytes_max;
     }
     void commit(Peer& peer, const Claim& claim, std::size_t bytes) {
         if (!claim.queued) [[likely]] {
@@ -361,7 +368,7 @@ class Context final : public Executor {
     void on_frames(Peer& peer, ByteView message);
     void on_other_event(EndpointSlot& slot, const na::Event& event);
     void dispatch(Peer& peer, FrameHead head, ByteView frame);
-    void close_broken();
+    void close_condemned();
     static void flush(EndpointSlot& slot);
     void on_up(EndpointSlot& slot, const na::Event& event);
     void on_down(EndpointSlot& slot, Peer& peer, Status why);
@@ -417,8 +424,8 @@ class Context final : public Executor {
     TimePoint pressed_at_{};     // until then there was too much to do.
     // Kept: building 64 events costs more than an empty poll.
     std::array<na::Event, 64> events_;
-    std::string broken_reason_;
-    PeerRef broken_;
+    Status why_condemned_;
+    PeerRef condemned_;
     Counters counters_;
     base::FlightRecorder recorder_;
     std::size_t waiting_bytes_ = 0;  // In all FIFOs.

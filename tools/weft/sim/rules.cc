@@ -77,7 +77,7 @@ constexpr std::array<Row, rules_count> rows{{
     {Rule::bounds_hold, both, "bounds-hold", "queues and handlers keep to their limits"},
     {Rule::retries_keep_budget, rpc, "retries-keep-budget",
      "a client retries ten calls, and one more for each ten answers, to each server"},
-    {Rule::nobody_is_broken, rpc, "nobody-is-broken",
+    {Rule::nobody_is_broken, both, "nobody-is-broken",
      "no host says of another that it broke the rules of the wire"},
     {Rule::all_complete, both, "all-complete", "after healing every call comes to its end"},
     {Rule::outcomes_balance, both, "outcomes-balance",

@@ -107,6 +107,10 @@ void Stage::judge_bounds() {
 }
 
 void Stage::judge_rest() {
+    for_each_node([this](const std::string& name, api::Node& node) {
+        verdict_.hold(node.context.counters().broken_peers == 0, Rule::nobody_is_broken,
+                      [&] { return "somebody, for " + name; });
+    });
     judge_none_left(Rule::transfers_are_back, [](api::Node& node) {
         return node.bulk.transfers.in_flight() + node.bulk.transfers.quarantined();
     });
