@@ -21,7 +21,8 @@ class Function<R(Args...), inline_bytes> {
     Function() = default;
     Function(std::nullptr_t) {}
 
-    // Allocates only when the closure is over `inline_bytes` or may throw when moved.
+    // Allocates only when the closure is over `inline_bytes`, wants to be aligned to more than a
+    // pointer, or may throw when moved.
     template <class F>
         requires(!std::is_same_v<std::decay_t<F>, Function> &&
                  std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
@@ -81,7 +82,7 @@ class Function<R(Args...), inline_bytes> {
     // clang-format off
     template <class C>
     static constexpr bool fits = sizeof(C) <= inline_bytes &&
-                                 alignof(C) <= alignof(std::max_align_t) &&
+                                 alignof(C) <= alignof(void*) &&
                                  std::is_nothrow_move_constructible_v<C>;
 
     template <class C>
@@ -147,7 +148,7 @@ class Function<R(Args...), inline_bytes> {
     }
 
     const Table* table_ = nullptr;
-    alignas(std::max_align_t) std::byte storage_[inline_bytes];
+    alignas(void*) std::byte storage_[inline_bytes];
 };
 
 }  // namespace weft

@@ -186,7 +186,6 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     std::memcpy(to + sizeof(RequestHeader), request.body(), request.bytes);
     slot.keep_small(request.method, request.flags, request.body(), request.bytes);
     if (is_lent) slot.is_kept = false;  // What is lent is lent for one connection.
-    call.attempts = request.attempts;
     if (!slot.is_kept && !is_lent && call.traits.is_idempotent()) {
         slot.is_kept = true;
         slot.is_unusual = true;

@@ -20,10 +20,9 @@ struct ClientSession;
 // A request that waits, in one block with its body.
 struct WaitingRequest {
     std::uint64_t method = 0;
-    std::uint32_t bytes = 0;    // Of the body, which follows; of a lent one's bulk::LentBody.
-    std::uint8_t flags = 0;     // Of the request's frame.
-    std::uint8_t attempts = 0;  // That the server pushed back.
-    TimePoint deadline{};       // Of a call that rests before the next one.
+    std::uint32_t bytes = 0;  // Of the body, which follows; of a lent one's bulk::LentBody.
+    std::uint8_t flags = 0;   // Of the request's frame.
+    TimePoint deadline{};     // Of a call that rests before the next one.
 
     std::byte* body() { return reinterpret_cast<std::byte*>(this + 1); }
     // As make() leaves it, in the same memory.
@@ -45,11 +44,12 @@ struct WaitingRequest {
     }
 };
 
-// How a call is to be treated. One word, for the sake of the hot path.
+// How a call is to be treated, and how it went. One word, for the sake of the hot path.
 struct alignas(4) CallTraits {
     std::uint8_t flags = 0;     // Of its frame: idempotent_flag, riding_flag.
     std::uint8_t priority = 0;  // Those over the highest are the highest.
     bool is_nested = false;     // Made by a handler: its own client is the one who tries again.
+    std::uint8_t attempts = 0;  // That the server pushed back.
 
     bool is_idempotent() const { return (flags & idempotent_flag) != 0; }
 };
@@ -57,6 +57,7 @@ struct alignas(4) CallTraits {
 struct ClientSlot;
 
 // Deferred: in the session's queue while it waits, in the context's while its end is under way.
+// A waiting call costs an entry of the table and its request: 256 bytes, with a body of 16.
 struct ClientCall : base::Timer, core::Deferred {
     ClientCall();
 
@@ -70,12 +71,12 @@ struct ClientCall : base::Timer, core::Deferred {
     bool ends = false;     // Its completion waits for the next turn.
     bool may_run = false;  // It waits, but was sent before: nobody knows what became of that.
     bool rests = false;    // The server pushed it back; its timer is that of the next attempt.
-    std::uint8_t attempts = 0;
     CallTraits traits;
 };
 
 using CallId = base::SlotId;
 using CallEntry = base::SlotTable<ClientCall>::Entry;
+static_assert(sizeof(CallEntry) <= 200);
 inline CallEntry& entry_of(ClientCall& call) { return base::SlotTable<ClientCall>::entry_of(call); }
 
 }  // namespace weft::rpc

@@ -156,7 +156,7 @@ WaitingRequest::Ptr Client::request_to_retry(core::Peer& peer, core::FrameHead h
 // False: it has no time left for another attempt, or its peer's budget is used up.
 bool Client::rest(ClientCall& call, WaitingRequest::Ptr request, ByteView frame) {
     const auto asked_us = base::load<std::uint32_t>(frame.data() + sizeof(ReplyHeader));
-    const std::uint32_t attempt = call.attempts + 1u;
+    const std::uint32_t attempt = call.traits.attempts + 1u;
     const Duration pause =
         retry_pause(attempt, std::chrono::microseconds(asked_us), context_.random());
     const TimePoint then = context_.now() + pause;
@@ -165,7 +165,7 @@ bool Client::rest(ClientCall& call, WaitingRequest::Ptr request, ByteView frame)
     if (!base::is_mutated(base::Mutant::budget_ignored) && !session.budget.spend()) return false;
     ++counters_.retried;
     context_.note("retries", session.peer.uri, attempt);
-    request->attempts = static_cast<std::uint8_t>(attempt);
+    call.traits.attempts = static_cast<std::uint8_t>(attempt);
     request->deadline = call.deadline;
     call.waiting = std::move(request);
     call.rests = true;

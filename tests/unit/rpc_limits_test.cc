@@ -62,6 +62,43 @@ TEST_CASE("session: a server whose handlers are all taken is asked again, within
     CHECK(calls.is_balanced());
 }
 
+TEST_CASE("session: the first retry of a call comes soon, whatever others met before it") {
+    SimRig rig;
+    Echo service;
+    service.hold = true;
+    REQUIRE(rig.add("server", {.handlers_max = 1}).add(service).ok());
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    const rpc::Client& calls = client.node().client;
+    Outcome holder, unlucky, next;
+    channel.call(echo, {}, {.timeout = 1h}, holder.done());
+    REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
+    // Until the budget is used up, with ever longer pauses.
+    channel.call(echo, {}, {.timeout = 1h}, unlucky.done());
+    REQUIRE(rig.run_until([&] { return unlucky.completions == 1; }));
+    REQUIRE(calls.counters().retried == 10);
+    service.hold = false;
+    service.held.clear();
+    REQUIRE(rig.run_until([&] { return holder.completions == 1; }));
+    for (int i = 0; i < 200; ++i) {
+        Outcome good;
+        channel.call(echo, {}, {}, good.done());
+        REQUIRE(rig.run_until([&] { return good.completions == 1; }));
+        REQUIRE(good.status.ok());
+    }
+    service.hold = true;
+    Outcome second_holder;
+    channel.call(echo, {}, {.timeout = 1h}, second_holder.done());
+    REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
+    channel.call(echo, {}, {.timeout = 1h}, next.done());
+    rig.run_for(200ms);
+    CHECK(calls.counters().retried >= 12);
+    service.hold = false;
+    service.held.clear();
+    REQUIRE(rig.run_until([&] { return next.completions + second_holder.completions == 2; }));
+    CHECK(next.status.ok());
+}
+
 TEST_CASE("session: the bytes of large requests in handlers are bounded") {
     SimRig rig;
     Echo service;

@@ -1,0 +1,122 @@
+// A million calls in flight in one context: what each costs in memory, and that each ends once and
+// in time.
+#include <malloc.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <weft/runtime.h>
+
+#include "base/steady_clock.h"
+#include "support/catch.h"
+#include "support/sim_rig.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr MethodId echo("test.Waiting/Echo");
+constexpr std::uint32_t servers = 64;
+constexpr std::uint32_t calls_each = 15'625;
+constexpr std::uint32_t calls = servers * calls_each;
+constexpr Duration tick{1 << 20};
+
+std::size_t bytes_in_use() {
+    const struct mallinfo2 info = ::mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+// Their servers are there and never take a turn.
+struct Crowd {
+    Crowd() {
+        for (std::uint32_t i = 0; i < servers; ++i) {
+            rig.add("server-" + std::to_string(i));
+            stopped.push_back(std::move(rig.runtimes.back()));
+            rig.runtimes.pop_back();
+            channels.push_back(client.connect("sim://server-" + std::to_string(i)).value());
+        }
+        rig.settle();
+    }
+    // With a body of 16 bytes.
+    void call_all() {
+        for (std::uint32_t i = 0; i < calls; ++i) {
+            const Duration timeout = 500ms + Duration(i % 1000) * 100'000;
+            channels[i % servers].call(echo, as_bytes("sixteen bytes..."), {.timeout = timeout},
+                                       [this, i](const Status& status, ByteView) {
+                                           ++ended[i];
+                                           codes += status.code() == Code::deadline_exceeded;
+                                           at[i] = rig.clock->now();
+                                       });
+        }
+    }
+
+    std::vector<std::uint8_t> ended = std::vector<std::uint8_t>(calls);
+    std::vector<TimePoint> at = std::vector<TimePoint>(calls);
+    std::uint32_t codes = 0;
+    SimRig rig;
+    Runtime& client = rig.add("");
+    std::vector<std::unique_ptr<Runtime>> stopped;
+    std::vector<Channel> channels;
+};
+
+}  // namespace
+
+TEST_CASE("a million waiting calls cost 256 bytes each, and each ends once, at its deadline") {
+    Crowd crowd;
+    const TimePoint start = crowd.rig.clock->now();
+    const std::size_t before = bytes_in_use();
+    crowd.call_all();
+    const std::size_t after = bytes_in_use();
+    const rpc::Client& client = crowd.client.node().client;
+    CHECK(client.in_flight() == calls);
+    crowd.rig.run_for(700ms);
+    CHECK(client.in_flight() == 0);
+    CHECK(client.is_balanced());
+    CHECK(std::count(crowd.ended.begin(), crowd.ended.end(), 1) == calls);
+    CHECK(crowd.codes == calls);
+    std::uint32_t early = 0, late = 0;
+    for (std::uint32_t i = 0; i < calls; ++i) {
+        const TimePoint deadline = start + 500ms + Duration(i % 1000) * 100'000;
+        early += crowd.at[i] < deadline;
+        late += crowd.at[i] > deadline + tick;
+    }
+    CHECK(early == 0);
+    CHECK(late == 0);
+    // Sanitizers have memory of their own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    const double each = static_cast<double>(after - before) / calls;
+    CAPTURE(each);
+    CHECK(each > 100);
+    CHECK(each <= 256);
+#else
+    CHECK(before <= after);
+#endif
+}
+
+// Of time, so not in CI: "weft_alloc '[.times]'" prints it.
+TEST_CASE("arming and cancelling a timeout among a million calls", "[.times]") {
+    Crowd crowd;
+    crowd.call_all();
+    base::TimerWheel& wheel = crowd.client.node().context.timers();
+    REQUIRE(wheel.armed() >= calls);
+    base::Timer timer;
+    timer.fire = [](base::Timer&, TimePoint) {};
+    const base::SteadyClock clock;
+    std::vector<double> rounds;
+    const TimePoint now = crowd.rig.clock->now();
+    for (int round = 0; round < 101; ++round) {
+        constexpr int times = 10'000;
+        const TimePoint begin = clock.now();
+        for (int i = 0; i < times; ++i) {
+            wheel.arm(timer, now + 500ms + Duration(i) * 9'973);
+            wheel.cancel(timer);
+        }
+        rounds.push_back(static_cast<double>((clock.now() - begin).count()) / times);
+    }
+    std::sort(rounds.begin(), rounds.end());
+    WARN("arm and cancel: " << rounds[rounds.size() / 2] << " ns, median of 101 rounds");
+    CHECK(rounds[rounds.size() / 2] <= 40);
+    crowd.rig.run_for(700ms);
+}
