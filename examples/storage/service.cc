@@ -16,18 +16,22 @@ using weft::Result;
 using weft::Status;
 using weft::Task;
 
-Store::Store(weft::Runtime& runtime, Root root)
+Store::Store(weft::Runtime& runtime, Root root, Journal journal)
     : runtime_(runtime),
       root_(std::move(root)),
+      journal_(std::move(journal)),
       chunks_(server_chunks, [&runtime] { return runtime.allocate(chunk_bytes); }),
       extent_bytes_(std::make_shared<std::atomic<std::size_t>>(0)) {}
 
 Store::~Store() = default;
 
-Result<std::unique_ptr<Store>> Store::open(weft::Runtime& runtime, const std::string& path) {
+Result<std::unique_ptr<Store>> Store::open(weft::Runtime& runtime, const std::string& path,
+                                           const std::string& journal_path) {
     Result<Root> root = Root::open(path);
     if (!root) return std::move(root).status();
-    return std::unique_ptr<Store>(new Store(runtime, *std::move(root)));
+    Result<Journal> journal = journal_path.empty() ? Journal() : Journal::open(journal_path);
+    if (!journal) return std::move(journal).status();
+    return std::unique_ptr<Store>(new Store(runtime, *std::move(root), *std::move(journal)));
 }
 
 // Not to be guessed: whoever knows it may close the extent.
@@ -81,7 +85,11 @@ Task<Status> Store::List(Call& call, const ListRequest& in, ListReply& out) {
 }
 
 Task<Status> Store::Delete(Call&, const DeleteRequest& in, DeleteReply&) {
-    const auto remove = [&] { return root_.remove(in.name()); };
+    const auto remove = [&] {
+        Status status = judge_name(in.name());
+        if (status.ok()) status = journal_.remove(in.name());
+        return status.ok() ? root_.remove(in.name()) : status;
+    };
     co_return co_await weft::offload(remove);
 }
 

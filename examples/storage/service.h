@@ -16,6 +16,7 @@
 #include <weft/runtime.h>
 
 #include "bounds.h"
+#include "journal.h"
 #include "root.h"
 #include "storage.weft.h"
 #include "waiting.h"
@@ -30,9 +31,11 @@ struct Download;
 
 class Store final : public StoreService {
   public:
-    // Errors: as Root::open(). Lifetime: the runtime outlives the store's last use.
+    // `journal`: the file for the journal's lines; empty: none. Errors: as Root::open() and
+    // Journal::open(). Lifetime: the runtime outlives the store's last use.
     static weft::Result<std::unique_ptr<Store>> open(weft::Runtime& runtime,
-                                                     const std::string& root);
+                                                     const std::string& root,
+                                                     const std::string& journal = {});
     ~Store() override;
 
     const Root& root() const { return root_; }
@@ -59,12 +62,13 @@ class Store final : public StoreService {
         std::weak_ptr<void> memory;
     };
 
-    Store(weft::Runtime& runtime, Root root);
+    Store(weft::Runtime& runtime, Root root, Journal journal);
     weft::Result<weft::Buffer> allocate_extent(std::size_t bytes);
     std::uint64_t next_id();
 
     weft::Runtime& runtime_;
     const Root root_;
+    const Journal journal_;
     BufferPool chunks_;
     // By the client's random number: nobody else can guess it.
     std::map<std::uint64_t, std::shared_ptr<Upload>> uploads_;

@@ -135,7 +135,11 @@ Task<Status> Store::PutCommit(Call&, const PutCommitRequest& in, PutCommitReply&
                            " bytes with CRC32C " + hex(upload->crc) + ", the client sent " +
                            std::to_string(in.size()) + " with " + hex(in.crc32c()));
     } else {
-        const auto commit = [&] { return upload->file->commit(upload->crc); };
+        const auto commit = [&] {
+            const Status noted =
+                journal_.put(in.transfer(), upload->written, upload->crc, upload->name);
+            return noted.ok() ? upload->file->commit(upload->crc) : noted;
+        };
         status = co_await weft::offload(commit);
     }
     upload->end.set(status);

@@ -93,7 +93,9 @@ class StorageCase(unittest.TestCase):
 
 class RoundTrip(StorageCase):
     def test_files_of_every_size_over_each_transport(self):
-        server = self.serve([self.sm_name(), "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0"])
+        journal = self.directory / "journal"
+        server = self.serve([self.sm_name(), "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0"],
+                            more=["--journal", journal])
         for uri in server.uris:
             for size in 0, 1, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 40 * MIB:
                 source = self.file("source", os.urandom(size))
@@ -108,6 +110,8 @@ class RoundTrip(StorageCase):
             self.ok("rm", "--server", uri, "dir/object")
             self.assertEqual(self.ok("ls", "--server", uri), "")
         self.assertEqual(server.end(), (0, ""))
+        words = [line.split()[0] for line in journal.read_text().splitlines()]
+        self.assertEqual(words, 3 * [*6 * ["put"], "delete"])
 
     def test_a_directory_there_and_back(self):
         uri = self.serve().uris[0]
@@ -224,6 +228,10 @@ class Failures(StorageCase):
         self.fails(5, str(missing), "serve", "--root", missing, "--listen", self.sm_name())
         file = self.file("file", b"")
         self.fails(9, str(file), "serve", "--root", file, "--listen", self.sm_name())
+        self.fails(5, str(missing / "journal"), "serve", "--root", self.root, "--listen",
+                   self.sm_name(), "--journal", missing / "journal")
+        self.fails(64, "--journal", "serve", "--root", self.root, "--listen", self.sm_name(),
+                   "--journal", "")
 
     def test_a_root_that_is_not_writable(self):
         self.directory.chmod(0o755)

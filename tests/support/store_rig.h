@@ -46,11 +46,11 @@ inline std::string pattern(std::size_t bytes, unsigned seed = 1) {
 }
 
 struct StoreRig {
-    StoreRig() {
+    explicit StoreRig(const std::string& journal = {}) {
         std::filesystem::create_directory(root);
         server = &rig.add("server");
         client_runtime = &rig.add("client");
-        store = storage::Store::open(*server, root).value();
+        store = storage::Store::open(*server, root, journal).value();
         REQUIRE(server->add(*store).ok());
     }
     ~StoreRig() { rig.runtimes.clear(); }

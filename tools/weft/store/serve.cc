@@ -17,6 +17,7 @@ struct ServeOptions {
     std::vector<std::string> listen;
     std::string group;
     std::uint32_t rank = 0;
+    std::string journal;
 };
 
 // From before the first thread on, so that no signal is lost between the first line of output and
@@ -62,7 +63,8 @@ Status serve(const ServeOptions& options, bool json) {
     std::unique_ptr<storage::Store> store;  // Outlives the runtime that serves it.
     Result<Runtime> runtime = Runtime::create({.state_signal = SIGUSR1});
     if (!runtime) return std::move(runtime).status();
-    Result<std::unique_ptr<storage::Store>> opened = storage::Store::open(*runtime, options.root);
+    Result<std::unique_ptr<storage::Store>> opened =
+        storage::Store::open(*runtime, options.root, options.journal);
     if (!opened) return std::move(opened).status();
     store = *std::move(opened);
     print_removed(store->root().removed_unfinished());
@@ -87,14 +89,19 @@ void set_up_serve(CLI::App& command, Invocation& invocation) {
         "Prints a line per address when it is ready. With --group it takes part in the group's "
         "broadcasts.\nExample: weft serve --root /data --listen sm://store "
         "--listen tcp://127.0.0.1:0");
+    const auto not_empty = [](const std::string& text) {
+        return std::string(text.empty() ? "is empty" : "");
+    };
     command.add_option("--root", options->root, "The directory that holds the objects")->required();
     command.add_option("--listen", options->listen, "Addresses to serve on; port 0 picks one")
         ->required();
+    command
+        .add_option("--journal", options->journal,
+                    "A file that gets a line before each object is stored or deleted")
+        ->check(not_empty);
     CLI::Option* group = command.add_option("--group", options->group, "The group's file");
-    CLI::Option* rank = command.add_option("--rank", options->rank, "Our rank in the group")
-                            ->check([](const std::string& text) {
-                                return std::string(text.empty() ? "is empty" : "");
-                            });
+    CLI::Option* rank =
+        command.add_option("--rank", options->rank, "Our rank in the group")->check(not_empty);
     group->needs(rank);
     rank->needs(group);
     command.callback(

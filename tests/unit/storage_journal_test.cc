@@ -1,0 +1,58 @@
+// The store's journal: a line before each effect, and no effect without its line.
+#include "support/store_rig.h"
+
+using namespace weft;
+using Catch::Matchers::Contains;
+using test::pattern;
+using test::StoreRig;
+
+namespace {
+
+Status remove(StoreRig& rig, const std::string& name) {
+    storage::DeleteRequest request;
+    request.set_name(name);
+    return rig.call(storage::StoreMethods::Delete, request).status();
+}
+
+}  // namespace
+
+TEST_CASE("journal: a line for each object that is stored or deleted, behind what was there") {
+    const test::TemporaryDirectory files;
+    const std::string journal = files.path + "/journal";
+    std::ofstream(journal) << "of an earlier life\n";
+    StoreRig rig(journal);
+    REQUIRE(rig.put("a/b", pattern(5000)).ok());
+    REQUIRE(rig.put("two words\nput\\", pattern(1)).ok());
+    REQUIRE(remove(rig, "a/b").ok());
+    CHECK(remove(rig, "../a").code() == Code::invalid_argument);
+    const std::string text = test::read_text(journal);
+    char crc[9];
+    std::snprintf(crc, sizeof crc, "%08x", storage::crc32c(0, as_bytes(pattern(5000))));
+    CHECK_THAT(text, Catch::Matchers::StartsWith("of an earlier life\nput "));
+    CHECK_THAT(text, Contains(" 5000 " + std::string(crc) + " a/b\nput "));
+    CHECK_THAT(text, Contains(" two\\x20words\\x0aput\\x5c\ndelete a/b\n"));
+    CHECK(std::count(text.begin(), text.end(), '\n') == 4);
+}
+
+TEST_CASE("journal: what can't be written there does not happen") {
+    StoreRig rig("/dev/full");
+    const Result<storage::Moved> put = rig.put("a", pattern(100));
+    CHECK(put.status().code() == Code::resource_exhausted);
+    CHECK_THAT(std::string(put.status().text()), Contains("the journal '/dev/full'"));
+    CHECK(put.status().effect() == Effect::none);
+    CHECK(rig.get("a").status().code() == Code::not_found);
+    std::ofstream(rig.root + "/b") << "b";
+    const Status removed = remove(rig, "b");
+    CHECK(removed.code() == Code::resource_exhausted);
+    CHECK(removed.effect() == Effect::none);
+    CHECK(std::filesystem::exists(rig.root + "/b"));
+}
+
+TEST_CASE("journal: one that can't be opened is named") {
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    const test::TemporaryDirectory files;
+    const Status opened =
+        storage::Store::open(runtime, files.path, files.path + "/none/journal").status();
+    CHECK(opened.code() == Code::not_found);
+    CHECK_THAT(std::string(opened.text()), Contains("can't open the journal"));
+}
