@@ -8,9 +8,18 @@ function(weft_discover TARGET KIND)
     string(COMPARE EQUAL ${KIND} integration serial)
     # More than any wait of tests/support/patience.h, so that a hang is reported by the test itself.
     set(timeout 120)
+    # A test takes a processor, which is four of ctest's; one that mostly waits takes a quarter, and
+    # starts early, for it lasts.
+    set(processors 4)
+    set(cost 0)
+    if(${KIND} STREQUAL leaks)
+        set(timeout 300)
+        set(processors 1)
+        set(cost 100)
+    endif()
     if(WEFT_SANITIZE)
         set(timeout 600)
     endif()
     catch_discover_tests(${TARGET} PROPERTIES LABELS ${KIND} TIMEOUT ${timeout} RUN_SERIAL ${serial}
-                         DISCOVERY_MODE PRE_TEST)
+                         PROCESSORS ${processors} COST ${cost} DISCOVERY_MODE PRE_TEST)
 endfunction()

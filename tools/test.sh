@@ -16,7 +16,8 @@ export CAPABILITY_FILE
 : >"$CAPABILITY_FILE"
 
 status=0
-(cd "build/$preset" && ../../tools/sanitized.sh ctest -j"$(nproc)" --no-tests=error --output-on-failure \
+# In quarters of processors: tests/catch.cmake.
+(cd "build/$preset" && ../../tools/sanitized.sh ctest -j"$((4 * $(nproc)))" --no-tests=error --output-on-failure \
     ${LABELS:+-L "$LABELS"}) >"$log" 2>&1 || status=$?
 if [ $status != 0 ]; then
     # What failed, without the list of what passed.

@@ -78,11 +78,9 @@ class Staying {
             REQUIRE(soon(client, [this] { return is_all_quiet(); }));
         }
         books.open();
-        for (std::size_t i = 0; i < std::max(visits / 5, 2 * ways); ++i) visit(i);
+        visit_often(std::max(visits / 5, 2 * ways));
         books.warm();
-        books.check(visits, [&] {
-            for (std::size_t i = 0; i < visits; ++i) visit(i);
-        });
+        books.check(visits, [&] { visit_often(visits); });
         CHECK(ops.ended_again() == 0);
         CHECK(ops.strange() == "");
         CHECK(place.files().size() == names_left());
@@ -91,7 +89,14 @@ class Staying {
   protected:
     virtual void visit(std::size_t number) = 0;
     virtual bool is_all_quiet() { return is_quiet(client); }
+    // Of the server that stays: one of a client whose last word was lost lasts for ten seconds.
+    virtual std::size_t sessions_left() { return 0; }
     virtual std::size_t names_left() { return 0; }
+
+    void visit_often(std::size_t times) {
+        for (std::size_t i = 0; i < times; ++i) visit(i);
+        REQUIRE(soon(client, [this] { return sessions_left() == 0; }));
+    }
 
     base::SeededRandom random;
     Place place;
@@ -127,6 +132,11 @@ class Clients final : public Staying {
         REQUIRE(ops.all_ended());
     }
     bool is_all_quiet() override { return is_quiet(client) && is_quiet(server_); }
+    std::size_t sessions_left() override {
+        std::size_t left = 0;
+        server_.node().on_context([&] { left = server_.node().server.sessions(); });
+        return left;
+    }
     // Of the server that stays: its socket and its lock.
     std::size_t names_left() override {
         return uri.starts_with("sm") || uri.starts_with("unix") ? 2 : 0;
