@@ -297,9 +297,18 @@ Status Node::drain(int impatience_fd) {
     std::uint32_t left = 0;
     on_context([&] { server.drain(); });
     while (true) {
-        on_context([&] { left = server.executing(); });
-        if (left == 0) return {};
-        if (parts.clock->now() >= end) break;
+        std::uint64_t leaving = 0;
+        on_context([&] {
+            left = server.executing();
+            leaving = bulk.staging.replies_lent() + context.waiting_frames();
+        });
+        if (left == 0 && leaving == 0) return {};
+        if (parts.clock->now() >= end) {
+            if (left != 0) break;
+            return fail(Code::deadline_exceeded,
+                        std::to_string(leaving) + " replies were still on their way after " +
+                            std::to_string(options.drain_timeout / 1ms) + " ms");
+        }
         pollfd impatience{impatience_fd, POLLIN, 0};
         if (poll(&impatience, 1, 1) > 0) {
             return fail(Code::cancelled, std::to_string(left) +

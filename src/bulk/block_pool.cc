@@ -94,6 +94,15 @@ BlockPool::Block* BlockPool::make(std::size_t bytes) {
     return &block;
 }
 
+std::size_t BlockPool::lent_to_clients() {
+    std::size_t lent = 0;
+    blocks_.for_each([&](Entry& entry) {
+        const core::Peer* peer = core::Context::find(entry.value.peer);
+        lent += entry.value.use == Use::lent && peer && peer->incoming;
+    });
+    return lent;
+}
+
 bool BlockPool::is_over_share(core::PeerRef peer, std::size_t bytes) {
     std::size_t held = block_bytes(bytes), blocks = 1;
     blocks_.for_each([&](Entry& entry) {

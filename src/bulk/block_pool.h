@@ -72,6 +72,8 @@ class BlockPool {
     void forget(core::PeerRef peer);
 
     std::size_t bytes_held() const { return held_bytes_; }
+    // To peers that came to us.
+    std::size_t lent_to_clients();
 
   private:
     using Entry = base::SlotTable<Block>::Entry;

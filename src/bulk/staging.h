@@ -61,6 +61,8 @@ class Staging final : public core::FrameSink, private Lender {
     void decline(core::Peer& peer, const LentBody& where);
 
     std::size_t bytes_held() const { return pool_.bytes_held(); }
+    // Replies that clients have not fetched yet.
+    std::size_t replies_lent() { return pool_.lent_to_clients(); }
 
     void on_frame(core::Peer&, core::FrameHead, ByteView) override {}  // None is for it.
     void on_peer_down(core::Peer& peer, const Status& why) override;

@@ -385,6 +385,7 @@ class Context final : public Executor {
     void send_small(Peer& peer, FrameKind kind);
     void update_direct(Peer& peer);
     void start_heartbeat(Peer& peer);
+    void note_silence(Peer& peer);
     void on_heartbeat(Peer& peer);
     static Peer* peer_of(const EndpointSlot& slot, na::PeerId id) {
         return id.index < slot.peers.size() ? sender_of(slot, id) : nullptr;

@@ -91,8 +91,9 @@ struct Peer {
     // What the layers above keep of it; they set and clear it.
     rpc::ClientSession* client_session = nullptr;
     rpc::ServerSession* server_session = nullptr;
+    bool is_refused = false;  // As a client: there was no room for its session.
     bool is_removed = false;  // Goes down for good: nobody will use it again.
-    // When its connection was lost for silence: how long it may have said nothing.
+    // When its connection was lost: how long it may have said nothing.
     Duration silence{};
 
     struct Heartbeat : base::Timer {

@@ -164,6 +164,8 @@ bool Context::use(Peer& peer) {
     peer.eager_bytes_max = info->eager_bytes_max;
     update_direct(peer);
     peer.missed = 0;
+    // Calls that outlived the connection before this one.
+    if (peer.interest != 0 && !peer.heartbeat.is_linked()) start_heartbeat(peer);
     if (peer.path && log_.enabled(LogLevel::info)) {
         if (const std::string reason = peer.path->reason(); !reason.empty()) {
             log_.info("using " + peer.uri + ": " + reason);
@@ -204,6 +206,7 @@ void Context::lost(Peer& peer, Status why) {
     // An endpoint's word for what it can't reach; no endpoint can.
     if (why.code() == Code::unimplemented) why = fail(Code::unavailable, std::string(why.text()));
     const PeerRef ref = peer.ref;
+    note_silence(peer);
     disconnect(peer);
     if (log_.enabled(LogLevel::debug)) log_.debug("lost " + peer.uri + ": " + why.to_string());
     note("lost", peer.uri, static_cast<std::uint64_t>(why.code()));
@@ -271,6 +274,12 @@ void Context::start_heartbeat(Peer& peer) {
     timers_.arm(peer.heartbeat, saturating_add(now_, options_.heartbeat_interval));
 }
 
+// At most: since the heartbeat before the one that heard it last.
+void Context::note_silence(Peer& peer) {
+    if (peer.state != PeerState::up || !peer.heartbeat.is_linked() || peer.heard) return;
+    peer.silence = std::min((peer.missed + 2) * options_.heartbeat_interval, silence_max());
+}
+
 void Context::on_heartbeat(Peer& peer) {
     if (peer.interest == 0) return;  // The next interest starts it again.
     timers_.arm(peer.heartbeat, saturating_add(now_, options_.heartbeat_interval));
@@ -287,7 +296,6 @@ void Context::on_heartbeat(Peer& peer) {
     }
     ++counters_.silent_peers;
     const Duration silence = peer.missed * options_.heartbeat_interval;
-    peer.silence = silence_max();
     log_.warning("closing " + peer.uri + ": silent");
     peer.endpoint->endpoint->close(peer.na_id);
     lost(peer,

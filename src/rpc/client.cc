@@ -73,6 +73,7 @@ CallId Client::submit_queued(CallEntry& entry, const MethodId& method, const Bod
     if (lends && body.bytes > bulk_.staging.body_bytes_max()) {
         return refuse_size(entry, body.bytes);
     }
+    if (counters_.submitted % timed_every == 0) sample(call, method);
     if (!has_room(session, bytes)) return refuse_full(entry, bytes);
     if (is_too_late(session, call)) return refuse_late(entry);
     if (lends && spare_lent_) {
@@ -136,11 +137,12 @@ void Client::dequeue(ClientCall& call) {
 // Sends what may be sent.
 void Client::pump(ClientSession& session) {
     while (ClientCall* call = session.waiting.front()) {
-        if (session.busy >= session.window_of(*call) || !session.has_free()) return;
+        if (!session.may_take(*call) || !session.has_free()) return;
         if (!may_send(session, call->waiting->bytes)) {
-            // Of its own it hears by its own replies.
+            // Of its own room it hears by its own replies.
             Hungry& node = session;
-            if (session.busy == 0 && !node.is_linked()) hungry_.push_back(session);
+            const bool is_own = call->waiting->bytes > session.bytes_room;
+            if (!is_own && !node.is_linked()) hungry_.push_back(session);
             return;
         }
         if (!transmit(session, *call)) return;
@@ -148,7 +150,7 @@ void Client::pump(ClientSession& session) {
     session.pace.on_idle();
 }
 
-// Room for another call of somebody: those who have nothing under way take turns.
+// Room for another call of somebody: those who wait for it take turns.
 void Client::feed() {
     while (ClientSession* session = hungry_.pop_front()) {
         pump(*session);
@@ -177,7 +179,9 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
         base::store(request.body(), where);
     }
     dequeue(call);
+    const bool is_extra = session.busy >= session.plain_window;
     ClientSlot& slot = session.take();
+    if (is_extra) session.take_extra(slot);
     slot.call = &call;
     call.slot = &slot;
     account(session, request.bytes);
@@ -193,7 +197,6 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     }
     if (is_lent) spare_lent_ = std::move(call.waiting);
     call.waiting = nullptr;
-    call.may_run = false;
     call.stage = Stage::sent;
     context_.commit(peer, bytes);
     return true;
@@ -202,8 +205,9 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
 // So many are before it that it would hardly be answered in time. Half of its time is left for what
 // is not known: the way, and a server that has become slower.
 bool Client::is_too_late(const ClientSession& session, const ClientCall& call) const {
-    if (session.waiting.size() == 0) return false;
-    const std::uint32_t before = session.busy + session.waiting.size();
+    const std::uint32_t ahead = session.waiting.ahead_of(call);
+    if (ahead == 0) return false;
+    const std::uint32_t before = session.busy + ahead;
     const TimePoint now = context_.now();
     return session.pace.expected(now, before) - now > (call.deadline - now) / 2;
 }

@@ -48,8 +48,11 @@ struct WaitingRequest {
 struct alignas(4) CallTraits {
     std::uint8_t flags = 0;     // Of its frame: idempotent_flag, riding_flag.
     std::uint8_t priority = 0;  // Those over the highest are the highest.
-    bool is_nested = false;     // Made by a handler: its own client is the one who tries again.
     std::uint8_t attempts = 0;  // That the server pushed back.
+    // Made by a handler: its own client is the one who tries again.
+    bool is_nested : 1 = false;
+    // It was sent before, and may have run: whoever refuses it now does not know.
+    bool may_run : 1 = false;
 
     bool is_idempotent() const { return (flags & idempotent_flag) != 0; }
 };
@@ -68,9 +71,8 @@ struct ClientCall : base::Timer, core::Deferred {
     Completion done;
     Status early;  // Why a deferred completion happens.
     Stage stage = Stage::none;
-    bool ends = false;     // Its completion waits for the next turn.
-    bool may_run = false;  // It waits, but was sent before: nobody knows what became of that.
-    bool rests = false;    // The server pushed it back; its timer is that of the next attempt.
+    bool ends = false;   // Its completion waits for the next turn.
+    bool rests = false;  // The server pushed it back; its timer is that of the next attempt.
     CallTraits traits;
 };
 

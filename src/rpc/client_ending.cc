@@ -11,11 +11,13 @@ namespace weft::rpc {
 static Effect effect_of(const ClientCall& call) {
     if (call.stage == Stage::executing) return Effect::applied;
     if (base::is_mutated(base::Mutant::effect_denied)) return Effect::none;
-    return call.stage == Stage::sent || call.may_run ? Effect::unknown : Effect::none;
+    return call.stage == Stage::sent || call.traits.may_run ? Effect::unknown : Effect::none;
 }
 
 // One that waits once more got that far before.
-static Stage stage_of(const ClientCall& call) { return call.may_run ? Stage::sent : call.stage; }
+static Stage stage_of(const ClientCall& call) {
+    return call.traits.may_run ? Stage::sent : call.stage;
+}
 
 bool Client::is_balanced() const {
     std::uint64_t completed = 0;
@@ -51,7 +53,6 @@ void Client::leave_session(ClientCall& call) {
 }
 
 void Client::finish(ClientCall& call, const Status& status, ByteView reply) {
-    call.may_run = false;
     leave_session(call);
     complete(call, status, reply);
 }
@@ -64,7 +65,6 @@ void Client::finish_early(ClientCall& call, Status status) {
     if (call.session) call.early = std::move(call.early).with_peer(call.session->peer.uri);
     leave_session(call);
     call.ends = true;
-    call.may_run = false;
     call.run = [](core::Deferred& work) {
         auto& early = static_cast<ClientCall&>(work);
         const Status why = std::exchange(early.early, Status());
@@ -78,6 +78,7 @@ void Client::finish_early(ClientCall& call, Status status) {
 void Client::release_unusual(ClientSession& session, ClientSlot& slot) {
     slot.is_unusual = false;
     slot.large = nullptr;
+    if (std::exchange(slot.is_extra, false)) --session.extra;
     if (slot.call) {
         slot.call->slot = nullptr;
     } else {
@@ -232,9 +233,11 @@ void Client::finish_failed(ClientCall& call, core::Peer& peer, core::FrameHead h
     ByteView text = frame.subspan(sizeof(ReplyHeader));
     if (head.flags == pushback_flag) text = text.subspan(pushback_bytes);
     text = text.first(std::min(text.size(), error_text_bytes_max));
+    // Who refuses it now knows nothing of the time before.
+    const bool is_known = outcome.effect != Effect::none || !call.traits.may_run;
     Status status = fail(outcome.code, std::string(as_text(text)))
-                        .with_effect(outcome.effect)
-                        .with_stage(outcome.stage)
+                        .with_effect(is_known ? outcome.effect : Effect::unknown)
+                        .with_stage(is_known ? outcome.stage : Stage::sent)
                         .with_peer(peer.uri);
     if (outcome.code == Code::ok) {
         // Impossible from weft: ok with another effect or stage.
@@ -314,7 +317,11 @@ void Client::abandon(CallId id) {
 void Client::send_cancel(core::Peer& peer, const ClientSlot& slot) {
     if (peer.state != core::PeerState::up) return;
     const core::Context::Claim claim = context_.claim(peer, sizeof(CancelHeader));
-    if (!claim.data) return;  // Best effort; the server's deadline ends it too.
+    if (!claim.data) {
+        // Over the next connection it is asked for, and cancelled.
+        return context_.drop_connection(peer,
+                                        fail(Code::unavailable, "no room to speak to the peer"));
+    }
     CancelHeader header;
     header.call = slot.wire();
     base::store(claim.data, header);

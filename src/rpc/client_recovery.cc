@@ -14,9 +14,15 @@ static constexpr Duration unreachable_max = 2900ms;
 static constexpr Duration search_min = 50ms;
 static constexpr Duration first_pause = 20ms;
 
+// nullptr: no memory.
 ClientSession* Client::session_of(core::Peer& peer) {
     if (peer.client_session) return peer.client_session;
-    ClientSession& session = sessions_.emplace_back(*this, peer);
+    try {
+        sessions_.emplace_back(*this, peer);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+    ClientSession& session = sessions_.back();
     session.self = std::prev(sessions_.end());
     session.bytes_room = limits_.sent_bytes_max;
     session.fire = &Client::on_search_time;
@@ -96,6 +102,10 @@ void Client::on_grant(core::Peer& peer, ByteView frame) {
                                                      : resumes;
     if (!answers) return context_.broken(peer, "an answer about a session that nobody asked for");
     if (verdict == Verdict::full) {
+        // Nothing ran of a session that never was.
+        session->for_each_busy([&](ClientSlot& slot) {
+            if (slot.call && is_open) slot.call->stage = Stage::queued;
+        });
         fail_all(*session, fail(Code::resource_exhausted, "the server has too many clients"));
         return context_.drop_connection(peer, fail(Code::unavailable, "not admitted"));
     }
@@ -148,6 +158,8 @@ void Client::on_told(core::Peer& peer, ByteView frame) {
         if (!slot->call) send_cancel(peer, *slot);
         return;
     }
+    // Of one that may run again the server keeps nothing.
+    if (slot->call && slot->call->traits.is_idempotent()) slot->call->traits.may_run = true;
     if (slot->call && slot->is_kept && slot->bytes <= peer.eager_bytes_max) {
         return send_again(*session, *slot);
     }
@@ -156,8 +168,11 @@ void Client::on_told(core::Peer& peer, ByteView frame) {
     release(*session, *slot);
     if (call) {
         call->stage = Stage::queued;
-        finish_early(*call, fail(Code::unavailable, "the connection was lost before it came"));
+        finish_early(*call, fail(Code::unavailable,
+                                 call->traits.may_run ? "its connection was lost"
+                                                      : "the connection was lost before it came"));
     }
+    feed();
     pump(*session);
 }
 
@@ -194,7 +209,7 @@ void Client::retake(ClientSession& session, ClientSlot& slot) {
     if (!request) return finish_early(call, fail(Code::unavailable, "no memory to send it again"));
     ++counters_.sent_again;
     call.waiting = std::move(request);
-    call.may_run = true;
+    call.traits.may_run = true;
     enqueue(call, true);
 }
 
@@ -208,6 +223,7 @@ void Client::resolve_unknown(ClientSession& session, Code code, std::string_view
         if (slot.call) finish_early(*slot.call, fail(code, std::string(why)));
         release(session, slot);
     });
+    feed();
 }
 
 // Every call ends; the next one begins another session.

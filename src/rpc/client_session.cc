@@ -20,7 +20,7 @@ bool ClientSession::add_block() {
 void ClientSession::reset() {
     for (auto& block : blocks) block.reset();
     free = nullptr;
-    busy = window = plain_window = granted_window = granted = made = 0;
+    busy = extra = window = plain_window = granted_window = granted = made = 0;
     state = SessionState::none;
 }
 

@@ -26,7 +26,8 @@ struct ClientSlot {
     std::uint32_t sequence = 0;  // Of the last call.
     bool is_busy = false;
     bool is_asked = false;    // After a loss, and not answered yet.
-    bool is_unusual = false;  // Its call was given up, or `large` is set.
+    bool is_unusual = false;  // Its call was given up, `large` is set, or:
+    bool is_extra = false;    // ClientSession::take_extra().
 
     // The request, to be sent once more if it never came: small ones, and all of idempotent calls.
     bool is_kept = false;
@@ -107,9 +108,16 @@ struct ClientSession : base::Timer, Hungry {
         window = state == SessionState::open ? granted_window : 0;
         plain_window = window - std::min(window / 2, nested_slots);
     }
-    // How many may be busy for this one to leave.
-    std::uint32_t window_of(const ClientCall& call) const {
-        return call.traits.is_nested ? window : plain_window;
+    // This one may leave. However narrow the window has become, and however many were under way
+    // before, some of the handlers' calls may.
+    bool may_take(const ClientCall& call) const {
+        if (busy < plain_window) return true;
+        return call.traits.is_nested && window != 0 && extra < nested_slots && busy < granted;
+    }
+    // Beyond what others may have. Requires: just taken.
+    void take_extra(ClientSlot& slot) {
+        ++extra;
+        slot.is_extra = slot.is_unusual = true;
     }
     // All slots as they are before a session's first call. Requires: none has a call.
     void reset();
@@ -127,6 +135,7 @@ struct ClientSession : base::Timer, Hungry {
 
     ClientSlot* free = nullptr;
     std::uint32_t busy = 0;
+    std::uint32_t extra = 0;           // Of them, by the handlers' privilege.
     std::uint32_t window = 0;          // So many may be busy; 0 unless open.
     std::uint32_t plain_window = 0;    // With calls that no handler makes.
     std::uint32_t granted_window = 0;  // As the server says.

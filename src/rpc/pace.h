@@ -20,8 +20,11 @@ class Pace {
         interval_ = time / counted_;
         counted_ = 0;
     }
-    // Nothing waits any more.
-    void on_idle() { counted_ = 0; }
+    // Nothing waits any more: it has caught up, and may be faster now.
+    void on_idle() {
+        counted_ = 0;
+        interval_ = {};
+    }
 
     // When a call would be answered that has so many before it; `now` while that is not known.
     TimePoint expected(TimePoint now, std::uint32_t before) const {

@@ -41,6 +41,7 @@ inline Server::Slot* Server::next_in_slot(core::Peer& peer, core::FrameHead head
 }
 
 [[gnu::cold]] Server::Slot* Server::out_of_place(core::Peer& peer, WireCallId wire) {
+    if (peer.is_refused) return nullptr;  // Sent before it could know.
     const ServerSession* const session = peer.server_session;
     std::string reason = "a request outside of a session";
     if (session && wire.slot >= session->slots()) {
@@ -118,6 +119,7 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
                                                            : why_no_ask(head);
     if (why) return context_.broken(peer, std::string(*why));
     if (head.kind == FrameKind::session) return on_session(peer, frame);
+    if (peer.is_refused) return;
     if (!peer.server_session) return context_.broken(peer, "a question outside of a session");
     if (head.kind == FrameKind::cancel) return on_cancel(peer, frame);
     if (head.kind == FrameKind::ask) return on_ask(peer, frame);
@@ -173,8 +175,12 @@ void Server::take_riding(core::Peer& peer, Slot& slot, ByteView frame) {
     if (!call) return;
     call->request = request->body;
     if (riding_bytes_ + request->bytes.size() <= riding_bytes_kept_max) {
-        riding_bytes_ += request->bytes.size();
-        call->rider = std::make_unique<Rider>(*request);
+        try {
+            call->rider = std::make_unique<Rider>(*request);
+            riding_bytes_ += request->bytes.size();
+        } catch (const std::bad_alloc&) {
+            // It goes as bulk always does.
+        }
     }
     run_handler(*call);
 }
@@ -372,7 +378,7 @@ void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
 // The client does not read its replies: memory must not grow for it.
 void Server::drop_unread(core::Peer& peer) {
     context_.log().warning("dropping " + peer.uri + ": it does not read its replies");
-    context_.remove_peer(peer, fail(Code::unavailable, "the peer does not read its replies"));
+    context_.drop_connection(peer, fail(Code::unavailable, "the peer does not read its replies"));
 }
 
 // See Call::fail: silence means applied, and only a status that was made here can say none.

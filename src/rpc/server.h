@@ -52,6 +52,8 @@ class Server final : public core::FrameSink {
     }
     std::uint32_t executing() const { return calls_.taken(); }
     std::size_t sessions() const { return sessions_.size(); }
+    // Of them, those without a connection.
+    std::size_t lost_sessions();
 
     struct Counters {
         std::uint64_t unknown_methods = 0;
@@ -73,6 +75,7 @@ class Server final : public core::FrameSink {
 
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
     void on_heartbeat(core::Peer& peer) override;
+    void look_for_overstays(ServerSession& session);
     void on_peer_down(core::Peer& peer, const Status& why) override;
     void on_backlog() override;
     // Calls that each client may have here at once; fewer while requests pile up.

@@ -7,7 +7,10 @@
 namespace weft::rpc {
 
 void Server::on_session(core::Peer& peer, ByteView frame) {
-    if (peer.server_session) return context_.broken(peer, "a second session on one connection");
+    if (!peer.incoming) return context_.broken(peer, "a session from whom we called");
+    if (peer.server_session || peer.is_refused) {
+        return context_.broken(peer, "a second session on one connection");
+    }
     const auto header = base::load<SessionFrame>(frame.data());
     const bool resumes = (header.head.flags & resume_flag) != 0;
     resumes ? resume_session(peer, header.id) : begin_session(peer, header.id);
@@ -18,7 +21,7 @@ void Server::begin_session(core::Peer& peer, const SessionId& id) {
     ServerSession* const session =
         sessions_.begin(*this, id, [this](ServerSession& victim) { end_session(victim); });
     if (!session) {
-        send_grant(peer, Verdict::full, nullptr);
+        peer.is_refused = send_grant(peer, Verdict::full, nullptr);
         return;
     }
     context_.note("client begins", peer.uri);
@@ -103,6 +106,7 @@ void Server::on_ask(core::Peer& peer, ByteView frame) {
 }
 
 void Server::on_peer_down(core::Peer& peer, const Status&) {
+    peer.is_refused = false;
     ServerSession* const session = std::exchange(peer.server_session, nullptr);
     if (!session) return;
     session->peer = nullptr;
@@ -122,6 +126,7 @@ void Server::look_at_lost(ServerSession& session, TimePoint now) {
     }
     // Its handlers' answers have to find it; then it may go.
     if (session.has_calls()) {
+        look_for_overstays(session);
         context_.timers().arm(session, now + told_after);
     } else {
         end_session(session);

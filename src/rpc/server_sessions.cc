@@ -10,10 +10,14 @@ ServerSession* ServerSessions::find(const SessionId& id) {
 }
 
 ServerSession* ServerSessions::insert(Server& server, const SessionId& id) {
-    auto session = std::make_unique<ServerSession>(server, id);
-    session->grow(slots_at_first);
-    if (session->slots() < slots_at_first) return nullptr;
-    return sessions_.emplace(id, std::move(session)).first->second.get();
+    try {
+        auto session = std::make_unique<ServerSession>(server, id);
+        session->grow(slots_at_first);
+        if (session->slots() < slots_at_first) return nullptr;
+        return sessions_.emplace(id, std::move(session)).first->second.get();
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
 }
 
 void ServerSessions::erase(ServerSession& session) {

@@ -22,19 +22,23 @@ static std::string text_of(const ServerCall& call, TimePoint now) {
            "\n";
 }
 
-std::string Server::state(std::size_t lines_max) {
-    const TimePoint now = context_.clock().now();
+std::size_t Server::lost_sessions() {
     std::size_t lost = 0;
     sessions_.for_each([&](const ServerSession& session) { lost += session.peer == nullptr; });
-    std::string text = "handlers: " + std::to_string(calls_.taken()) + " calls (" +
-                       std::to_string(large_bytes_) + " bytes of large requests), window " +
-                       std::to_string(window_) + "; " + std::to_string(sessions_.size()) +
-                       " sessions, " + std::to_string(lost) + " of them without a connection\n  " +
-                       std::to_string(counters_.pushed_back) + " calls pushed back, " +
-                       std::to_string(counters_.expired) + " expired before they ran, " +
-                       std::to_string(counters_.unknown_methods) + " of unknown methods, " +
-                       std::to_string(counters_.unanswered) + " not answered by their handler, " +
-                       std::to_string(counters_.answered_again) + " answered again\n";
+    return lost;
+}
+
+std::string Server::state(std::size_t lines_max) {
+    const TimePoint now = context_.clock().now();
+    std::string text =
+        "handlers: " + std::to_string(calls_.taken()) + " calls (" + std::to_string(large_bytes_) +
+        " bytes of large requests), window " + std::to_string(window_) + "; " +
+        std::to_string(sessions_.size()) + " sessions, " + std::to_string(lost_sessions()) +
+        " of them without a connection\n  " + std::to_string(counters_.pushed_back) +
+        " calls pushed back, " + std::to_string(counters_.expired) + " expired before they ran, " +
+        std::to_string(counters_.unknown_methods) + " of unknown methods, " +
+        std::to_string(counters_.unanswered) + " not answered by their handler, " +
+        std::to_string(counters_.answered_again) + " answered again\n";
     std::vector<const ServerCall*> first;
     calls_.for_each([&](Entry& entry) { first.push_back(&entry.value); });
     const std::size_t shown = std::min(first.size(), lines_max);
@@ -51,18 +55,21 @@ std::string Server::state(std::size_t lines_max) {
 }
 
 // Its deadline is long over, and a client that gave up has said so.
-void Server::on_heartbeat(core::Peer& peer) {
-    ServerSession* const session = peer.server_session;
+void Server::look_for_overstays(ServerSession& session) {
     const TimePoint now = context_.now();
-    if (!session || !on_overstay_ || now < overstay_told_until_) return;
+    if (!on_overstay_ || now < overstay_told_until_) return;
     const ServerCall* worst = nullptr;
-    session->for_each_call([&](ServerCall& call) {
+    session.for_each_call([&](ServerCall& call) {
         if (call.deadline == never || now < call.deadline + overstays_after) return;
         if (!worst || call.deadline < worst->deadline) worst = &call;
     });
     if (!worst) return;
     overstay_told_until_ = now + overstay_told_every;
     on_overstay_("a handler overstays:" + text_of(*worst, now));
+}
+
+void Server::on_heartbeat(core::Peer& peer) {
+    if (peer.server_session) look_for_overstays(*peer.server_session);
 }
 
 }  // namespace weft::rpc

@@ -18,6 +18,12 @@ class WaitQueue {
   public:
     std::uint32_t size() const { return size_; }
     std::size_t bytes() const { return bytes_; }
+    // Those that a call would wait for.
+    std::uint32_t ahead_of(const ClientCall& call) const {
+        std::uint32_t ahead = 0;
+        for (std::size_t i = index_of(call); i < sizes_.size(); ++i) ahead += sizes_[i];
+        return ahead;
+    }
 
     // Requires: call.waiting.
     void push_back(ClientCall& call) {
@@ -33,6 +39,7 @@ class WaitQueue {
         core::Deferred& node = call;
         node.unlink();
         --size_;
+        --sizes_[index_of(call)];
         bytes_ -= call.waiting->size();
         if (list_of(call).empty()) filled_ &= ~(1u << index_of(call));
     }
@@ -50,6 +57,7 @@ class WaitQueue {
   private:
     void count(ClientCall& call) {
         ++size_;
+        ++sizes_[index_of(call)];
         bytes_ += call.waiting->size();
         filled_ |= 1u << index_of(call);
     }
@@ -64,6 +72,7 @@ class WaitQueue {
 
     std::array<base::IntrusiveList<ClientCall, core::Deferred>, priorities + 1> lists_;
     std::uint32_t filled_ = 0;  // A bit for each list that is not empty.
+    std::array<std::uint32_t, priorities + 1> sizes_{};
     std::uint32_t size_ = 0;
     std::size_t bytes_ = 0;
 };

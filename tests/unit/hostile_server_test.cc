@@ -103,6 +103,22 @@ TEST_CASE("hostile server: a reply from another peer than the one that was asked
     CHECK(answered == 1);
 }
 
+TEST_CASE("hostile server: one that calls whom it serves loses its connection") {
+    Fooled fooled;
+    for (const bool with_session : {true, false}) {
+        const Status status = fooled.call([&](const rpc::RequestHeader& request) {
+            rpc::SessionFrame session;
+            session.id = {1, 2};
+            rpc::RequestHeader call = request;
+            call.call = {0, 1};
+            return with_session ? Frames{frame_of(session), frame_of(call)}
+                                : Frames{frame_of(call)};
+        });
+        CHECK(status.code() == Code::unavailable);
+        CHECK(fooled.liar.lost);
+    }
+}
+
 TEST_CASE("hostile server: a malformed answer costs its connection, and the call says so") {
     Fooled fooled;
     const auto status_after = [&](const std::function<void(Frame&)>& spoil) {

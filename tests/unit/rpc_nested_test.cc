@@ -300,6 +300,46 @@ TEST_CASE("nested: servers that call each other in handlers do not wait in a cir
     }
 }
 
+TEST_CASE("nested: a call that comes to a server twice does not wait in a circle") {
+    // From the left to the right, back, and to the right again: more of them than there are slots,
+    // half of which the server takes back meanwhile.
+    SimRig rig;
+    struct Side : Front {
+        Channel other;
+    } left, right;
+    Runtime& at_left = rig.add("left");
+    Runtime& at_right = rig.add("right");
+    REQUIRE(at_left.add(left).ok());
+    REQUIRE(at_right.add(right).ok());
+    left.other = at_left.connect("sim://right").value();
+    right.other = at_right.connect("sim://left").value();
+    for (Side* side : {&left, &right}) {
+        side->handle = [side](Call call) {
+            const auto hops = std::to_integer<std::uint8_t>(call.request()[0]);
+            if (hops == 0) return call.reply({});
+            const std::byte left_over{static_cast<std::uint8_t>(hops - 1)};
+            side->other.call(relay, {&left_over, 1}, {},
+                             [call = std::move(call)](const Status& status, ByteView) mutable {
+                                 status.ok() ? call.reply({}) : call.fail(status);
+                             });
+        };
+    }
+    std::vector<Outcome> outcomes(3000);
+    const std::byte hops{2};
+    for (Outcome& outcome : outcomes) {
+        left.other.call(relay, {&hops, 1}, {.timeout = 10s}, outcome.done());
+    }
+    rig.run_for(20us);
+    at_right.node().server.on_backlog();
+    REQUIRE(rig.run_until(
+        [&] {
+            return std::all_of(outcomes.begin(), outcomes.end(),
+                               [](const Outcome& outcome) { return outcome.completions == 1; });
+        },
+        11s));
+    for (const Outcome& outcome : outcomes) REQUIRE(outcome.status.ok());
+}
+
 namespace {
 
 Task<> asks_after_work(Chain& chain, Call call) {

@@ -6,6 +6,7 @@
 #include <weft/offload.h>
 
 #include "rpc/header.h"
+#include "support/hold_server.h"
 #include "support/patience.h"
 #include "support/raw_echo.h"
 #include "support/raw_peer.h"
@@ -109,6 +110,44 @@ TEST_CASE("a cancelled call of a closed channel takes nothing from the next chan
     pair.service.held.clear();
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
     CHECK(before.at->interest == 0);
+}
+
+TEST_CASE("a server that ends lets its large replies be fetched") {
+    HoldServer service;
+    Runtime server = Runtime::create().value();
+    REQUIRE(server.serve(service, "sm://end-" + std::to_string(::getpid())).ok());
+    std::atomic<bool> has_ended{false};
+    Status ended;
+    std::thread runs([&] {
+        ended = server.run();
+        has_ended = true;
+    });
+    Runtime client = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
+    Channel channel = client.connect(server.addresses().front()).value();
+    const std::vector<std::byte> large(1 << 20, std::byte{5});
+    Outcome outcome;
+    channel.call(HoldServer::hold, large, {.timeout = patience}, outcome.done());
+    const auto held = [&] {
+        std::size_t count = 0;
+        server.node().on_context([&] { count = service.held.size(); });
+        return count;
+    };
+    REQUIRE(client.turn_until([&] { return held() == 1; }, patience));
+    // Answered, and nobody looks at the answer.
+    server.node().on_context([&] {
+        service.held.front().reply(large);
+        service.held.clear();
+    });
+    server.stop();
+    const auto soon = std::chrono::steady_clock::now() + 300ms;
+    while (!has_ended && std::chrono::steady_clock::now() < soon) std::this_thread::yield();
+    CHECK_FALSE(has_ended);
+    REQUIRE(client.turn_until([&] { return outcome.completions == 1; }, patience));
+    CHECK(outcome.status.ok());
+    CHECK(outcome.reply.size() == large.size());
+    REQUIRE(client.turn_until([&] { return has_ended.load(); }, patience));
+    runs.join();
+    CHECK(ended.ok());
 }
 
 TEST_CASE("calls that a service holds may outlive the runtime") {

@@ -105,6 +105,23 @@ TEST_CASE("state: a handler that overstays is told of once a minute") {
     CHECK(heard.count("overstays") == 2);
 }
 
+TEST_CASE("state: a handler that overstays is told of when its client is gone, too") {
+    SimRig rig;
+    Heard heard;
+    Echo service;
+    service.hold = true;
+    REQUIRE(rig.add("server", {.log_sink = heard.sink()}).add(service).ok());
+    Channel channel = rig.add("client").connect("sim://server").value();
+    Outcome outcome;
+    channel.call(echo, {}, {.timeout = 100ms}, outcome.done());
+    REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
+    rig.kill("client");
+    rig.run_for(20s);
+    CHECK(heard.count("a handler overstays:  test.Echo/Echo for sim://client, cancelled") == 1);
+    service.held.clear();
+    rig.run_for(20s);
+}
+
 TEST_CASE("state: run() tells it on a signal, also when a handler blocks") {
     CHECK(end_of_child([] {
               sigset_t signals;

@@ -96,7 +96,8 @@ void BulkScenario::expose(const std::string& owner, Runtime& runtime, bool is_re
                       Rule::full_is_told_at_once,
                       [&] { return owner + " exposes memory: " + region.status().to_string(); });
         simulation().in(1ms, [this, owner, is_read, life = exposed.owner_life] {
-            if (is_alive(owner, life)) expose(owner, *simulation().runtime(owner), is_read);
+            if (!is_over_ && is_alive(owner, life))
+                expose(owner, *simulation().runtime(owner), is_read);
         });
         return;
     }

@@ -126,7 +126,7 @@ void Ledger::judge_effect(const Deed& deed, std::uint64_t number) {
     }
     if (status.ok()) verdict_.hold(deed.answered <= deed.completed, Rule::reply_has_cause, seen);
     // A large reply can fail after its handler's answer.
-    if (status.ok() || status.stage() != Stage::executing || deed.work == Work::large) return;
+    if (status.ok() || status.stage() != Stage::executing || is_large(deed.work, number)) return;
     verdict_.hold(deed.answered <= deed.completed, Rule::reply_has_cause, seen);
     verdict_.hold(status.code() == deed.answer.code(), Rule::failure_is_answer, seen);
     if (deed.work != Work::failing && deed.work != Work::refused) return;
@@ -155,7 +155,7 @@ void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& 
             break;
         case Code::resource_exhausted:
             // Else the server says so, or a large body can't be fetched.
-            if (is_passed_on || !is_untouched(status) || deed.work == Work::large) break;
+            if (is_passed_on || !is_untouched(status) || is_large(deed.work, number)) break;
             if (status.stage() != Stage::queued && !status.peer().empty()) break;
             verdict_.hold(scene.now - std::max(deed.submitted, scene.awake_since) <= 1ms &&
                               status.effect() == Effect::none,
@@ -228,8 +228,8 @@ void Ledger::judge_executions(const Deed& deed, std::uint64_t number) {
             verdict_.hold(deed.cancel_notices == 0, Rule::ok_was_not_cancelled, seen);
         }
     }
-    // A method may say of itself that it did nothing, and an idempotent one may run again.
-    const bool is_judge_of_itself = deed.work == Work::read || deed.work == Work::refused;
+    // A method may say of itself that it did nothing.
+    const bool is_judge_of_itself = deed.work == Work::refused;
     switch (deed.status.effect()) {
         case Effect::applied:
             verdict_.hold(deed.executions > 0, Rule::applied_was_executed, seen);

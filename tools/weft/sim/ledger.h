@@ -24,6 +24,10 @@ enum class Work : std::uint8_t {
     failing,  // As add, answered with an error.
     refused,  // Rejected before anything was done.
 };
+// Its body fits no message. Some that may run again are large, too.
+inline bool is_large(Work work, std::uint64_t number) {
+    return work == Work::large || (work == Work::read && number % 64 == 7);
+}
 inline constexpr std::uint32_t works = 7;
 
 struct Deed {

@@ -41,7 +41,7 @@ ByteView bytes_of(const Message& message) {
 
 // The message, and for a large one bytes that no other has.
 std::vector<std::byte> body_of(const Message& message, Work work) {
-    std::vector<std::byte> body(work == Work::large ? large_bytes : sizeof message);
+    std::vector<std::byte> body(is_large(work, message.number) ? large_bytes : sizeof message);
     std::memcpy(body.data(), &message, sizeof message);
     for (std::size_t at = sizeof message; at < body.size(); at += sizeof(std::uint64_t)) {
         const std::uint64_t word = message.nonce * (at + 1);
@@ -432,6 +432,7 @@ SimRun RpcScenario::run() {
     if (seed_ % 4 == 0) simulation().run_for(linger);
     converge();
     simulation().run_for(settle);
+    let_sessions_go();
     ledger_.close();
     judge_none_left(Rule::calls_are_back, [](api::Node& node) { return node.client.in_flight(); });
     judge_none_left(Rule::handlers_are_back,

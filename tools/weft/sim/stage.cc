@@ -106,6 +106,18 @@ void Stage::judge_bounds() {
     });
 }
 
+// A host that finds out late that a connection is gone keeps its session for ten seconds more.
+void Stage::let_sessions_go() {
+    simulation_->run_until(
+        [this] {
+            std::size_t lost = 0;
+            for_each_node(
+                [&](const std::string&, api::Node& node) { lost += node.server.lost_sessions(); });
+            return lost == 0;
+        },
+        settle);
+}
+
 void Stage::judge_rest() {
     for_each_node([this](const std::string& name, api::Node& node) {
         verdict_.hold(node.context.counters().broken_peers == 0, Rule::nobody_is_broken,

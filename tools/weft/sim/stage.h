@@ -78,6 +78,7 @@ class Stage {
     // Of those that are up.
     void for_each_node(const std::function<void(const std::string&, api::Node&)>& visit);
     // What every scenario judges at its end.
+    void let_sessions_go();
     void judge_rest();
     SimRun report(std::uint64_t calls, std::uint64_t hash) const;
 

@@ -1,0 +1,137 @@
+// Calls that wait: woken by whatever makes room, refused only for those before them.
+#include "support/lost_pair.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr MethodId watch("test.Watch/Watch");
+
+struct Watch final : Service {
+    std::vector<Call> held;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(watch, [this](Call call) { held.push_back(std::move(call)); });
+    }
+};
+
+// Two servers for a client that may have ten calls under way.
+struct Crowded {
+    Crowded() {
+        other.hold = true;
+        REQUIRE(rig.add("one").add(one).ok());
+        REQUIRE(rig.runtimes.back()->add(watched).ok());
+        REQUIRE(rig.add("other").add(other).ok());
+        to_one = client.connect("sim://one").value();
+        to_other = client.connect("sim://other").value();
+        Outcome warm;
+        to_one.call(echo, {}, {}, warm.done());
+        REQUIRE(rig.run_until([&] { return warm.completions == 1; }));
+    }
+    ~Crowded() {
+        other.held.clear();
+        watched.held.clear();
+    }
+    SimRig rig;
+    Echo one, other;
+    Watch watched;
+    Runtime& client = rig.add("", {.calls_in_flight_max = 10});
+    Channel to_one, to_other;
+};
+
+}  // namespace
+
+TEST_CASE("waiting: a server with a call under way gets of the room that others free") {
+    Crowded crowd;
+    Outcome watching, quick;
+    std::vector<Outcome> nine(9);
+    crowd.to_one.call(watch, {}, {.timeout = 1h}, watching.done());
+    REQUIRE(crowd.rig.run_until([&] { return crowd.watched.held.size() == 1; }));
+    for (Outcome& outcome : nine) crowd.to_other.call(echo, {}, {}, outcome.done());
+    REQUIRE(crowd.rig.run_until([&] { return crowd.other.held.size() == 9; }));
+    crowd.to_one.call(echo, {}, {}, quick.done());
+    crowd.rig.run_for(1ms);
+    CHECK(quick.completions == 0);
+    crowd.other.held.clear();
+    crowd.rig.run_for(1ms);
+    CHECK(quick.completions == 1);
+    CHECK(quick.status.ok());
+    crowd.watched.held.clear();
+    crowd.rig.run_for(1ms);
+}
+
+TEST_CASE("waiting: a server that restarts leaves its room to others") {
+    Crowded crowd;
+    std::vector<Outcome> held(10);
+    Outcome quick;
+    for (Outcome& outcome : held) crowd.to_other.call(echo, {}, {}, outcome.done());
+    REQUIRE(crowd.rig.run_until([&] { return crowd.other.held.size() == 10; }));
+    crowd.to_one.call(echo, {}, {}, quick.done());
+    crowd.rig.run_for(1ms);
+    CHECK(quick.completions == 0);
+    crowd.rig.kill("other");
+    Echo second;
+    REQUIRE(crowd.rig.add("other").add(second).ok());
+    REQUIRE(crowd.rig.run_until([&] { return held[9].completions == 1; }));
+    crowd.rig.run_for(1ms);
+    CHECK(quick.completions == 1);
+    CHECK(quick.status.ok());
+}
+
+TEST_CASE("waiting: that a server was slow is forgotten when nothing waits for it") {
+    Lost lost;
+    lost.warm_up();
+    lost.service.hold = true;
+    std::vector<Outcome> slow(1100), burst(1100);
+    for (Outcome& outcome : slow) lost.channel.call(echo, {}, {.timeout = 1s}, outcome.done());
+    lost.rig.run_for(1ms);
+    for (int i = 0; i < 50; ++i) {
+        lost.service.held.pop_back();
+        lost.rig.run_for(1ms);
+    }
+    lost.service.hold = false;
+    lost.service.held.clear();
+    REQUIRE(lost.run_until_empty());
+    for (Outcome& outcome : burst) lost.channel.call(echo, {}, {.timeout = 1s}, outcome.done());
+    REQUIRE(lost.run_until_empty());
+    CHECK(std::all_of(burst.begin(), burst.end(),
+                      [](const Outcome& outcome) { return outcome.status.ok(); }));
+}
+
+TEST_CASE("waiting: a call is refused for those before it only") {
+    Lost lost;
+    lost.warm_up();
+    lost.service.hold = true;
+    std::vector<Outcome> low(3000);
+    for (Outcome& outcome : low) lost.channel.call(echo, {}, {.timeout = 10s}, outcome.done());
+    lost.rig.run_for(1ms);
+    for (int i = 0; i < 200; ++i) {
+        lost.service.held.pop_back();
+        lost.rig.run_for(1ms);
+    }
+    Outcome high, same;
+    lost.channel.call(echo, {}, {.timeout = 1s, .priority = 7}, high.done());
+    lost.channel.call(echo, {}, {.timeout = 1s}, same.done());
+    lost.rig.run_for(10us);
+    CHECK(high.completions == 0);
+    CHECK(same.status.code() == Code::resource_exhausted);
+    lost.service.hold = false;
+    lost.service.held.clear();
+    REQUIRE(lost.run_until_empty());
+    CHECK(high.status.ok());
+}
+
+TEST_CASE("waiting: calls that waited are in the latencies, too") {
+    Lost lost;
+    lost.warm_up();
+    std::vector<Outcome> many(5000);
+    for (Outcome& outcome : many) lost.channel.call(echo, {}, {}, outcome.done());
+    REQUIRE(lost.run_until_empty());
+    const std::string state = lost.named.state();
+    INFO(state);
+    const std::string row = "test.Echo/Echo: n = ";
+    const std::size_t at = state.find(row);
+    REQUIRE(at != state.npos);
+    // One in 64, where a thousand would have gone at once.
+    CHECK(std::stoi(state.substr(at + row.size())) > 50);
+}
