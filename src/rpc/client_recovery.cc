@@ -150,10 +150,12 @@ void Client::ask_all(ClientSession& session) {
 void Client::on_told(core::Peer& peer, ByteView frame) {
     const auto told = base::load<ToldFrame>(frame.data());
     ClientSession* const session = peer.client_session;
-    ClientSlot* const slot = session ? session->find(told.call) : nullptr;
+    const bool is_there = session && told.call.slot < session->made;
+    ClientSlot* const slot = is_there ? &session->at(told.call.slot) : nullptr;
     if (!slot || !std::exchange(slot->is_asked, false)) {
         return context_.broken(peer, "an answer to a question that nobody asked");
     }
+    if (session->find(told.call) != slot) return;  // It was answered while the question was asked.
     if (static_cast<Standing>(told.head.aux) == Standing::executing) {
         if (!slot->call) send_cancel(peer, *slot);
         return;

@@ -32,7 +32,9 @@ inline Server::Slot* Server::next_in_slot(core::Peer& peer, core::FrameHead head
     }
     Slot& slot = session->slot(wire.slot);
     if (slot.call || wire.sequence != slot.sequence + 1) [[unlikely]] {
-        return out_of_place(peer, wire);
+        const bool is_again = !slot.call && slot.keeps == ServerSession::Keeps::denied &&
+                              wire.sequence == slot.sequence;
+        if (!is_again) return out_of_place(peer, wire);
     }
     slot.sequence = wire.sequence;
     slot.keeps = (head.flags & idempotent_flag) != 0 ? ServerSession::Keeps::nothing

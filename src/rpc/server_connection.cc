@@ -90,10 +90,11 @@ void Server::on_ask(core::Peer& peer, ByteView frame) {
     }
     if (is_last && !slot.call) {
         const bool forgets = base::is_mutated(base::Mutant::cache_miss);
-        if (slot.keeps != ServerSession::Keeps::nothing && !forgets) {
-            return send_outcome(peer, slot, wire);
-        }
-        --slot.sequence;  // It may come once more.
+        const bool has_outcome = slot.keeps == ServerSession::Keeps::reply ||
+                                 slot.keeps == ServerSession::Keeps::outcome;
+        if (has_outcome && !forgets) return send_outcome(peer, slot, wire);
+        // Or the next number comes, when the reply has crossed the question.
+        slot.keeps = ServerSession::Keeps::denied;
     }
     ToldFrame told;
     const bool runs = (is_last && slot.call) || base::is_mutated(base::Mutant::stale_sequence);

@@ -26,6 +26,7 @@ class ServerSession : public base::Timer {
         reply,    // As far as it is small.
         outcome,  // Not its reply, which is worth nothing without what went ahead of it.
         nothing,  // Idempotent: asked again it runs again.
+        denied,   // Likewise, and it was said that it never came: its number may come once more.
     };
 
     struct Slot {

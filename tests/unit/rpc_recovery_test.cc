@@ -68,6 +68,34 @@ TEST_CASE("recovery: an idempotent call that ran never says that it did not") {
     lost.service.held.clear();
 }
 
+TEST_CASE("recovery: a reply that crosses the question after it counts, and harms nobody") {
+    for (const bool idempotent : {true, false}) {
+        Lost lost;
+        lost.warm_up();
+        lost.service.hold = true;
+        Outcome outcome, next;
+        lost.channel.call(echo, as_bytes("x"), {.idempotent = idempotent}, outcome.done());
+        REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 1; }));
+        lost.lose_connection();
+        // The client does not know yet that it may ask.
+        REQUIRE(lost.rig.run_until([&] { return lost.served().resumed == 1; }));
+        CHECK(lost.calls.counters().resumed == 0);
+        lost.service.held[0].reply(as_bytes("y"));
+        lost.service.held.clear();
+        REQUIRE(lost.run_until_empty());
+        CHECK(outcome.status.ok());
+        CHECK(outcome.reply == "y");
+        lost.service.hold = false;
+        lost.channel.call(echo, as_bytes("z"), {}, next.done());
+        REQUIRE(lost.run_until_empty());
+        CHECK(next.status.ok());
+        CHECK(outcome.completions == 1);
+        CHECK(lost.service.handled == 2);
+        CHECK(lost.calls.counters().lost_connections == 1);
+        CHECK(lost.named.node().context.counters().broken_peers == 0);
+    }
+}
+
 TEST_CASE("recovery: who finds no room for a session is told so, and nothing of his has run") {
     SimRig rig;
     Echo service;
