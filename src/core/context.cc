@@ -251,10 +251,10 @@ void Context::close_condemned() {
     lost(*peer, why);
 }
 
-void Context::broken(Peer& peer, std::string reason) {
+void Context::broken(Peer& peer, std::string_view reason) {
     ++counters_.broken_peers;
     note("broken", peer.uri);
-    give_up(peer, fail(Code::unavailable, "connection closed: the peer sent " + reason));
+    give_up(peer, fail(Code::unavailable, "connection closed: the peer sent " + std::string(reason)));
 }
 
 void Context::give_up(Peer& peer, Status why) {

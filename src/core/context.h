@@ -13,6 +13,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include <weft/executor.h>
@@ -246,7 +247,7 @@ class Context final : public Executor {
     // Starts connecting an idle peer; whatever comes of it is told in a later turn.
     void connect(Peer& peer);
     // The peer sent something malformed: it loses its connection once the current frame returns.
-    void broken(Peer& peer, std::string reason);
+    void broken(Peer& peer, std::string_view reason);
     // The same for a peer that did no wrong: what it is owed can't be sent.
     void give_up(Peer& peer, Status why);
     // One more, one fewer reason to know whether the peer lives.
