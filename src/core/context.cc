@@ -254,7 +254,8 @@ void Context::close_condemned() {
 void Context::broken(Peer& peer, std::string_view reason) {
     ++counters_.broken_peers;
     note("broken", peer.uri);
-    give_up(peer, fail(Code::unavailable, "connection closed: the peer sent " + std::string(reason)));
+    give_up(peer,
+            fail(Code::unavailable, "connection closed: the peer sent " + std::string(reason)));
 }
 
 void Context::give_up(Peer& peer, Status why) {
