@@ -56,7 +56,8 @@ TransferId Transfers::start(core::PeerRef peer, TransferSpec spec, TransferCompl
 TransferId Transfers::start_nested(core::Scope& scope, core::PeerRef peer, TransferSpec spec,
                                    TransferCompletion done) {
     if (scope.cancelled) {
-        return conclude(std::move(done), fail(Code::cancelled, core::scope_cancelled_text));
+        return conclude_nested(scope, std::move(done),
+                               fail(Code::cancelled, core::scope_cancelled_text));
     }
     spec.deadline = std::min(spec.deadline, scope.deadline);
     TransferId id;
@@ -75,6 +76,15 @@ TransferId Transfers::conclude(TransferCompletion done, Status outcome) {
     const base::SlotId id = entry->value.id;
     end(*entry, std::move(outcome));
     return id;
+}
+
+// Its completion belongs to the scope as any other does, also when that was cancelled.
+TransferId Transfers::conclude_nested(core::Scope& scope, TransferCompletion done, Status outcome) {
+    TransferId id;
+    const bool is_started = nested_.start(scope, done, [&](TransferCompletion inner) {
+        return id = conclude(std::move(inner), std::move(outcome));
+    });
+    return is_started ? id : conclude(std::move(done), std::move(outcome));
 }
 
 bool Transfers::send_data(core::Peer& peer, const RegionRef& to, std::uint64_t offset,

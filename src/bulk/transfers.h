@@ -56,6 +56,7 @@ class Transfers final : public core::FrameSink {
                             TransferCompletion done);
     // One whose outcome is known at its start.
     TransferId conclude(TransferCompletion done, Status outcome);
+    TransferId conclude_nested(core::Scope& scope, TransferCompletion done, Status outcome);
     // A put that needs no answer, for something follows that the peer gets after it: judged and
     // copied by the owner, silently dropped when it is not valid there. False: no room for it now.
     bool send_data(core::Peer& peer, const RegionRef& to, std::uint64_t offset, ByteView from);

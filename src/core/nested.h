@@ -20,7 +20,8 @@ class NestedOperations {
     NestedOperations(Context& context, Owner& owner) : context_(context), owner_(owner) {}
 
     // `start(done)` starts the operation and returns its id, none when `done` has run already.
-    // Requires: a scope that was not cancelled. False: no record is left, `done` is untouched.
+    // Requires: a scope that was not cancelled, or an operation that ends at once by itself. False:
+    // no record is left, `done` is untouched.
     template <class Start>
     bool start(Scope& scope, Done& done, Start&& start) {
         Entry* const entry = records_.take();

@@ -74,16 +74,16 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
     server_->context_.rouse();
     if (call_->rider) {
         if (auto outcome = server_->ride(*call_, put, remote, offset, local)) {
-            const bulk::TransferId id =
-                server_->bulk_.transfers.conclude(std::move(done), *std::move(outcome));
+            const bulk::TransferId id = server_->bulk_.transfers.conclude_nested(
+                *call_, std::move(done), *std::move(outcome));
             return {id.slot, id.generation};
         }
     }
-    const bulk::TransferId id =
-        server_->bulk_.transfers.start(call_->peer() ? call_->peer()->ref : core::PeerRef(),
-                                       {put ? na::RmaKind::put : na::RmaKind::get, remote, offset,
-                                        std::move(local), call_->deadline},
-                                       std::move(done));
+    const bulk::TransferId id = server_->bulk_.transfers.start_nested(
+        *call_, call_->peer() ? call_->peer()->ref : core::PeerRef(),
+        {put ? na::RmaKind::put : na::RmaKind::get, remote, offset, std::move(local),
+         call_->deadline},
+        std::move(done));
     return {id.slot, id.generation};
 }
 

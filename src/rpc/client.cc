@@ -40,13 +40,16 @@ std::size_t Client::eager_bytes_max(const core::Peer& peer) const {
 CallId Client::submit_nested(core::Scope& scope, core::PeerRef peer, const MethodId& method,
                              const BodyWriter& body, TimePoint deadline, CallTraits traits,
                              Completion&& done) {
+    CallId id;
     if (scope.cancelled) {
         ++counters_.submitted;
-        return refuse(calls_.take(), std::move(done),
-                      fail(Code::cancelled, core::scope_cancelled_text));
+        const Status why = fail(Code::cancelled, core::scope_cancelled_text);
+        const bool is_started = nested_.start(scope, done, [&](Completion inner) {
+            return id = refuse(calls_.take(), std::move(inner), why);
+        });
+        return is_started ? id : refuse(calls_.take(), std::move(done), why);
     }
     traits.is_nested = true;
-    CallId id;
     const bool is_started = nested_.start(scope, done, [&](Completion inner) {
         return id = submit(peer, method, BodyWriter(body), std::min(deadline, scope.deadline),
                            traits, std::move(inner));
@@ -132,6 +135,7 @@ void Client::enqueue(ClientCall& call, bool first) {
 void Client::dequeue(ClientCall& call) {
     call.session->waiting.remove(call);
     waiting_bytes_ -= call.waiting->size();
+    if (call.session->waiting.size() == 0) call.session->pace.on_idle();
 }
 
 // Sends what may be sent.

@@ -113,6 +113,21 @@ void Server::on_peer_down(core::Peer& peer, const Status&) {
     session->peer = nullptr;
     session->lost_at = context_.now();
     context_.timers().arm(*session, session->lost_at + told_after);
+    forsake_riders(*session);
+}
+
+// What a handler has put to ride went with the connection: its reply alone must not say OK.
+void Server::forsake_riders(ServerSession& session) {
+    std::vector<base::SlotId> forsaken;
+    session.for_each_call([&](ServerCall& call) {
+        if (call.slot->keeps != ServerSession::Keeps::outcome) return;
+        ServerSession::keep_nothing(*call.slot, pack(Code::ok, Effect::unknown, Stage::executing));
+        call.session = nullptr;
+        forsaken.push_back(base::SlotTable<ServerCall>::entry_of(call).id());
+    });
+    for (const base::SlotId id : forsaken) {
+        if (Entry* entry = calls_.find(id)) cancel(entry->value);
+    }
 }
 
 void Server::on_time(base::Timer& timer, TimePoint now) {

@@ -135,3 +135,40 @@ TEST_CASE("waiting: calls that waited are in the latencies, too") {
     // One in 64, where a thousand would have gone at once.
     CHECK(std::stoi(state.substr(at + row.size())) > 50);
 }
+
+TEST_CASE("waiting: the pace of a burst long ago refuses nobody in the next one") {
+    constexpr std::size_t plain_slots = 1016;
+    Lost lost;
+    lost.warm_up();
+    lost.service.hold = true;
+    const auto answer = [&](int replies) {
+        for (int i = 0; i < replies; ++i) {
+            lost.service.held.back().reply({});
+            lost.service.held.pop_back();
+        }
+    };
+    // A few replies while some wait, and those that still do expire.
+    std::vector<Outcome> first(plain_slots + 10);
+    for (Outcome& one : first) lost.channel.call(echo, {}, {.timeout = 5s}, one.done());
+    REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == plain_slots; }));
+    answer(5);
+    lost.rig.run_for(6s);
+    lost.service.held.clear();
+    REQUIRE(lost.run_until_empty());
+    lost.rig.run_for(3600s);
+
+    std::vector<Outcome> second(plain_slots + 200);
+    for (Outcome& one : second) lost.channel.call(echo, {}, {.timeout = 5s}, one.done());
+    REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == plain_slots; }));
+    answer(20);
+    lost.rig.run_for(1ms);
+    Outcome late;
+    lost.channel.call(echo, {}, {.timeout = 5s}, late.done());
+    lost.rig.run_for(1ms);
+    INFO(late.status.to_string());
+    CHECK(late.completions == 0);
+    lost.service.hold = false;
+    lost.service.held.clear();
+    REQUIRE(lost.run_until_empty());
+    CHECK(late.status.ok());
+}

@@ -1,0 +1,94 @@
+// A handler's own transfers, and what their completions start, are a part of its call.
+#include "support/lost_pair.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr MethodId fetch_and_ask("test.Nest/FetchAndAsk");
+
+// Moves what the request names by Call::get or put, and then asks another server.
+struct FetchAndAsk final : Service {
+    FetchAndAsk(Runtime& of, Channel to) : runtime(of), other(std::move(to)) {}
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(fetch_and_ask, [this](Call call) {
+            const RegionRef remote = RegionRef::decode(call.request()).value();
+            const Buffer local = runtime.allocate(remote.length).value();
+            auto shared = std::make_shared<Call>(std::move(call));
+            deadline = shared->deadline();
+            const auto then = [this, shared, local](const Status& status) {
+                moved = status;
+                other.call(echo, {}, {.timeout = 30s},
+                           [this, shared](const Status&, ByteView) { ++ended; });
+            };
+            put ? shared->put(remote, 0, local, then) : shared->get(remote, 0, local, then);
+        });
+    }
+    Runtime& runtime;
+    Channel other;
+    bool put = false;
+    TimePoint deadline{};
+    Status moved = Status(Code::unknown, "never");
+    int ended = 0;
+};
+
+struct Fetching : Lost {
+    Echo last;
+    Runtime& third = rig.add("third");
+    FetchAndAsk fetcher{server, server.connect("sim://third").value()};
+    Buffer memory = named.allocate(64).value();
+    Region region = named.expose(memory, {.access = Access::read_write}).value();
+    RegionRef ref = region.ref();
+    Outcome outcome;
+
+    Fetching() {
+        last.hold = true;
+        REQUIRE(third.add(last).ok());
+        REQUIRE(server.add(fetcher).ok());
+        warm_up();
+    }
+    ~Fetching() {
+        last.held.clear();
+        rig.run_for(1s);
+    }
+    OperationId start(Duration timeout, bool rides) {
+        std::array<std::byte, RegionRef::wire_bytes> body;
+        ref.encode(body);
+        return channel.call(fetch_and_ask, body,
+                            {.timeout = timeout, .rides = rides ? &ref : nullptr}, outcome.done());
+    }
+};
+
+}  // namespace
+
+TEST_CASE("nested: what the completion of a call's own transfer starts is a part of the call") {
+    const bool put = GENERATE(false, true);
+    const bool rides = GENERATE(false, true);
+    INFO((put ? "put" : "get") << (rides ? ", riding" : ""));
+    Fetching rig;
+    rig.fetcher.put = put;
+    const OperationId id = rig.start(1s, rides);
+    REQUIRE(rig.rig.run_until([&] { return rig.last.held.size() == 1; }));
+    CHECK(rig.fetcher.moved.ok());
+    CHECK(rig.last.held[0].deadline() <= rig.fetcher.deadline + 1ms);
+    rig.channel.cancel_call(id);
+    rig.rig.run_for(100ms);
+    CHECK(rig.last.held[0].cancelled());
+    CHECK(rig.fetcher.ended == 1);
+}
+
+TEST_CASE("nested: a call's own transfer ends with its call, and so does what follows") {
+    Fetching rig;
+    const OperationId id = rig.start(20s, false);
+    // The handler runs, and its get is never answered.
+    REQUIRE(rig.rig.run_until([&] { return rig.fetcher.deadline != TimePoint{}; }));
+    REQUIRE(rig.fetcher.moved.code() == Code::unknown);
+    (void)rig.rig.world->silence("client");
+    rig.channel.cancel_call(id);
+    rig.rig.run_for(5s);
+    CHECK(rig.fetcher.moved.code() == Code::cancelled);
+    // The call that its completion made ended with it: it never left.
+    CHECK(rig.fetcher.ended == 1);
+    CHECK(rig.last.held.empty());
+}
