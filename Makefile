@@ -5,6 +5,7 @@
 #   make test PRESET=tsan      release (default), clang, dev, asan-ubsan, tsan
 #   make test LABELS=unit      only these labels
 #   make check                 format, layers, documents, headers, clang-tidy
+#   make softroce              real verbs, in a small virtual machine; TEST=demo, SHELL=1
 #   make deb                   Debian packages, in build/deb
 #   make package-test          installs them in a clean root, as root, and builds against them there
 #   make soak                  what takes too long for CI; SOAK_MINUTES=60 is the default
@@ -14,10 +15,10 @@ LABELS ?=
 export PRESET LABELS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-deb build test check demo bench softroce deb package-test soak
+.PHONY: help setup setup-deb setup-softroce build test check demo bench softroce deb package-test soak
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,10p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,11p'
 	@echo "targets: setup build test check demo bench softroce deb package-test soak"
 
 setup:
@@ -45,8 +46,19 @@ bench: setup
 	@PRESET=release tools/build.sh
 	@python3 tools/bench.py
 
-softroce: setup
-	@$(call run,softroce,tools/softroce/run.sh)
+# SHELL=1 is a wish of the user's; make would take it for the name of a shell.
+softroce_flags = $(if $(TEST),--test $(TEST))
+ifeq ($(SHELL),1)
+override SHELL := /bin/sh
+softroce_flags += --shell
+endif
+
+setup-softroce: setup
+	@PACKAGE_LIST=tools/softroce/packages.txt tools/setup.sh
+
+softroce: setup-softroce
+	@PRESET=release tools/build.sh
+	@tools/softroce/run.py $(softroce_flags)
 
 setup-deb: setup
 	@PACKAGE_LIST=tools/packages-deb.txt tools/setup.sh

@@ -1,0 +1,36 @@
+#!/bin/bash
+# In the guest, on the host's files: makes the RDMA device, runs /out/job and leaves its exit status
+# in /out/status, which the host reads.
+#
+#     guest.sh REPOSITORY NUMBER
+#
+# NUMBER: of this guest, 0 for one alone. 1 and 2 are joined by a network: 10.77.0.NUMBER on eth0,
+# which carries their device; one alone has it on a dummy device, 10.77.0.1.
+set -u
+repository=$1
+number=$2
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export HOME=/tmp TERM=${TERM:-linux}
+
+device() {
+    if [ "$number" = 0 ]; then
+        ip link add roce0 type dummy && ip address add 10.77.0.1/24 dev roce0 || return
+        ip address add fd77::1/64 dev roce0 nodad || return
+    else
+        ip link set eth0 name roce0 && ip address add "10.77.0.$number/24" dev roce0 || return
+        ip address add "fd77::$number/64" dev roce0 nodad || return
+    fi
+    ip link set roce0 up && rdma link add rxe0 type rxe netdev roce0
+}
+
+ip link set lo up
+hostname "softroce$number"
+device || { echo "softroce: no rxe device: the kernel's words are in console.log"; echo 70 >/out/status; exit; }
+# The node that programs open follows the device at once, but not in no time.
+for _ in $(seq 100); do [ -e /dev/infiniband/uverbs0 ] && break; sleep 0.05; done
+ulimit -l unlimited
+ulimit -n 65536
+cd "$repository" || exit
+export SOFTROCE_NUMBER=$number
+bash /out/job
+echo $? >/out/status
