@@ -2,7 +2,10 @@
 """The main job of weft, shown whole: four storage servers on three transports, real files stored and
 fetched back, a setting broadcast, one server killed in the middle of a transfer and started again.
 
-    examples/storage/demo.py [--weft build/release/bin/weft]
+    examples/storage/demo.py [--weft build/release/bin/weft] [--rdma HOST]
+
+With --rdma the servers are reached over verbs://HOST, the address of an RDMA device, and by a smaller
+file, for such a device may be emulated.
 
 Every step is checked; the first one that does not hold ends the demo with its reason and status 1.
 It needs no fixed port and no network, and leaves nothing behind.
@@ -54,7 +57,7 @@ def sha256_below(directory):
 
 
 class Server:
-    """One `weft serve`: a rank of the group, on shared memory, on tcp and on libfabric's tcp."""
+    """One `weft serve`: a rank of the group, on shared memory and on the demo's other transports."""
 
     def __init__(self, demo, rank):
         self.rank = rank
@@ -67,14 +70,13 @@ class Server:
 
     def start(self):
         command = [self.demo.weft, "serve", "--root", self.root, "--listen", self.sm,
-                   "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0", "--group", self.demo.group,
-                   "--rank", str(self.rank)]
+                   *self.demo.listen, "--group", self.demo.group, "--rank", str(self.rank)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                                         stderr=open(self.log, "w"))
-        lines = [self.process.stdout.readline().split() for _ in range(3)]
+        lines = [self.process.stdout.readline().split() for _ in range(1 + len(self.demo.listen))]
         check(all(line[:2] == ["listening", "on"] for line in lines),
               f"server {self.rank} did not start: {self.log.read_text().strip()}")
-        self.tcp, self.ofi = (line[2] for line in lines[1:])
+        self.far = [line[2] for line in lines[1:]]
 
     def kill(self):
         self.process.kill()
@@ -90,9 +92,12 @@ class Server:
 
 
 class Demo:
-    def __init__(self, weft, directory):
+    def __init__(self, weft, directory, rdma):
         self.weft = weft
         self.directory = directory
+        self.listen = [f"verbs://{rdma}:0"] if rdma else ["tcp://127.0.0.1:0",
+                                                          "ofi+tcp://127.0.0.1:0"]
+        self.large_mib = 16 if rdma else 256
         self.group = directory / "group.json"
         self.servers = []
 
@@ -116,7 +121,7 @@ class Demo:
         self.group.write_text(json.dumps({"name": "demo", "epoch": 1, "members": members}))
         for server in self.servers:
             server.start()
-            say("serve", f"rank {server.rank}", f"{server.sm}  {server.tcp}")
+            say("serve", f"rank {server.rank}", f"{server.sm}  {server.far[0]}")
 
     def store_and_fetch(self, uri, path, title):
         """A file or a directory there and back; the digests must agree."""
@@ -164,7 +169,7 @@ class Demo:
     def kill_during_put(self, victim, path):
         """The server dies when some of the object has arrived: what does the client say, and when?"""
         client = subprocess.Popen(
-            [self.weft, "put", "--server", victim.tcp, path, "doomed", "--json"], text=True,
+            [self.weft, "put", "--server", victim.far[0], path, "doomed", "--json"], text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             arrived = self.wait_for_bytes(victim, client, 16 * MIB)
@@ -234,7 +239,7 @@ class Demo:
             if path.is_dir())
         large = self.directory / "large"
         with open(large, "wb") as file:
-            for _ in range(64):
+            for _ in range(self.large_mib // 4):
                 file.write(os.urandom(4 * MIB))
         return (pathlib.Path(os.path.realpath(compiler)), "the compiler"), \
                (headers, str(headers)), (large, "random bytes")
@@ -242,7 +247,7 @@ class Demo:
     def play(self):
         self.start_servers()
         files = self.files()
-        for uri in self.servers[0].sm, self.servers[1].tcp, self.servers[3].ofi:
+        for uri in self.servers[0].sm, self.servers[1].far[0], *self.servers[3].far[1:]:
             for path, title in files:
                 self.store_and_fetch(uri, path, title)
             self.read_extent(uri, files[2][0])
@@ -267,7 +272,9 @@ class Demo:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--weft", default=REPOSITORY / "build/release/bin/weft")
-    weft = os.path.abspath(parser.parse_args().weft)
+    parser.add_argument("--rdma", metavar="HOST", help="over verbs, at this address")
+    given = parser.parse_args()
+    weft = os.path.abspath(given.weft)
     if not os.access(weft, os.X_OK):
         print(f"demo: {weft} is missing; make build makes it")
         return 1
@@ -276,7 +283,7 @@ def main():
         signal.signal(number, signal.default_int_handler)
     base = REPOSITORY / "build"
     directory = tempfile.mkdtemp(prefix="demo-", dir=base if base.is_dir() else None)
-    demo = Demo(weft, pathlib.Path(directory))
+    demo = Demo(weft, pathlib.Path(directory), given.rdma)
     begin = time.monotonic()
     try:
         demo.play()

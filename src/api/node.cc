@@ -14,6 +14,9 @@
 #ifdef WEFT_WITH_OFI
 #include "na/ofi/ofi.h"
 #endif
+#ifdef WEFT_WITH_VERBS
+#include "na/verbs/verbs.h"
+#endif
 
 namespace weft::api {
 
@@ -27,6 +30,9 @@ NodeParts real_parts() {
     parts.providers->add(na::make_unix_provider());
 #ifdef WEFT_WITH_OFI
     parts.providers->add(na::make_ofi_tcp_provider());
+#endif
+#ifdef WEFT_WITH_VERBS
+    parts.providers->add(na::make_verbs_provider());
 #endif
     return parts;
 }

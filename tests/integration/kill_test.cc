@@ -11,6 +11,7 @@
 
 #include "support/catch.h"
 #include "support/patience.h"
+#include "support/rdma_host.h"
 
 using namespace weft;
 using test::patience, test::promised;
@@ -89,7 +90,7 @@ struct Tally {
 };
 
 struct Transport {
-    const char* uri;
+    std::string uri;
     Duration limit;    // Of calls at a server that dies: it may come back within a second.
     Duration refusal;  // Of calls to nobody.
 };
@@ -100,6 +101,7 @@ std::string unique(std::string uri) {
 }
 
 std::vector<Transport> transports() {
+    if (const auto uri = test::rdma_uri()) return {{*uri, promised(3s), promised(3s)}};
     std::vector<Transport> all{{"sm://kill-test", promised(1500ms), promised(100ms)},
                                {"tcp://127.0.0.1:0", promised(1500ms), promised(100ms)}};
 #ifdef WEFT_WITH_OFI

@@ -9,6 +9,7 @@
 #include "support/catch.h"
 #include "support/hold_server.h"
 #include "support/patience.h"
+#include "support/rdma_host.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -82,4 +83,7 @@ TEST_CASE("calls of 0 to 64 MiB go there and back over unix sockets") {
 }
 TEST_CASE("calls of 0 to 64 MiB go there and back over ofi+tcp") {
     check_sizes("ofi+tcp://127.0.0.1:0");
+}
+TEST_CASE("calls of 0 to 64 MiB go there and back over verbs") {
+    if (const auto uri = test::rdma_uri()) check_sizes(*uri);
 }

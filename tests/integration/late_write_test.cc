@@ -12,6 +12,7 @@
 #include "support/catch.h"
 #include "support/hold_server.h"
 #include "support/patience.h"
+#include "support/rdma_host.h"
 #include "support/seed.h"
 
 using namespace weft;
@@ -139,6 +140,10 @@ std::string sm_uri() { return "sm://late-" + std::to_string(::getpid()); }
 TEST_CASE("no write comes late over sm", "[seeded]") { check(sm_uri(), 500); }
 TEST_CASE("no write comes late over tcp", "[seeded]") { check("tcp://127.0.0.1:0", 500); }
 TEST_CASE("no write comes late over ofi+tcp", "[seeded]") { check("ofi+tcp://127.0.0.1:0", 20); }
+
+TEST_CASE("no write comes late over verbs", "[seeded]") {
+    if (const auto uri = test::rdma_uri()) check(*uri, 100);
+}
 
 TEST_CASE("no write of 100000 cancelled transfers comes late over sm", "[.][late]") {
     check(sm_uri(), 100'000);

@@ -28,6 +28,13 @@
 #define WEFT_TEST_OFI
 #endif
 
+#if __has_include("na/verbs/verbs.h") && WEFT_WITH_VERBS
+#include "na/verbs/verbs.h"
+#define WEFT_TEST_VERBS , Verbs
+#else
+#define WEFT_TEST_VERBS
+#endif
+
 // A provider's factory may live in weft::na or in a namespace of its own.
 namespace weft::na::sm {}
 namespace weft::na::ofi {}
@@ -62,6 +69,9 @@ inline Wire unix_wire() { return {"unix", make_unix_provider(), nullptr}; }
 #if __has_include("na/ofi/ofi.h") && WEFT_WITH_OFI
 inline Wire ofi_tcp_wire() { return {"ofi+tcp", make_ofi_tcp_provider(), nullptr}; }
 #endif
+#if __has_include("na/verbs/verbs.h") && WEFT_WITH_VERBS
+inline Wire verbs_wire() { return {"verbs", make_verbs_provider(), nullptr}; }
+#endif
 }  // namespace factories
 
 // The names end up in the titles of the tests: "a title - Sim".
@@ -87,11 +97,16 @@ struct OfiTcp {
     static Wire make(base::Random&) { return factories::ofi_tcp_wire(); }
 };
 #endif
+#if __has_include("na/verbs/verbs.h") && WEFT_WITH_VERBS
+struct Verbs {
+    static Wire make(base::Random&) { return factories::verbs_wire(); }
+};
+#endif
 }  // namespace wires
 
 }  // namespace weft::test
 
-#define WEFT_TEST_PROVIDERS Sim WEFT_TEST_SM WEFT_TEST_TCP WEFT_TEST_OFI
+#define WEFT_TEST_PROVIDERS Sim WEFT_TEST_SM WEFT_TEST_TCP WEFT_TEST_OFI WEFT_TEST_VERBS
 
 // A body run once per provider; `TestType` is the provider. Requires `using namespace
 // weft::test::wires`.

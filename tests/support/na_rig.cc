@@ -194,9 +194,16 @@ bool NaRig::usable() {
     return diagnosis.usable;
 }
 
+// An address that a device of this machine is on, from TEST_RDMA_HOST.
+static std::string rdma_host() {
+    const char* host = std::getenv("TEST_RDMA_HOST");
+    return host ? host : "127.0.0.1";
+}
+
 std::string NaRig::fresh_uri() {
     static int count = 0;
     if (wire.scheme.ends_with("tcp")) return wire.scheme + "://127.0.0.1:0";
+    if (wire.scheme == "verbs") return "verbs://" + rdma_host() + ":0";
     const std::string name = "test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
     return wire.scheme + (wire.scheme == "unix" ? ":///tmp/weft-" : "://") + name;
 }

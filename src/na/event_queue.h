@@ -1,0 +1,88 @@
+// Events on their way to the caller of poll(): what does not fit into its batch waits here, and an
+// event that error() is to explain ends its batch.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "na/provider.h"
+
+namespace weft::na {
+
+class EventQueue {
+  public:
+    // Between these two everything that is given goes to `to`, as far as it has room.
+    void begin(std::span<Event> to) {
+        out_ = to;
+        count_ = 0;
+        ended_ = false;
+        hand_out();
+    }
+    // Returns how many events the batch has.
+    std::size_t end() {
+        hand_out();
+        out_ = {};
+        return count_;
+    }
+
+    // False: nothing that is given now would be in this batch.
+    bool has_room() const { return !ended_ && pending_.empty() && count_ < out_.size(); }
+    std::size_t room() const { return has_room() ? out_.size() - count_ : 0; }
+    bool empty() const { return pending_.empty(); }
+
+    void give(const Event& event) {
+        if (has_room()) {
+            out_[count_++] = event;
+        } else {
+            pending_.push_back({event, {}});
+        }
+    }
+    void give(const Event& event, std::string reason) {
+        pending_.push_back({event, std::move(reason)});
+    }
+    // Why the last event of the last batch happened.
+    const std::string& reason() const { return reason_; }
+
+    // The caller has closed the peer and wants no more of it, but for the ends of its transfers.
+    // `dropped(event)` for each event that goes.
+    template <class Dropped>
+    void forget(PeerId peer, Dropped&& dropped) {
+        std::erase_if(pending_, [&](const Pending& pending) {
+            const Event& event = pending.event;
+            if (event.peer != peer || event.kind == EventKind::rma_done ||
+                event.kind == EventKind::region_fenced) {
+                return false;
+            }
+            dropped(event);
+            return true;
+        });
+    }
+
+  private:
+    struct Pending {
+        Event event;
+        std::string reason;
+    };
+
+    void hand_out() {
+        std::size_t done = 0;
+        while (done < pending_.size() && !ended_ && count_ < out_.size()) {
+            Pending& pending = pending_[done++];
+            out_[count_++] = pending.event;
+            if (pending.reason.empty()) continue;
+            reason_ = std::move(pending.reason);
+            ended_ = true;
+        }
+        pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(done));
+    }
+
+    std::vector<Pending> pending_;
+    std::span<Event> out_;
+    std::size_t count_ = 0;
+    bool ended_ = false;
+    std::string reason_;
+};
+
+}  // namespace weft::na

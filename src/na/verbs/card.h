@@ -1,0 +1,96 @@
+// One RDMA device as one endpoint has it open: its protection domain, one completion queue for
+// everything, one shared queue of receive buffers, and the registered memory that messages are in.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <weft/result.h>
+
+#include "na/verbs/ledger.h"
+#include "na/verbs/message_memory.h"
+#include "na/verbs/rdma.h"
+
+namespace weft::na::verbs {
+
+// What to build an endpoint's card with.
+struct CardOptions {
+    std::uint32_t send_slots = 0;
+    std::uint32_t receive_slots = 0;
+    std::size_t message_bytes = 0;
+    std::size_t peers_max = 0;
+    bool sleeps = true;
+};
+
+// What a queue pair is for.
+enum class LaneRole : std::uint8_t {
+    messages,  // SEND, both ways.
+    asking,    // READ and WRITE of ours; nobody may access ours through it.
+    serving,   // Those of a peer.
+};
+
+// Thread: its endpoint's owner.
+class Card {
+  public:
+    // `device`: as rdma_cm or ibv_get_device_list() gave it. Errors: UNAVAILABLE,
+    // RESOURCE_EXHAUSTED, with how to mend it.
+    static Result<std::unique_ptr<Card>> open(ibv_device* device, const CardOptions& options);
+
+    std::string name() const { return ::ibv_get_device_name(context_->device); }
+    bool is_behind(const ibv_context* other) const;
+
+    // Errors: RESOURCE_EXHAUSTED.
+    Result<Owned<ibv_qp>> make_queue_pair(LaneRole role);
+    // Memory that `access` (IBV_ACCESS_...) is granted to. Errors: RESOURCE_EXHAUSTED, with how to
+    // mend it.
+    Result<Owned<ibv_mr>> register_memory(Bytes memory, int access);
+
+    // Gives the buffers of `slots` to the card, in one list.
+    void post_receives(std::span<const std::uint32_t> slots);
+    // Returns how many were written.
+    std::size_t poll(std::span<ibv_wc> completions);
+    // Asks for a wake-up by the next completion. False: one is there already.
+    bool arm();
+    // Takes wake-ups from wait_fd().
+    void take_wakes();
+    int wait_fd() const { return channel_ ? channel_->fd : -1; }
+    int trouble_fd() const { return context_->async_fd; }
+    // The next word of the device about itself, in words; nothing: no more.
+    std::optional<std::string> trouble();
+
+    MessageMemory& sends() { return sends_; }
+    MessageMemory& receives() { return receives_; }
+    std::uint32_t send_key() const { return send_mr_->lkey; }
+    std::uint32_t inline_bytes_max() const { return inline_bytes_max_; }
+    std::uint32_t reads_max() const { return reads_max_; }
+    std::size_t transfer_bytes_max() const { return transfer_bytes_max_; }
+
+    Ledger ledger;
+
+  private:
+    Card() = default;
+    Status open_all(ibv_device* device, const CardOptions& options);
+
+    Owned<ibv_context> context_;
+    Owned<ibv_pd> domain_;
+    Owned<ibv_comp_channel> channel_;
+    Owned<ibv_cq> queue_;
+    Owned<ibv_srq> shared_;
+    MessageMemory sends_;
+    MessageMemory receives_;
+    Owned<ibv_mr> send_mr_;
+    Owned<ibv_mr> receive_mr_;
+    std::uint32_t inline_bytes_max_ = 0;
+    std::uint32_t reads_max_ = 1;
+    std::size_t transfer_bytes_max_ = 0;
+    std::optional<ibv_wc> early_;  // Read by arm().
+};
+
+// Work requests of one queue pair that may be under way.
+inline constexpr std::uint32_t message_depth = 64;
+inline constexpr std::uint32_t transfer_depth_of_lane = 32;
+
+}  // namespace weft::na::verbs

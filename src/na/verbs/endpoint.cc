@@ -1,0 +1,216 @@
+#include "na/verbs/endpoint.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+#include "base/log.h"
+#include "base/random.h"
+
+namespace weft::na::verbs {
+
+static constexpr std::uint32_t lanes_max = 1u << 16;
+
+static std::uint32_t table_slots(std::size_t peers_max) {
+    return static_cast<std::uint32_t>((std::min<std::size_t>(peers_max, indices_max) + 63) / 64 *
+                                      64);
+}
+
+VerbsEndpoint::VerbsEndpoint(EndpointParts parts, TimePoint now)
+    : parts_(std::move(parts)),
+      now_(now),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      peers_(table_slots(parts_.peers_max)),
+      lanes_(lanes_max),
+      looked_at_(now) {
+    limits_.message_bytes_max = message_bytes_wanted;
+    limits_.eager_bytes_max = eager_bytes;
+    limits_.rma_bytes_max = 1 << 20;
+    limits_.rma_depth = transfers_max;
+    limits_.rma_share = transfers_per_peer;
+    limits_.peers_max =
+        static_cast<std::uint32_t>(std::min<std::size_t>(parts_.peers_max, indices_max));
+    handed_out_.reserve(receive_slots);
+    receives_idle_.reserve(receive_slots);
+}
+
+Result<std::unique_ptr<Endpoint>> VerbsEndpoint::open(const Address* listen, EndpointParts parts,
+                                                      TimePoint now) {
+    std::unique_ptr<VerbsEndpoint> endpoint(new VerbsEndpoint(std::move(parts), now));
+    if (Status status = endpoint->open_card(listen); !status.ok()) return status;
+    return std::unique_ptr<Endpoint>(std::move(endpoint));
+}
+
+// Gives all that the kernel keeps, before the memory that the card may touch goes.
+VerbsEndpoint::~VerbsEndpoint() {
+    if (!card_) return;
+    std::vector<PeerEntry*> all;
+    peers_.for_each([&](PeerEntry& entry) { all.push_back(&entry); });
+    for (PeerEntry* entry : all) retire(*entry, Code::cancelled, true);
+    // Last messages: a reply that was given is not taken back.
+    for (int waits = 0; !leaving_.empty() && waits < linger / 1ms; ++waits) {
+        read_completions();
+        if (leaving_.empty()) break;
+        const timespec pause{0, 1'000'000};
+        (void)::nanosleep(&pause, nullptr);
+    }
+    for (LaneEntry* lane : std::vector(leaving_)) drop_lane(*lane);
+}
+
+std::string VerbsEndpoint::address() const {
+    return name_.empty() ? std::string() : "verbs://" + name_.text();
+}
+
+Caps VerbsEndpoint::caps() const {
+    Caps caps;
+    caps.rma = true;
+    caps.rma_private = true;
+    caps.wait_fd = parts_.sleeps;
+    caps.reports_peer_death = true;
+    caps.fences_region = true;
+    return caps;
+}
+
+Result<PeerId> VerbsEndpoint::connect(const Address& to, TimePoint now) {
+    now_ = now;
+    if (to.scheme != scheme() || to.port == 0) {
+        return fail(Code::invalid_argument,
+                    "can't connect to " + to.uri() + ": expected verbs://host:port with a port");
+    }
+    PeerEntry* entry = take_peer();
+    if (!entry) {
+        return fail(Code::resource_exhausted, "can't connect to " + to.uri() + ": all " +
+                                                  std::to_string(limits_.peers_max) +
+                                                  " peers of this endpoint are in use");
+    }
+    Peer& peer = entry->value;
+    const PeerId id = id_of(*entry);
+    peer.info.uri = to.uri();
+    attend(*entry, now + handshake_max);
+    if (const auto name = numeric_name(to)) {
+        peer.name = *name;
+        start_connecting(*entry);
+    } else {
+        peer.state = PeerState::resolving;
+        peer.resolution = Resolution::start(to.host, to.port, now);
+        attend(*entry, now);
+    }
+    return id;
+}
+
+PeerEntry* VerbsEndpoint::find_up(PeerId peer) const {
+    PeerEntry* entry = find(peer);
+    return entry && entry->value.state == PeerState::up ? entry : nullptr;
+}
+
+const PeerInfo* VerbsEndpoint::info(PeerId peer) const {
+    PeerEntry* entry = find_up(peer);
+    return entry ? &entry->value.info : nullptr;
+}
+
+void VerbsEndpoint::close(PeerId peer) {
+    if (PeerEntry* entry = find(peer)) retire(*entry, Code::cancelled, true);
+    events_.forget(peer, [this](const Event& event) {
+        if (event.kind == EventKind::message) {
+            take_back(card_->receives().slot_of(event.bytes.data()));
+        }
+    });
+}
+
+PeerEntry* VerbsEndpoint::take_peer() {
+    if (peers_.taken() >= limits_.peers_max) return nullptr;
+    PeerEntry* entry = peers_.take();
+    if (!entry) return nullptr;
+    Peer& peer = entry->value;
+    peer.state = PeerState::connecting;
+    peer.incoming = peer.said_hello = false;
+    peer.info = {};
+    peer.name = {};
+    peer.started = now_;
+    peer.talk = peer.asking = peer.serving = nullptr;
+    peer.their_index = peer.granted = peer.owed = peer.credits = peer.credits_full = 0;
+    peer.slots = 0;
+    peer.turn = 0;
+    peer.asked = 0;
+    peer.asking_up = false;
+    peer.due = never;
+    peer.broken.clear();
+    if (by_index_.size() <= entry->slot) by_index_.resize(entry->slot + 1);
+    by_index_[entry->slot] = entry;
+    ++handshakes_;
+    look_now_ = true;
+    return entry;
+}
+
+LaneEntry* VerbsEndpoint::take_lane(LaneRole role, const PeerEntry& owner) {
+    LaneEntry* entry = lanes_.take();
+    if (!entry) return nullptr;
+    Lane& lane = entry->value;
+    lane.role = role;
+    lane.leaving = false;
+    lane.peer = owner.id();
+    lane.posted = lane.completed = lane.unsignalled = 0;
+    lane.due = never;
+    return entry;
+}
+
+// The one end of a lane: behind it the card touches nothing on its behalf.
+void VerbsEndpoint::drop_lane(LaneEntry& entry) {
+    Lane& lane = entry.value;
+    stale_completions_ |= lane.pair != nullptr;
+    lane.pair.reset();
+    lane.connection.reset();
+    PeerEntry* owner = lane.leaving ? nullptr : peers_.find(lane.peer);
+    while (SendSlot* slot = lane.in_flight.pop_front()) {
+        release(owner ? &owner->value : nullptr, *slot);
+    }
+    if (lane.leaving) std::erase(leaving_, &entry);
+    lanes_.give_back(entry);
+}
+
+void VerbsEndpoint::bring_down(PeerEntry& entry, Code code, std::string why) {
+    Event event;
+    event.kind = EventKind::peer_down;
+    event.code = code;
+    event.peer = id_of(entry);
+    const Peer& peer = entry.value;
+    // One that never came up is nobody's yet.
+    const bool is_known = peer.state == PeerState::up || !peer.incoming;
+    if (is_known) events_.give(event, std::move(why));
+    retire(entry, Code::unavailable, false);
+}
+
+// `in_order`: what was committed leaves before the connection ends.
+void VerbsEndpoint::retire(PeerEntry& entry, Code transfers_end, bool in_order) {
+    Peer& peer = entry.value;
+    const bool was_up = peer.state == PeerState::up;
+    if (!was_up) --handshakes_;
+    if (!was_up && peer.incoming) --strangers_;
+    end_transfers(entry, transfers_end, "the connection ended");
+    if (peer.asking) drop_lane(*peer.asking);
+    if (peer.serving) drop_lane(*peer.serving);
+    peer.asking = peer.serving = nullptr;
+    bool lingers = in_order && was_up && post_backlog(entry) && peer.backlog.empty();
+    lingers = lingers && send_bare(entry, Kind::bye, true);
+    while (SendSlot* slot = peer.backlog.pop_front()) release(&peer, *slot);
+    if (LaneEntry* talk = std::exchange(peer.talk, nullptr)) {
+        if (lingers) {
+            talk->value.leaving = true;
+            talk->value.due = now_ + linger;
+            attention_at_ = std::min(attention_at_, talk->value.due);
+            leaving_.push_back(talk);
+        } else {
+            drop_lane(*talk);
+        }
+    }
+    if (peer.AttentionNode::is_linked()) peer.AttentionNode::unlink();
+    if (peer.FlushNode::is_linked()) peer.FlushNode::unlink();
+    if (peer.WritableNode::is_linked()) peer.WritableNode::unlink();
+    peer.resolution.reset();
+    by_index_[entry.slot] = nullptr;
+    peers_.give_back(entry);
+}
+
+}  // namespace weft::na::verbs

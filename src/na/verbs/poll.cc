@@ -1,0 +1,281 @@
+// One turn of an endpoint: completions become events, and what time has brought is done.
+#include <arpa/inet.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "na/verbs/endpoint.h"
+
+namespace weft::na::verbs {
+
+static constexpr std::size_t batch = 16;
+static constexpr Duration look_every = 2ms;          // While messages flow.
+static constexpr std::uint32_t polls_per_look = 64;  // While none do.
+static constexpr int events_per_look = 4;
+
+// A work request's number: what it is, its lane, and how many the lane had posted with it.
+static constexpr int sequence_bits = 14;
+static constexpr int slot_bits = 16;
+
+std::uint64_t number_of(Work work, base::SlotId lane, std::uint32_t sequence) {
+    return static_cast<std::uint64_t>(work) << 62 |
+           static_cast<std::uint64_t>(lane.slot) << (62 - slot_bits) |
+           static_cast<std::uint64_t>(lane.generation) << sequence_bits |
+           (sequence & ((1u << sequence_bits) - 1));
+}
+
+static Work work_of(std::uint64_t number) { return static_cast<Work>(number >> 62); }
+
+static base::SlotId lane_of(std::uint64_t number) {
+    return {static_cast<std::uint32_t>(number >> (62 - slot_bits) & ((1u << slot_bits) - 1)),
+            static_cast<std::uint32_t>(number >> sequence_bits)};
+}
+
+std::uint32_t sequence_of(std::uint64_t number, const Lane& lane) {
+    const std::uint32_t behind =
+        (lane.posted - static_cast<std::uint32_t>(number)) & ((1u << sequence_bits) - 1);
+    return lane.posted - behind;
+}
+
+std::size_t VerbsEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
+    now_ = now;
+    for (const std::uint32_t slot : handed_out_) receives_idle_.push_back(slot);
+    handed_out_.clear();
+    if (!receives_idle_.empty()) give_receives();
+
+    events_.begin(events);
+    const std::uint64_t before = card_->ledger.completions;
+    read_completions();
+    if (is_time_to_look(card_->ledger.completions != before)) look();
+    if (now >= attention_at_) serve_attention();
+    while (Peer* peer = unflushed_.pop_front()) drain(PeerTable::entry_of(*peer));
+    if (!want_writable_.empty()) wake_writers();
+    const std::size_t count = events_.end();
+    for (std::size_t i = 0; i < count; ++i) {
+        if (events[i].kind != EventKind::message) continue;
+        handed_out_.push_back(card_->receives().slot_of(events[i].bytes.data()));
+    }
+    return count;
+}
+
+void VerbsEndpoint::read_completions() {
+    ibv_wc completions[batch];
+    for (;;) {
+        const std::size_t count = card_->poll(completions);
+        for (std::size_t i = 0; i < count; ++i) on_completion(completions[i]);
+        if (count < batch) break;
+        // The rest is for the next poll, unless a lane is to be sure that nothing old is left.
+        if (!events_.has_room() && !stale_completions_) return;
+    }
+    stale_completions_ = false;
+}
+
+void VerbsEndpoint::on_completion(const ibv_wc& completion) {
+    const Work work = work_of(completion.wr_id);
+    if (work == Work::receive) return on_message(completion);
+    LaneEntry* lane = lanes_.find(lane_of(completion.wr_id));
+    if (!lane) return;  // Gone meanwhile, with all that was on it.
+    if (completion.status != IBV_WC_SUCCESS) {
+        return work == Work::message ? on_lane_error(*lane, completion)
+                                     : on_transfer_error(*lane, completion);
+    }
+    const std::uint32_t sequence = sequence_of(completion.wr_id, lane->value);
+    if (work == Work::message) {
+        on_sent(*lane, sequence);
+    } else {
+        on_transferred(*lane, sequence);
+    }
+}
+
+// Everything up to `sequence` has arrived.
+void VerbsEndpoint::on_sent(LaneEntry& entry, std::uint32_t sequence) {
+    Lane& lane = entry.value;
+    lane.completed = sequence;
+    PeerEntry* owner = lane.leaving ? nullptr : peers_.find(lane.peer);
+    while (SendSlot* slot = lane.in_flight.front()) {
+        if (static_cast<std::int32_t>(slot->sequence - sequence) > 0) break;
+        slot->unlink();
+        release(owner ? &owner->value : nullptr, *slot);
+    }
+    if (lane.leaving && lane.completed == lane.posted) return drop_lane(entry);
+    if (owner && !owner->value.backlog.empty() && !owner->value.FlushNode::is_linked()) {
+        unflushed_.push_back(owner->value);
+    }
+}
+
+void VerbsEndpoint::on_lane_error(LaneEntry& entry, const ibv_wc& completion) {
+    if (entry.value.leaving) return drop_lane(entry);
+    if (PeerEntry* owner = peers_.find(entry.value.peer)) {
+        bring_down(*owner, Code::unavailable,
+                   "the connection broke: " + describe_status(completion.status));
+    }
+}
+
+void VerbsEndpoint::take_back(std::uint32_t slot) { receives_idle_.push_back(slot); }
+
+void VerbsEndpoint::give_receives() {
+    card_->post_receives(receives_idle_);
+    receives_idle_.clear();
+}
+
+void VerbsEndpoint::on_message(const ibv_wc& completion) {
+    const auto slot = static_cast<std::uint32_t>(completion.wr_id);
+    if (completion.status != IBV_WC_SUCCESS) {
+        // A sender that broke off, or one that sent more than fits: its own end tells it so.
+        ++dropped_;
+        return take_back(slot);
+    }
+    ++card_->ledger.messages_in;
+    const auto word = (completion.wc_flags & IBV_WC_WITH_IMM)
+                          ? decode_immediate(ntohl(completion.imm_data))
+                          : std::nullopt;
+    PeerEntry* entry = word && word->index < by_index_.size() ? by_index_[word->index] : nullptr;
+    if (!entry || !entry->value.talk || !entry->value.talk->value.pair ||
+        entry->value.talk->value.pair->qp_num != completion.qp_num) [[unlikely]] {
+        ++dropped_;
+        take_back(slot);
+        // Of one who is here, and gives another's name: it breaks the rules.
+        peers_.for_each([&](PeerEntry& other) {
+            const LaneEntry* talk = other.value.talk;
+            if (talk && talk->value.pair && talk->value.pair->qp_num == completion.qp_num) {
+                bring_down(other, Code::data_loss, "a message under another name");
+            }
+        });
+        return;
+    }
+    const ByteView body(card_->receives().at(slot), completion.byte_len);
+    if (!take_credits(*entry, *word)) return take_back(slot);
+    switch (word->kind) {
+        case Kind::data: {
+            if (entry->value.state != PeerState::up || body.empty()) {
+                take_back(slot);
+                return bring_down(*entry, Code::data_loss, "a message out of place");
+            }
+            Event event;
+            event.kind = EventKind::message;
+            event.peer = id_of(*entry);
+            event.bytes = body;
+            events_.give(event);
+            return;
+        }
+        case Kind::hello: on_hello(*entry, body); break;
+        case Kind::credit: break;
+        case Kind::bye:
+            bring_down(*entry, Code::unavailable, "the peer closed the connection");
+            break;
+        case Kind::lane: on_lane_word(*entry, body); break;
+    }
+    take_back(slot);
+}
+
+// What the message says of ours, and what it costs of the peer's window. False: the peer is gone.
+bool VerbsEndpoint::take_credits(PeerEntry& entry, const Immediate& word) {
+    Peer& peer = entry.value;
+    if (word.credits != 0) {
+        if (word.credits > peer.credits_full - peer.credits) {
+            bring_down(entry, Code::data_loss, "more credits than it ever gave");
+            return false;
+        }
+        peer.credits += word.credits;
+        if (!peer.backlog.empty() && !peer.FlushNode::is_linked()) unflushed_.push_back(peer);
+    }
+    if (word.kind != Kind::data && word.kind != Kind::lane) return true;
+    if (++peer.owed > peer.granted) {
+        bring_down(entry, Code::data_loss, "more messages than it was granted");
+        return false;
+    }
+    // Otherwise they ride on what is sent anyway.
+    if (peer.owed * 2 >= peer.granted && !peer.FlushNode::is_linked()) unflushed_.push_back(peer);
+    return true;
+}
+
+bool VerbsEndpoint::is_time_to_look(bool busy) {
+    if (look_now_) return true;
+    if (busy) return now_ - looked_at_ >= look_every;
+    return ++polls_unlooked_ >= polls_per_look;
+}
+
+void VerbsEndpoint::look() {
+    // A handshake goes on as soon as it can.
+    look_now_ = handshakes_ != 0;
+    polls_unlooked_ = 0;
+    looked_at_ = now_;
+    epoll_event ready[events_per_look];
+    const int found = ::epoll_wait(epoll_.get(), ready, events_per_look, 0);
+    for (int i = 0; i < found; ++i) {
+        const int fd = ready[i].data.fd;
+        if (fd == channel_->fd) {
+            look_at_connections();
+        } else if (fd == card_->trouble_fd()) {
+            while (const auto words = card_->trouble()) parts_.log.warning("verbs: " + *words);
+        } else {
+            card_->take_wakes();
+        }
+    }
+}
+
+void VerbsEndpoint::attend(PeerEntry& entry, TimePoint at) {
+    Peer& peer = entry.value;
+    peer.due = at;
+    attention_at_ = std::min(attention_at_, at);
+    if (!peer.AttentionNode::is_linked()) attention_.push_back(peer);
+}
+
+// Not at once: whoever is about to do something with the peer must find it.
+void VerbsEndpoint::break_off(PeerEntry& entry, std::string why) {
+    if (!entry.value.broken.empty()) return;
+    entry.value.broken = std::move(why);
+    attend(entry, now_);
+}
+
+void VerbsEndpoint::serve_attention() {
+    base::IntrusiveList<Peer, AttentionNode> now_due;
+    now_due.splice_back(attention_);
+    attention_at_ = never;
+    while (Peer* peer = now_due.pop_front()) {
+        PeerEntry& entry = PeerTable::entry_of(*peer);
+        if (peer->due > now_) {
+            attend(entry, peer->due);
+        } else if (!peer->broken.empty()) {
+            bring_down(entry, Code::unavailable, peer->broken);
+        } else if (peer->state == PeerState::resolving) {
+            serve_resolving(entry);
+        } else {
+            bring_down(entry, Code::unavailable,
+                       "no answer from " + peer->info.uri + " within 2.5 s");
+        }
+    }
+    for (LaneEntry* lane : std::vector(leaving_)) {
+        if (lane->value.due <= now_) {
+            drop_lane(*lane);
+        } else {
+            attention_at_ = std::min(attention_at_, lane->value.due);
+        }
+    }
+}
+
+void VerbsEndpoint::wake_writers() {
+    want_writable_.for_each([this](Peer& peer) {
+        if (!has_room(peer)) return;
+        peer.WritableNode::unlink();
+        Event event;
+        event.kind = EventKind::writable;
+        event.peer = id_of(PeerTable::entry_of(peer));
+        events_.give(event);
+    });
+}
+
+bool VerbsEndpoint::arm() {
+    if (!parts_.sleeps || !events_.empty() || !unflushed_.empty() || handshakes_ != 0) {
+        look_now_ = true;
+        if (!parts_.sleeps || !events_.empty() || !unflushed_.empty()) return false;
+    }
+    bool writable = false;
+    want_writable_.for_each([&](Peer& peer) { writable |= has_room(peer); });
+    look_now_ = true;
+    return !writable && card_->arm();
+}
+
+}  // namespace weft::na::verbs

@@ -1,0 +1,36 @@
+// The objects of rdma-core, owned, and its errors in words.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <memory>
+#include <string>
+
+namespace weft::na::verbs {
+
+// What can't be closed is a leak that the kernel ends with the process: nothing is to be done.
+struct Closer {
+    void operator()(ibv_context* object) const { (void)::ibv_close_device(object); }
+    void operator()(ibv_pd* object) const { (void)::ibv_dealloc_pd(object); }
+    void operator()(ibv_mr* object) const { (void)::ibv_dereg_mr(object); }
+    void operator()(ibv_cq* object) const { (void)::ibv_destroy_cq(object); }
+    void operator()(ibv_srq* object) const { (void)::ibv_destroy_srq(object); }
+    void operator()(ibv_qp* object) const { (void)::ibv_destroy_qp(object); }
+    void operator()(ibv_comp_channel* object) const { (void)::ibv_destroy_comp_channel(object); }
+    void operator()(rdma_event_channel* object) const { ::rdma_destroy_event_channel(object); }
+    void operator()(rdma_cm_id* object) const { (void)::rdma_destroy_id(object); }
+};
+template <class T>
+using Owned = std::unique_ptr<T, Closer>;
+
+std::string describe(int error);                 // "Connection refused (111)".
+std::string describe_status(ibv_wc_status why);  // "remote access error (10)".
+
+// Why memory could not be registered, with what may be done about it.
+std::string why_not_registered(std::size_t bytes, int error);
+
+// What is to be set to true of a descriptor that rdma-core opened. False: errno.
+bool set_nonblocking(int fd);
+
+}  // namespace weft::na::verbs

@@ -1,0 +1,18 @@
+// Where real verbs can be tested: an address that an RDMA device of this machine is on, which
+// `make softroce` gives in TEST_RDMA_HOST.
+#pragma once
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+namespace weft::test {
+
+// "verbs://HOST:0". Nothing: no such device is known here.
+inline std::optional<std::string> rdma_uri() {
+    const char* host = std::getenv("TEST_RDMA_HOST");
+    if (!host || !*host) return std::nullopt;
+    return "verbs://" + std::string(host) + ":0";
+}
+
+}  // namespace weft::test
