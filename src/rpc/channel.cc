@@ -68,7 +68,6 @@ OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& b
     return std::bit_cast<OperationId>(id);
 }
 
-// As a handler of another context inherits it, too.
 TimePoint ChannelImpl::deadline_elsewhere(const CallOptions& options) const {
     const TimePoint own = deadline_of(options, context_.current_time());
     return options.detached ? own : std::min(own, core::Context::inherited_deadline());
@@ -230,6 +229,18 @@ Status Channel::admit(std::size_t bytes) const {
 
 void Channel::release(std::size_t bytes) const {
     impl_->context().release(bytes + core::Context::handed_over_bytes);
+}
+
+TimePoint Channel::deadline(const CallOptions& options) const {
+    return impl_->deadline_elsewhere(options);
+}
+
+CallOptions Channel::until(TimePoint deadline, CallOptions options) const {
+    // None is left, where zero would be the default.
+    constexpr Duration over{-1};
+    const Duration left = deadline - impl_->context().current_time();
+    options.timeout = deadline == never ? no_timeout : left > Duration::zero() ? left : over;
+    return options;
 }
 
 Executor& Channel::executor() const { return impl_->context(); }

@@ -230,6 +230,63 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
     CHECK(again.status.ok());
 }
 
+template <class Ask>
+static Task<> note_end(Ask ask, Status& status, bool& is_over) {
+    status = co_await ask();
+    is_over = true;
+}
+
+TEST_CASE("what is awaited through another context has its time from the start") {
+    Pair pair;
+    Runtime& other = pair.rig.add("");
+    Outcome first;
+    pair.channel.call(echo, {}, {}, first.done());
+    REQUIRE(pair.rig.run_until([&] { return first.completions > 0; }));
+    const Region region =
+        pair.server.expose(pair.server.allocate(64).value(), {.access = Access::read}).value();
+    const RegionRef far = region.ref();
+    const Buffer near = pair.client.allocate(64).value();
+    pair.rig.world->stop_host("server", false);  // Nobody will answer.
+    Status status;
+    bool is_over = false;
+    SECTION("a call") {
+        const auto call = [&]() -> Task<Status> {
+            co_return (co_await weft::call(pair.channel, echo, {}, {.timeout = 50ms})).status();
+        };
+        other.spawn(note_end(call, status, is_over));
+    }
+    SECTION("a transfer") {
+        const auto get = [&]() -> Task<Status> {
+            co_return co_await weft::get(pair.channel, far, 0, near, {.timeout = 50ms});
+        };
+        other.spawn(note_end(get, status, is_over));
+    }
+    const TimePoint start = pair.rig.clock->now();
+    other.turn();
+    // The channel's thread is busy.
+    pair.rig.clock->advance(30ms);
+    REQUIRE(pair.rig.run_until([&] { return is_over; }));
+    CHECK(!status.ok());
+    CHECK(pair.rig.clock->now() - start >= 50ms);
+    CHECK(pair.rig.clock->now() - start <= 52ms);
+}
+
+TEST_CASE("what is awaited through a context that turns too late is over") {
+    Pair pair;
+    Runtime& other = pair.rig.add("");
+    Status status;
+    bool is_over = false;
+    const auto call = [&]() -> Task<Status> {
+        co_return (co_await weft::call(pair.channel, echo, {}, {.timeout = 50ms})).status();
+    };
+    other.spawn(note_end(call, status, is_over));
+    other.turn();
+    pair.rig.clock->advance(50ms);
+    REQUIRE(pair.rig.run_until([&] { return is_over; }));
+    CHECK(!status.ok());
+    CHECK(pair.service.handled == 0);
+}
+
 TEST_CASE("a call that was answered has no request, and its transfers end with CANCELLED, later") {
     Pair pair;
     pair.service.hold = true;
