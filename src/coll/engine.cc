@@ -283,7 +283,9 @@ void Group::collective(const MethodId& method, const BodyWriter& body, const Cal
     if (!options.detached) deadline = std::min(deadline, core::Context::inherited_deadline());
     const bool hands_over = !engine.context().on_thread();
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
-    if (hands_over && !engine.context().admit(bytes)) {
+    core::Context::Admission admission;
+    if (hands_over) admission = {engine.context(), bytes};
+    if (hands_over && !admission) {
         const Status why = engine.context().why_not_admitted(bytes);
         return engine.context().post(
             [impl = impl_, why, done = std::move(done)]() mutable { done(impl->fail_all(why)); });
@@ -294,9 +296,10 @@ void Group::collective(const MethodId& method, const BodyWriter& body, const Cal
         return engine.start(impl_, method.hash, std::move(copy), deadline, options.detached,
                             std::move(done));
     }
-    engine.context().post([impl = impl_, hash = method.hash, copy = std::move(copy), bytes,
-                           deadline, done = std::move(done)]() mutable {
-        impl->engine.context().release(bytes);
+    engine.context().post([impl = impl_, hash = method.hash, copy = std::move(copy),
+                           admission = std::move(admission), deadline,
+                           done = std::move(done)]() mutable {
+        admission.release();
         // There it is in no scope.
         impl->engine.start(impl, hash, std::move(copy), deadline, false, std::move(done));
     });

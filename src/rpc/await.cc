@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/context.h"
+#include "rpc/channel_impl.h"
 
 namespace weft::detail {
 
@@ -79,13 +80,16 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
         return;
     }
     if (!Executor::current()) return arrive(nowhere(), {});
-    if (Status full = channel.admit(body.bytes); !full.ok()) return arrive(full, {});
+    const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
+    core::Context::Admission admission(channel.impl()->context(), bytes);
+    if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
     auto relay = make_relay();
     if (!options.detached) relay->enter_scope();
     relay->body.resize(body.bytes);
     body(relay->body.data());
-    channel.executor().post([relay, method, options, deadline = channel.deadline(options)] {
-        relay->channel.release(relay->body.size());
+    channel.executor().post([relay, admission = std::move(admission), method, options,
+                             deadline = channel.deadline(options)]() mutable {
+        admission.release();
         const core::Context::Within within(relay->there(), relay->scope_there());
         relay->id =
             relay->channel.call(method, relay->body, relay->channel.until(deadline, options),
@@ -108,12 +112,15 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
         return;
     }
     if (!Executor::current()) return arrive(nowhere(), {});
-    if (Status full = channel.admit(0); !full.ok()) return arrive(full, {});
+    const std::size_t bytes = core::Context::handed_over_bytes;
+    core::Context::Admission admission(channel.impl()->context(), bytes);
+    if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
     auto relay = make_relay();
     if (!options.detached) relay->enter_scope();
-    channel.executor().post([relay, start, remote, offset, local = std::move(local), options,
+    channel.executor().post([relay, admission = std::move(admission), start, remote, offset,
+                             local = std::move(local), options,
                              deadline = channel.deadline(options)]() mutable {
-        relay->channel.release(0);
+        admission.release();
         const core::Context::Within within(relay->there(), relay->scope_there());
         relay->id = (relay->channel.*start)(remote, offset, std::move(local),
                                             relay->channel.until(deadline, options),

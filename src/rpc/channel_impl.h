@@ -35,6 +35,7 @@ class ChannelImpl {
     void cancel_transfer(OperationId id) { bulk_.transfers.cancel({id.slot, id.generation}); }
     void abandon_transfer(OperationId id) { bulk_.transfers.abandon({id.slot, id.generation}); }
 
+    Status why_not_admitted(std::size_t bytes) const;
     // As a handler of another context inherits it, too.
     TimePoint deadline_elsewhere(const CallOptions& options) const;
 
@@ -43,7 +44,6 @@ class ChannelImpl {
     core::PeerRef peer() const { return peer_; }
 
   private:
-    Status why_not_admitted(std::size_t bytes) const;
     void refuse(std::size_t bytes, Completion done);
     [[gnu::noinline]] OperationId call_riding(const MethodId& method, const BodyWriter& body,
                                               const CallOptions& options, Completion&& done);

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <new>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -228,6 +229,64 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
     std::thread([&] { pair.channel.call(echo, {}, {}, again.done()); }).join();
     REQUIRE(pair.rig.run_until([&] { return again.completions > 0; }));
     CHECK(again.status.ok());
+}
+
+namespace {
+
+// An awaited call with a body that can't be written.
+struct BareOperation : detail::Operation {
+    BareOperation(const Channel& channel, const BodyWriter& body) {
+        start_call(channel, echo, body, {}, {});
+    }
+    Status await_resume() { return take_status(); }
+};
+
+Task<> ask_in_vain(Channel channel, BodyWriter body, int& thrown) {
+    try {
+        (void)co_await BareOperation(channel, body);
+    } catch (const std::bad_alloc&) {
+        ++thrown;
+    }
+}
+
+}  // namespace
+
+TEST_CASE("what can't be copied when it is handed over takes no room from others") {
+    Pair pair;
+    const std::size_t room = pair.client.node().context.submitted_bytes_max();
+    const BodyWriter body{room / 2, nullptr, [](void*, std::byte*) { throw std::bad_alloc(); }};
+    int thrown = 0;
+    const auto hand_over = [&](const auto& start) {
+        std::thread([&] {
+            for (int i = 0; i < 3; ++i) {
+                try {
+                    start();
+                } catch (const std::bad_alloc&) {
+                    ++thrown;
+                }
+            }
+        }).join();
+    };
+    SECTION("calls") {
+        hand_over([&] { pair.channel.call_with(echo, body, {}, [](const Status&, ByteView) {}); });
+    }
+    SECTION("calls that memory rides with") {
+        const RegionRef ref;
+        hand_over([&] {
+            pair.channel.call_with(echo, body, {.rides = &ref}, [](const Status&, ByteView) {});
+        });
+    }
+    SECTION("collectives") {
+        const GroupView view = GroupView::make("one", 1, {{0, {"sim://server"}}}).value();
+        const Group group = pair.client.group(view).value();
+        hand_over([&] { group.collective(echo, body, {}, [](std::vector<RankOutcome>) {}); });
+    }
+    SECTION("awaited calls") {
+        Runtime other = Runtime::create({.manual = true}).value();
+        for (int i = 0; i < 3; ++i) other.spawn(ask_in_vain(pair.channel, body, thrown));
+        std::thread([&] { other.turn(); }).join();
+    }
+    CHECK(thrown == 3);
 }
 
 template <class Ask>
