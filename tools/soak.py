@@ -5,10 +5,12 @@ in a clean root once, then rounds of what depends on luck until the time is used
     SOAK_MINUTES=60 tools/soak.py        the default; building is not counted
 
 Once: what clang builds, 20 000 simulated seeds a scenario, late writes, servers killed and stopped under
-load, overload, and leaks of those who come and go or are killed. A round is the randomised conformance tests from fresh seeds under each build, peers killed over each transport, each
-fuzz target for a minute on top of what it found before, and the demo. A failure does not end the
+load, overload, what may take how long, and leaks of those who come and go or are killed. A round is the
+randomised conformance tests from fresh seeds under each build, peers killed over each transport, each fuzz
+target for a minute on top of what it found before, and the demo. A failure does not end the
 soak: it is printed with the way to repeat it, and the last line is the verdict over all.
 """
+import json
 import os
 import pathlib
 import random
@@ -25,6 +27,25 @@ BUILDS = ("release", *SANITIZED)
 TAGGED = {"seeds": ("[seeded]", ("weft_unit", "weft_conformance")),
           "kills": ("[kill]", ("weft_conformance", "weft_integration"))}
 STEP_SECONDS = 1800
+SEEDS = 20000
+SEEDS_A_SECOND = {"rpc": 15, "bulk": 50}  # At least.
+CALLS_MIN = {"rpc": 1_000_000, "bulk": 0}
+
+
+def judge_simulation(scenario):
+    """What is wrong with the verdict of `weft sim --json` on a scenario; empty: nothing."""
+    def judge(output):
+        verdicts = [line for line in output.splitlines() if line.startswith("{")]
+        if not verdicts:
+            return "no verdict"
+        result = json.loads(verdicts[-1])
+        pace = result["seeds"] / result["wall_s"]
+        if result["calls"] < CALLS_MIN[scenario]:
+            return f"{result['calls']} calls, of {CALLS_MIN[scenario]} at least"
+        if pace < SEEDS_A_SECOND[scenario]:
+            return f"{pace:.1f} seeds a second, of {SEEDS_A_SECOND[scenario]} at least"
+        return ""
+    return judge
 
 
 class Soak:
@@ -33,8 +54,9 @@ class Soak:
         self.failures = []
         self.done = {}
 
-    def run(self, kind, title, command, **environment):
-        """Runs one step; what it printed is shown when it failed."""
+    def run(self, kind, title, command, judge=None, **environment):
+        """Runs one step; what it printed is shown when it failed. `judge` looks at that of one that
+        ended well, and says what is wrong all the same."""
         begin = time.monotonic()
         given = " ".join(f"{name}={value}" for name, value in environment.items())
         process = subprocess.Popen(command, cwd=REPOSITORY, env={**os.environ, **environment},
@@ -49,13 +71,16 @@ class Soak:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait()
             raise
-        failed = process.returncode != 0
+        wrong = judge(output) if judge and process.returncode == 0 else ""
+        failed = process.returncode != 0 or bool(wrong)
         self.done[kind] = self.done.get(kind, 0) + 1
         print(f"soak: {title:<66} {'FAILED' if failed else 'held':<6} "
               f"{time.monotonic() - begin:7.1f} s", flush=True)
         if failed:
             self.failures.append(title)
             print("\n".join(output.splitlines()[-100:]))
+            if wrong:
+                print(f"soak: {wrong}")
             print(f"soak: repeat with: {given} {' '.join(map(repr, command))}".replace("  ", " "),
                   flush=True)
         return not failed
@@ -71,9 +96,10 @@ class Soak:
     def simulations(self):
         for scenario in ("rpc", "bulk"):
             first = str(random.randrange(1, 1 << 48))
-            self.run("simulations", f"20000 seeds of {scenario} from {first}",
+            self.run("simulations", f"{SEEDS} seeds of {scenario} from {first}",
                      ["build/release/bin/weft", "sim", "--scenario", scenario, "--nodes", "16",
-                      "--seeds", "20000", "--first-seed", first])
+                      "--seeds", str(SEEDS), "--first-seed", first, "--json"],
+                     judge_simulation(scenario))
 
     def mutants(self):
         self.run("mutants", "each fault of our own is found", ["tests/sim/mutants.py"])
@@ -98,6 +124,14 @@ class Soak:
         self.run("overload", "twenty seconds of ten times the load, release",
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[overload]"],
                  OVERLOAD_MS="20000")
+
+    def times(self):
+        """What a timer costs, and a slow server beside a fast one: by medians."""
+        self.run("times", "a timer is armed and cancelled in 40 ns, release",
+                 ["build/release/bin/weft_alloc", "--warn", "NoTests", "[.times]"])
+        self.run("times", "a fast server beside a slow one, release",
+                 ["build/release/bin/weft_integration", "--warn", "NoTests",
+                  "a slow server does not raise*"], FAST_PEER_MEDIAN="1")
 
     def packages(self):
         if self.run("packages", "build the Debian packages", ["tools/deb.sh"]):
@@ -132,6 +166,7 @@ class Soak:
         self.late_writes()
         self.leaks()
         self.cycles()
+        self.times()
         self.packages()
         number = 0
         while number == 0 or time.monotonic() < end:

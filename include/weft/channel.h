@@ -90,6 +90,9 @@ class Channel {
     // (RESOURCE_EXHAUSTED) when 64 MiB wait already. Where it arrives, release() gives it back.
     Status admit(std::size_t bytes) const;
     void release(std::size_t bytes) const;
+    // When an operation that starts now is over, and the options with which it is where it arrives.
+    TimePoint deadline(const CallOptions& options) const;
+    CallOptions until(TimePoint deadline, CallOptions options) const;
     // The operation completes with CANCELLED and the peer is told. Thread: the context's.
     void cancel_call(OperationId id) const;
     void cancel_transfer(OperationId id) const;

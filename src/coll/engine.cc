@@ -15,6 +15,8 @@ struct Engine::Operation : base::Timer {
     ForwardHeader header;
     Gathering gathering;
     TimePoint until = never;
+    bool detached = false;  // From the handler that started it.
+    core::InScope made_in;  // Where its completion runs.
     std::vector<std::pair<Channel, OperationId>> children;
     Function<void(std::vector<RankOutcome>)> done;  // Empty once called.
     Engine* engine = nullptr;
@@ -64,7 +66,8 @@ std::shared_ptr<GroupImpl> Engine::joined(std::uint64_t digest) const {
 void Engine::shutdown() { groups_.clear(); }
 
 void Engine::start(std::shared_ptr<GroupImpl> group, std::uint64_t method,
-                   std::vector<std::byte> body, TimePoint deadline, GroupCompletion done) {
+                   std::vector<std::byte> body, TimePoint deadline, bool detached,
+                   GroupCompletion done) {
     context_.rouse();
     const std::uint32_t n = group->view.size();
     ForwardHeader header;
@@ -78,12 +81,21 @@ void Engine::start(std::shared_ptr<GroupImpl> group, std::uint64_t method,
     header.fanout = fanout_default;
     auto operation = std::make_shared<Operation>(group, header, Interval{0, n});
     operation->until = deadline;
-    operation->done = [this, done = std::move(done)](std::vector<RankOutcome> all) mutable {
+    operation->detached = detached;
+    core::Scope* const scope = context_.in_turn() && !detached ? context_.scope() : nullptr;
+    if (scope) scope->add(operation->made_in);
+    operation->done = [this, &ended = *operation,
+                       done = std::move(done)](std::vector<RankOutcome> all) mutable {
         std::sort(all.begin(), all.end(),
                   [](const RankOutcome& a, const RankOutcome& b) { return a.rank < b.rank; });
         // Posted: a group of one may be complete inside start().
-        context_.post(
-            [done = std::move(done), all = std::move(all)]() mutable { done(std::move(all)); });
+        context_.post([operation = ended.self.lock(), done = std::move(done),
+                       all = std::move(all)]() mutable {
+            const core::Context::Within within(operation->engine->context_,
+                                               operation->made_in.scope);
+            operation->made_in.leave();
+            done(std::move(all));
+        });
     };
     if (group->own_rank) {
         run(operation, {1, n}, body);
@@ -183,6 +195,7 @@ void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child
             encode_forward(from.header, from.body, {to, forward_bytes(from.body.size())});
         }};
     CallOptions options;
+    options.detached = operation->detached;
     const TimePoint until = share_of(context_.now(), operation->until);
     options.timeout = until == never ? no_timeout : std::max(until - context_.now(), Duration(1));
     const OperationId id =
@@ -270,7 +283,9 @@ void Group::collective(const MethodId& method, const BodyWriter& body, const Cal
     if (!options.detached) deadline = std::min(deadline, core::Context::inherited_deadline());
     const bool hands_over = !engine.context().on_thread();
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
-    if (hands_over && !engine.context().admit(bytes)) {
+    core::Context::Admission admission;
+    if (hands_over) admission = {engine.context(), bytes};
+    if (hands_over && !admission) {
         const Status why = engine.context().why_not_admitted(bytes);
         return engine.context().post(
             [impl = impl_, why, done = std::move(done)]() mutable { done(impl->fail_all(why)); });
@@ -278,12 +293,15 @@ void Group::collective(const MethodId& method, const BodyWriter& body, const Cal
     std::vector<std::byte> copy(body.bytes);
     body(copy.data());
     if (!hands_over) {
-        return engine.start(impl_, method.hash, std::move(copy), deadline, std::move(done));
+        return engine.start(impl_, method.hash, std::move(copy), deadline, options.detached,
+                            std::move(done));
     }
-    engine.context().post([impl = impl_, hash = method.hash, copy = std::move(copy), bytes,
-                           deadline, done = std::move(done)]() mutable {
-        impl->engine.context().release(bytes);
-        impl->engine.start(impl, hash, std::move(copy), deadline, std::move(done));
+    engine.context().post([impl = impl_, hash = method.hash, copy = std::move(copy),
+                           admission = std::move(admission), deadline,
+                           done = std::move(done)]() mutable {
+        admission.release();
+        // There it is in no scope.
+        impl->engine.start(impl, hash, std::move(copy), deadline, false, std::move(done));
     });
 }
 

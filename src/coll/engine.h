@@ -51,9 +51,10 @@ class Engine {
     Status join(std::shared_ptr<GroupImpl> group);
     // The joined group with this view; nullptr: none.
     std::shared_ptr<GroupImpl> joined(std::uint64_t digest) const;
-    // Starts a collective over the whole group. Thread: the context's. `done` runs in a later turn.
+    // Starts a collective over the whole group. Thread: the context's. `done` runs in a later turn,
+    // in the scope that this is called in unless it is `detached` from that.
     void start(std::shared_ptr<GroupImpl> group, std::uint64_t method, std::vector<std::byte> body,
-               TimePoint deadline, GroupCompletion done);
+               TimePoint deadline, bool detached, GroupCompletion done);
     // Forgets every group (they refer back to the runtime).
     void shutdown();
 

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <weft/executor.h>
@@ -226,6 +227,30 @@ class Context final : public Executor {
     void release(std::size_t bytes) {
         submitted_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     }
+    // The same, released when it is destroyed at the latest.
+    class Admission {
+      public:
+        Admission() = default;
+        Admission(Context& context, std::size_t bytes)
+            : context_(context.admit(bytes) ? &context : nullptr), bytes_(bytes) {}
+        Admission(Admission&& other) noexcept
+            : context_(std::exchange(other.context_, nullptr)), bytes_(other.bytes_) {}
+        Admission& operator=(Admission&& other) noexcept {
+            release();
+            context_ = std::exchange(other.context_, nullptr);
+            bytes_ = other.bytes_;
+            return *this;
+        }
+        ~Admission() { release(); }
+        explicit operator bool() const { return context_ != nullptr; }
+        void release() {
+            if (Context* const context = std::exchange(context_, nullptr)) context->release(bytes_);
+        }
+
+      private:
+        Context* context_ = nullptr;
+        std::size_t bytes_ = 0;
+    };
     std::size_t submitted_bytes_max() const { return options_.submitted_bytes_max; }
     // INVALID_ARGUMENT for what will never be admitted, else RESOURCE_EXHAUSTED.
     Status why_not_admitted(std::size_t bytes) const;

@@ -3,15 +3,14 @@
 #include <cstring>
 
 #include "core/context.h"
+#include "rpc/channel_impl.h"
 
 namespace weft::detail {
 
 // An operation between two contexts: its awaiter lives on `home`, its call on the channel's.
 struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
     Relay(Channel through, Operation* from)
-        : channel(std::move(through)), home(here()), awaiter(from) {
-        away.deadline = core::Context::inherited_deadline();
-    }
+        : channel(std::move(through)), home(here()), awaiter(from) {}
 
     // Home's thread: the scope that the operation is made in is also the one it ends with.
     void enter_scope() {
@@ -81,20 +80,24 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
         return;
     }
     if (!Executor::current()) return arrive(nowhere(), {});
-    if (Status full = channel.admit(body.bytes); !full.ok()) return arrive(full, {});
+    const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
+    core::Context::Admission admission(channel.impl()->context(), bytes);
+    if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
     auto relay = make_relay();
     if (!options.detached) relay->enter_scope();
     relay->body.resize(body.bytes);
     body(relay->body.data());
-    channel.executor().post([relay, method, options] {
-        relay->channel.release(relay->body.size());
+    channel.executor().post([relay, admission = std::move(admission), method, options,
+                             deadline = channel.deadline(options)]() mutable {
+        admission.release();
         const core::Context::Within within(relay->there(), relay->scope_there());
-        relay->id = relay->channel.call(method, relay->body, options,
-                                        [relay](const Status& status, ByteView reply) {
-                                            relay->status = status;
-                                            relay->body.assign(reply.begin(), reply.end());
-                                            relay->bring_home();
-                                        });
+        relay->id =
+            relay->channel.call(method, relay->body, relay->channel.until(deadline, options),
+                                [relay](const Status& status, ByteView reply) {
+                                    relay->status = status;
+                                    relay->body.assign(reply.begin(), reply.end());
+                                    relay->bring_home();
+                                });
     });
 }
 
@@ -109,19 +112,23 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
         return;
     }
     if (!Executor::current()) return arrive(nowhere(), {});
-    if (Status full = channel.admit(0); !full.ok()) return arrive(full, {});
+    const std::size_t bytes = core::Context::handed_over_bytes;
+    core::Context::Admission admission(channel.impl()->context(), bytes);
+    if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
     auto relay = make_relay();
     if (!options.detached) relay->enter_scope();
-    channel.executor().post(
-        [relay, start, remote, offset, local = std::move(local), options]() mutable {
-            relay->channel.release(0);
-            const core::Context::Within within(relay->there(), relay->scope_there());
-            relay->id = (relay->channel.*start)(remote, offset, std::move(local), options,
-                                                [relay](const Status& status) {
-                                                    relay->status = status;
-                                                    relay->bring_home();
-                                                });
-        });
+    channel.executor().post([relay, admission = std::move(admission), start, remote, offset,
+                             local = std::move(local), options,
+                             deadline = channel.deadline(options)]() mutable {
+        admission.release();
+        const core::Context::Within within(relay->there(), relay->scope_there());
+        relay->id = (relay->channel.*start)(remote, offset, std::move(local),
+                                            relay->channel.until(deadline, options),
+                                            [relay](const Status& status) {
+                                                relay->status = status;
+                                                relay->bring_home();
+                                            });
+    });
 }
 
 void Operation::start_transfer(Kind kind, const Call& call, const RegionRef& remote,

@@ -68,7 +68,6 @@ OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& b
     return std::bit_cast<OperationId>(id);
 }
 
-// As a handler of another context inherits it, too.
 TimePoint ChannelImpl::deadline_elsewhere(const CallOptions& options) const {
     const TimePoint own = deadline_of(options, context_.current_time());
     return options.detached ? own : std::min(own, core::Context::inherited_deadline());
@@ -124,17 +123,18 @@ OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& b
         return std::bit_cast<OperationId>(riding.submit(body, std::move(done)));
     }
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
-    if (!context_.admit(bytes)) {
+    core::Context::Admission admission(context_, bytes);
+    if (!admission) {
         refuse(bytes, std::move(done));
         return {};
     }
     std::vector<std::byte> copy(body.bytes);
     body(copy.data());
-    context_.post(
-        [owner = owner_, riding, bytes, copy = std::move(copy), done = std::move(done)]() mutable {
-            riding.context.release(bytes);
-            riding.submit(BodyWriter::of(copy), std::move(done));
-        });
+    context_.post([owner = owner_, riding, admission = std::move(admission), copy = std::move(copy),
+                   done = std::move(done)]() mutable {
+        admission.release();
+        riding.submit(BodyWriter::of(copy), std::move(done));
+    });
     return {};
 }
 
@@ -142,13 +142,15 @@ OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& b
 void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
                             const CallOptions& options, Completion&& done) {
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
-    if (!context_.admit(bytes)) return refuse(bytes, std::move(done));
+    core::Context::Admission admission(context_, bytes);
+    if (!admission) return refuse(bytes, std::move(done));
     std::vector<std::byte> copy(body.bytes);
     body(copy.data());
-    context_.post([owner = owner_, &context = context_, &client = client_, peer = peer_, method,
-                   bytes, copy = std::move(copy), deadline = deadline_elsewhere(options),
-                   traits = traits_of(options), done = std::move(done)]() mutable {
-        context.release(bytes);
+    context_.post([owner = owner_, admission = std::move(admission), &client = client_,
+                   peer = peer_, method, copy = std::move(copy),
+                   deadline = deadline_elsewhere(options), traits = traits_of(options),
+                   done = std::move(done)]() mutable {
+        admission.release();
         client.submit(peer, method, BodyWriter::of(copy), deadline, traits, std::move(done));
     });
 }
@@ -178,14 +180,15 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
         const bulk::TransferId id = bulk_.transfers.start(peer_, std::move(spec), std::move(done));
         return {id.slot, id.generation};
     }
-    if (!context_.admit(core::Context::handed_over_bytes)) {
+    core::Context::Admission admission(context_, core::Context::handed_over_bytes);
+    if (!admission) {
         context_.post([owner = owner_, why = why_not_admitted(core::Context::handed_over_bytes),
                        done = std::move(done)]() mutable { done(why); });
         return {};
     }
-    context_.post([owner = owner_, &context = context_, &bulk = bulk_, peer = peer_,
+    context_.post([owner = owner_, admission = std::move(admission), &bulk = bulk_, peer = peer_,
                    spec = std::move(spec), done = std::move(done)]() mutable {
-        context.release(core::Context::handed_over_bytes);
+        admission.release();
         bulk.transfers.start(peer, std::move(spec), std::move(done));
     });
     return {};
@@ -230,6 +233,18 @@ Status Channel::admit(std::size_t bytes) const {
 
 void Channel::release(std::size_t bytes) const {
     impl_->context().release(bytes + core::Context::handed_over_bytes);
+}
+
+TimePoint Channel::deadline(const CallOptions& options) const {
+    return impl_->deadline_elsewhere(options);
+}
+
+CallOptions Channel::until(TimePoint deadline, CallOptions options) const {
+    // None is left, where zero would be the default.
+    constexpr Duration over{-1};
+    const Duration left = deadline - impl_->context().current_time();
+    options.timeout = deadline == never ? no_timeout : left > Duration::zero() ? left : over;
+    return options;
 }
 
 Executor& Channel::executor() const { return impl_->context(); }

@@ -35,12 +35,15 @@ class ChannelImpl {
     void cancel_transfer(OperationId id) { bulk_.transfers.cancel({id.slot, id.generation}); }
     void abandon_transfer(OperationId id) { bulk_.transfers.abandon({id.slot, id.generation}); }
 
+    Status why_not_admitted(std::size_t bytes) const;
+    // As a handler of another context inherits it, too.
+    TimePoint deadline_elsewhere(const CallOptions& options) const;
+
     const std::string& uri() const { return uri_; }
     core::Context& context() { return context_; }
     core::PeerRef peer() const { return peer_; }
 
   private:
-    Status why_not_admitted(std::size_t bytes) const;
     void refuse(std::size_t bytes, Completion done);
     [[gnu::noinline]] OperationId call_riding(const MethodId& method, const BodyWriter& body,
                                               const CallOptions& options, Completion&& done);
@@ -49,7 +52,6 @@ class ChannelImpl {
     void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,
                    Completion&& done);
     TimePoint deadline_of(const CallOptions& options, TimePoint now) const;
-    TimePoint deadline_elsewhere(const CallOptions& options) const;
 
     std::shared_ptr<void> owner_;
     core::Context& context_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -119,14 +120,15 @@ struct Client {
 
 TEST_CASE("a slow server does not raise a fast one's p99 more than twice") {
     const std::string own = std::to_string(::getpid());
+    const bool by_median = std::getenv("FAST_PEER_MEDIAN") != nullptr;
     for (const auto& [fast_uri, slow_uri] :
          {std::pair<std::string, std::string>{"sm://fast-" + own, "sm://slow-" + own},
           {"tcp://127.0.0.1:0", "tcp://127.0.0.1:0"}}) {
         Server fast(fast_uri, false), slow(slow_uri, true);
         Client client(fast.address, slow.address);
         (void)client.p99(0);
-        // A machine that is busy with other things disturbs one half of a round or the other.
-        double best = 1e9;
+        // A machine that is busy with other things disturbs one half of a round or the other: the
+        // best round counts, unless there are no other things (FAST_PEER_MEDIAN).
         std::vector<double> ratios;
         for (int round = 0; round < 5; ++round) {
             const Duration alone = client.p99(0);
@@ -134,12 +136,11 @@ TEST_CASE("a slow server does not raise a fast one's p99 more than twice") {
             REQUIRE(client.runtime.turn_until([&] { return client.waiting == 0; }, patience));
             ratios.push_back(static_cast<double>(beside.count()) /
                              static_cast<double>(alone.count()));
-            best = std::min(best, ratios.back());
         }
         std::sort(ratios.begin(), ratios.end());
         INFO(fast_uri << ": " << ratios.front() << " to " << ratios.back() << ", median "
                       << ratios[ratios.size() / 2]);
-        CHECK(best <= 2.0);
+        CHECK((by_median ? ratios[ratios.size() / 2] : ratios.front()) <= 2.0);
         CHECK(client.failed == 0);
     }
 }

@@ -9,6 +9,7 @@ import sys
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 WEFT, SCENARIO, SEEDS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 CALLS = {"rpc": 1000, "bulk": 200}  # A seed, at least.
+RULES_MIN = 25
 
 
 def sim(*arguments):
@@ -44,6 +45,7 @@ def main():
     assert result["faults"] > SEEDS, "nothing was broken"
     idle = [rule["name"] for rule in result["rules"] if rule["judged"] == 0]
     assert not idle, f"nothing to judge for {', '.join(idle)}"
+    assert len(result["rules"]) >= RULES_MIN, f"only {len(result['rules'])} invariants were judged"
     documented = (REPOSITORY / "docs/testing.md").read_text(encoding="utf-8")
     unknown = [rule["name"] for rule in result["rules"] if f"| `{rule['name']}` |" not in documented]
     assert not unknown, f"docs/testing.md does not know {', '.join(unknown)}"

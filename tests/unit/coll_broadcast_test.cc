@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 
 #include "support/catch.h"
@@ -237,4 +238,100 @@ TEST_CASE("a collective carries large requests and replies, each rank's whole") 
         REQUIRE(outcome.status.ok());
         REQUIRE(as_text(outcome.reply).size() >= text.size());
     }
+}
+
+namespace {
+
+constexpr MethodId front("test.Front/Tell");
+
+// A server in front of a group, whose handler is the test's.
+struct Front final : Service {
+    Function<void(Call)> handle;
+    Call open;  // While it waits.
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(front, [this](Call call) { handle(std::move(call)); });
+    }
+};
+
+struct FrontedCluster : Cluster {
+    explicit FrontedCluster(std::uint32_t n) : Cluster(n) {
+        REQUIRE(middle.add(service).ok());
+        group = middle.group(view_of(n)).value();
+        channel = client->connect("sim://front").value();
+        for (Config& each : services) each.hold = true;
+    }
+    ~FrontedCluster() { service.open = {}; }
+    // Requires: the handler starts one collective.
+    OperationId start(Duration timeout) {
+        return channel.call(front, as_bytes("go"), {.timeout = timeout},
+                            [](const Status&, ByteView) {});
+    }
+    bool all_hold() {
+        return rig.run_until([&] {
+            return std::all_of(services.begin(), services.end(),
+                               [](const Config& each) { return !each.held.empty(); });
+        });
+    }
+    void answer_all() {
+        for (Config& each : services) {
+            for (Call& call : each.held) call.reply(as_bytes("well"));
+            each.held.clear();
+        }
+    }
+
+    Front service;
+    Runtime& middle = rig.add("front");
+    Group group;
+    Channel channel;
+};
+
+}  // namespace
+
+TEST_CASE("a detached collective of a handler goes on by itself") {
+    const std::uint32_t n = 3;
+    FrontedCluster cluster(n);
+    std::vector<RankOutcome> outcomes;
+    cluster.service.handle = [&](Call call) {
+        cluster.service.open = std::move(call);
+        cluster.group.collective(set_config, BodyWriter::of(as_bytes("x")),
+                                 {.timeout = 10s, .detached = true},
+                                 [&](std::vector<RankOutcome> all) { outcomes = std::move(all); });
+    };
+    const OperationId id = cluster.start(50ms);
+    REQUIRE(cluster.all_hold());
+    for (const Config& each : cluster.services) CHECK(each.held[0].time_left() > 5s);
+    cluster.channel.cancel_call(id);
+    cluster.rig.run_for(100ms);
+    CHECK(cluster.service.open.cancelled());
+    CHECK(outcomes.empty());
+    cluster.answer_all();
+    REQUIRE(cluster.rig.run_until([&] { return !outcomes.empty(); }));
+    check_every_rank_once(outcomes, n);
+    for (const RankOutcome& outcome : outcomes) CHECK(outcome.status.ok());
+}
+
+TEST_CASE("what the completion of a handler's collective starts is a part of the call") {
+    FrontedCluster cluster(3);
+    const bool detached = GENERATE(false, true);
+    Status next;
+    cluster.service.handle = [&](Call call) {
+        cluster.service.open = std::move(call);
+        cluster.group.collective(set_config, BodyWriter::of(as_bytes("x")), {.detached = detached},
+                                 [&](std::vector<RankOutcome>) {
+                                     cluster.group.channel(0).value().call(
+                                         set_one, {}, {.timeout = 10s},
+                                         [&](const Status& status, ByteView) { next = status; });
+                                 });
+    };
+    const OperationId id = cluster.start(5s);
+    REQUIRE(cluster.all_hold());
+    cluster.answer_all();
+    REQUIRE(cluster.rig.run_until([&] { return !cluster.services[0].held.empty(); }));
+    CHECK((cluster.services[0].held[0].time_left() <= 5s) == !detached);
+    cluster.channel.cancel_call(id);
+    cluster.rig.run_for(1ms);
+    CHECK(cluster.services[0].held[0].cancelled() == !detached);
+    cluster.answer_all();
+    cluster.rig.run_for(1ms);
+    CHECK(next.code() == (detached ? Code::ok : Code::cancelled));
 }

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <new>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -228,6 +229,121 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
     std::thread([&] { pair.channel.call(echo, {}, {}, again.done()); }).join();
     REQUIRE(pair.rig.run_until([&] { return again.completions > 0; }));
     CHECK(again.status.ok());
+}
+
+namespace {
+
+// An awaited call with a body that can't be written.
+struct BareOperation : detail::Operation {
+    BareOperation(const Channel& channel, const BodyWriter& body) {
+        start_call(channel, echo, body, {}, {});
+    }
+    Status await_resume() { return take_status(); }
+};
+
+Task<> ask_in_vain(Channel channel, BodyWriter body, int& thrown) {
+    try {
+        (void)co_await BareOperation(channel, body);
+    } catch (const std::bad_alloc&) {
+        ++thrown;
+    }
+}
+
+}  // namespace
+
+TEST_CASE("what can't be copied when it is handed over takes no room from others") {
+    Pair pair;
+    const std::size_t room = pair.client.node().context.submitted_bytes_max();
+    const BodyWriter body{room / 2, nullptr, [](void*, std::byte*) { throw std::bad_alloc(); }};
+    int thrown = 0;
+    const auto hand_over = [&](const auto& start) {
+        std::thread([&] {
+            for (int i = 0; i < 3; ++i) {
+                try {
+                    start();
+                } catch (const std::bad_alloc&) {
+                    ++thrown;
+                }
+            }
+        }).join();
+    };
+    SECTION("calls") {
+        hand_over([&] { pair.channel.call_with(echo, body, {}, [](const Status&, ByteView) {}); });
+    }
+    SECTION("calls that memory rides with") {
+        const RegionRef ref;
+        hand_over([&] {
+            pair.channel.call_with(echo, body, {.rides = &ref}, [](const Status&, ByteView) {});
+        });
+    }
+    SECTION("collectives") {
+        const GroupView view = GroupView::make("one", 1, {{0, {"sim://server"}}}).value();
+        const Group group = pair.client.group(view).value();
+        hand_over([&] { group.collective(echo, body, {}, [](std::vector<RankOutcome>) {}); });
+    }
+    SECTION("awaited calls") {
+        Runtime other = Runtime::create({.manual = true}).value();
+        for (int i = 0; i < 3; ++i) other.spawn(ask_in_vain(pair.channel, body, thrown));
+        std::thread([&] { other.turn(); }).join();
+    }
+    CHECK(thrown == 3);
+}
+
+template <class Ask>
+static Task<> note_end(Ask ask, Status& status, bool& is_over) {
+    status = co_await ask();
+    is_over = true;
+}
+
+TEST_CASE("what is awaited through another context has its time from the start") {
+    Pair pair;
+    Runtime& other = pair.rig.add("");
+    Outcome first;
+    pair.channel.call(echo, {}, {}, first.done());
+    REQUIRE(pair.rig.run_until([&] { return first.completions > 0; }));
+    const Region region =
+        pair.server.expose(pair.server.allocate(64).value(), {.access = Access::read}).value();
+    const RegionRef far = region.ref();
+    const Buffer near = pair.client.allocate(64).value();
+    pair.rig.world->stop_host("server", false);  // Nobody will answer.
+    Status status;
+    bool is_over = false;
+    SECTION("a call") {
+        const auto call = [&]() -> Task<Status> {
+            co_return (co_await weft::call(pair.channel, echo, {}, {.timeout = 50ms})).status();
+        };
+        other.spawn(note_end(call, status, is_over));
+    }
+    SECTION("a transfer") {
+        const auto get = [&]() -> Task<Status> {
+            co_return co_await weft::get(pair.channel, far, 0, near, {.timeout = 50ms});
+        };
+        other.spawn(note_end(get, status, is_over));
+    }
+    const TimePoint start = pair.rig.clock->now();
+    other.turn();
+    // The channel's thread is busy.
+    pair.rig.clock->advance(30ms);
+    REQUIRE(pair.rig.run_until([&] { return is_over; }));
+    CHECK(!status.ok());
+    CHECK(pair.rig.clock->now() - start >= 50ms);
+    CHECK(pair.rig.clock->now() - start <= 52ms);
+}
+
+TEST_CASE("what is awaited through a context that turns too late is over") {
+    Pair pair;
+    Runtime& other = pair.rig.add("");
+    Status status;
+    bool is_over = false;
+    const auto call = [&]() -> Task<Status> {
+        co_return (co_await weft::call(pair.channel, echo, {}, {.timeout = 50ms})).status();
+    };
+    other.spawn(note_end(call, status, is_over));
+    other.turn();
+    pair.rig.clock->advance(50ms);
+    REQUIRE(pair.rig.run_until([&] { return is_over; }));
+    CHECK(!status.ok());
+    CHECK(pair.service.handled == 0);
 }
 
 TEST_CASE("a call that was answered has no request, and its transfers end with CANCELLED, later") {

@@ -124,8 +124,10 @@ void launch_there(Slot slot, const Channel& channel, Work&& work, Done done) {
         typename Cancel::Started{channel, OperationId()});
     // Before it is on its way: it may be over before post() returns.
     slot.template emplace<Cancel>(Cancel{started});
-    channel.executor().post([started, work = std::move(work), done = std::move(done)]() mutable {
+    channel.executor().post([started, deadline = channel.deadline(work.options),
+                             work = std::move(work), done = std::move(done)]() mutable {
         started->channel.release(work.bytes());
+        work.options = started->channel.until(deadline, work.options);
         started->id = work.start(started->channel, std::move(done));
     });
 }
