@@ -44,6 +44,7 @@ struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
     Operation* awaiter;  // Home's thread only, like the scope it is in; nullptr: gone.
     OperationId id;      // The channel's thread only, like all below until they are posted.
     std::vector<std::byte> body;  // The request on its way out, the reply on its way back.
+    RegionRef rides;              // As CallOptions::rides, if that names one.
     Status status;
     const std::uint32_t always = 1;
     core::Scope away{always};  // Stands there for the scope at home,
@@ -87,17 +88,19 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
     if (!options.detached) relay->enter_scope();
     relay->body.resize(body.bytes);
     body(relay->body.data());
+    if (options.rides) relay->rides = *options.rides;
     channel.executor().post([relay, admission = std::move(admission), method, options,
                              deadline = channel.deadline(options)]() mutable {
         admission.release();
         const core::Context::Within within(relay->there(), relay->scope_there());
-        relay->id =
-            relay->channel.call(method, relay->body, relay->channel.until(deadline, options),
-                                [relay](const Status& status, ByteView reply) {
-                                    relay->status = status;
-                                    relay->body.assign(reply.begin(), reply.end());
-                                    relay->bring_home();
-                                });
+        CallOptions here = relay->channel.until(deadline, options);
+        if (here.rides) here.rides = &relay->rides;
+        relay->id = relay->channel.call(method, relay->body, here,
+                                        [relay](const Status& status, ByteView reply) {
+                                            relay->status = status;
+                                            relay->body.assign(reply.begin(), reply.end());
+                                            relay->bring_home();
+                                        });
     });
 }
 

@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <thread>
 
+#include <weft/await.h>
+#include <weft/task.h>
+
 #include "bulk/wire.h"
 #include "rpc/riding.h"
 #include "support/raw_echo.h"
@@ -278,4 +281,26 @@ TEST_CASE("a put that rides to a region that closed meanwhile touches nothing") 
     region.close();
     CHECK(pair.finish(outcome).reply == "done");  // It left ahead of the reply.
     CHECK(RidePair::is_pattern(pair.memory.bytes()));
+}
+
+TEST_CASE("what rides with a call that is awaited through another context is copied") {
+    RidePair pair;
+    Runtime& other = pair.rig.add("");
+    const Region region = pair.expose(4096);
+    std::array<std::byte, RegionRef::wire_bytes> body;
+    region.ref().encode(body);
+    auto ref = std::make_unique<RegionRef>(region.ref());
+    Result<std::vector<std::byte>> reply = fail(Code::unknown, "never");
+    const auto ask = [&]() -> Task<> {
+        reply = co_await weft::call(pair.channel, pull, body, {.rides = ref.get()});
+    };
+    other.spawn(ask());
+    const TimePoint start = pair.rig.clock->now();
+    other.turn();
+    *ref = {};
+    ref.reset();
+    REQUIRE(pair.rig.run_until([&] { return reply.status().code() != Code::unknown; }));
+    REQUIRE(reply.ok());
+    CHECK(RidePair::is_pattern(*reply));
+    CHECK(pair.rig.clock->now() - start == one_trip);
 }
