@@ -8,7 +8,7 @@
 #   make softroce              real verbs, in a small virtual machine; TEST=demo, SHELL=1
 #   make deb                   Debian packages, in build/deb
 #   make package-test          installs them in a clean root, as root, and builds against them there
-#   make soak                  what takes too long for CI; SOAK_MINUTES=60 is the default
+#   make soak                  what takes too long for CI; SOAK_MINUTES=60; PARTS="leaks cycles"
 
 PRESET ?= release
 LABELS ?=
@@ -70,4 +70,4 @@ package-test: deb
 	@tests/package/clean_root.py
 
 soak: setup-deb
-	@tools/soak.py
+	@tools/soak.py $(PARTS)

@@ -2,7 +2,8 @@
 """What is too long for continuous integration: the whole suites under the sanitizers and the packages
 in a clean root once, then rounds of what depends on luck until the time is used up.
 
-    SOAK_MINUTES=60 tools/soak.py        the default; building is not counted
+    SOAK_MINUTES=60 tools/soak.py        the default, of the rounds; building is not counted
+    tools/soak.py simulations cycles     these parts only
 
 Once: what clang builds, 20 000 simulated seeds a scenario, late writes, servers killed and stopped under
 load, overload, what may take how long, and leaks of those who come and go or are killed. A round is the
@@ -27,6 +28,8 @@ BUILDS = ("release", *SANITIZED)
 TAGGED = {"seeds": ("[seeded]", ("weft_unit", "weft_conformance")),
           "kills": ("[kill]", ("weft_conformance", "weft_integration"))}
 STEP_SECONDS = 1800
+PARTS = ("simulations", "mutants", "late_writes", "leaks", "cycles", "times", "packages", "suites",
+         "second_compiler", "rounds")
 SEEDS = 20000
 SEEDS_A_SECOND = {"rpc": 15, "bulk": 50}  # At least.
 CALLS_MIN = {"rpc": 1_000_000, "bulk": 0}
@@ -152,26 +155,26 @@ class Soak:
                  ["tools/fuzz.py", "--minutes", "1"])
         self.run("demos", f"{number}: the demo", ["examples/storage/demo.py"])
 
-    def soak(self):
-        for preset in BUILDS:
-            if not self.run("builds", f"build {preset}", ["tools/build.sh"], PRESET=preset):
+    def rounds(self):
+        for preset in SANITIZED:
+            if not self.build(preset):
                 return
         if not self.run("builds", "build the fuzz targets", ["tools/fuzz.py", "--build"]):
             return
         end = time.monotonic() + self.seconds
-        self.suites()
-        self.second_compiler()
-        self.simulations()
-        self.mutants()
-        self.late_writes()
-        self.leaks()
-        self.cycles()
-        self.times()
-        self.packages()
         number = 0
         while number == 0 or time.monotonic() < end:
             number += 1
             self.round(number)
+
+    def build(self, preset):
+        return self.run("builds", f"build {preset}", ["tools/build.sh"], PRESET=preset)
+
+    def soak(self, parts):
+        if not self.build("release"):
+            return
+        for part in parts:
+            getattr(self, part)()
 
     def verdict(self):
         ran = ", ".join(f"{count} {kind}" for kind, count in self.done.items())
@@ -187,9 +190,14 @@ def main():
     if not re.fullmatch(r"\d+(\.\d+)?", given):
         print(f"soak: SOAK_MINUTES={given} is not a number of minutes")
         return 64
+    parts = sys.argv[1:] or PARTS
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        print(f"soak: there is no part {' '.join(unknown)}; the parts are {', '.join(PARTS)}")
+        return 64
     soak = Soak(float(given))
     try:
-        soak.soak()
+        soak.soak(parts)
     except KeyboardInterrupt:
         print("soak: interrupted")
         soak.verdict()
