@@ -54,7 +54,7 @@ softroce_flags += --shell
 endif
 
 setup-softroce: setup
-	@PACKAGE_LIST=tools/softroce/packages.txt tools/setup.sh
+	@PACKAGE_LIST=tools/packages-softroce.txt tools/setup.sh
 
 softroce: setup-softroce
 	@PRESET=release tools/build.sh

@@ -38,7 +38,10 @@ install(FILES ${PROJECT_BINARY_DIR}/weftConfig.cmake ${PROJECT_BINARY_DIR}/weftC
 # --static would add what these need in turn, for which few machines have the archives.
 set(libraries spdlog)
 if(WEFT_WITH_OFI)
-    set(libraries "spdlog, libfabric >= 1.17")
+    string(APPEND libraries ", libfabric >= 1.17")
+endif()
+if(WEFT_WITH_VERBS)
+    string(APPEND libraries ", libibverbs, librdmacm")
 endif()
 if(BUILD_SHARED_LIBS)
     set(pc_requires "Requires: protobuf\nRequires.private: ${libraries}")

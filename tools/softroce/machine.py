@@ -101,7 +101,7 @@ def prepare():
     for tool in (QEMU, "cpio"):
         if not shutil.which(tool):
             raise Failure(f"{tool} is missing: `make softroce` installs what "
-                          "tools/softroce/packages.txt names")
+                          "tools/packages-softroce.txt names")
     if not os.path.exists("/bin/busybox"):
         raise Failure("/bin/busybox is missing: it is in the package busybox-static")
     kernel = _unpack_kernel()

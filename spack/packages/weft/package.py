@@ -21,16 +21,18 @@ class Weft(CMakePackage):
     variant("shared", default=False, description="Build a shared library")
     variant("tools", default=True, description="Build the weft command")
     variant("ofi", default=True, description="Build the ofi+tcp transport")
+    variant("verbs", default=True, description="Build the verbs transport")
     variant("asio", default=True, description="Bring what <weft/asio.h> includes")
 
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
-    # weftConfig.cmake asks it for libfabric.
+    # weftConfig.cmake asks it for libfabric and rdma-core.
     depends_on("pkgconfig", type=("build", "link"))
     # Its packages of CMake and its descriptors change with 4 (22.0).
     depends_on("protobuf@3.21", type=("build", "link", "run"))
     depends_on("spdlog@1.10:")
     depends_on("libfabric@1.17: fabrics=tcp,rxm", when="+ofi")
+    depends_on("rdma-core", when="+verbs")
     depends_on("boost@1.81:", type=("build", "link"), when="+asio")  # Headers only.
     depends_on("cli11@2.1:", type="build", when="+tools")
     depends_on("nlohmann-json@3.11:", type="build", when="+tools")
@@ -44,5 +46,6 @@ class Weft(CMakePackage):
             self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
             self.define_from_variant("WEFT_BUILD_TOOLS", "tools"),
             self.define_from_variant("WEFT_OFI", "ofi"),
+            self.define_from_variant("WEFT_VERBS", "verbs"),
             self.define("WEFT_BUILD_TESTS", False),
         ]
