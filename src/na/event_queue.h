@@ -29,18 +29,17 @@ class EventQueue {
 
     // False: nothing that is given now would be in this batch.
     bool has_room() const { return !ended_ && pending_.empty() && count_ < out_.size(); }
-    std::size_t room() const { return has_room() ? out_.size() - count_ : 0; }
     bool empty() const { return pending_.empty(); }
 
     void give(const Event& event) {
         if (has_room()) {
             out_[count_++] = event;
         } else {
-            pending_.push_back({event, {}});
+            pending_.push_back({event, {}, false});
         }
     }
     void give(const Event& event, std::string reason) {
-        pending_.push_back({event, std::move(reason)});
+        pending_.push_back({event, std::move(reason), true});
     }
     // Why the last event of the last batch happened.
     const std::string& reason() const { return reason_; }
@@ -64,6 +63,7 @@ class EventQueue {
     struct Pending {
         Event event;
         std::string reason;
+        bool has_reason;
     };
 
     void hand_out() {
@@ -71,7 +71,7 @@ class EventQueue {
         while (done < pending_.size() && !ended_ && count_ < out_.size()) {
             Pending& pending = pending_[done++];
             out_[count_++] = pending.event;
-            if (pending.reason.empty()) continue;
+            if (!pending.has_reason) continue;
             reason_ = std::move(pending.reason);
             ended_ = true;
         }

@@ -25,6 +25,7 @@ STEPS = (
     ("device", True, 30, "ibv_devinfo | grep -q PORT_ACTIVE"),
     ("conformance", True, 300, "tools/softroce/cases.sh weft_conformance '*- Verbs'"),
     ("calls", False, 300, "tools/softroce/cases.sh weft_integration '*over verbs*,[kill]'"),
+    ("speed", False, 600, f"tools/softroce/speed.py {HOST}"),
     ("demo", True, 300, f"examples/storage/demo.py --rdma {HOST}"),
 )
 

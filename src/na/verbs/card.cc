@@ -8,8 +8,6 @@ namespace weft::na::verbs {
 // A message of a few frames goes inside its work request: the card need not fetch it.
 static constexpr std::uint32_t inline_bytes_wanted = 220;
 static constexpr std::uint32_t reads_wanted = 16;
-// Completions of one peer's window, for as many peers as the device's largest queue allows.
-static constexpr std::size_t completions_per_peer = 32;
 static constexpr std::size_t completions_besides = 1024;
 static constexpr std::size_t post_batch = 64;
 
@@ -56,8 +54,12 @@ Status Card::open_all(ibv_device* device, const CardOptions& options) {
             return no_room("completion channels", errno);
     }
     const std::size_t wanted =
-        options.receive_slots + completions_besides + completions_per_peer * options.peers_max;
+        options.receive_slots + completions_besides + credits_most * options.peers_max;
     const std::size_t depth = std::min(wanted, static_cast<std::size_t>(device_attr.max_cqe));
+    // A queue that overflows is lost, with all that is on it.
+    peers_max_ =
+        (depth - std::min(depth, options.receive_slots + completions_besides)) / credits_most;
+    if (peers_max_ == 0) return no_room("completions", ENOSPC);
     queue_.reset(
         ::ibv_create_cq(context_.get(), static_cast<int>(depth), nullptr, channel_.get(), 0));
     if (!queue_) return no_room("completion queues", errno);
@@ -91,7 +93,7 @@ Status Card::open_all(ibv_device* device, const CardOptions& options) {
 }
 
 bool Card::is_behind(const ibv_context* other) const {
-    return other && ::ibv_get_device_guid(other->device) == ::ibv_get_device_guid(context_->device);
+    return other && ::ibv_get_device_name(other->device) == name();
 }
 
 Result<Owned<ibv_qp>> Card::make_queue_pair(LaneRole role) {
@@ -152,7 +154,6 @@ std::size_t Card::poll(std::span<ibv_wc> completions) {
     const int got = ::ibv_poll_cq(queue_.get(), static_cast<int>(completions.size() - count),
                                   completions.data() + count);
     if (got > 0) count += static_cast<std::size_t>(got);
-    ledger.completions += count;
     return count;
 }
 
@@ -174,12 +175,24 @@ void Card::take_wakes() {
     if (count != 0) ::ibv_ack_cq_events(queue_.get(), count);
 }
 
-std::optional<std::string> Card::trouble() {
+std::optional<Trouble> Card::trouble() {
     ibv_async_event event{};
     if (::ibv_get_async_event(context_.get(), &event) != 0) return std::nullopt;
-    std::string words = name() + ": " + ::ibv_event_type_str(event.event_type);
+    Trouble trouble;
+    trouble.words = name() + ": " + ::ibv_event_type_str(event.event_type);
+    switch (event.event_type) {
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+        case IBV_EVENT_COMM_EST: trouble.about = Trouble::About::one_lane; break;
+        case IBV_EVENT_CQ_ERR:
+        case IBV_EVENT_SRQ_ERR:
+        case IBV_EVENT_DEVICE_FATAL: trouble.about = Trouble::About::everything; break;
+        default: break;
+    }
     ::ibv_ack_async_event(&event);
-    return words;
+    return trouble;
 }
 
 }  // namespace weft::na::verbs

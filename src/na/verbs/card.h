@@ -32,6 +32,17 @@ enum class LaneRole : std::uint8_t {
     serving,   // Those of a peer.
 };
 
+// What a device says of itself.
+struct Trouble {
+    enum class About : std::uint8_t {
+        one_lane,    // Whose completions or connection tell it, too.
+        everything,  // Nothing that is open works any more.
+        the_rest,
+    };
+    About about = About::the_rest;
+    std::string words;
+};
+
 // Thread: its endpoint's owner.
 class Card {
   public:
@@ -41,6 +52,8 @@ class Card {
 
     std::string name() const { return ::ibv_get_device_name(context_->device); }
     bool is_behind(const ibv_context* other) const;
+    // Whose windows of messages its queue of completions has room for.
+    std::size_t peers_max() const { return peers_max_; }
 
     // Errors: RESOURCE_EXHAUSTED.
     Result<Owned<ibv_qp>> make_queue_pair(LaneRole role);
@@ -58,8 +71,8 @@ class Card {
     void take_wakes();
     int wait_fd() const { return channel_ ? channel_->fd : -1; }
     int trouble_fd() const { return context_->async_fd; }
-    // The next word of the device about itself, in words; nothing: no more.
-    std::optional<std::string> trouble();
+    // The next word of the device about itself; nothing: no more.
+    std::optional<Trouble> trouble();
 
     MessageMemory& sends() { return sends_; }
     MessageMemory& receives() { return receives_; }
@@ -86,11 +99,20 @@ class Card {
     std::uint32_t inline_bytes_max_ = 0;
     std::uint32_t reads_max_ = 1;
     std::size_t transfer_bytes_max_ = 0;
+    std::size_t peers_max_ = 0;
     std::optional<ibv_wc> early_;  // Read by arm().
 };
 
 // Work requests of one queue pair that may be under way.
 inline constexpr std::uint32_t message_depth = 64;
 inline constexpr std::uint32_t transfer_depth_of_lane = 32;
+// Of messages, that one peer may have under way.
+inline constexpr std::uint32_t credits_most = 32;
+
+// How a queue pair tries: seven times; where the receiver has no buffer for ever, 0.64 ms apart
+// (IBTA 9.7.5.2.8): it is slow, and heartbeats find one that is dead.
+inline constexpr std::uint8_t tries = 7;
+inline constexpr std::uint8_t rnr_tries = 7;
+inline constexpr std::uint8_t rnr_pause = 12;
 
 }  // namespace weft::na::verbs

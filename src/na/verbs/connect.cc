@@ -13,12 +13,9 @@ namespace weft::na::verbs {
 
 static constexpr int step_ms_max = 2000;  // Of rdma_cm.
 static constexpr int backlog = 128;
+// The other side still knows our queue pair's number from a connection before (IBTA 12.6.7.2).
+static constexpr int stale_connection = 10;
 static constexpr Duration poll_resolver_every = 2ms;
-// 0.64 ms (IBTA 9.7.5.2.8): rdma_cm would leave 655 ms between two attempts.
-static constexpr std::uint8_t rnr_pause = 12;
-// For ever: a receiver without buffers is slow, and heartbeats find one that is dead.
-static constexpr std::uint8_t rnr_tries = 7;
-static constexpr std::uint8_t tries = 7;
 // 4.096 us * 2^14 = 67 ms for each of them.
 static constexpr std::uint8_t ack_timeout = 14;
 
@@ -40,17 +37,17 @@ static rdma_cm_id* make_connection(rdma_event_channel* channel, base::SlotId lan
     return made;
 }
 
-// The first device with a port that is up.
-static ibv_device* first_device() {
+// The first device with a port that is up, open.
+static Owned<ibv_context> first_device() {
     int count = 0;
     ibv_device** devices = ::ibv_get_device_list(&count);
-    ibv_device* found = nullptr;
+    Owned<ibv_context> found;
     for (int i = 0; i < count && !found; ++i) {
         Owned<ibv_context> context(::ibv_open_device(devices[i]));
         ibv_port_attr port{};
         if (context && ::ibv_query_port(context.get(), 1, &port) == 0 &&
             port.state == IBV_PORT_ACTIVE) {
-            found = devices[i];
+            found = std::move(context);
         }
     }
     if (devices) ::ibv_free_device_list(devices);
@@ -90,7 +87,11 @@ Status VerbsEndpoint::open_card(const Address* listen) {
         name_ = at->with_port(ntohs(::rdma_get_src_port(listener_.get())));
         if (listener_->verbs) device = listener_->verbs->device;
     }
-    if (!device) device = first_device();
+    Owned<ibv_context> first;
+    if (!device) {
+        first = first_device();
+        if (first) device = first->device;
+    }
     if (!device) {
         return fail(Code::unavailable,
                     "verbs: this machine has no RDMA device with a port that is up");
@@ -105,6 +106,8 @@ Status VerbsEndpoint::open_card(const Address* listen) {
     if (!card) return std::move(card).status();
     card_ = *std::move(card);
     limits_.rma_bytes_max = std::min(limits_.rma_bytes_max, card_->transfer_bytes_max());
+    limits_.peers_max =
+        static_cast<std::uint32_t>(std::min<std::size_t>(limits_.peers_max, card_->peers_max()));
 
     slots_ = std::vector<SendSlot>(card_->sends().count());
     for (std::uint32_t i = card_->sends().count(); i-- > 0;) {
@@ -147,7 +150,7 @@ void VerbsEndpoint::serve_resolving(PeerEntry& entry) {
 void VerbsEndpoint::start_connecting(PeerEntry& entry) {
     Peer& peer = entry.value;
     peer.state = PeerState::connecting;
-    peer.talk = take_lane(LaneRole::messages, entry);
+    peer.talk = take_lane(entry);
     if (!peer.talk) return bring_down(entry, Code::resource_exhausted, "too many queue pairs");
     Lane& lane = peer.talk->value;
     lane.connection.reset(make_connection(channel_.get(), peer.talk->id()));
@@ -166,7 +169,7 @@ void VerbsEndpoint::look_at_connections() {
         Happening what;
         what.type = event->event;
         what.status = event->status;
-        what.offer = event->param.conn;
+
         what.words_bytes =
             std::min<std::size_t>(event->param.conn.private_data_len, sizeof what.words);
         if (event->param.conn.private_data && what.words_bytes != 0) {
@@ -185,7 +188,7 @@ void VerbsEndpoint::on_happening(rdma_cm_id* connection, Happening& what) {
     LaneEntry* lane = lanes_.find(lane_of(connection));
     if (!lane) return;
     if (lane->value.leaving) {
-        if (what.type == RDMA_CM_EVENT_DISCONNECTED) drop_lane(*lane);
+        if (what.type == RDMA_CM_EVENT_DISCONNECTED && !lane->value.ended) end_talk(*lane);
         return;
     }
     PeerEntry* entry = peers_.find(lane->value.peer);
@@ -213,7 +216,7 @@ void VerbsEndpoint::on_happening(rdma_cm_id* connection, Happening& what) {
         case RDMA_CM_EVENT_DISCONNECTED: {
             // What it sent before is there already.
             const PeerId id = id_of(*entry);
-            read_completions();
+            (void)read_completions(true);
             if (PeerEntry* still = find(id)) {
                 bring_down(*still, Code::unavailable, "the peer ended the connection");
             }
@@ -229,8 +232,7 @@ rdma_conn_param VerbsEndpoint::offer(const Lane& lane, ByteView words) const {
     rdma_conn_param offer{};
     offer.private_data = words.data();
     offer.private_data_len = static_cast<std::uint8_t>(words.size());
-    offer.responder_resources = static_cast<std::uint8_t>(card_->reads_max());
-    offer.initiator_depth = static_cast<std::uint8_t>(card_->reads_max());
+
     offer.retry_count = tries;
     offer.rnr_retry_count = rnr_tries;
     offer.srq = 1;
@@ -247,7 +249,6 @@ std::uint32_t VerbsEndpoint::credits_for_one_more() const {
 void VerbsEndpoint::on_route(PeerEntry& entry) {
     Peer& peer = entry.value;
     Lane& lane = peer.talk->value;
-    if (stale_completions_) read_completions();
     auto pair = card_->make_queue_pair(LaneRole::messages);
     if (!pair) return bring_down(entry, pair.status().code(), std::string(pair.status().text()));
     lane.pair = *std::move(pair);
@@ -260,17 +261,15 @@ void VerbsEndpoint::on_route(PeerEntry& entry) {
     }
 }
 
-// Whether the private data was longer than what was sent is not known: it comes padded.
-static ByteView words_of(const std::byte* words, std::size_t bytes) { return {words, bytes}; }
-
 void VerbsEndpoint::take_opening(Peer& peer, const Opening& opening) {
     peer.info.incarnation = opening.incarnation;
     peer.their_index = opening.index;
-    peer.credits = peer.credits_full = opening.credits;
+    // Its completions are to find room, whatever it grants.
+    peer.credits = peer.credits_full = std::min(opening.credits, credits_most);
 }
 
 // From nothing to ready to send, by what rdma_cm agreed on.
-Status VerbsEndpoint::bring_into_use(Lane& lane, Route& route, std::uint32_t& reads) {
+Status VerbsEndpoint::bring_into_use(Lane& lane, Route& route) {
     for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
         ibv_qp_attr attr{};
         int mask = 0;
@@ -290,7 +289,6 @@ Status VerbsEndpoint::bring_into_use(Lane& lane, Route& route, std::uint32_t& re
             attr.rnr_retry = rnr_tries;
             attr.retry_cnt = tries;
             route.timeout = attr.timeout;
-            reads = attr.max_rd_atomic;
         }
         if (const int error = ::ibv_modify_qp(lane.pair.get(), &attr, mask)) {
             return fail(Code::unavailable,
@@ -303,13 +301,13 @@ Status VerbsEndpoint::bring_into_use(Lane& lane, Route& route, std::uint32_t& re
 void VerbsEndpoint::on_response(PeerEntry& entry, const Happening& what) {
     Peer& peer = entry.value;
     Lane& lane = peer.talk->value;
-    const Result<Opening> opening = decode_opening(words_of(what.words, what.words_bytes));
+    const Result<Opening> opening = decode_opening(ByteView(what.words, what.words_bytes));
     if (!opening) {
         return bring_down(entry, opening.status().code(),
                           peer.info.uri + ": " + std::string(opening.status().text()));
     }
     take_opening(peer, *opening);
-    if (Status status = bring_into_use(lane, peer.route, peer.reads_theirs); !status.ok()) {
+    if (Status status = bring_into_use(lane, peer.route); !status.ok()) {
         return bring_down(entry, status.code(), std::string(status.text()));
     }
     if (::rdma_establish(lane.connection.get()) != 0) {
@@ -320,12 +318,27 @@ void VerbsEndpoint::on_response(PeerEntry& entry, const Happening& what) {
 }
 
 void VerbsEndpoint::on_rejected(PeerEntry& entry, const Happening& what) {
-    const Peer& peer = entry.value;
-    if (const auto why = decode_rejection(words_of(what.words, what.words_bytes))) {
+    Peer& peer = entry.value;
+    if (const auto why = decode_rejection(ByteView(what.words, what.words_bytes))) {
         return bring_down(entry, why->code(),
                           peer.info.uri + " refused: " + std::string(why->text()));
     }
+    if (what.status == stale_connection) {
+        end_talk(*std::exchange(peer.talk, nullptr));
+        return start_connecting(entry);
+    }
     bring_down(entry, Code::unavailable, peer.info.uri + ": nobody listens there");
+}
+
+// Whoever does not say who he is gives way.
+void VerbsEndpoint::drop_oldest_stranger() {
+    PeerEntry* oldest = nullptr;
+    peers_.for_each([&](PeerEntry& entry) {
+        const Peer& peer = entry.value;
+        if (!peer.incoming || peer.state == PeerState::up) return;
+        if (!oldest || peer.started < oldest->value.started) oldest = &entry;
+    });
+    if (oldest) bring_down(*oldest, Code::resource_exhausted, "too many strangers");
 }
 
 void VerbsEndpoint::on_request(rdma_cm_id* connection, const Happening& what) {
@@ -335,17 +348,18 @@ void VerbsEndpoint::on_request(rdma_cm_id* connection, const Happening& what) {
         const std::size_t bytes = encode_rejection(why, words);
         (void)::rdma_reject(connection, words, static_cast<std::uint8_t>(bytes));
     };
-    const Result<Opening> opening = decode_opening(words_of(what.words, what.words_bytes));
+    const Result<Opening> opening = decode_opening(ByteView(what.words, what.words_bytes));
     if (!opening) return reject(opening.status());
     if (!card_->is_behind(connection->verbs)) {
         return reject(fail(Code::unavailable, "not over the device that this endpoint has open"));
     }
-    PeerEntry* entry = strangers_ < strangers_max ? take_peer() : nullptr;
+    if (strangers_ >= strangers_max) drop_oldest_stranger();
+    PeerEntry* entry = take_peer();
     if (!entry) return reject(fail(Code::resource_exhausted, "too many peers"));
     Peer& peer = entry->value;
     peer.incoming = true;
     ++strangers_;
-    peer.talk = take_lane(LaneRole::messages, *entry);
+    peer.talk = take_lane(*entry);
     if (!peer.talk) {
         reject(fail(Code::resource_exhausted, "too many queue pairs"));
         return retire(*entry, Code::unavailable, false);
@@ -353,29 +367,27 @@ void VerbsEndpoint::on_request(rdma_cm_id* connection, const Happening& what) {
     connection->context = name_of(peer.talk->id());
     peer.talk->value.connection = std::move(owned);
     attend(*entry, now_ + handshake_max);
-    if (const Status status = accept(*entry, *opening, what); !status.ok()) {
+    if (const Status status = accept(*entry, *opening); !status.ok()) {
         reject(status);
         retire(*entry, Code::unavailable, false);
     }
 }
 
-Status VerbsEndpoint::accept(PeerEntry& entry, const Opening& opening, const Happening& what) {
+Status VerbsEndpoint::accept(PeerEntry& entry, const Opening& opening) {
     Peer& peer = entry.value;
     Lane& lane = peer.talk->value;
-    if (stale_completions_) read_completions();
     auto pair = card_->make_queue_pair(LaneRole::messages);
     if (!pair) return std::move(pair).status();
     lane.pair = *std::move(pair);
     take_opening(peer, opening);
-    if (Status status = bring_into_use(lane, peer.route, peer.reads_theirs); !status.ok()) {
+    if (Status status = bring_into_use(lane, peer.route); !status.ok()) {
         return status;
     }
     peer.granted = credits_for_one_more();
     std::byte words[opening_bytes];
     const std::size_t bytes = encode({parts_.incarnation, entry.slot, peer.granted}, words);
     rdma_conn_param param = offer(lane, {words, bytes});
-    param.responder_resources = std::min(param.responder_resources, what.offer.initiator_depth);
-    param.initiator_depth = std::min(param.initiator_depth, what.offer.responder_resources);
+
     if (::rdma_accept(lane.connection.get(), &param) != 0) {
         return fail(Code::unavailable, "rdma_accept: " + describe(errno));
     }

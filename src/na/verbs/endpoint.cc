@@ -1,6 +1,7 @@
 #include "na/verbs/endpoint.h"
 
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,6 +21,7 @@ static std::uint32_t table_slots(std::size_t peers_max) {
 
 VerbsEndpoint::VerbsEndpoint(EndpointParts parts, TimePoint now)
     : parts_(std::move(parts)),
+      owner_(::getpid()),
       now_(now),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       peers_(table_slots(parts_.peers_max)),
@@ -46,17 +48,45 @@ Result<std::unique_ptr<Endpoint>> VerbsEndpoint::open(const Address* listen, End
 // Gives all that the kernel keeps, before the memory that the card may touch goes.
 VerbsEndpoint::~VerbsEndpoint() {
     if (!card_) return;
+    if (::getpid() != owner_) {
+        forget_in_child();
+        return;
+    }
     std::vector<PeerEntry*> all;
     peers_.for_each([&](PeerEntry& entry) { all.push_back(&entry); });
     for (PeerEntry* entry : all) retire(*entry, Code::cancelled, true);
     // Last messages: a reply that was given is not taken back.
-    for (int waits = 0; !leaving_.empty() && waits < linger / 1ms; ++waits) {
-        read_completions();
-        if (leaving_.empty()) break;
+    const auto is_sending = [](const LaneEntry* lane) { return !lane->value.ended; };
+    for (int waits = 0; waits < linger / 1ms && std::ranges::any_of(leaving_, is_sending);
+         ++waits) {
         const timespec pause{0, 1'000'000};
         (void)::nanosleep(&pause, nullptr);
+        (void)read_completions(true);
     }
     for (LaneEntry* lane : std::vector(leaving_)) drop_lane(*lane);
+}
+
+// A process that was forked shares the kernel's objects with the one that made them.
+void VerbsEndpoint::forget_in_child() {
+    lanes_.for_each([](LaneEntry& lane) {
+        (void)lane.value.pair.release();
+        (void)lane.value.connection.release();
+        while (lane.value.in_flight.pop_front()) continue;
+    });
+    peers_.for_each([](PeerEntry& peer) {
+        (void)peer.value.serving.release();
+        while (peer.value.backlog.pop_front()) continue;
+        while (peer.value.waiting.pop_front()) continue;
+        while (peer.value.under_way.pop_front()) continue;
+    });
+    transfers_.for_each([](TransferTable::Entry& entry) { (void)entry.value.memory.release(); });
+    for (Owned<ibv_mr>& memory : regions_) (void)memory.release();
+    while (attention_.pop_front()) continue;
+    while (unflushed_.pop_front()) continue;
+    while (want_writable_.pop_front()) continue;
+    (void)listener_.release();
+    (void)card_.release();
+    (void)channel_.release();
 }
 
 std::string VerbsEndpoint::address() const {
@@ -129,7 +159,7 @@ PeerEntry* VerbsEndpoint::take_peer() {
     peer.info = {};
     peer.name = {};
     peer.started = now_;
-    peer.talk = peer.asking = peer.serving = nullptr;
+    peer.talk = peer.asking = nullptr;
     peer.their_index = peer.granted = peer.owed = peer.credits = peer.credits_full = 0;
     peer.slots = 0;
     peer.turn = 0;
@@ -144,22 +174,36 @@ PeerEntry* VerbsEndpoint::take_peer() {
     return entry;
 }
 
-LaneEntry* VerbsEndpoint::take_lane(LaneRole role, const PeerEntry& owner) {
+LaneEntry* VerbsEndpoint::take_lane(const PeerEntry& owner) {
     LaneEntry* entry = lanes_.take();
     if (!entry) return nullptr;
     Lane& lane = entry->value;
-    lane.role = role;
-    lane.leaving = false;
+    lane.leaving = lane.ended = false;
     lane.peer = owner.id();
     lane.posted = lane.completed = lane.unsignalled = 0;
     lane.due = never;
     return entry;
 }
 
+// A queue pair that shares its receive buffers goes by its error state, and some time for what came
+// before to be read: a driver that destroys it forgets, with its completions, whose buffers they
+// name.
+void VerbsEndpoint::end_talk(LaneEntry& entry) {
+    Lane& lane = entry.value;
+    if (!lane.pair) return drop_lane(entry);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    (void)::ibv_modify_qp(lane.pair.get(), &attr, IBV_QP_STATE);  // Not from its first state.
+    lane.connection.reset();                                      // The peer hears of it.
+    lane.ended = true;
+    lane.due = now_ + flush_max;
+    attention_at_ = std::min(attention_at_, lane.due);
+    if (!std::exchange(lane.leaving, true)) leaving_.push_back(&entry);
+}
+
 // The one end of a lane: behind it the card touches nothing on its behalf.
 void VerbsEndpoint::drop_lane(LaneEntry& entry) {
     Lane& lane = entry.value;
-    stale_completions_ |= lane.pair != nullptr;
     lane.pair.reset();
     lane.connection.reset();
     PeerEntry* owner = lane.leaving ? nullptr : peers_.find(lane.peer);
@@ -182,18 +226,16 @@ void VerbsEndpoint::bring_down(PeerEntry& entry, Code code, std::string why) {
     retire(entry, Code::unavailable, false);
 }
 
-// `in_order`: what was committed leaves before the connection ends.
+// `in_order`: what was committed leaves before the connection ends, as far as the window goes.
 void VerbsEndpoint::retire(PeerEntry& entry, Code transfers_end, bool in_order) {
     Peer& peer = entry.value;
     const bool was_up = peer.state == PeerState::up;
     if (!was_up) --handshakes_;
     if (!was_up && peer.incoming) --strangers_;
     end_transfers(entry, transfers_end, "the connection ended");
-    if (peer.asking) drop_lane(*peer.asking);
-    if (peer.serving) drop_lane(*peer.serving);
-    peer.asking = peer.serving = nullptr;
-    bool lingers = in_order && was_up && post_backlog(entry) && peer.backlog.empty();
-    lingers = lingers && send_bare(entry, Kind::bye, true);
+    peer.serving.reset();
+    const bool lingers =
+        in_order && was_up && post_backlog(entry) && send_bare(entry, Kind::bye, true);
     while (SendSlot* slot = peer.backlog.pop_front()) release(&peer, *slot);
     if (LaneEntry* talk = std::exchange(peer.talk, nullptr)) {
         if (lingers) {
@@ -202,7 +244,7 @@ void VerbsEndpoint::retire(PeerEntry& entry, Code transfers_end, bool in_order) 
             attention_at_ = std::min(attention_at_, talk->value.due);
             leaving_.push_back(talk);
         } else {
-            drop_lane(*talk);
+            end_talk(*talk);
         }
     }
     if (peer.AttentionNode::is_linked()) peer.AttentionNode::unlink();

@@ -10,6 +10,8 @@
 // exposed memory, transfers.
 #pragma once
 
+#include <sys/types.h>
+
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -26,7 +28,6 @@ inline constexpr std::uint32_t control_slots = 16;   // Kept back for handshakes
 inline constexpr std::uint32_t slots_per_peer = 64;  // So that one slow peer can't take them all.
 inline constexpr std::uint32_t receive_slots = 512;
 // Of those, what a peer may have under way: less, the more peers there are.
-inline constexpr std::uint32_t credits_most = 32;
 inline constexpr std::uint32_t credits_least = 4;
 inline constexpr std::uint32_t transfers_max = 256;
 inline constexpr std::uint32_t transfers_per_peer = 16;
@@ -35,6 +36,7 @@ inline constexpr std::uint32_t strangers_max = 64;
 // Below the promise of 3 s for a peer that does not answer.
 inline constexpr Duration handshake_max = 2500ms;
 inline constexpr Duration linger = 200ms;
+inline constexpr Duration flush_max = 10ms;  // Of a queue pair in its error state.
 static_assert(transfers_per_peer <= transfer_depth_of_lane);
 
 class VerbsEndpoint final : public Endpoint {
@@ -71,10 +73,6 @@ class VerbsEndpoint final : public Endpoint {
     const Ledger& ledger() const { return card_->ledger; }
 
   private:
-    struct Region {
-        Exposure exposure;
-        Owned<ibv_mr> memory;
-    };
     struct Claim {
         SendSlot* slot = nullptr;
         base::SlotId peer;
@@ -87,7 +85,6 @@ class VerbsEndpoint final : public Endpoint {
         int status = 0;
         std::byte words[256]{};
         std::size_t words_bytes = 0;
-        rdma_conn_param offer{};
     };
 
     VerbsEndpoint(EndpointParts parts, TimePoint now);
@@ -97,8 +94,10 @@ class VerbsEndpoint final : public Endpoint {
     PeerEntry* find(PeerId peer) const { return peers_.find({peer.index, peer.generation}); }
     PeerEntry* find_up(PeerId peer) const;
     PeerEntry* take_peer();
-    LaneEntry* take_lane(LaneRole role, const PeerEntry& owner);
+    LaneEntry* take_lane(const PeerEntry& owner);
+    void end_talk(LaneEntry& lane);
     void drop_lane(LaneEntry& lane);
+    void forget_in_child();
     void bring_down(PeerEntry& entry, Code code, std::string why);
     void retire(PeerEntry& entry, Code transfers_end, bool in_order);
 
@@ -108,11 +107,12 @@ class VerbsEndpoint final : public Endpoint {
     void look_at_connections();
     void on_happening(rdma_cm_id* connection, Happening& what);
     void on_request(rdma_cm_id* connection, const Happening& what);
+    void drop_oldest_stranger();
     void on_route(PeerEntry& entry);
     void on_response(PeerEntry& entry, const Happening& what);
     void on_rejected(PeerEntry& entry, const Happening& what);
-    Status accept(PeerEntry& entry, const Opening& opening, const Happening& what);
-    Status bring_into_use(Lane& lane, Route& route, std::uint32_t& reads);
+    Status accept(PeerEntry& entry, const Opening& opening);
+    Status bring_into_use(Lane& lane, Route& route);
     void take_opening(Peer& peer, const Opening& opening);
     rdma_conn_param offer(const Lane& lane, ByteView words) const;
     std::uint32_t credits_for_one_more() const;
@@ -123,15 +123,18 @@ class VerbsEndpoint final : public Endpoint {
     void go_up(PeerEntry& entry);
 
     // poll.cc.
-    void read_completions();
+    bool read_completions(bool all = false);
     void on_completion(const ibv_wc& completion);
     void on_message(const ibv_wc& completion);
+    void blame(std::uint32_t pair, const std::string& why);
     bool take_credits(PeerEntry& entry, const Immediate& word);
     void on_sent(LaneEntry& lane, std::uint32_t sequence);
     void on_lane_error(LaneEntry& lane, const ibv_wc& completion);
     void take_back(std::uint32_t slot);
     void give_receives();
     void look();
+    void on_trouble(const Trouble& trouble);
+    void serve_leaving();
     bool is_time_to_look(bool busy);
     void attend(PeerEntry& entry, TimePoint at);
     void break_off(PeerEntry& entry, std::string why);
@@ -155,20 +158,20 @@ class VerbsEndpoint final : public Endpoint {
     void on_lane_word(PeerEntry& entry, ByteView body);
     void on_asked(PeerEntry& entry, const LaneWord& word);
     void on_answer(PeerEntry& entry, const LaneWord& word);
-    Status join(Lane& lane, const Route& route, const LaneWord& theirs, std::uint32_t own_sequence,
-                std::uint32_t reads);
     void drop_asking(PeerEntry& entry);
+    void fail_waiting(PeerEntry& entry, Code code, const std::string& why);
 
     // memory.cc.
-    Status register_region(Region& region);
+
     void emit_fenced(std::uint32_t region);
-    bool start_transfers(PeerEntry& entry);
+    void start_transfers(PeerEntry& entry);
     void on_transferred(LaneEntry& lane, std::uint32_t sequence);
     void on_transfer_error(LaneEntry& lane, const ibv_wc& completion);
     void finish(Transfer& transfer, Code code, std::string why);
     void end_transfers(PeerEntry& entry, Code code, const std::string& why);
 
     EndpointParts parts_;
+    const pid_t owner_;
     Limits limits_;
     TimePoint now_;
     std::uint64_t turn_ = 1;
@@ -187,17 +190,15 @@ class VerbsEndpoint final : public Endpoint {
     std::vector<PeerEntry*> by_index_;
     LaneTable lanes_;
     std::vector<LaneEntry*> leaving_;
-    bool stale_completions_ = false;  // Of a lane that is gone may still be in the queue.
-    std::uint32_t strangers_ = 0;     // Incoming peers that are not up.
-    std::uint32_t handshakes_ = 0;    // All that are not up.
-    std::uint64_t dropped_ = 0;       // Messages that no peer of ours can have sent.
+    std::uint32_t strangers_ = 0;   // Incoming peers that are not up.
+    std::uint32_t handshakes_ = 0;  // All that are not up.
     base::IntrusiveList<Peer, AttentionNode> attention_;
     TimePoint attention_at_ = never;
     base::IntrusiveList<Peer, FlushNode> unflushed_;
     base::IntrusiveList<Peer, WritableNode> want_writable_;
     Claim claim_;
 
-    std::vector<Region> regions_;
+    std::vector<Owned<ibv_mr>> regions_;
     TransferTable transfers_{transfers_max};
 
     bool look_now_ = true;

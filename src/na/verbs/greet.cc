@@ -41,7 +41,7 @@ void VerbsEndpoint::go_up(PeerEntry& entry) {
     Peer& peer = entry.value;
     peer.state = PeerState::up;
     --handshakes_;
-    if (peer.AttentionNode::is_linked()) peer.AttentionNode::unlink();
+    if (peer.broken.empty() && peer.AttentionNode::is_linked()) peer.AttentionNode::unlink();
     Event event;
     event.kind = EventKind::peer_up;
     event.incoming = peer.incoming;

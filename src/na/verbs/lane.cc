@@ -9,10 +9,6 @@
 
 namespace weft::na::verbs {
 
-static constexpr std::uint32_t packet_numbers = 1u << 24;
-static constexpr std::uint8_t tries = 7;
-static constexpr std::uint8_t rnr_pause = 12;
-
 // To the state in which a queue pair of another end can be named.
 static Status prepare(ibv_qp& pair, const Route& route, unsigned access) {
     ibv_qp_attr attr{};
@@ -26,8 +22,9 @@ static Status prepare(ibv_qp& pair, const Route& route, unsigned access) {
     return fail(Code::resource_exhausted, "a queue pair for transfers: " + describe(error));
 }
 
-Status VerbsEndpoint::join(Lane& lane, const Route& route, const LaneWord& theirs,
-                           std::uint32_t own_sequence, std::uint32_t reads) {
+// Towards the other end, which may name it, too, from now on.
+static Status join(ibv_qp& pair, const Route& route, const LaneWord& theirs,
+                   std::uint32_t own_sequence, std::uint32_t reads) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RTR;
     attr.ah_attr = route.way;
@@ -37,7 +34,7 @@ Status VerbsEndpoint::join(Lane& lane, const Route& route, const LaneWord& their
     attr.max_dest_rd_atomic = static_cast<std::uint8_t>(reads);
     attr.min_rnr_timer = rnr_pause;
     int error =
-        ::ibv_modify_qp(lane.pair.get(), &attr,
+        ::ibv_modify_qp(&pair, &attr,
                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     if (error == 0) {
@@ -45,10 +42,10 @@ Status VerbsEndpoint::join(Lane& lane, const Route& route, const LaneWord& their
         attr.qp_state = IBV_QPS_RTS;
         attr.timeout = route.timeout;
         attr.retry_cnt = tries;
-        attr.rnr_retry = tries;
+        attr.rnr_retry = rnr_tries;
         attr.sq_psn = own_sequence;
         attr.max_rd_atomic = static_cast<std::uint8_t>(reads);
-        error = ::ibv_modify_qp(lane.pair.get(), &attr,
+        error = ::ibv_modify_qp(&pair, &attr,
                                 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                     IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     }
@@ -58,22 +55,22 @@ Status VerbsEndpoint::join(Lane& lane, const Route& route, const LaneWord& their
 
 void VerbsEndpoint::ask_for_lane(PeerEntry& entry) {
     Peer& peer = entry.value;
-    if (stale_completions_) read_completions();
     if (peer.asking || peer.waiting.empty()) return;
-    const auto give_up = [&](const Status& why) {
-        if (peer.asking) drop_lane(*peer.asking);
-        peer.asking = nullptr;
-        while (Transfer* transfer = peer.waiting.pop_front()) {
-            finish(*transfer, Code::unavailable, std::string(why.text()));
-        }
-    };
-    peer.asking = take_lane(LaneRole::asking, entry);
-    if (!peer.asking) return give_up(fail(Code::resource_exhausted, "too many queue pairs"));
-    auto pair = card_->make_queue_pair(LaneRole::asking);
-    if (!pair) return give_up(pair.status());
+    peer.asking = take_lane(entry);
+    if (!peer.asking) return fail_waiting(entry, Code::unavailable, "too many queue pairs");
     Lane& lane = peer.asking->value;
-    lane.pair = *std::move(pair);
-    if (Status status = prepare(*lane.pair, peer.route, 0); !status.ok()) return give_up(status);
+    Status status;
+    auto pair = card_->make_queue_pair(LaneRole::asking);
+    if (pair) {
+        lane.pair = *std::move(pair);
+        status = prepare(*lane.pair, peer.route, 0);
+    } else {
+        status = pair.status();
+    }
+    if (!status.ok()) {
+        drop_asking(entry);
+        return fail_waiting(entry, Code::unavailable, std::string(status.text()));
+    }
     peer.asking_up = false;
     peer.asking_sequence = static_cast<std::uint32_t>(parts_.random.next()) % packet_numbers;
     LaneWord word;
@@ -97,35 +94,37 @@ void VerbsEndpoint::on_lane_word(PeerEntry& entry, ByteView body) {
 
 void VerbsEndpoint::on_asked(PeerEntry& entry, const LaneWord& word) {
     Peer& peer = entry.value;
-    if (LaneEntry* before = std::exchange(peer.serving, nullptr)) drop_lane(*before);
+    // Who asks has one question under way, and there may be one of ours.
+    int words = 0;
+    peer.backlog.for_each([&](SendSlot& slot) { words += slot.kind == Kind::lane ? 1 : 0; });
+    if (words >= 2) {
+        return bring_down(entry, Code::data_loss, "asks for lanes and takes no answer");
+    }
+    peer.serving.reset();
     LaneWord answer;
     answer.what = LaneWord::What::answer;
     answer.number = word.number;
     answer.sequence = static_cast<std::uint32_t>(parts_.random.next()) % packet_numbers;
     answer.reads = std::min(word.reads, card_->reads_max());
-    const auto serve = [&]() -> Status {
-        peer.serving = take_lane(LaneRole::serving, entry);
-        if (!peer.serving) return fail(Code::resource_exhausted, "too many queue pairs");
-        Lane& lane = peer.serving->value;
-        auto pair = card_->make_queue_pair(LaneRole::serving);
-        if (!pair) return std::move(pair).status();
-        lane.pair = *std::move(pair);
-        answer.queue_pair = lane.pair->qp_num;
-        Status status =
-            prepare(*lane.pair, peer.route, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
-        return status.ok() ? join(lane, peer.route, word, answer.sequence, answer.reads) : status;
-    };
-    if (const Status status = serve(); !status.ok()) {
+    auto pair = card_->make_queue_pair(LaneRole::serving);
+    Status status = pair.status();
+    if (pair) {
+        answer.queue_pair = (*pair)->qp_num;
+        status = prepare(**pair, peer.route, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+        if (status.ok()) status = join(**pair, peer.route, word, answer.sequence, answer.reads);
+    }
+    if (status.ok()) {
+        peer.serving = *std::move(pair);
+    } else {
         parts_.log.warning("verbs: no lane for " + peer.info.uri + ": " +
                            std::string(status.text()));
-        if (LaneEntry* lane = std::exchange(peer.serving, nullptr)) drop_lane(*lane);
         answer = {};
         answer.what = LaneWord::What::refuse;
         answer.number = word.number;
         answer.aux = static_cast<std::uint32_t>(status.code());
     }
-    std::byte words[lane_word_bytes];
-    queue_control(entry, Kind::lane, {words, encode(answer, words)});
+    std::byte words_out[lane_word_bytes];
+    queue_control(entry, Kind::lane, {words_out, encode(answer, words_out)});
 }
 
 void VerbsEndpoint::on_answer(PeerEntry& entry, const LaneWord& word) {
@@ -135,17 +134,18 @@ void VerbsEndpoint::on_answer(PeerEntry& entry, const LaneWord& word) {
     Status status = fail(code_of_refusal(word.aux), peer.info.uri + " has no lane for transfers");
     if (word.what == LaneWord::What::answer) {
         const std::uint32_t reads = std::clamp(word.reads, 1u, card_->reads_max());
-        status = join(peer.asking->value, peer.route, word, peer.asking_sequence, reads);
+        status = join(*peer.asking->value.pair, peer.route, word, peer.asking_sequence, reads);
     }
     if (!status.ok()) {
         drop_asking(entry);
-        while (Transfer* transfer = peer.waiting.pop_front()) {
-            finish(*transfer, Code::unavailable, std::string(status.text()));
-        }
-        return;
+        return fail_waiting(entry, Code::unavailable, std::string(status.text()));
     }
     peer.asking_up = true;
-    (void)start_transfers(entry);
+    start_transfers(entry);
+}
+
+void VerbsEndpoint::fail_waiting(PeerEntry& entry, Code code, const std::string& why) {
+    while (Transfer* transfer = entry.value.waiting.pop_front()) finish(*transfer, code, why);
 }
 
 // What was under way on it waits for the next one.
@@ -155,7 +155,6 @@ void VerbsEndpoint::drop_asking(PeerEntry& entry) {
     if (LaneEntry* lane = std::exchange(peer.asking, nullptr)) drop_lane(*lane);
     TransferQueue again;
     while (Transfer* transfer = peer.under_way.pop_front()) {
-        transfer->posted = false;
         transfer->memory.reset();
         again.push_back(*transfer);
     }

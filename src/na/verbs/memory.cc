@@ -18,22 +18,29 @@ Result<FabricKey> VerbsEndpoint::expose(const Exposure& exposure) {
         return fail(Code::invalid_argument, "can't expose nothing, nor to nobody");
     }
     if (regions_.size() <= exposure.region) regions_.resize(exposure.region + 1);
-    Region& region = regions_[exposure.region];
-    if (region.memory) {
+    Owned<ibv_mr>& region = regions_[exposure.region];
+    if (region) {
         return fail(Code::already_exists,
                     "region " + std::to_string(exposure.region) + " is exposed already");
     }
     auto memory = card_->register_memory(exposure.memory, access_flags(exposure.access));
     if (!memory) return std::move(memory).status();
-    region.exposure = exposure;
-    region.memory = *std::move(memory);
-    return FabricKey{reinterpret_cast<std::uintptr_t>(exposure.memory.data()), region.memory->rkey};
+    region = *std::move(memory);
+    return FabricKey{reinterpret_cast<std::uintptr_t>(exposure.memory.data()), region->rkey};
 }
 
 // The registration's end waits for accesses that are under way, and no later one gets in; the lanes
 // of those who are lost are gone before.
 void VerbsEndpoint::fence(std::uint32_t region, Holders) {
-    if (region < regions_.size()) regions_[region].memory.reset();
+    if (region < regions_.size() && regions_[region]) {
+        // One that the card does not let go of stays as it is: its memory is never given back.
+        if (const int error = ::ibv_dereg_mr(regions_[region].get())) {
+            parts_.log.error("verbs: the card does not let go of region " + std::to_string(region) +
+                             ": " + describe(error) + "; it is never fenced");
+            return;
+        }
+        (void)regions_[region].release();
+    }
     emit_fenced(region);
 }
 
@@ -50,7 +57,7 @@ std::size_t VerbsEndpoint::post(std::span<const RmaItem> items) noexcept {
     const auto start = [this](PeerEntry* entry) {
         if (!entry) return;
         if (entry->value.asking_up) {
-            (void)start_transfers(*entry);
+            start_transfers(*entry);
         } else if (!entry->value.asking) {
             ask_for_lane(*entry);
         }
@@ -60,7 +67,6 @@ std::size_t VerbsEndpoint::post(std::span<const RmaItem> items) noexcept {
         if (!taken) break;
         Transfer& transfer = taken->value;
         transfer.item = item;
-        transfer.posted = false;
         ++accepted;
         PeerEntry* entry = find_up(item.peer);
         if (!entry) {
@@ -79,8 +85,8 @@ std::size_t VerbsEndpoint::post(std::span<const RmaItem> items) noexcept {
     return accepted;
 }
 
-// What the lane has room for, as one list. False: the peer is broken.
-bool VerbsEndpoint::start_transfers(PeerEntry& entry) {
+// What the lane has room for, as one list.
+void VerbsEndpoint::start_transfers(PeerEntry& entry) {
     Peer& peer = entry.value;
     Lane& lane = peer.asking->value;
     while (!peer.waiting.empty()) {
@@ -99,7 +105,6 @@ bool VerbsEndpoint::start_transfers(PeerEntry& entry) {
                 continue;
             }
             transfer->memory = *std::move(memory);
-            transfer->posted = true;
             transfer->sequence = ++lane.posted;
             peer.under_way.push_back(*transfer);
             pieces[count] = {reinterpret_cast<std::uintptr_t>(item.local.data()),
@@ -116,7 +121,7 @@ bool VerbsEndpoint::start_transfers(PeerEntry& entry) {
             if (count != 0) requests[count - 1].next = &request;
             ++count;
         }
-        if (count == 0) return true;
+        if (count == 0) return;
         Ledger& ledger = card_->ledger;
         ++ledger.doorbells;
         ledger.work_requests += count;
@@ -124,11 +129,9 @@ bool VerbsEndpoint::start_transfers(PeerEntry& entry) {
         ledger.transfers += count;
         ibv_send_wr* refused = nullptr;
         if (const int error = ::ibv_post_send(lane.pair.get(), requests, &refused)) {
-            break_off(entry, "the card refused a transfer: " + describe(error));
-            return false;
+            return break_off(entry, "the card refused a transfer: " + describe(error));
         }
     }
-    return true;
 }
 
 // All up to `sequence` are done.
@@ -143,7 +146,7 @@ void VerbsEndpoint::on_transferred(LaneEntry& entry, std::uint32_t sequence) {
         transfer->unlink();
         finish(*transfer, Code::ok, {});
     }
-    if (!peer.waiting.empty() && peer.asking_up) (void)start_transfers(*owner);
+    if (!peer.waiting.empty() && peer.asking_up) start_transfers(*owner);
 }
 
 // The first one that fails tells why; what was posted behind it goes over another lane.
@@ -177,7 +180,6 @@ void VerbsEndpoint::on_transfer_error(LaneEntry& entry, const ibv_wc& completion
 void VerbsEndpoint::finish(Transfer& transfer, Code code, std::string why) {
     WEFT_DCHECK(!transfer.is_linked());
     transfer.memory.reset();
-    transfer.posted = false;
     Event event;
     event.kind = EventKind::rma_done;
     event.peer = transfer.item.peer;
@@ -194,9 +196,8 @@ void VerbsEndpoint::finish(Transfer& transfer, Code code, std::string why) {
 
 // The peer goes: its lane first, so that the card lets go of their memory.
 void VerbsEndpoint::end_transfers(PeerEntry& entry, Code code, const std::string& why) {
-    Peer& peer = entry.value;
     drop_asking(entry);
-    while (Transfer* transfer = peer.waiting.pop_front()) finish(*transfer, code, why);
+    fail_waiting(entry, code, why);
 }
 
 }  // namespace weft::na::verbs

@@ -21,10 +21,10 @@ struct SendSlot : base::ListNode {
 };
 using SendQueue = base::IntrusiveList<SendSlot>;
 
-// A queue pair. Its completions and the events of its connection find it by its id.
+// A queue pair that sends. Its completions and the events of its connection find it by its id.
 struct Lane {
-    LaneRole role = LaneRole::messages;
-    bool leaving = false;  // Of a peer that was closed: its last messages are on their way.
+    bool leaving = false;  // Of a peer that is gone: its last messages are on their way,
+    bool ended = false;    // or are flushed. Behind that it is dropped when it is due.
     base::SlotId peer;
     Owned<ibv_qp> pair;
     Owned<rdma_cm_id> connection;   // messages only. Declared behind `pair`: it ends first.
@@ -32,7 +32,7 @@ struct Lane {
     std::uint32_t completed = 0;    // those known to be done, in order.
     std::uint32_t unsignalled = 0;  // Since the last that gives a completion.
     SendQueue in_flight;            // messages: slots whose memory the card may still read.
-    TimePoint due = never;          // leaving: not any longer.
+    TimePoint due = never;          // leaving: not any longer in this state.
 };
 using LaneTable = base::SlotTable<Lane>;
 using LaneEntry = LaneTable::Entry;
@@ -52,7 +52,6 @@ struct WritableNode : base::ListNode {};
 struct Transfer : base::ListNode {
     RmaItem item;
     Owned<ibv_mr> memory;        // Of `item.local`, while it is posted.
-    bool posted = false;         // The card has it.
     std::uint32_t sequence = 0;  // Of its work request.
 };
 using TransferTable = base::SlotTable<Transfer>;
@@ -91,14 +90,13 @@ struct Peer : AttentionNode, FlushNode, WritableNode {
     SendQueue backlog;        // Not yet with the card; frames are joined to the last.
 
     Route route;
-    LaneEntry* asking = nullptr;   // Transfers of ours.
-    LaneEntry* serving = nullptr;  // Its transfers.
-    std::uint32_t asked = 0;       // How often we asked for one.
+    LaneEntry* asking = nullptr;  // Transfers of ours.
+    Owned<ibv_qp> serving;        // Its transfers.
+    std::uint32_t asked = 0;      // How often we asked for one.
     bool asking_up = false;
     std::uint32_t asking_sequence = 0;  // Its first packet's.
-    std::uint32_t reads_theirs = 0;
-    TransferQueue waiting;    // Accepted, not yet with the card.
-    TransferQueue under_way;  // With the card, in that order.
+    TransferQueue waiting;              // Accepted, not yet with the card.
+    TransferQueue under_way;            // With the card, in that order.
 };
 using PeerTable = base::SlotTable<Peer>;
 using PeerEntry = PeerTable::Entry;

@@ -46,9 +46,8 @@ std::size_t VerbsEndpoint::poll(std::span<Event> events, TimePoint now) noexcept
     if (!receives_idle_.empty()) give_receives();
 
     events_.begin(events);
-    const std::uint64_t before = card_->ledger.completions;
-    read_completions();
-    if (is_time_to_look(card_->ledger.completions != before)) look();
+    const bool is_busy = read_completions();
+    if (is_time_to_look(is_busy)) look();
     if (now >= attention_at_) serve_attention();
     while (Peer* peer = unflushed_.pop_front()) drain(PeerTable::entry_of(*peer));
     if (!want_writable_.empty()) wake_writers();
@@ -60,16 +59,15 @@ std::size_t VerbsEndpoint::poll(std::span<Event> events, TimePoint now) noexcept
     return count;
 }
 
-void VerbsEndpoint::read_completions() {
+// True: there were some. `all`: also those for whose events this poll has no room.
+bool VerbsEndpoint::read_completions(bool all) {
     ibv_wc completions[batch];
-    for (;;) {
+    for (bool any = false;; any = true) {
         const std::size_t count = card_->poll(completions);
         for (std::size_t i = 0; i < count; ++i) on_completion(completions[i]);
-        if (count < batch) break;
-        // The rest is for the next poll, unless a lane is to be sure that nothing old is left.
-        if (!events_.has_room() && !stale_completions_) return;
+        if (count < batch) return any || count != 0;
+        if (!all && !events_.has_room()) return true;
     }
-    stale_completions_ = false;
 }
 
 void VerbsEndpoint::on_completion(const ibv_wc& completion) {
@@ -99,14 +97,17 @@ void VerbsEndpoint::on_sent(LaneEntry& entry, std::uint32_t sequence) {
         slot->unlink();
         release(owner ? &owner->value : nullptr, *slot);
     }
-    if (lane.leaving && lane.completed == lane.posted) return drop_lane(entry);
-    if (owner && !owner->value.backlog.empty() && !owner->value.FlushNode::is_linked()) {
-        unflushed_.push_back(owner->value);
-    }
+    if (lane.leaving && !lane.ended && lane.completed == lane.posted) return end_talk(entry);
+    if (!owner || owner->value.FlushNode::is_linked()) return;
+    const Peer& peer = owner->value;
+    if (!peer.backlog.empty() || peer.owed * 2 >= peer.granted) unflushed_.push_back(owner->value);
 }
 
 void VerbsEndpoint::on_lane_error(LaneEntry& entry, const ibv_wc& completion) {
-    if (entry.value.leaving) return drop_lane(entry);
+    if (entry.value.leaving) {
+        if (!entry.value.ended) end_talk(entry);
+        return;
+    }
     if (PeerEntry* owner = peers_.find(entry.value.peer)) {
         bring_down(*owner, Code::unavailable,
                    "the connection broke: " + describe_status(completion.status));
@@ -120,30 +121,31 @@ void VerbsEndpoint::give_receives() {
     receives_idle_.clear();
 }
 
+static bool is_over(std::uint32_t pair, const Peer& peer) {
+    return peer.talk && peer.talk->value.pair && peer.talk->value.pair->qp_num == pair;
+}
+
+// Whoever is behind a queue pair, if he is not gone.
+void VerbsEndpoint::blame(std::uint32_t pair, const std::string& why) {
+    peers_.for_each([&](PeerEntry& entry) {
+        if (is_over(pair, entry.value)) bring_down(entry, Code::data_loss, why);
+    });
+}
+
 void VerbsEndpoint::on_message(const ibv_wc& completion) {
     const auto slot = static_cast<std::uint32_t>(completion.wr_id);
-    if (completion.status != IBV_WC_SUCCESS) {
-        // A sender that broke off, or one that sent more than fits: its own end tells it so.
-        ++dropped_;
-        return take_back(slot);
+    if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
+        take_back(slot);
+        return blame(completion.qp_num, "it sent what the card refused");
     }
     ++card_->ledger.messages_in;
     const auto word = (completion.wc_flags & IBV_WC_WITH_IMM)
                           ? decode_immediate(ntohl(completion.imm_data))
                           : std::nullopt;
     PeerEntry* entry = word && word->index < by_index_.size() ? by_index_[word->index] : nullptr;
-    if (!entry || !entry->value.talk || !entry->value.talk->value.pair ||
-        entry->value.talk->value.pair->qp_num != completion.qp_num) [[unlikely]] {
-        ++dropped_;
+    if (!entry || !is_over(completion.qp_num, entry->value)) [[unlikely]] {
         take_back(slot);
-        // Of one who is here, and gives another's name: it breaks the rules.
-        peers_.for_each([&](PeerEntry& other) {
-            const LaneEntry* talk = other.value.talk;
-            if (talk && talk->value.pair && talk->value.pair->qp_num == completion.qp_num) {
-                bring_down(other, Code::data_loss, "a message under another name");
-            }
-        });
-        return;
+        return blame(completion.qp_num, "it sent a message of no known kind, or of somebody else");
     }
     const ByteView body(card_->receives().at(slot), completion.byte_len);
     if (!take_credits(*entry, *word)) return take_back(slot);
@@ -161,7 +163,11 @@ void VerbsEndpoint::on_message(const ibv_wc& completion) {
             return;
         }
         case Kind::hello: on_hello(*entry, body); break;
-        case Kind::credit: break;
+        case Kind::credit:
+            if (word->credits == 0 || !body.empty()) {
+                bring_down(*entry, Code::data_loss, "a message without credits or content");
+            }
+            break;
         case Kind::bye:
             bring_down(*entry, Code::unavailable, "the peer closed the connection");
             break;
@@ -199,7 +205,7 @@ bool VerbsEndpoint::is_time_to_look(bool busy) {
 
 void VerbsEndpoint::look() {
     // A handshake goes on as soon as it can.
-    look_now_ = handshakes_ != 0;
+    look_now_ = handshakes_ > strangers_;
     polls_unlooked_ = 0;
     looked_at_ = now_;
     epoll_event ready[events_per_look];
@@ -209,11 +215,19 @@ void VerbsEndpoint::look() {
         if (fd == channel_->fd) {
             look_at_connections();
         } else if (fd == card_->trouble_fd()) {
-            while (const auto words = card_->trouble()) parts_.log.warning("verbs: " + *words);
+            while (const auto trouble = card_->trouble()) on_trouble(*trouble);
         } else {
             card_->take_wakes();
         }
     }
+}
+
+// What concerns one lane is told by its completions, and is a peer's to bring about.
+void VerbsEndpoint::on_trouble(const Trouble& trouble) {
+    if (trouble.about == Trouble::About::one_lane) return;
+    parts_.log.warning("verbs: " + trouble.words);
+    if (trouble.about != Trouble::About::everything) return;
+    peers_.for_each([&](PeerEntry& entry) { bring_down(entry, Code::unavailable, trouble.words); });
 }
 
 void VerbsEndpoint::attend(PeerEntry& entry, TimePoint at) {
@@ -247,9 +261,19 @@ void VerbsEndpoint::serve_attention() {
                        "no answer from " + peer->info.uri + " within 2.5 s");
         }
     }
+    if (!leaving_.empty()) serve_leaving();
+}
+
+void VerbsEndpoint::serve_leaving() {
+    const auto is_flushed = [this](const LaneEntry* lane) {
+        return lane->value.ended && lane->value.due <= now_;
+    };
+    if (std::ranges::any_of(leaving_, is_flushed)) (void)read_completions(true);
     for (LaneEntry* lane : std::vector(leaving_)) {
-        if (lane->value.due <= now_) {
+        if (is_flushed(lane)) {
             drop_lane(*lane);
+        } else if (lane->value.due <= now_) {
+            end_talk(*lane);
         } else {
             attention_at_ = std::min(attention_at_, lane->value.due);
         }
@@ -268,13 +292,12 @@ void VerbsEndpoint::wake_writers() {
 }
 
 bool VerbsEndpoint::arm() {
-    if (!parts_.sleeps || !events_.empty() || !unflushed_.empty() || handshakes_ != 0) {
-        look_now_ = true;
-        if (!parts_.sleeps || !events_.empty() || !unflushed_.empty()) return false;
-    }
+    look_now_ = true;
+    if (!parts_.sleeps || !events_.empty() || !unflushed_.empty()) return false;
+    // Those of a poll that had no event to give.
+    if (!receives_idle_.empty()) give_receives();
     bool writable = false;
     want_writable_.for_each([&](Peer& peer) { writable |= has_room(peer); });
-    look_now_ = true;
     return !writable && card_->arm();
 }
 

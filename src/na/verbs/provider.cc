@@ -1,3 +1,5 @@
+#include <ifaddrs.h>
+
 #include "na/verbs/endpoint.h"
 #include "na/verbs/verbs.h"
 
@@ -30,6 +32,31 @@ class VerbsProvider final : public Provider {
 };
 
 }  // namespace
+
+std::optional<std::string> find_rdma_host() {
+    const verbs::Owned<rdma_event_channel> channel(::rdma_create_event_channel());
+    ifaddrs* all = nullptr;
+    if (!channel || ::getifaddrs(&all) != 0) return std::nullopt;
+    std::optional<std::string> found;
+    for (const ifaddrs* one = all; one && !found; one = one->ifa_next) {
+        if (!one->ifa_addr || one->ifa_addr->sa_family != AF_INET) continue;
+        const auto name = SocketName::from_kernel(one->ifa_addr, sizeof(sockaddr_in));
+        rdma_cm_id* made = nullptr;
+        if (!name || name->is_loopback() ||
+            ::rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0) {
+            continue;
+        }
+        const verbs::Owned<rdma_cm_id> probe(made);
+        if (::rdma_bind_addr(made, one->ifa_addr) == 0 && made->verbs) found = name->host();
+    }
+    ::freeifaddrs(all);
+    return found;
+}
+
+const verbs::Ledger* ledger_of(const Endpoint& endpoint) {
+    const auto* ours = dynamic_cast<const verbs::VerbsEndpoint*>(&endpoint);
+    return ours ? &ours->ledger() : nullptr;
+}
 
 std::unique_ptr<Provider> make_verbs_provider() { return std::make_unique<VerbsProvider>(); }
 

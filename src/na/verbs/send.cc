@@ -17,7 +17,8 @@ static std::uint32_t aligned(std::uint32_t bytes) {
 }
 
 bool VerbsEndpoint::has_room(const Peer& peer) const {
-    return peer.slots < slots_per_peer && slots_free_.size() > control_slots;
+    // Each a share of what is left, so that those who take nothing do not hold up all others.
+    return peer.slots < slots_per_peer && peer.slots + control_slots < slots_free_.size();
 }
 
 SendSlot* VerbsEndpoint::take_slot(std::uint32_t keep) {
@@ -93,7 +94,7 @@ void VerbsEndpoint::flush() noexcept {
 
 void VerbsEndpoint::drain(PeerEntry& entry) {
     Peer& peer = entry.value;
-    if (!peer.broken.empty() || !post_backlog(entry)) return;
+    if (!post_backlog(entry)) return;
     if (peer.state == PeerState::up && peer.owed * 2 >= peer.granted) give_credits_back(entry);
 }
 
@@ -107,11 +108,13 @@ std::uint32_t VerbsEndpoint::immediate(Peer& peer, Kind kind) const {
 // completion says so, which one in signal_every gives, and each when slots run low.
 bool VerbsEndpoint::post_backlog(PeerEntry& entry) {
     Peer& peer = entry.value;
+    if (!peer.broken.empty()) return false;
     if (!peer.talk || peer.state == PeerState::connecting) return true;
     Lane& lane = peer.talk->value;
     while (!peer.backlog.empty()) {
         ibv_send_wr requests[list_max];
         ibv_sge pieces[list_max];
+        SendQueue inlined_slots;
         std::size_t count = 0;
         Ledger& ledger = card_->ledger;
         while (count < list_max && lane.posted - lane.completed < message_depth) {
@@ -140,25 +143,21 @@ bool VerbsEndpoint::post_backlog(PeerEntry& entry) {
                                  (signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0);
             if (count != 0) requests[count - 1].next = &request;
             ++count;
-            ++(inlined ? ledger.inline_messages : ledger.payload_reads);
+            ++(inlined ? ledger.inline_sends : ledger.payload_reads);
             if (inlined) ledger.inline_bytes += slot->used;
             if (signalled) ++ledger.signalled;
-            // Until the list is posted, also what goes inside it.
-            lane.in_flight.push_back(*slot);
+            (inlined ? inlined_slots : lane.in_flight).push_back(*slot);
         }
         if (count == 0) return true;
         ibv_send_wr* refused = nullptr;
         ++ledger.doorbells;
         ledger.work_requests += count;
-        if (const int error = ::ibv_post_send(lane.pair.get(), requests, &refused)) {
+        const int error = ::ibv_post_send(lane.pair.get(), requests, &refused);
+        while (SendSlot* slot = inlined_slots.pop_front()) release(&peer, *slot);
+        if (error != 0) {
             break_off(entry, "the card refused a message: " + describe(error));
             return false;
         }
-        lane.in_flight.for_each([&](SendSlot& slot) {
-            if (slot.used > card_->inline_bytes_max()) return;
-            slot.unlink();
-            release(&peer, slot);
-        });
     }
     return true;
 }

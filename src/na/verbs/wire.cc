@@ -6,8 +6,6 @@
 
 namespace weft::na::verbs {
 
-static constexpr std::uint32_t packet_numbers = 1u << 24;
-
 std::size_t encode(const Opening& opening, Bytes to) {
     base::Writer out(to);
     out.put(wire_magic);

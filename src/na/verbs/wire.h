@@ -82,6 +82,7 @@ struct LaneWord {
     std::uint32_t aux = 0;
 };
 inline constexpr std::size_t lane_word_bytes = 6 * 4;
+inline constexpr std::uint32_t packet_numbers = 1u << 24;  // As many queue pairs.
 std::size_t encode(const LaneWord& word, Bytes to);
 std::optional<LaneWord> decode_lane_word(ByteView bytes);
 

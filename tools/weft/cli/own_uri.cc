@@ -4,6 +4,10 @@
 
 #include <filesystem>
 
+#ifdef WEFT_WITH_VERBS
+#include "na/verbs/verbs.h"
+#endif
+
 namespace weft::tool {
 
 std::string own_uri(const std::string& transport, const std::string& purpose) {
@@ -14,6 +18,12 @@ std::string own_uri(const std::string& transport, const std::string& purpose) {
         const auto folder = std::filesystem::temp_directory_path(none);
         return none ? "" : "unix://" + (folder / name).string();
     }
+#ifdef WEFT_WITH_VERBS
+    if (transport == "verbs") {
+        const auto host = na::find_rdma_host();
+        return host ? "verbs://" + *host + ":0" : "";
+    }
+#endif
     if (transport == "tcp" || transport == "ofi+tcp") return transport + "://127.0.0.1:0";
     return "";
 }

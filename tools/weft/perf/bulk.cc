@@ -85,7 +85,7 @@ Result<Measurement> measure_bulk(const PerfOptions& options, const std::string& 
     Loop loop(loop_options(options));
     BulkOperation operation(**client, loop, options.metric == "put");
     if (Status status = operation.prepare(options); !status.ok()) return status;
-    return loop.run(operation);
+    return run_metered(loop, operation, **client, options);
 }
 
 }  // namespace weft::tool

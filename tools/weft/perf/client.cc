@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <array>
 
 #include "api/node.h"
 #include "base/codec.h"
+#include "perf/ledger.h"
 #include "perf/metrics.h"
 #include "perf/service.h"
 
@@ -67,6 +69,18 @@ void PerfClient::turn_and_sleep(Duration longest) { runtime_.node().driver.turn_
 LoopOptions loop_options(const PerfOptions& options) {
     const Duration window = options.window();
     return {options.inflight, options.wait, std::min<Duration>(100ms, window), window};
+}
+
+Result<Measurement> run_metered(Loop& loop, ClientOperation& operation, PerfClient& client,
+                                const PerfOptions& options) {
+    if (!options.ledger) return loop.run(operation);
+    LedgerMeter meter(client);
+    if (Status status = meter.begin(); !status.ok()) return status;
+    Measurement measured = loop.run(operation);
+    Result<std::vector<LedgerRow>> rows = meter.end(std::max<std::uint64_t>(measured.started, 1));
+    if (!rows) return std::move(rows).status();
+    measured.ledger = *std::move(rows);
+    return measured;
 }
 
 }  // namespace weft::tool

@@ -51,6 +51,9 @@ class ClientOperation : public Operation {
 };
 
 LoopOptions loop_options(const PerfOptions& options);
+// Runs the loop, and the ledger of both sides around it where that is wanted.
+Result<Measurement> run_metered(Loop& loop, ClientOperation& operation, PerfClient& client,
+                                const PerfOptions& options);
 
 // Each checks first that what comes back is what it should be, then measures.
 // Errors: of that check; those of the measured operations are in the Measurement.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <weft/options.h>
 #include <weft/status.h>
@@ -25,13 +26,21 @@ struct PerfOptions {
     bool copied_floor = false;  // rpc: bodies are copied on their way, as those of calls are.
     std::string beside;         // rpc: "put" or "get" go on beside the calls.
     std::uint64_t beside_size = std::uint64_t{64} << 20;
-    std::string server;  // Empty: a process of our own.
-    std::string listen;  // `serve` only.
-    bool bare = false;   // `serve` only: the echo of the `na` metric instead of a runtime.
+    bool ledger = false;  // What both sides asked of their RDMA cards.
+    std::string server;   // Empty: a process of our own.
+    std::string listen;   // `serve` only.
+    bool bare = false;    // `serve` only: the echo of the `na` metric instead of a runtime.
 
     std::uint64_t reply_bytes() const { return reply_size.value_or(size); }
     bool is_bulk() const { return metric == "put" || metric == "get"; }
     Duration window() const { return Duration(static_cast<Duration::rep>(seconds * 1e9)); }
+};
+
+// One count of a ledger, for one operation.
+struct LedgerRow {
+    std::string name;
+    double client = 0;
+    double server = 0;
 };
 
 struct Measurement {
@@ -42,6 +51,7 @@ struct Measurement {
     std::uint64_t failed = 0;
     Status first_failure;
     std::optional<double> beside_mib_per_s;
+    std::vector<LedgerRow> ledger;
 
     double ns(double share) const { return latencies.percentile(share) * ns_per_tick; }
     double mean_ns() const { return latencies.mean() * ns_per_tick; }

@@ -91,7 +91,7 @@ void add_options(CLI::App& command, PerfOptions& options) {
     command.add_option("metric", options.metric, "What to measure")
         ->required()
         ->check(CLI::IsMember({"rpc", "proto", "put", "get", "na", "floor", "bcast", "serve"}));
-    command.add_option("--transport", options.transport, "sm, tcp, unix, ofi+tcp, …")
+    command.add_option("--transport", options.transport, "sm, tcp, unix, verbs, ofi+tcp, …")
         ->capture_default_str();
     command.add_option("--size", options.size, "Bytes per operation: 64, 4KiB, 1MiB")
         ->transform(CLI::AsSizeValue(false))
@@ -133,6 +133,8 @@ void add_options(CLI::App& command, PerfOptions& options) {
         ->capture_default_str();
     command.add_flag("--copied-floor", options.copied_floor,
                      "rpc: compare with a round trip whose bodies are copied as a call's are");
+    command.add_flag("--ledger", options.ledger,
+                     "verbs: what both sides asked of their cards for each operation");
     auto* server = command.add_option("--server", options.server,
                                       "Measure this server instead of one of our own");
     command.add_option("--listen", options.listen, "serve: where")->excludes(server);

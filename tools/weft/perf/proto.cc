@@ -81,7 +81,7 @@ Result<Measurement> measure_proto(const PerfOptions& options, const std::string&
     Loop loop(loop_options(options));
     ProtoOperation operation(**client, loop, options);
     if (Status status = operation.check(); !status.ok()) return status;
-    return loop.run(operation);
+    return run_metered(loop, operation, **client, options);
 }
 
 }  // namespace weft::tool

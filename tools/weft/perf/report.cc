@@ -70,6 +70,9 @@ Json to_json(const PerfReport& report) {
     json["floor_drift"] =
         report.drift() ? Json(std::round(*report.drift() * 1e4) / 1e4) : Json(nullptr);
     json["version"] = WEFT_VERSION;
+    for (const LedgerRow& row : measured.ledger) {
+        json["ledger"][row.name] = {{"client", row.client}, {"server", row.server}};
+    }
     return json;
 }
 
@@ -92,6 +95,17 @@ static std::string remark(const PerfReport& report) {
         return text;
     }
     return "";
+}
+
+static std::string ledger_table(const std::vector<LedgerRow>& rows) {
+    Table table({"asked of the card, each", "client", "server"});
+    for (const LedgerRow& row : rows) {
+        char client[32], server[32];
+        std::snprintf(client, sizeof client, "%.3f", row.client);
+        std::snprintf(server, sizeof server, "%.3f", row.server);
+        table.add({row.name, client, server});
+    }
+    return table.text();
 }
 
 std::string to_text(const PerfReport& report) {
@@ -134,6 +148,7 @@ std::string to_text(const PerfReport& report) {
     Table table(heads);
     table.add(row);
     std::string all = about + "\n" + table.text();
+    if (!measured.ledger.empty()) all += ledger_table(measured.ledger);
     if (const std::string why = remark(report); !why.empty()) all += why + "\n";
     if (!report.note.empty()) all += report.note + "\n";
     return all;

@@ -77,7 +77,7 @@ Result<Measurement> measure_rpc(const PerfOptions& options, const std::string& u
     Loop loop(loop_options(options));
     RpcOperation operation(**client, loop, options);
     if (Status status = operation.check(); !status.ok()) return status;
-    if (options.beside.empty()) return loop.run(operation);
+    if (options.beside.empty()) return run_metered(loop, operation, **client, options);
     Background background(**client, options.beside == "put");
     if (Status status = background.start(options.beside_size); !status.ok()) return status;
     Measurement measured = loop.run(operation);

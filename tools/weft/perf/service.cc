@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/codec.h"
+#include "perf/ledger.h"
 #include "perf/na.h"
 #include "perf/proto.h"
 #include "perf/server_process.h"
@@ -32,6 +33,8 @@ void PerfService::register_methods(MethodRegistrar& registrar) {
                                        std::memset(to, 0x5a, *static_cast<std::uint32_t*>(object));
                                    }});
     });
+    registrar.add(perf_ledger,
+                  [this](Call call) { call.reply(as_bytes(encode(read_ledger(runtime_)))); });
     registrar.add(perf_expose, [this](Call call) {
         if (call.request().size() != 8) {
             return call.fail(fail(Code::invalid_argument, "the request is no size"));

@@ -12,6 +12,9 @@ inline constexpr MethodId perf_reply("weft.Perf/Reply");
 // A request of 8 bytes: the size of the region to expose. The reply is its RegionRef.
 inline constexpr MethodId perf_expose("weft.Perf/Expose");
 
+// An empty request; the reply is a line for each count of the ledger, empty without a card.
+inline constexpr MethodId perf_ledger("weft.Perf/Ledger");
+
 class PerfService final : public Service {
   public:
     explicit PerfService(Runtime& runtime) : runtime_(runtime) {}
