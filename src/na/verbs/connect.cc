@@ -55,6 +55,11 @@ static Owned<ibv_context> first_device() {
 }
 
 Status VerbsEndpoint::open_card(const Address* listen) {
+    if (list_devices().empty()) {
+        return fail(Code::unavailable,
+                    "verbs: this machine has no RDMA device; `weft info` says what "
+                    "works here");
+    }
     channel_.reset(::rdma_create_event_channel());
     if (!channel_ || !set_nonblocking(channel_->fd)) {
         return fail(Code::unavailable, "verbs: no channel for connections: " + describe(errno) +

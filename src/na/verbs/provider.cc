@@ -11,14 +11,10 @@ class VerbsProvider final : public Provider {
     std::string_view scheme() const override { return "verbs"; }
 
     Diagnosis probe() override {
-        int count = 0;
-        ibv_device** devices = ::ibv_get_device_list(&count);
         std::string names;
-        for (int i = 0; i < count; ++i) {
-            if (!names.empty()) names += ", ";
-            names += ::ibv_get_device_name(devices[i]);
+        for (const std::string& name : verbs::list_devices()) {
+            names += (names.empty() ? "" : ", ") + name;
         }
-        if (devices) ::ibv_free_device_list(devices);
         if (!names.empty()) return {true, "RDMA devices: " + names};
         return {false,
                 "this machine has no RDMA device; a software one is made by `rdma link add rxe0 "

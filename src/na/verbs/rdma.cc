@@ -29,6 +29,15 @@ std::string why_not_registered(std::size_t bytes, int error) {
     return text;
 }
 
+std::vector<std::string> list_devices() {
+    int count = 0;
+    ibv_device** devices = ::ibv_get_device_list(&count);
+    std::vector<std::string> names;
+    for (int i = 0; i < count; ++i) names.emplace_back(::ibv_get_device_name(devices[i]));
+    if (devices) ::ibv_free_device_list(devices);
+    return names;
+}
+
 bool set_nonblocking(int fd) {
     const int flags = ::fcntl(fd, F_GETFL);
     return flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace weft::na::verbs {
 
@@ -29,6 +30,9 @@ std::string describe_status(ibv_wc_status why);  // "remote access error (10)".
 
 // Why memory could not be registered, with what may be done about it.
 std::string why_not_registered(std::size_t bytes, int error);
+
+// The names of this machine's devices.
+std::vector<std::string> list_devices();
 
 // What is to be set to true of a descriptor that rdma-core opened. False: errno.
 bool set_nonblocking(int fd);
