@@ -114,7 +114,7 @@ class Soak:
                  TEST_SEED=str(random.randrange(1, 1 << 48)))
 
     def leaks(self):
-        """Over each transport 1000 who come and go, 100 servers and 100 clients that are killed."""
+        """Over each transport 1000 clients and 250 servers that come and go, 100 of each that are killed."""
         self.run("leaks", "nothing is left of those who went, release",
                  ["build/release/bin/weft_leaks", "--warn", "NoTests", "[leaks]"],
                  TEST_SEED=str(random.randrange(1, 1 << 48)))
