@@ -54,6 +54,33 @@ static Owned<ibv_context> first_device() {
     return found;
 }
 
+Status VerbsEndpoint::listen_at(const Address& listen) {
+    if (listen.scheme != scheme()) {
+        return fail(Code::invalid_argument,
+                    "verbs can't listen at " + listen.uri() + "; use verbs://host:port");
+    }
+    const Result<SocketName> at = wait_for_name(listen);
+    if (!at) return at.status();
+    listener_.reset(make_connection(channel_.get(), {}));
+    if (!listener_) {
+        return fail(Code::resource_exhausted, "verbs: no listener: " + describe(errno));
+    }
+    sockaddr_storage bytes{};
+    std::memcpy(&bytes, at->get(), at->size());
+    if (::rdma_bind_addr(listener_.get(), reinterpret_cast<sockaddr*>(&bytes)) != 0 ||
+        ::rdma_listen(listener_.get(), backlog) != 0) {
+        const int error = errno;
+        if (error == EADDRINUSE) {
+            return fail(Code::already_exists, listen.uri() + " is in use: " + describe(error));
+        }
+        return fail(Code::unavailable, "can't listen at " + listen.uri() + ": " + describe(error) +
+                                           "; it has to be an address of a network device that an "
+                                           "RDMA device is on (`rdma link`)");
+    }
+    name_ = at->with_port(ntohs(::rdma_get_src_port(listener_.get())));
+    return {};
+}
+
 Status VerbsEndpoint::open_card(const Address* listen) {
     if (list_devices().empty()) {
         return fail(Code::unavailable,
@@ -65,33 +92,10 @@ Status VerbsEndpoint::open_card(const Address* listen) {
         return fail(Code::unavailable, "verbs: no channel for connections: " + describe(errno) +
                                            "; is the kernel module rdma_ucm loaded?");
     }
-    ibv_device* device = nullptr;
     if (listen) {
-        if (listen->scheme != scheme()) {
-            return fail(Code::invalid_argument,
-                        "verbs can't listen at " + listen->uri() + "; use verbs://host:port");
-        }
-        const Result<SocketName> at = wait_for_name(*listen);
-        if (!at) return at.status();
-        listener_.reset(make_connection(channel_.get(), {}));
-        if (!listener_)
-            return fail(Code::resource_exhausted, "verbs: no listener: " + describe(errno));
-        sockaddr_storage bytes{};
-        std::memcpy(&bytes, at->get(), at->size());
-        if (::rdma_bind_addr(listener_.get(), reinterpret_cast<sockaddr*>(&bytes)) != 0 ||
-            ::rdma_listen(listener_.get(), backlog) != 0) {
-            const int error = errno;
-            if (error == EADDRINUSE) {
-                return fail(Code::already_exists, listen->uri() + " is in use: " + describe(error));
-            }
-            return fail(Code::unavailable, "can't listen at " + listen->uri() + ": " +
-                                               describe(error) +
-                                               "; it has to be an address of a network device "
-                                               "that an RDMA device is on (`rdma link`)");
-        }
-        name_ = at->with_port(ntohs(::rdma_get_src_port(listener_.get())));
-        if (listener_->verbs) device = listener_->verbs->device;
+        if (Status status = listen_at(*listen); !status.ok()) return status;
     }
+    ibv_device* device = listener_ && listener_->verbs ? listener_->verbs->device : nullptr;
     Owned<ibv_context> first;
     if (!device) {
         first = first_device();

@@ -89,6 +89,7 @@ class VerbsEndpoint final : public Endpoint {
 
     VerbsEndpoint(EndpointParts parts, TimePoint now);
     Status open_card(const Address* listen);
+    Status listen_at(const Address& listen);
 
     // endpoint.cc: life and peers.
     PeerEntry* find(PeerId peer) const { return peers_.find({peer.index, peer.generation}); }

@@ -33,6 +33,7 @@ std::vector<std::string> list_devices() {
     int count = 0;
     ibv_device** devices = ::ibv_get_device_list(&count);
     std::vector<std::string> names;
+    names.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) names.emplace_back(::ibv_get_device_name(devices[i]));
     if (devices) ::ibv_free_device_list(devices);
     return names;
