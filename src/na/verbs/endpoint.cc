@@ -155,7 +155,7 @@ PeerEntry* VerbsEndpoint::take_peer() {
     if (!entry) return nullptr;
     Peer& peer = entry->value;
     peer.state = PeerState::connecting;
-    peer.incoming = peer.said_hello = false;
+    peer.incoming = false;
     peer.info = {};
     peer.name = {};
     peer.started = now_;

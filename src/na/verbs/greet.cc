@@ -13,7 +13,6 @@ void VerbsEndpoint::say_hello(PeerEntry& entry) {
     hello.uri = parts_.public_uri.empty() ? address() : parts_.public_uri;
     std::byte words[hello_bytes_max];
     const std::size_t bytes = encode(hello, words);
-    entry.value.said_hello = true;
     queue_control(entry, Kind::hello, {words, bytes});
 }
 

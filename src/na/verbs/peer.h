@@ -71,7 +71,6 @@ struct Route {
 struct Peer : AttentionNode, FlushNode, WritableNode {
     PeerState state = PeerState::connecting;
     bool incoming = false;
-    bool said_hello = false;
     PeerInfo info;
     SocketName name;                         // Outgoing.
     std::unique_ptr<Resolution> resolution;  // resolving.
