@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include <weft/log.h>
 #include <weft/time.h>
@@ -50,6 +51,9 @@ struct RuntimeOptions {
     // them; after five more intervals of silence they are dead.
     Duration heartbeat_interval = 400ms;  // WEFT_HEARTBEAT=milliseconds
     std::size_t peers_max = 4096;         // WEFT_PEERS=number; per transport
+    // What verbs:// leaves out of that by which it spares the card, to measure what it is worth:
+    // names of docs/performance.md with commas between.
+    std::string verbs_without{};  // WEFT_VERBS_WITHOUT=name,...
     // How long run() waits for calls in their handlers after SIGTERM.
     Duration drain_timeout = 5s;  // WEFT_DRAIN=milliseconds
     // On this signal run() writes state() to the log. 0: on none.

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "na/economies.h"
+
 namespace weft::api {
 
 namespace {
@@ -83,6 +85,14 @@ Status apply_signal(RuntimeOptions& options, std::string_view name, std::string_
     return {};
 }
 
+Status apply_economies(RuntimeOptions& options, std::string_view name, std::string_view value) {
+    if (!na::economies_without(value)) {
+        return bad(name, value, "names of " + na::economy_names() + ", with commas between");
+    }
+    options.verbs_without = value;
+    return {};
+}
+
 Status apply(RuntimeOptions& options, std::string_view name, std::string_view value) {
     for (const Limit& limit : limits) {
         if (name != limit.name) continue;
@@ -96,6 +106,7 @@ Status apply(RuntimeOptions& options, std::string_view name, std::string_view va
         return parse(value, min, max, number);
     };
     if (name == "WEFT_STATE_SIGNAL") return apply_signal(options, name, value);
+    if (name == "WEFT_VERBS_WITHOUT") return apply_economies(options, name, value);
     if (name == "WEFT_WAIT") {
         if (value == "adaptive") options.wait = WaitMode::adaptive;
         else if (value == "spin") options.wait = WaitMode::spin;
@@ -182,6 +193,9 @@ Status judge(const RuntimeOptions& options) {
     if (options.waiting_bytes_max < waiting_bytes_least ||
         options.waiting_bytes_max > waiting_bytes_most) {
         return bad_option("waiting_bytes_max", "1 MiB to 1 TiB");
+    }
+    if (!na::economies_without(options.verbs_without)) {
+        return bad_option("verbs_without", "names of " + na::economy_names());
     }
     for (const Limit& limit : limits) {
         const std::uint64_t given = limit.get(options);

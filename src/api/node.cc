@@ -193,7 +193,8 @@ Status Node::open(na::Provider& provider, const na::Address* listen) {
                                  incarnation,
                                  "",
                                  options.peers_max,
-                                 options.wait != WaitMode::spin};
+                                 options.wait != WaitMode::spin,
+                                 na::economies_without(options.verbs_without).value()};
     Result<std::unique_ptr<na::Endpoint>> endpoint =
         provider.open(listen, with, parts.clock->now());
     if (!endpoint) return std::move(endpoint).status();

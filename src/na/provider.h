@@ -29,6 +29,7 @@
 #include <weft/time.h>
 
 #include "na/address.h"
+#include "na/economies.h"
 
 namespace weft::base {
 class Log;
@@ -160,6 +161,7 @@ struct EndpointParts {
     // False: the thread spins, nobody will call arm(). A transport whose descriptor costs time even
     // when nobody sleeps on it goes without (caps().wait_fd is false then).
     bool sleeps = true;
+    Economies economies = {};  // verbs only.
 };
 
 class Endpoint {

@@ -647,7 +647,7 @@ class Usage(BadInput):
     def test_a_bad_variable_is_named(self):
         for name, value in (("WEFT_WAIT", "sometimes"), ("WEFT_SPIN", "-1"), ("WEFT_CPU", "x"),
                             ("WEFT_TIMEOUT", "0"), ("WEFT_TIMEOUT", ""), ("WEFT_ARENA", "64MiB"),
-                            ("WEFT_PEERS", "65537"), ("WEFT_WAITING", "1048575"), ("WEFT_CALLS", "0"),
+                            ("WEFT_PEERS", "65537"), ("WEFT_VERBS_WITHOUT", "list"), ("WEFT_WAITING", "1048575"), ("WEFT_CALLS", "0"),
                             ("WEFT_NONSENSE", "1")):
             environment = {**os.environ, name: value}
             self.refused(3, [name], "ls", "--server", self.uri, env=environment)

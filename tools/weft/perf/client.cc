@@ -14,6 +14,7 @@ Result<std::unique_ptr<PerfClient>> PerfClient::connect(const PerfOptions& optio
     RuntimeOptions with;
     with.manual = true;
     with.wait = options.wait;
+    with.verbs_without = options.without;
     Result<Runtime> runtime = Runtime::create(with);
     if (!runtime) return std::move(runtime).status();
     Result<Channel> channel = runtime->connect(uri);

@@ -27,6 +27,7 @@ struct PerfOptions {
     std::string beside;         // rpc: "put" or "get" go on beside the calls.
     std::uint64_t beside_size = std::uint64_t{64} << 20;
     bool ledger = false;  // What both sides asked of their RDMA cards.
+    std::string without;  // RuntimeOptions::verbs_without of both sides.
     std::string server;   // Empty: a process of our own.
     std::string listen;   // `serve` only.
     bool bare = false;    // `serve` only: the echo of the `na` metric instead of a runtime.

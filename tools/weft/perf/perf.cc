@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "na/address.h"
+#include "na/economies.h"
 #include "perf/floor.h"
 #include "perf/metrics.h"
 #include "perf/na.h"
@@ -135,6 +136,13 @@ void add_options(CLI::App& command, PerfOptions& options) {
                      "rpc: compare with a round trip whose bodies are copied as a call's are");
     command.add_flag("--ledger", options.ledger,
                      "verbs: what both sides asked of their cards for each operation");
+    command
+        .add_option("--without", options.without,
+                    "verbs: leave out these of its economies: " + na::economy_names())
+        ->check([](const std::string& names) {
+            const auto economies = na::economies_without(names);
+            return economies ? std::string() : std::string(economies.status().text());
+        });
     auto* server = command.add_option("--server", options.server,
                                       "Measure this server instead of one of our own");
     command.add_option("--listen", options.listen, "serve: where")->excludes(server);

@@ -75,6 +75,7 @@ Result<ServerProcess> ServerProcess::start(const PerfOptions& options, const Cpu
     if (options.wait != WaitMode::adaptive) {
         words.push_back(std::string("--") + name_of(options.wait));
     }
+    if (!options.without.empty()) words.insert(words.end(), {"--without", options.without});
     if (bare) words.push_back("--bare");
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {

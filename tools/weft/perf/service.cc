@@ -78,6 +78,7 @@ static void say_listening(const std::string& uri) {
 static Status serve_runtime(const PerfOptions& options) {
     RuntimeOptions with;
     with.wait = options.wait;
+    with.verbs_without = options.without;
     // Both outlive the runtime.
     std::optional<PerfService> service;
     const std::unique_ptr<Service> bench = make_bench_service();
