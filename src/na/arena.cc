@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <new>
 #include <string>
+#include <vector>
 
 #include "base/assert.h"
 #include "base/unique_fd.h"
@@ -22,6 +24,7 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;
 constexpr std::size_t large_bytes = std::size_t{2} << 20;  // Of a huge page.
+static_assert(large_bytes == Arena::hold_bytes);
 constexpr std::size_t fallback_bytes_min = std::size_t{64} << 20;
 constexpr std::size_t default_bytes_max = std::size_t{64} << 30;
 constexpr std::size_t warm_bytes_max = std::size_t{256} << 20;  // Freed, yet kept.
@@ -112,12 +115,16 @@ class MemoryArena final : public Arena {
     std::size_t size() const override;
     std::optional<std::uint64_t> offset_of(ByteView memory) const override;
     std::size_t allocated_bytes() const override;
+    bool hold(std::uint64_t offset, std::size_t bytes) override;
+    void release(std::uint64_t offset, std::size_t bytes) noexcept override;
 
   private:
     Status create();
     Status try_create(std::size_t bytes);
     void give_back(std::size_t offset, std::size_t length);
     void cool();
+    void cool_within(std::size_t offset, std::size_t length, std::size_t excess);
+    bool is_held(std::size_t block) const { return block < holds_.size() && holds_[block] != 0; }
     // A forked child has a copy of the lists and shares the memory: it must change neither.
     bool is_owner() const { return ::getpid() == owner_; }
 
@@ -128,7 +135,8 @@ class MemoryArena final : public Arena {
     void* reserved_ = nullptr;
     std::size_t reserved_bytes_ = 0;
     Ranges free_;
-    Ranges warm_;  // Part of free_ whose pages may hold memory.
+    Ranges warm_;                       // Part of free_ whose pages may hold memory.
+    std::vector<std::uint16_t> holds_;  // By blocks of large_bytes; empty until somebody holds.
     std::size_t allocated_ = 0;
     const pid_t owner_ = ::getpid();
 };
@@ -214,18 +222,60 @@ void MemoryArena::give_back(std::size_t offset, std::size_t length) {
 }
 
 // Gives the highest warm ranges back to the kernel until the rest fits the budget: allocation
-// fills from below.
+// fills from below. What is held stays, and then the budget does not hold.
 void MemoryArena::cool() {
-    while (warm_.bytes() > warm_bytes_max && is_owner()) {
-        const auto& [offset, length] = *warm_.all().rbegin();
-        const std::size_t excess = round_up(warm_.bytes() - warm_bytes_max, large_bytes);
-        const std::size_t cut = std::min(length, excess);
-        const std::size_t at = offset + length - cut;
+    if (warm_.bytes() <= warm_bytes_max || !is_owner()) return;
+    std::size_t below = bytes_;
+    while (warm_.bytes() > warm_bytes_max) {
+        auto range = warm_.all().lower_bound(below);
+        if (range == warm_.all().begin()) return;  // All that is left is held.
+        --range;
+        below = range->first;
+        cool_within(range->first, range->second,
+                    round_up(warm_.bytes() - warm_bytes_max, large_bytes));
+    }
+}
+
+// Up to `excess` bytes of a warm range, from its end.
+void MemoryArena::cool_within(std::size_t offset, std::size_t length, std::size_t excess) {
+    std::size_t end = offset + length;
+    while (end > offset && excess > 0) {
+        if (is_held((end - 1) / large_bytes)) {
+            end = std::max(offset, (end - 1) / large_bytes * large_bytes);
+            continue;
+        }
+        // As much as is not held, in one call.
+        std::size_t at = end;
+        while (at > offset && end - at < excess && !is_held((at - 1) / large_bytes)) {
+            at = std::max(offset, (at - 1) / large_bytes * large_bytes);
+        }
+        at = std::max(at, end - std::min(end, excess));
         // Failure leaves the pages in memory, which costs memory and nothing else.
         (void)::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                          static_cast<off_t>(at), static_cast<off_t>(cut));
-        warm_.remove(at, cut);
+                          static_cast<off_t>(at), static_cast<off_t>(end - at));
+        warm_.remove(at, end - at);
+        excess -= end - at;
+        end = at;
     }
+}
+
+bool MemoryArena::hold(std::uint64_t offset, std::size_t bytes) {
+    WEFT_DCHECK(offset % large_bytes == 0 && bytes % large_bytes == 0);
+    std::lock_guard lock(mutex_);
+    try {
+        if (holds_.empty()) holds_.resize(round_up(bytes_, large_bytes) / large_bytes);
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+    for (std::size_t block = offset / large_bytes; block < (offset + bytes) / large_bytes; ++block)
+        ++holds_[block];
+    return true;
+}
+
+void MemoryArena::release(std::uint64_t offset, std::size_t bytes) noexcept {
+    std::lock_guard lock(mutex_);
+    for (std::size_t block = offset / large_bytes; block < (offset + bytes) / large_bytes; ++block)
+        --holds_[block];
 }
 
 Result<int> MemoryArena::fd() {

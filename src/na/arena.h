@@ -34,6 +34,14 @@ class Arena : public std::enable_shared_from_this<Arena> {
     // Offset of `memory` when all of it lies in the arena.
     virtual std::optional<std::uint64_t> offset_of(ByteView memory) const = 0;
     virtual std::size_t allocated_bytes() const = 0;
+
+    // For devices that have pinned memory: the pages of these whole blocks stay what they are, also
+    // when they are freed and handed out again, until release() was called as often.
+    // Requires: both are multiples of hold_bytes; the range lies within size() rounded up to them.
+    // False: no memory to remember that in.
+    static constexpr std::size_t hold_bytes = std::size_t{2} << 20;
+    virtual bool hold(std::uint64_t offset, std::size_t bytes) = 0;
+    virtual void release(std::uint64_t offset, std::size_t bytes) noexcept = 0;
 };
 
 }  // namespace weft::na

@@ -1,5 +1,6 @@
-// How a transport spares an RDMA card, each a mechanism of its own that can be left out, to see what
-// it is worth (docs/performance.md has the table). All of them are on unless somebody measures.
+// How a transport spares an RDMA card, each a mechanism of its own that can be left out, to see
+// what it is worth (docs/performance.md has the table). All of them are on unless somebody
+// measures.
 #pragma once
 
 #include <array>

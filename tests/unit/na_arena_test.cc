@@ -113,6 +113,48 @@ TEST_CASE("arena: freed memory stays warm within a budget and goes back beyond i
     CHECK(bytes_in_memory(*arena) == 256 * mib);
 }
 
+TEST_CASE("arena: what a device has pinned keeps its pages when it is freed") {
+    auto arena = Arena::make(1024 * mib);
+    {
+        Buffer buffer = take(*arena, 320 * mib);
+        for (std::size_t at = 0; at < buffer.size(); at += 4096) buffer.data()[at] = std::byte{1};
+        REQUIRE(arena->hold(300 * mib, 4 * mib));
+        REQUIRE(arena->hold(302 * mib, 2 * mib));
+        REQUIRE(arena->hold(316 * mib, 2 * mib));
+    }
+    // The budget holds, by pages from below.
+    CHECK(bytes_in_memory(*arena) == 256 * mib);
+    arena->release(300 * mib, 4 * mib);
+    {
+        Buffer again = take(*arena, 320 * mib);
+        for (const std::size_t kept : {302, 303, 316, 317}) {
+            CHECK(again.data()[kept * mib] == std::byte{1});
+        }
+        CHECK(again.data()[300 * mib] == std::byte{1});  // Was held when it was freed.
+        CHECK(again.data()[304 * mib] == std::byte{0});
+        CHECK(again.data()[318 * mib] == std::byte{0});
+        for (std::size_t at = 0; at < again.size(); at += 4096) again.data()[at] = std::byte{2};
+    }
+    arena->release(302 * mib, 2 * mib);
+    arena->release(316 * mib, 2 * mib);
+    { Buffer again = take(*arena, 320 * mib); }
+    CHECK(bytes_in_memory(*arena) == 256 * mib);
+}
+
+TEST_CASE("arena: when all that is warm is held, the budget waits") {
+    auto arena = Arena::make(1024 * mib);
+    { Buffer first = take(*arena, 4096); }
+    REQUIRE(arena->hold(0, 1024 * mib));
+    {
+        Buffer buffer = take(*arena, 320 * mib);
+        for (std::size_t at = 0; at < buffer.size(); at += 4096) buffer.data()[at] = std::byte{1};
+    }
+    CHECK(bytes_in_memory(*arena) == 320 * mib);
+    arena->release(0, 1024 * mib);
+    { Buffer again = take(*arena, 4096); }
+    CHECK(bytes_in_memory(*arena) == 256 * mib);
+}
+
 TEST_CASE("arena: random allocating and freeing never overlaps and ends where it began",
           "[seeded]") {
     const std::uint64_t seed = test::seed_of(GENERATE(range(0, 3)));

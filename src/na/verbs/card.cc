@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace weft::na::verbs {
 
@@ -9,6 +10,9 @@ namespace weft::na::verbs {
 static constexpr std::uint32_t inline_bytes_wanted = 220;
 static constexpr std::uint32_t reads_wanted = 16;
 static constexpr std::size_t completions_besides = 1024;
+// All that its messages' queue pair has under way may be flushed at once. Those that come take one
+// per buffer, transfers are few in all: `completions_besides`.
+static constexpr std::size_t completions_per_peer = message_depth;
 static constexpr std::size_t post_batch = 64;
 
 static Status no_room(std::string_view what, int error) {
@@ -23,14 +27,29 @@ Result<std::unique_ptr<Card>> Card::open(ibv_device* device, const CardOptions& 
 }
 
 Status Card::open_all(ibv_device* device, const CardOptions& options) {
+    economies_ = options.economies;
+    Status status = open_device(device);
+    if (status.ok()) status = open_domain();
+    if (status.ok()) status = open_queues(options);
+    if (status.ok()) status = open_messages(options);
+    if (!status.ok()) return status;
+    // What the device grants of the wish is known by trying.
+    inline_bytes_max_ = economies_.inlining ? inline_bytes_wanted : 0;
+    while (!make_queue_pair(LaneRole::messages)) {
+        if (inline_bytes_max_ == 0) return no_room("queue pairs", errno);
+        inline_bytes_max_ /= 2;
+    }
+    return {};
+}
+
+Status Card::open_device(ibv_device* device) {
     const std::string name = ::ibv_get_device_name(device);
     context_.reset(::ibv_open_device(device));
     if (!context_) {
         return fail(Code::unavailable,
                     "can't open the RDMA device " + name + ": " + describe(errno));
     }
-    ibv_device_attr device_attr{};
-    if (const int error = ::ibv_query_device(context_.get(), &device_attr)) {
+    if (const int error = ::ibv_query_device(context_.get(), &limits_)) {
         return fail(Code::unavailable,
                     "the RDMA device " + name + " does not answer: " + describe(error));
     }
@@ -39,41 +58,76 @@ Status Card::open_all(ibv_device* device, const CardOptions& options) {
         return fail(Code::unavailable,
                     "the port of the RDMA device " + name + " does not answer: " + describe(error));
     }
-    reads_max_ = std::clamp<std::uint32_t>(
-        std::min(static_cast<std::uint32_t>(device_attr.max_qp_rd_atom),
-                 static_cast<std::uint32_t>(device_attr.max_qp_init_rd_atom)),
-        1, reads_wanted);
+    reads_max_ =
+        std::clamp<std::uint32_t>(std::min(static_cast<std::uint32_t>(limits_.max_qp_rd_atom),
+                                           static_cast<std::uint32_t>(limits_.max_qp_init_rd_atom)),
+                                  1, reads_wanted);
     transfer_bytes_max_ = port.max_msg_sz;
-
     if (!set_nonblocking(context_->async_fd)) return no_room("descriptors", errno);
+    return {};
+}
+
+Status Card::open_domain() {
     domain_.reset(::ibv_alloc_pd(context_.get()));
     if (!domain_) return no_room("protection domains", errno);
+    if (!economies_.unlocked) return {};
+    ibv_td_init_attr attr{};
+    thread_.reset(::ibv_alloc_td(context_.get(), &attr));
+    if (!thread_) return {};
+    ibv_parent_domain_init_attr both{};
+    both.pd = domain_.get();
+    both.td = thread_.get();
+    of_thread_.reset(::ibv_alloc_parent_domain(context_.get(), &both));
+    if (!of_thread_) thread_.reset();
+    return {};
+}
+
+Status Card::open_queues(const CardOptions& options) {
     if (options.sleeps) {
         channel_.reset(::ibv_create_comp_channel(context_.get()));
         if (!channel_ || !set_nonblocking(channel_->fd))
             return no_room("completion channels", errno);
     }
     const std::size_t wanted =
-        options.receive_slots + completions_besides + credits_most * options.peers_max;
-    const std::size_t depth = std::min(wanted, static_cast<std::size_t>(device_attr.max_cqe));
+        options.receive_slots + completions_besides + completions_per_peer * options.peers_max;
+    const std::size_t depth = std::min(wanted, static_cast<std::size_t>(limits_.max_cqe));
     // A queue that overflows is lost, with all that is on it.
-    peers_max_ =
-        (depth - std::min(depth, options.receive_slots + completions_besides)) / credits_most;
+    peers_max_ = (depth - std::min(depth, options.receive_slots + completions_besides)) /
+                 completions_per_peer;
     if (peers_max_ == 0) return no_room("completions", ENOSPC);
-    queue_.reset(
-        ::ibv_create_cq(context_.get(), static_cast<int>(depth), nullptr, channel_.get(), 0));
+    queue_.reset(make_completions(static_cast<std::uint32_t>(depth)));
     if (!queue_) return no_room("completion queues", errno);
 
     ibv_srq_init_attr shared{};
     shared.attr.max_wr =
-        std::min(options.receive_slots, static_cast<std::uint32_t>(device_attr.max_srq_wr));
+        std::min(options.receive_slots, static_cast<std::uint32_t>(limits_.max_srq_wr));
     shared.attr.max_sge = 1;
-    shared_.reset(::ibv_create_srq(domain_.get(), &shared));
+    shared_.reset(::ibv_create_srq(queue_domain(), &shared));
     if (!shared_) return no_room("shared receive queues", errno);
+    receive_slots_ = std::min(options.receive_slots, shared.attr.max_wr);
+    return {};
+}
 
-    const std::uint32_t receive_slots = std::min(options.receive_slots, shared.attr.max_wr);
-    if (!sends_.make(options.send_slots, options.message_bytes) ||
-        !receives_.make(receive_slots, options.message_bytes)) {
+// The parent domain is the driver's promise that one thread uses all of it.
+ibv_cq* Card::make_completions(std::uint32_t depth) {
+    if (of_thread_) {
+        ibv_cq_init_attr_ex attr{};
+        attr.cqe = depth;
+        attr.channel = channel_.get();
+        attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+        attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+        attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+        attr.parent_domain = of_thread_.get();
+        if (ibv_cq_ex* made = ::ibv_create_cq_ex(context_.get(), &attr)) {
+            return ::ibv_cq_ex_to_cq(made);
+        }
+    }
+    return ::ibv_create_cq(context_.get(), static_cast<int>(depth), nullptr, channel_.get(), 0);
+}
+
+Status Card::open_messages(const CardOptions& options) {
+    if (!sends_.make(options.send_slots, options.message_bytes, economies_.hugepages) ||
+        !receives_.make(receive_slots_, options.message_bytes, economies_.hugepages)) {
         return fail(Code::resource_exhausted, "no memory for messages over verbs");
     }
     auto send_mr = register_memory(sends_.all(), 0);
@@ -82,13 +136,6 @@ Status Card::open_all(ibv_device* device, const CardOptions& options) {
     auto receive_mr = register_memory(receives_.all(), IBV_ACCESS_LOCAL_WRITE);
     if (!receive_mr) return std::move(receive_mr).status();
     receive_mr_ = *std::move(receive_mr);
-
-    // What the device grants of the wish is known by trying.
-    inline_bytes_max_ = inline_bytes_wanted;
-    while (!make_queue_pair(LaneRole::messages)) {
-        if (inline_bytes_max_ == 0) return no_room("queue pairs", errno);
-        inline_bytes_max_ /= 2;
-    }
     return {};
 }
 
@@ -112,7 +159,7 @@ Result<Owned<ibv_qp>> Card::make_queue_pair(LaneRole role) {
         attr.cap.max_recv_sge = 1;
         if (role == LaneRole::asking) attr.cap.max_send_wr = transfer_depth_of_lane;
     }
-    Owned<ibv_qp> pair(::ibv_create_qp(domain_.get(), &attr));
+    Owned<ibv_qp> pair(::ibv_create_qp(queue_domain(), &attr));
     if (!pair) return no_room("queue pairs", errno);
     return pair;
 }
@@ -125,6 +172,54 @@ Result<Owned<ibv_mr>> Card::register_memory(Bytes memory, int access) {
         return fail(Code::resource_exhausted, why_not_registered(memory.size(), errno));
     }
     return region;
+}
+
+// What a work request takes of a queue pair's memory on the cards that we know the layout of
+// (mlx5: 16 bytes of control, 16 of a remote address, 16 for a piece of memory or 4 and the bytes).
+static std::uint64_t blocks_of(const ibv_send_wr& request) {
+    std::uint64_t bytes = 16;
+    if (request.opcode == IBV_WR_RDMA_READ || request.opcode == IBV_WR_RDMA_WRITE) bytes += 16;
+    if (request.num_sge != 0) {
+        bytes += (request.send_flags & IBV_SEND_INLINE) ? 4 + request.sg_list->length : 16;
+    }
+    return (bytes + 63) / 64;
+}
+
+void Card::count(const ibv_qp& pair, std::span<const ibv_send_wr> requests) {
+    ++ledger.doorbells;
+    if (!of_thread_) ++ledger.locked;
+    if (std::exchange(last_pair_, pair.qp_num) != pair.qp_num) ++ledger.pair_changes;
+    ledger.work_requests += requests.size();
+    std::uint64_t blocks = 0;
+    for (const ibv_send_wr& request : requests) {
+        blocks += blocks_of(request);
+        if (request.send_flags & IBV_SEND_SIGNALED) ++ledger.signalled;
+        if (request.opcode == IBV_WR_RDMA_READ) {
+            ++ledger.payload_writes;
+        } else if (request.send_flags & IBV_SEND_INLINE) {
+            ++ledger.inline_sends;
+            ledger.inline_bytes += request.sg_list->length;
+        } else if (request.num_sge != 0) {
+            ++ledger.payload_reads;
+        }
+    }
+    ledger.request_blocks += blocks;
+    if (requests.size() == 1) return;
+    ++ledger.lists;
+    ledger.listed_blocks += blocks;
+}
+
+int Card::post_sends(ibv_qp& pair, std::span<ibv_send_wr> requests) {
+    const std::size_t at_once = economies_.lists ? requests.size() : 1;
+    for (; !requests.empty(); requests = requests.subspan(at_once)) {
+        const auto list = requests.first(at_once);
+        for (std::size_t i = 0; i + 1 < list.size(); ++i) list[i].next = &list[i + 1];
+        list.back().next = nullptr;
+        count(pair, list);
+        ibv_send_wr* refused = nullptr;
+        if (const int error = ::ibv_post_send(&pair, list.data(), &refused)) return error;
+    }
+    return 0;
 }
 
 void Card::post_receives(std::span<const std::uint32_t> slots) {

@@ -10,6 +10,7 @@
 
 #include <weft/result.h>
 
+#include "na/economies.h"
 #include "na/verbs/ledger.h"
 #include "na/verbs/message_memory.h"
 #include "na/verbs/rdma.h"
@@ -23,6 +24,7 @@ struct CardOptions {
     std::size_t message_bytes = 0;
     std::size_t peers_max = 0;
     bool sleeps = true;
+    Economies economies;
 };
 
 // What a queue pair is for.
@@ -61,6 +63,9 @@ class Card {
     // mend it.
     Result<Owned<ibv_mr>> register_memory(Bytes memory, int access);
 
+    // Links the requests and gives them to the card: one list, one doorbell. 0, or an errno: then
+    // some of them may be with the card, and the queue pair is good for nothing.
+    int post_sends(ibv_qp& pair, std::span<ibv_send_wr> requests);
     // Gives the buffers of `slots` to the card, in one list.
     void post_receives(std::span<const std::uint32_t> slots);
     // Returns how many were written.
@@ -86,9 +91,19 @@ class Card {
   private:
     Card() = default;
     Status open_all(ibv_device* device, const CardOptions& options);
+    Status open_device(ibv_device* device);
+    Status open_domain();
+    Status open_queues(const CardOptions& options);
+    Status open_messages(const CardOptions& options);
+    ibv_cq* make_completions(std::uint32_t depth);
+    ibv_pd* queue_domain() const { return of_thread_ ? of_thread_.get() : domain_.get(); }
+    void count(const ibv_qp& pair, std::span<const ibv_send_wr> requests);
 
     Owned<ibv_context> context_;
+    ibv_device_attr limits_{};
     Owned<ibv_pd> domain_;
+    Owned<ibv_td> thread_;     // What belongs to this thread alone: the driver takes no lock.
+    Owned<ibv_pd> of_thread_;  // The domain of queues that do. Both empty: it can't do that.
     Owned<ibv_comp_channel> channel_;
     Owned<ibv_cq> queue_;
     Owned<ibv_srq> shared_;
@@ -96,11 +111,14 @@ class Card {
     MessageMemory receives_;
     Owned<ibv_mr> send_mr_;
     Owned<ibv_mr> receive_mr_;
+    std::uint32_t receive_slots_ = 0;
     std::uint32_t inline_bytes_max_ = 0;
     std::uint32_t reads_max_ = 1;
     std::size_t transfer_bytes_max_ = 0;
     std::size_t peers_max_ = 0;
     std::optional<ibv_wc> early_;  // Read by arm().
+    Economies economies_;
+    std::uint32_t last_pair_ = 0;  // That was posted to.
 };
 
 // Work requests of one queue pair that may be under way.

@@ -111,9 +111,13 @@ Status VerbsEndpoint::open_card(const Address* listen) {
     options.message_bytes = message_bytes_wanted;
     options.peers_max = limits_.peers_max;
     options.sleeps = parts_.sleeps;
+    options.economies = parts_.economies;
     auto card = Card::open(device, options);
     if (!card) return std::move(card).status();
     card_ = *std::move(card);
+    cache_.emplace(*card_, parts_.arena, parts_.economies.cache ? cache_bytes_max : 0);
+    signal_every_ = parts_.economies.quiet ? signal_every : 1;
+    lanes_per_peer_ = parts_.economies.lanes ? lanes_most : 1;
     limits_.rma_bytes_max = std::min(limits_.rma_bytes_max, card_->transfer_bytes_max());
     limits_.peers_max =
         static_cast<std::uint32_t>(std::min<std::size_t>(limits_.peers_max, card_->peers_max()));

@@ -74,13 +74,17 @@ void VerbsEndpoint::forget_in_child() {
         while (lane.value.in_flight.pop_front()) continue;
     });
     peers_.for_each([](PeerEntry& peer) {
-        (void)peer.value.serving.release();
+        for (Owned<ibv_qp>& serving : peer.value.serving) (void)serving.release();
+        for (Asking& asking : peer.value.asking) {
+            while (asking.under_way.pop_front()) continue;
+        }
         while (peer.value.backlog.pop_front()) continue;
         while (peer.value.waiting.pop_front()) continue;
-        while (peer.value.under_way.pop_front()) continue;
     });
     transfers_.for_each([](TransferTable::Entry& entry) { (void)entry.value.memory.release(); });
+    if (cache_) cache_->forget();
     for (Owned<ibv_mr>& memory : regions_) (void)memory.release();
+    while (asking_lanes_.pop_front()) continue;
     while (attention_.pop_front()) continue;
     while (unflushed_.pop_front()) continue;
     while (want_writable_.pop_front()) continue;
@@ -159,12 +163,14 @@ PeerEntry* VerbsEndpoint::take_peer() {
     peer.info = {};
     peer.name = {};
     peer.started = now_;
-    peer.talk = peer.asking = nullptr;
+    peer.talk = nullptr;
+    for (Asking& asking : peer.asking) {
+        asking.up = asking.refused = false;
+        asking.attempts = 0;
+    }
     peer.their_index = peer.granted = peer.owed = peer.credits = peer.credits_full = 0;
     peer.slots = 0;
     peer.turn = 0;
-    peer.asked = 0;
-    peer.asking_up = false;
     peer.due = never;
     peer.broken.clear();
     if (by_index_.size() <= entry->slot) by_index_.resize(entry->slot + 1);
@@ -180,7 +186,7 @@ LaneEntry* VerbsEndpoint::take_lane(const PeerEntry& owner) {
     Lane& lane = entry->value;
     lane.leaving = lane.ended = false;
     lane.peer = owner.id();
-    lane.posted = lane.completed = lane.unsignalled = 0;
+    lane.posted = lane.completed = lane.unsignalled = lane.which = 0;
     lane.due = never;
     return entry;
 }
@@ -211,6 +217,10 @@ void VerbsEndpoint::drop_lane(LaneEntry& entry) {
         release(owner ? &owner->value : nullptr, *slot);
     }
     if (lane.leaving) std::erase(leaving_, &entry);
+    if (lane.is_linked()) {
+        lane.unlink();
+        --asking_count_;
+    }
     lanes_.give_back(entry);
 }
 
@@ -233,7 +243,7 @@ void VerbsEndpoint::retire(PeerEntry& entry, Code transfers_end, bool in_order) 
     if (!was_up) --handshakes_;
     if (!was_up && peer.incoming) --strangers_;
     end_transfers(entry, transfers_end, "the connection ended");
-    peer.serving.reset();
+    for (Owned<ibv_qp>& serving : peer.serving) serving.reset();
     const bool lingers =
         in_order && was_up && post_backlog(entry) && send_bare(entry, Kind::bye, true);
     while (SendSlot* slot = peer.backlog.pop_front()) release(&peer, *slot);

@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -32,12 +33,16 @@ inline constexpr std::uint32_t credits_least = 4;
 inline constexpr std::uint32_t transfers_max = 256;
 inline constexpr std::uint32_t transfers_per_peer = 16;
 inline constexpr std::uint32_t signal_every = 16;
+inline constexpr std::size_t cache_bytes_max = std::size_t{256} << 20;
+// Queue pairs for transfers that are kept though idle, of all peers: a card remembers few.
+inline constexpr std::uint32_t hot_lanes_max = 256;
 inline constexpr std::uint32_t strangers_max = 64;
 // Below the promise of 3 s for a peer that does not answer.
 inline constexpr Duration handshake_max = 2500ms;
 inline constexpr Duration linger = 200ms;
 inline constexpr Duration flush_max = 10ms;  // Of a queue pair in its error state.
-static_assert(transfers_per_peer <= transfer_depth_of_lane);
+inline constexpr std::uint32_t transfers_per_lane = transfers_per_peer;
+static_assert(transfers_per_lane <= transfer_depth_of_lane);
 
 class VerbsEndpoint final : public Endpoint {
   public:
@@ -155,17 +160,23 @@ class VerbsEndpoint final : public Endpoint {
     SendSlot* take_slot(std::uint32_t keep);
 
     // lane.cc.
-    void ask_for_lane(PeerEntry& entry);
+    void ask_for_lane(PeerEntry& entry, std::uint32_t which);
+    void close_coldest_lane();
+    void lane_failed(PeerEntry& entry, std::uint32_t which, const std::string& why);
+    void say_of_lane(PeerEntry& entry, const LaneWord& word);
     void on_lane_word(PeerEntry& entry, ByteView body);
     void on_asked(PeerEntry& entry, const LaneWord& word);
     void on_answer(PeerEntry& entry, const LaneWord& word);
-    void drop_asking(PeerEntry& entry);
+    void drop_asking(PeerEntry& entry, std::uint32_t which);
     void fail_waiting(PeerEntry& entry, Code code, const std::string& why);
 
     // memory.cc.
-
     void emit_fenced(std::uint32_t region);
-    void start_transfers(PeerEntry& entry);
+    void serve_waiting(PeerEntry& entry);
+    Asking* freest_lane(Peer& peer, std::span<const std::uint32_t> loads);
+    bool bring_memory(Transfer& transfer);
+    void drop_memory(Transfer& transfer);
+    void post_transfers(PeerEntry& entry, Asking& asking, TransferQueue& transfers);
     void on_transferred(LaneEntry& lane, std::uint32_t sequence);
     void on_transfer_error(LaneEntry& lane, const ibv_wc& completion);
     void finish(Transfer& transfer, Code code, std::string why);
@@ -201,6 +212,11 @@ class VerbsEndpoint final : public Endpoint {
 
     std::vector<Owned<ibv_mr>> regions_;
     TransferTable transfers_{transfers_max};
+    std::optional<RegistrationCache> cache_;
+    std::uint32_t lanes_per_peer_ = lanes_most;
+    std::uint32_t signal_every_ = signal_every;
+    base::IntrusiveList<Lane> asking_lanes_;  // The longest unused first.
+    std::uint32_t asking_count_ = 0;
 
     bool look_now_ = true;
     std::uint32_t polls_unlooked_ = 0;

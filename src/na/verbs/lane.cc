@@ -1,6 +1,8 @@
-// The second queue pair of a connection, for one side's puts and gets: an access that is refused
-// ends a queue pair, and no message is to end with it. Both ends agree on it by messages, so it
-// can be had by either side, also by one that does not listen, and again after each such end.
+// The other queue pairs of a connection, for one side's puts and gets: an access that is refused
+// ends a queue pair, and no message is to end with it. Both ends agree on them by messages, so they
+// can be had by either side, also by one that does not listen, and again after each such end. The
+// first transfer asks for one; who keeps that busy has a second one, which another unit of the card
+// may serve. All peers together keep few that are idle.
 #include <algorithm>
 
 #include "base/log.h"
@@ -53,34 +55,59 @@ static Status join(ibv_qp& pair, const Route& route, const LaneWord& theirs,
     return fail(Code::unavailable, "a queue pair for transfers: " + describe(error));
 }
 
-void VerbsEndpoint::ask_for_lane(PeerEntry& entry) {
+void VerbsEndpoint::say_of_lane(PeerEntry& entry, const LaneWord& word) {
+    std::byte words[lane_word_bytes];
+    queue_control(entry, Kind::lane, {words, encode(word, words)});
+}
+
+static std::uint32_t number_of(const Asking& asking, std::uint32_t which) {
+    return asking.attempts * lanes_most + which;
+}
+
+void VerbsEndpoint::ask_for_lane(PeerEntry& entry, std::uint32_t which) {
     Peer& peer = entry.value;
-    if (peer.asking || peer.waiting.empty()) return;
-    peer.asking = take_lane(entry);
-    if (!peer.asking) return fail_waiting(entry, Code::unavailable, "too many queue pairs");
-    Lane& lane = peer.asking->value;
-    Status status;
+    Asking& asking = peer.asking[which];
+    if (asking.lane || asking.refused) return;
+    if (asking_count_ >= hot_lanes_max) close_coldest_lane();
+    asking.lane = take_lane(entry);
+    if (!asking.lane) return lane_failed(entry, which, "too many queue pairs");
+    Lane& lane = asking.lane->value;
+    lane.which = which;
+    asking_lanes_.push_back(lane);
+    ++asking_count_;
     auto pair = card_->make_queue_pair(LaneRole::asking);
+    Status status = pair.status();
     if (pair) {
         lane.pair = *std::move(pair);
         status = prepare(*lane.pair, peer.route, 0);
-    } else {
-        status = pair.status();
     }
-    if (!status.ok()) {
-        drop_asking(entry);
-        return fail_waiting(entry, Code::unavailable, std::string(status.text()));
-    }
-    peer.asking_up = false;
-    peer.asking_sequence = static_cast<std::uint32_t>(parts_.random.next()) % packet_numbers;
+    if (!status.ok()) return lane_failed(entry, which, std::string(status.text()));
+    asking.up = false;
+    asking.sequence = static_cast<std::uint32_t>(parts_.random.next()) % packet_numbers;
+    ++asking.attempts;
     LaneWord word;
     word.what = LaneWord::What::ask;
-    word.number = ++peer.asked;
+    word.number = number_of(asking, which);
     word.queue_pair = lane.pair->qp_num;
-    word.sequence = peer.asking_sequence;
+    word.sequence = asking.sequence;
     word.reads = card_->reads_max();
-    std::byte words[lane_word_bytes];
-    queue_control(entry, Kind::lane, {words, encode(word, words)});
+    say_of_lane(entry, word);
+}
+
+// Of those that nothing is under way on, the one that was used the longest ago.
+void VerbsEndpoint::close_coldest_lane() {
+    Lane* coldest = nullptr;
+    asking_lanes_.for_each([&](Lane& lane) {
+        if (!coldest && lane.posted != 0 && lane.posted == lane.completed) coldest = &lane;
+    });
+    PeerEntry* owner = coldest ? peers_.find(coldest->peer) : nullptr;
+    if (!owner) return;  // All are busy: transfers are bounded, and so are these.
+    const std::uint32_t which = coldest->which;
+    drop_asking(*owner, which);
+    LaneWord word;
+    word.what = LaneWord::What::gone;
+    word.number = number_of(owner->value.asking[which], which);
+    say_of_lane(*owner, word);
 }
 
 void VerbsEndpoint::on_lane_word(PeerEntry& entry, ByteView body) {
@@ -88,19 +115,24 @@ void VerbsEndpoint::on_lane_word(PeerEntry& entry, ByteView body) {
     if (!word || entry.value.state != PeerState::up) {
         return bring_down(entry, Code::data_loss, "a word about a lane that makes no sense");
     }
-    if (word->what == LaneWord::What::ask) return on_asked(entry, *word);
-    on_answer(entry, *word);
+    switch (word->what) {
+        case LaneWord::What::ask: return on_asked(entry, *word);
+        case LaneWord::What::answer:
+        case LaneWord::What::refuse: return on_answer(entry, *word);
+        case LaneWord::What::gone: entry.value.serving[word->number % lanes_most].reset();
+    }
 }
 
 void VerbsEndpoint::on_asked(PeerEntry& entry, const LaneWord& word) {
     Peer& peer = entry.value;
-    // Who asks has one question under way, and there may be one of ours.
-    int words = 0;
+    // For each lane there may be an answer, and a question and a farewell of ours.
+    std::uint32_t words = 0;
     peer.backlog.for_each([&](SendSlot& slot) { words += slot.kind == Kind::lane ? 1 : 0; });
-    if (words >= 2) {
+    if (words >= 3 * lanes_most) {
         return bring_down(entry, Code::data_loss, "asks for lanes and takes no answer");
     }
-    peer.serving.reset();
+    Owned<ibv_qp>& serving = peer.serving[word.number % lanes_most];
+    serving.reset();
     LaneWord answer;
     answer.what = LaneWord::What::answer;
     answer.number = word.number;
@@ -114,7 +146,7 @@ void VerbsEndpoint::on_asked(PeerEntry& entry, const LaneWord& word) {
         if (status.ok()) status = join(**pair, peer.route, word, answer.sequence, answer.reads);
     }
     if (status.ok()) {
-        peer.serving = *std::move(pair);
+        serving = *std::move(pair);
     } else {
         parts_.log.warning("verbs: no lane for " + peer.info.uri + ": " +
                            std::string(status.text()));
@@ -123,25 +155,33 @@ void VerbsEndpoint::on_asked(PeerEntry& entry, const LaneWord& word) {
         answer.number = word.number;
         answer.aux = static_cast<std::uint32_t>(status.code());
     }
-    std::byte words_out[lane_word_bytes];
-    queue_control(entry, Kind::lane, {words_out, encode(answer, words_out)});
+    say_of_lane(entry, answer);
 }
 
 void VerbsEndpoint::on_answer(PeerEntry& entry, const LaneWord& word) {
     Peer& peer = entry.value;
-    if (!peer.asking || peer.asking_up || word.number != peer.asked)
+    const std::uint32_t which = word.number % lanes_most;
+    Asking& asking = peer.asking[which];
+    if (!asking.lane || asking.up || word.number != number_of(asking, which)) {
         return;  // Of one that is gone.
+    }
     Status status = fail(code_of_refusal(word.aux), peer.info.uri + " has no lane for transfers");
     if (word.what == LaneWord::What::answer) {
         const std::uint32_t reads = std::clamp(word.reads, 1u, card_->reads_max());
-        status = join(*peer.asking->value.pair, peer.route, word, peer.asking_sequence, reads);
+        status = join(*asking.lane->value.pair, peer.route, word, asking.sequence, reads);
     }
-    if (!status.ok()) {
-        drop_asking(entry);
-        return fail_waiting(entry, Code::unavailable, std::string(status.text()));
-    }
-    peer.asking_up = true;
-    start_transfers(entry);
+    if (!status.ok()) return lane_failed(entry, which, std::string(status.text()));
+    asking.up = true;
+    serve_waiting(entry);
+}
+
+// Without a first one there are no transfers; a second one is not missed.
+void VerbsEndpoint::lane_failed(PeerEntry& entry, std::uint32_t which, const std::string& why) {
+    Peer& peer = entry.value;
+    drop_asking(entry, which);
+    peer.asking[which].refused = which != 0;
+    const bool any = std::ranges::any_of(peer.asking, &Asking::up);
+    if (!any) fail_waiting(entry, Code::unavailable, why);
 }
 
 void VerbsEndpoint::fail_waiting(PeerEntry& entry, Code code, const std::string& why) {
@@ -149,13 +189,14 @@ void VerbsEndpoint::fail_waiting(PeerEntry& entry, Code code, const std::string&
 }
 
 // What was under way on it waits for the next one.
-void VerbsEndpoint::drop_asking(PeerEntry& entry) {
+void VerbsEndpoint::drop_asking(PeerEntry& entry, std::uint32_t which) {
     Peer& peer = entry.value;
-    peer.asking_up = false;
-    if (LaneEntry* lane = std::exchange(peer.asking, nullptr)) drop_lane(*lane);
+    Asking& asking = peer.asking[which];
+    asking.up = false;
+    if (LaneEntry* lane = std::exchange(asking.lane, nullptr)) drop_lane(*lane);
     TransferQueue again;
-    while (Transfer* transfer = peer.under_way.pop_front()) {
-        transfer->memory.reset();
+    while (Transfer* transfer = asking.under_way.pop_front()) {
+        drop_memory(*transfer);
         again.push_back(*transfer);
     }
     again.splice_back(peer.waiting);

@@ -1,10 +1,14 @@
 // Memory that peers may touch, and transfers from and to theirs.
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "base/log.h"
 #include "na/verbs/endpoint.h"
 
 namespace weft::na::verbs {
+
+static constexpr std::uint32_t transfers_of_a_busy_lane = 4;
 
 static int access_flags(Access access) {
     return (allows(access, Access::read) ? IBV_ACCESS_REMOTE_READ : 0) |
@@ -54,14 +58,6 @@ void VerbsEndpoint::emit_fenced(std::uint32_t region) {
 std::size_t VerbsEndpoint::post(std::span<const RmaItem> items) noexcept {
     std::size_t accepted = 0;
     PeerEntry* last = nullptr;
-    const auto start = [this](PeerEntry* entry) {
-        if (!entry) return;
-        if (entry->value.asking_up) {
-            start_transfers(*entry);
-        } else if (!entry->value.asking) {
-            ask_for_lane(*entry);
-        }
-    };
     for (const RmaItem& item : items) {
         TransferTable::Entry* taken = transfers_.take();
         if (!taken) break;
@@ -79,58 +75,105 @@ std::size_t VerbsEndpoint::post(std::span<const RmaItem> items) noexcept {
             continue;
         }
         entry->value.waiting.push_back(transfer);
-        if (last != entry) start(std::exchange(last, entry));
+        PeerEntry* before = std::exchange(last, entry);
+        if (before && before != entry) serve_waiting(*before);
     }
-    start(last);
+    if (last) serve_waiting(*last);
     return accepted;
 }
 
-// What the lane has room for, as one list.
-void VerbsEndpoint::start_transfers(PeerEntry& entry) {
+static std::uint32_t under_way(const Asking& asking) {
+    return asking.lane->value.posted - asking.lane->value.completed;
+}
+
+// What the lanes have room for, spread over them; and asks for those that are missing.
+void VerbsEndpoint::serve_waiting(PeerEntry& entry) {
     Peer& peer = entry.value;
-    Lane& lane = peer.asking->value;
+    std::array<TransferQueue, lanes_most> fresh;
+    std::array<std::uint32_t, lanes_most> counts{};
     while (!peer.waiting.empty()) {
-        ibv_send_wr requests[transfers_per_peer];
-        ibv_sge pieces[transfers_per_peer];
-        std::size_t count = 0;
-        while (count < transfers_per_peer &&
-               lane.posted - lane.completed < transfer_depth_of_lane) {
-            Transfer* transfer = peer.waiting.pop_front();
-            if (!transfer) break;
-            const RmaItem& item = transfer->item;
-            const bool is_get = item.kind == RmaKind::get;
-            auto memory = card_->register_memory(item.local, is_get ? IBV_ACCESS_LOCAL_WRITE : 0);
-            if (!memory) {
-                finish(*transfer, memory.status().code(), std::string(memory.status().text()));
-                continue;
-            }
-            transfer->memory = *std::move(memory);
-            transfer->sequence = ++lane.posted;
-            peer.under_way.push_back(*transfer);
-            pieces[count] = {reinterpret_cast<std::uintptr_t>(item.local.data()),
-                             static_cast<std::uint32_t>(item.local.size()), transfer->memory->lkey};
-            ibv_send_wr& request = requests[count];
-            request = {};
-            request.wr_id = number_of(Work::transfer, peer.asking->id(), transfer->sequence);
-            request.sg_list = &pieces[count];
-            request.num_sge = 1;
-            request.opcode = is_get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
-            request.send_flags = IBV_SEND_SIGNALED;
-            request.wr.rdma.remote_addr = item.fabric.address + item.offset;
-            request.wr.rdma.rkey = static_cast<std::uint32_t>(item.fabric.key);
-            if (count != 0) requests[count - 1].next = &request;
-            ++count;
-        }
-        if (count == 0) return;
-        Ledger& ledger = card_->ledger;
-        ++ledger.doorbells;
-        ledger.work_requests += count;
-        ledger.signalled += count;
-        ledger.transfers += count;
-        ibv_send_wr* refused = nullptr;
-        if (const int error = ::ibv_post_send(lane.pair.get(), requests, &refused)) {
-            return break_off(entry, "the card refused a transfer: " + describe(error));
-        }
+        Asking* freest = freest_lane(peer, counts);
+        if (!freest) break;
+        Transfer& transfer = *peer.waiting.pop_front();
+        if (!bring_memory(transfer)) continue;
+        const auto which = static_cast<std::size_t>(freest - peer.asking.data());
+        fresh[which].push_back(transfer);
+        ++counts[which];
+    }
+    for (std::size_t which = 0; which < lanes_most; ++which) {
+        if (!fresh[which].empty()) post_transfers(entry, peer.asking[which], fresh[which]);
+    }
+    if (!peer.waiting.empty() && !peer.asking[0].lane) ask_for_lane(entry, 0);
+    for (std::uint32_t which = 1; which < lanes_per_peer_; ++which) {
+        const Asking& before = peer.asking[which - 1];
+        if (before.up && under_way(before) >= transfers_of_a_busy_lane) ask_for_lane(entry, which);
+    }
+}
+
+// Of those that are up and have room, the one with the least to do. nullptr: none.
+Asking* VerbsEndpoint::freest_lane(Peer& peer, std::span<const std::uint32_t> loads) {
+    Asking* freest = nullptr;
+    std::uint32_t least = transfers_per_lane;
+    for (std::size_t which = 0; which < lanes_most; ++which) {
+        Asking& asking = peer.asking[which];
+        if (!asking.up) continue;
+        const std::uint32_t load = under_way(asking) + loads[which];
+        if (load >= least) continue;
+        least = load;
+        freest = &asking;
+    }
+    return freest;
+}
+
+// Lets the card know `item.local`. False: it can't, and the transfer has ended.
+bool VerbsEndpoint::bring_memory(Transfer& transfer) {
+    const RmaItem& item = transfer.item;
+    transfer.kept = cache_->take(item.local);
+    if (transfer.kept) return true;
+    auto memory =
+        card_->register_memory(item.local, item.kind == RmaKind::get ? IBV_ACCESS_LOCAL_WRITE : 0);
+    if (!memory) {
+        finish(transfer, memory.status().code(), std::string(memory.status().text()));
+        return false;
+    }
+    transfer.memory = *std::move(memory);
+    return true;
+}
+
+void VerbsEndpoint::drop_memory(Transfer& transfer) {
+    transfer.memory.reset();
+    if (Registration* kept = std::exchange(transfer.kept, nullptr)) cache_->give_back(*kept);
+}
+
+// As one list. Requires: the lane has room for them.
+void VerbsEndpoint::post_transfers(PeerEntry& entry, Asking& asking, TransferQueue& transfers) {
+    Lane& lane = asking.lane->value;
+    ibv_send_wr requests[transfers_per_lane];
+    ibv_sge pieces[transfers_per_lane];
+    std::size_t count = 0;
+    while (Transfer* transfer = transfers.pop_front()) {
+        const RmaItem& item = transfer->item;
+        transfer->sequence = ++lane.posted;
+        asking.under_way.push_back(*transfer);
+        const ibv_mr& memory = transfer->kept ? *transfer->kept->region : *transfer->memory;
+        pieces[count] = {reinterpret_cast<std::uintptr_t>(item.local.data()),
+                         static_cast<std::uint32_t>(item.local.size()), memory.lkey};
+        ibv_send_wr& request = requests[count];
+        request = {};
+        request.wr_id = number_of(Work::transfer, asking.lane->id(), transfer->sequence);
+        request.sg_list = &pieces[count];
+        request.num_sge = 1;
+        request.opcode = item.kind == RmaKind::get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+        request.send_flags = IBV_SEND_SIGNALED;
+        request.wr.rdma.remote_addr = item.fabric.address + item.offset;
+        request.wr.rdma.rkey = static_cast<std::uint32_t>(item.fabric.key);
+        ++count;
+    }
+    card_->ledger.transfers += count;
+    lane.unlink();
+    asking_lanes_.push_back(lane);  // It is the last one used.
+    if (const int error = card_->post_sends(*lane.pair, {requests, count})) {
+        break_off(entry, "the card refused a transfer: " + describe(error));
     }
 }
 
@@ -141,21 +184,23 @@ void VerbsEndpoint::on_transferred(LaneEntry& entry, std::uint32_t sequence) {
     PeerEntry* owner = peers_.find(lane.peer);
     if (!owner) return;
     Peer& peer = owner->value;
-    while (Transfer* transfer = peer.under_way.front()) {
+    TransferQueue& under_way = peer.asking[lane.which].under_way;
+    while (Transfer* transfer = under_way.front()) {
         if (static_cast<std::int32_t>(transfer->sequence - sequence) > 0) break;
         transfer->unlink();
         finish(*transfer, Code::ok, {});
     }
-    if (!peer.waiting.empty() && peer.asking_up) start_transfers(*owner);
+    if (!peer.waiting.empty()) serve_waiting(*owner);
 }
 
 // The first one that fails tells why; what was posted behind it goes over another lane.
 void VerbsEndpoint::on_transfer_error(LaneEntry& entry, const ibv_wc& completion) {
+    const std::uint32_t which = entry.value.which;
     PeerEntry* owner = peers_.find(entry.value.peer);
-    if (!owner || owner->value.asking != &entry) return;
-    Peer& peer = owner->value;
+    if (!owner || owner->value.asking[which].lane != &entry) return;
+    TransferQueue& under_way = owner->value.asking[which].under_way;
     const std::uint32_t sequence = sequence_of(completion.wr_id, entry.value);
-    while (Transfer* transfer = peer.under_way.front()) {
+    while (Transfer* transfer = under_way.front()) {
         if (static_cast<std::int32_t>(transfer->sequence - sequence) >= 0) break;
         transfer->unlink();
         finish(*transfer, Code::ok, {});
@@ -167,19 +212,20 @@ void VerbsEndpoint::on_transfer_error(LaneEntry& entry, const ibv_wc& completion
         return bring_down(*owner, Code::unavailable,
                           "the connection broke: " + describe_status(completion.status));
     }
-    Transfer* culprit = peer.under_way.pop_front();
-    drop_asking(*owner);
+    Transfer* culprit = under_way.pop_front();
+    drop_asking(*owner, which);
     if (culprit) {
         finish(*culprit, Code::permission_denied,
                "the owner's card refused it: " + describe_status(completion.status));
     }
-    ask_for_lane(*owner);
+    serve_waiting(*owner);
 }
 
-// The one place where a transfer ends: the card no longer knows `item.local`.
+// The one place where a transfer ends: the card no longer knows `item.local`, or has no business
+// with it any more.
 void VerbsEndpoint::finish(Transfer& transfer, Code code, std::string why) {
     WEFT_DCHECK(!transfer.is_linked());
-    transfer.memory.reset();
+    drop_memory(transfer);
     Event event;
     event.kind = EventKind::rma_done;
     event.peer = transfer.item.peer;
@@ -194,9 +240,9 @@ void VerbsEndpoint::finish(Transfer& transfer, Code code, std::string why) {
     }
 }
 
-// The peer goes: its lane first, so that the card lets go of their memory.
+// The peer goes: its lanes first, so that the card lets go of their memory.
 void VerbsEndpoint::end_transfers(PeerEntry& entry, Code code, const std::string& why) {
-    drop_asking(entry);
+    for (std::uint32_t which = 0; which < lanes_most; ++which) drop_asking(entry, which);
     fail_waiting(entry, code, why);
 }
 

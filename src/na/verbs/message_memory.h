@@ -17,7 +17,7 @@ class MessageMemory {
     ~MessageMemory();
 
     // Once. False: no memory.
-    bool make(std::uint32_t count, std::size_t message_bytes);
+    bool make(std::uint32_t count, std::size_t message_bytes, bool on_large_pages);
 
     std::byte* at(std::uint32_t slot) const { return memory_.data() + stride_ * slot; }
     std::size_t stride() const { return stride_; }

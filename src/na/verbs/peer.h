@@ -1,6 +1,7 @@
 // What an endpoint knows of its peers, of the queue pairs that lead to them, and of transfers.
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "base/intrusive_list.h"
@@ -8,6 +9,7 @@
 #include "na/provider.h"
 #include "na/resolution.h"
 #include "na/verbs/card.h"
+#include "na/verbs/registration_cache.h"
 #include "na/verbs/wire.h"
 
 namespace weft::na::verbs {
@@ -22,7 +24,8 @@ struct SendSlot : base::ListNode {
 using SendQueue = base::IntrusiveList<SendSlot>;
 
 // A queue pair that sends. Its completions and the events of its connection find it by its id.
-struct Lane {
+// Linked: one of transfers, by its last use.
+struct Lane : base::ListNode {
     bool leaving = false;  // Of a peer that is gone: its last messages are on their way,
     bool ended = false;    // or are flushed. Behind that it is dropped when it is due.
     base::SlotId peer;
@@ -33,6 +36,7 @@ struct Lane {
     std::uint32_t unsignalled = 0;  // Since the last that gives a completion.
     SendQueue in_flight;            // messages: slots whose memory the card may still read.
     TimePoint due = never;          // leaving: not any longer in this state.
+    std::uint32_t which = 0;        // transfers: of the peer's lanes.
 };
 using LaneTable = base::SlotTable<Lane>;
 using LaneEntry = LaneTable::Entry;
@@ -51,11 +55,22 @@ struct WritableNode : base::ListNode {};
 // One RmaItem that was accepted.
 struct Transfer : base::ListNode {
     RmaItem item;
-    Owned<ibv_mr> memory;        // Of `item.local`, while it is posted.
-    std::uint32_t sequence = 0;  // Of its work request.
+    Registration* kept = nullptr;  // What `item.local` is in, while it is posted;
+    Owned<ibv_mr> memory;          // or its own, where nothing is kept of it.
+    std::uint32_t sequence = 0;    // Of its work request.
 };
 using TransferTable = base::SlotTable<Transfer>;
 using TransferQueue = base::IntrusiveList<Transfer>;
+
+// A queue pair for transfers of ours with one peer.
+struct Asking {
+    LaneEntry* lane = nullptr;
+    bool up = false;             // The peer has its end of it.
+    bool refused = false;        // One more is not to be had.
+    std::uint32_t attempts = 0;  // How often we asked for it,
+    std::uint32_t sequence = 0;  // and our first packet's.
+    TransferQueue under_way;     // With the card, in that order.
+};
 
 // How the packets of a peer's other queue pairs travel: as those of its first one.
 struct Route {
@@ -89,13 +104,9 @@ struct Peer : AttentionNode, FlushNode, WritableNode {
     SendQueue backlog;        // Not yet with the card; frames are joined to the last.
 
     Route route;
-    LaneEntry* asking = nullptr;  // Transfers of ours.
-    Owned<ibv_qp> serving;        // Its transfers.
-    std::uint32_t asked = 0;      // How often we asked for one.
-    bool asking_up = false;
-    std::uint32_t asking_sequence = 0;  // Its first packet's.
-    TransferQueue waiting;              // Accepted, not yet with the card.
-    TransferQueue under_way;            // With the card, in that order.
+    std::array<Asking, lanes_most> asking;          // For our transfers.
+    std::array<Owned<ibv_qp>, lanes_most> serving;  // For its.
+    TransferQueue waiting;                          // Accepted, not yet with the card.
 };
 using PeerTable = base::SlotTable<Peer>;
 using PeerEntry = PeerTable::Entry;

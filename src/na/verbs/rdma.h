@@ -14,6 +14,7 @@ namespace weft::na::verbs {
 struct Closer {
     void operator()(ibv_context* object) const { (void)::ibv_close_device(object); }
     void operator()(ibv_pd* object) const { (void)::ibv_dealloc_pd(object); }
+    void operator()(ibv_td* object) const { (void)::ibv_dealloc_td(object); }
     void operator()(ibv_mr* object) const { (void)::ibv_dereg_mr(object); }
     void operator()(ibv_cq* object) const { (void)::ibv_destroy_cq(object); }
     void operator()(ibv_srq* object) const { (void)::ibv_destroy_srq(object); }

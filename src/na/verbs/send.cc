@@ -99,7 +99,8 @@ void VerbsEndpoint::drain(PeerEntry& entry) {
 }
 
 std::uint32_t VerbsEndpoint::immediate(Peer& peer, Kind kind) const {
-    return htonl(encode({kind, peer.their_index, std::exchange(peer.owed, 0)}));
+    const bool gives = parts_.economies.riding || kind == Kind::credit;
+    return htonl(encode({kind, peer.their_index, gives ? std::exchange(peer.owed, 0) : 0}));
 }
 
 // What the window and the queue pair have room for, as one list. False: the peer is broken.
@@ -116,7 +117,6 @@ bool VerbsEndpoint::post_backlog(PeerEntry& entry) {
         ibv_sge pieces[list_max];
         SendQueue inlined_slots;
         std::size_t count = 0;
-        Ledger& ledger = card_->ledger;
         while (count < list_max && lane.posted - lane.completed < message_depth) {
             SendSlot* slot = peer.backlog.front();
             if (!slot) break;
@@ -126,7 +126,7 @@ bool VerbsEndpoint::post_backlog(PeerEntry& entry) {
             if (is_counted) --peer.credits;
             slot->sequence = ++lane.posted;
             const bool inlined = slot->used <= card_->inline_bytes_max();
-            const bool signalled = ++lane.unsignalled >= signal_every ||
+            const bool signalled = ++lane.unsignalled >= signal_every_ ||
                                    (!inlined && slots_free_.size() < slots_.size() / 2);
             if (signalled) lane.unsignalled = 0;
             ibv_sge& piece = pieces[count];
@@ -141,18 +141,11 @@ bool VerbsEndpoint::post_backlog(PeerEntry& entry) {
             request.imm_data = immediate(peer, slot->kind);
             request.send_flags = (inlined ? static_cast<unsigned>(IBV_SEND_INLINE) : 0) |
                                  (signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0);
-            if (count != 0) requests[count - 1].next = &request;
             ++count;
-            ++(inlined ? ledger.inline_sends : ledger.payload_reads);
-            if (inlined) ledger.inline_bytes += slot->used;
-            if (signalled) ++ledger.signalled;
             (inlined ? inlined_slots : lane.in_flight).push_back(*slot);
         }
         if (count == 0) return true;
-        ibv_send_wr* refused = nullptr;
-        ++ledger.doorbells;
-        ledger.work_requests += count;
-        const int error = ::ibv_post_send(lane.pair.get(), requests, &refused);
+        const int error = card_->post_sends(*lane.pair, {requests, count});
         while (SendSlot* slot = inlined_slots.pop_front()) release(&peer, *slot);
         if (error != 0) {
             break_off(entry, "the card refused a message: " + describe(error));
@@ -169,18 +162,14 @@ bool VerbsEndpoint::send_bare(PeerEntry& entry, Kind kind, bool signalled) {
     if (lane.posted - lane.completed >= message_depth) return false;
     ibv_send_wr request{};
     ++lane.posted;
-    signalled = ++lane.unsignalled >= signal_every || signalled;
+    signalled = ++lane.unsignalled >= signal_every_ || signalled;
     if (signalled) lane.unsignalled = 0;
     request.wr_id = number_of(Work::message, peer.talk->id(), lane.posted);
     request.opcode = IBV_WR_SEND_WITH_IMM;
     request.imm_data = immediate(peer, kind);
     request.send_flags = signalled ? IBV_SEND_SIGNALED : 0;
-    ibv_send_wr* refused = nullptr;
-    Ledger& ledger = card_->ledger;
-    ++ledger.doorbells;
-    ++ledger.work_requests;
-    if (signalled) ++ledger.signalled;
-    if (const int error = ::ibv_post_send(lane.pair.get(), &request, &refused)) {
+    if (kind == Kind::credit) ++card_->ledger.credit_sends;
+    if (const int error = card_->post_sends(*lane.pair, {&request, 1})) {
         break_off(entry, "the card refused a message: " + describe(error));
         return false;
     }

@@ -84,7 +84,7 @@ std::optional<LaneWord> decode_lane_word(ByteView bytes) {
     word.sequence = in.take<std::uint32_t>();
     word.reads = in.take<std::uint32_t>();
     word.aux = in.take<std::uint32_t>();
-    if (what > static_cast<std::uint32_t>(LaneWord::What::refuse) ||
+    if (what > static_cast<std::uint32_t>(LaneWord::What::gone) ||
         word.queue_pair >= packet_numbers || word.sequence >= packet_numbers || word.reads > 255) {
         return std::nullopt;
     }

@@ -67,15 +67,18 @@ std::size_t encode_rejection(const Status& why, Bytes to);
 // Nothing: no rejection of ours.
 std::optional<Status> decode_rejection(ByteView bytes);
 
-// The second queue pair of a connection, for one side's puts and gets.
+// The queue pairs besides that of messages, for one side's puts and gets.
+inline constexpr std::uint32_t lanes_most = 2;
 struct LaneWord {
     enum class What : std::uint32_t {
         ask = 0,     // The sender's queue pair; whatever was there before is gone.
         answer = 1,  // The owner's.
         refuse = 2,  // The owner can't have one; aux is a Code.
+        gone = 3,    // The sender's is no more, and nothing is answered.
     };
     What what = What::ask;
-    std::uint32_t number = 0;  // Of the asker's attempts: an answer repeats it.
+    // Of the asker's attempts, times lanes_most, and which of its lanes: an answer repeats it.
+    std::uint32_t number = 0;
     std::uint32_t queue_pair = 0;
     std::uint32_t sequence = 0;  // The first packet's.
     std::uint32_t reads = 0;     // That the sender may have under way, or takes at once.
