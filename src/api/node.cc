@@ -30,6 +30,7 @@ NodeParts real_parts() {
     parts.providers->add(na::make_unix_provider());
 #ifdef WEFT_WITH_OFI
     parts.providers->add(na::make_ofi_tcp_provider());
+    parts.providers->add(na::make_ofi_verbs_provider());
 #endif
 #ifdef WEFT_WITH_VERBS
     parts.providers->add(na::make_verbs_provider());

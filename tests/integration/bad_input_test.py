@@ -119,7 +119,7 @@ class Addresses(BadInput):
                 ("ofi+tcp://127.0.0.1:1x", 3, ["host:port"]),
                 ("ofi+tcp://[::1:5", 3, ["[host]:port"]),
                 ("sim://x", 12, ["sim", "available: sm"]),
-                ("ofi+verbs://h:1", 12, ["verbs", "available: sm"])):
+                ("ofi+verbs://h:1", 14, ["ofi+verbs://h:1", "verbs"])):
             for command in self.client_commands(uri):
                 self.refused(status, words, *command)
             root = self.directory / "other"

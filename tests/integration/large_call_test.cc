@@ -87,3 +87,6 @@ TEST_CASE("calls of 0 to 64 MiB go there and back over ofi+tcp") {
 TEST_CASE("calls of 0 to 64 MiB go there and back over verbs") {
     if (const auto uri = test::rdma_uri()) check_sizes(*uri);
 }
+TEST_CASE("calls of 0 to 64 MiB go there and back over ofi+verbs") {
+    if (const auto uri = test::rdma_uri("ofi+verbs")) check_sizes(*uri);
+}

@@ -145,6 +145,10 @@ TEST_CASE("no write comes late over verbs", "[seeded]") {
     if (const auto uri = test::rdma_uri()) check(*uri, 100);
 }
 
+TEST_CASE("no write comes late over ofi+verbs", "[seeded]") {
+    if (const auto uri = test::rdma_uri("ofi+verbs")) check(*uri, 20);
+}
+
 TEST_CASE("no write of 100000 cancelled transfers comes late over sm", "[.][late]") {
     check(sm_uri(), 100'000);
 }

@@ -23,7 +23,7 @@
 #endif
 #if __has_include("na/ofi/ofi.h") && WEFT_WITH_OFI
 #include "na/ofi/ofi.h"
-#define WEFT_TEST_OFI , OfiTcp
+#define WEFT_TEST_OFI , OfiTcp, OfiVerbs
 #else
 #define WEFT_TEST_OFI
 #endif
@@ -68,6 +68,7 @@ inline Wire unix_wire() { return {"unix", make_unix_provider(), nullptr}; }
 #endif
 #if __has_include("na/ofi/ofi.h") && WEFT_WITH_OFI
 inline Wire ofi_tcp_wire() { return {"ofi+tcp", make_ofi_tcp_provider(), nullptr}; }
+inline Wire ofi_verbs_wire() { return {"ofi+verbs", make_ofi_verbs_provider(), nullptr}; }
 #endif
 #if __has_include("na/verbs/verbs.h") && WEFT_WITH_VERBS
 inline Wire verbs_wire() { return {"verbs", make_verbs_provider(), nullptr}; }
@@ -95,6 +96,9 @@ struct Unix {
 #if __has_include("na/ofi/ofi.h") && WEFT_WITH_OFI
 struct OfiTcp {
     static Wire make(base::Random&) { return factories::ofi_tcp_wire(); }
+};
+struct OfiVerbs {
+    static Wire make(base::Random&) { return factories::ofi_verbs_wire(); }
 };
 #endif
 #if __has_include("na/verbs/verbs.h") && WEFT_WITH_VERBS

@@ -203,7 +203,7 @@ static std::string rdma_host() {
 std::string NaRig::fresh_uri() {
     static int count = 0;
     if (wire.scheme.ends_with("tcp")) return wire.scheme + "://127.0.0.1:0";
-    if (wire.scheme == "verbs") return "verbs://" + rdma_host() + ":0";
+    if (wire.scheme.ends_with("verbs")) return wire.scheme + "://" + rdma_host() + ":0";
     const std::string name = "test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
     return wire.scheme + (wire.scheme == "unix" ? ":///tmp/weft-" : "://") + name;
 }

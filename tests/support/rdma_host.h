@@ -8,11 +8,11 @@
 
 namespace weft::test {
 
-// "verbs://HOST:0". Nothing: no such device is known here.
-inline std::optional<std::string> rdma_uri() {
+// "verbs://HOST:0", or another transport over such a device. Nothing: none is known here.
+inline std::optional<std::string> rdma_uri(const std::string& scheme = "verbs") {
     const char* host = std::getenv("TEST_RDMA_HOST");
     if (!host || !*host) return std::nullopt;
-    return "verbs://" + std::string(host) + ":0";
+    return scheme + "://" + host + ":0";
 }
 
 }  // namespace weft::test

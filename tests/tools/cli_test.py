@@ -91,7 +91,7 @@ class Usage(unittest.TestCase):
 
     def test_a_bad_address_is_one_sentence(self):
         for uri, status in (("nonsense", 3), ("ofi+shm://x", 3),
-                            ("ofi+verbs://h:1", 12), ("verbs://h:1", 14)):
+                            ("ofi+verbs://h:1", 14), ("verbs://h:1", 14)):
             done = weft("ping", uri)
             self.assertEqual(done.returncode, status, done.stderr)
             self.assertEqual(done.stderr.count("\n"), 1)

@@ -124,7 +124,6 @@ static std::size_t slots_of(Node& client) {
     return slots;
 }
 static constexpr std::size_t all_slots = na::ofi::send_slots - na::ofi::control_slots;
-static_assert(4 * na::ofi::slots_per_peer > all_slots);
 
 // Sooner or later: libfabric gives back what it has of a lost connection when that is cut.
 static bool gets_back_all_slots(Node& client) {

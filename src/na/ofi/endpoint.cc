@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "na/ofi/settings.h"
 
 namespace weft::na::ofi {
 
@@ -17,6 +18,7 @@ static std::uint32_t table_slots(std::size_t peers_max) {
 OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
     : row_(row),
       parts_(std::move(parts)),
+      fences_(can_fence(row)),
       now_(now),
       wait_fd_(parts_.sleeps ? ::epoll_create1(EPOLL_CLOEXEC) : -1),
       sends_(send_slots, message_bytes_wanted),
@@ -66,6 +68,15 @@ Status OfiEndpoint::listen(const Address& at) {
     if (!source) return source.status();
     Status status = open_fabric(*source);
     listening_ = status.ok();
+    return status;
+}
+
+// Memory is exposed before anybody said where to: at the first device, then.
+Status OfiEndpoint::open_for_keys() {
+    const auto source = find_source(row_);
+    if (!source) return source.status();
+    Status status = open_fabric(*source);
+    opened_at_ = now_;
     return status;
 }
 

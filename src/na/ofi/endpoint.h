@@ -24,10 +24,10 @@ inline constexpr std::size_t header_room = 1024;
 inline constexpr std::size_t message_bytes_wanted = 128 * 1024 + header_room;
 static_assert(message_bytes_wanted <= pieces_max * piece_bytes_max);
 inline constexpr std::size_t joined_kept_max = 32;
-// With pieces and transfers 1128 operations at most: libfabric takes 2048 of an endpoint.
+// With pieces and transfers 1128 operations at most: libfabric takes 2048 of an endpoint, and
+// settings.cc counts on it.
 inline constexpr std::uint32_t send_slots = 256;
-inline constexpr std::uint32_t control_slots = 8;    // Kept back for handshakes.
-inline constexpr std::uint32_t slots_per_peer = 64;  // So that one slow peer can't take them all.
+inline constexpr std::uint32_t control_slots = 8;  // Kept back for handshakes.
 inline constexpr std::uint32_t receive_buffers = 256;
 inline constexpr std::uint32_t transfer_depth = 128;
 inline constexpr std::uint32_t transfers_per_peer = 16;
@@ -96,6 +96,7 @@ class OfiEndpoint final : public Endpoint {
 
     // endpoint.cc: life and peers.
     Status open_fabric(const SocketName& source);
+    Status open_for_keys();
     PeerEntry* find(PeerId peer) const;
     PeerEntry* find_up(PeerId peer) const;
     PeerEntry* take_peer(TimePoint now);
@@ -135,6 +136,7 @@ class OfiEndpoint final : public Endpoint {
     void serve(PeerEntry& entry);
     void serve_up(PeerEntry& entry);
     bool blocked(PeerEntry& entry);
+    bool is_busy(const Link& link);
 
     // handshake.cc.
     void start_connecting(PeerEntry& entry);
@@ -163,6 +165,8 @@ class OfiEndpoint final : public Endpoint {
     // memory.cc.
     Status register_region(Region& region);
     bool exposes() const;
+    bool withdraw(Region& region);
+    void cut_lost_peers(std::uint32_t region);
     void emit_fenced(std::uint32_t region);
     Sent post_transfer(Peer& peer, Transfer& transfer);
     bool start_waiting_transfers(PeerEntry& entry);
@@ -179,7 +183,7 @@ class OfiEndpoint final : public Endpoint {
     Limits limits_;
     std::uint32_t piece_bytes_ = piece_bytes_max;
     bool listening_ = false;
-    bool fences_ = removal_is_fence();
+    bool fences_;
     TimePoint now_;
     std::uint64_t turn_ = 1;
 

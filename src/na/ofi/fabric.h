@@ -1,7 +1,6 @@
 // The libfabric objects of one endpoint and the order in which they live and die.
 #pragma once
 
-#include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -9,35 +8,11 @@
 #include <rdma/fi_rma.h>
 
 #include <memory>
-#include <string>
-#include <string_view>
 
 #include "base/assert.h"
-#include "na/provider.h"
-#include "na/socket_name.h"
+#include "na/ofi/row.h"
 
 namespace weft::na::ofi {
-
-// One transport of ours and what libfabric calls it.
-struct Row {
-    std::string_view scheme;
-    // The exact prov_name for a libfabric of this version.
-    std::string_view (*provider)(std::uint32_t version);
-    std::string_view package_hint;  // How to mend its absence.
-};
-extern const Row tcp_row;
-
-std::string version_text();       // Of the libfabric at run time: "1.17".
-std::string describe(int error);  // "Connection refused (111)"; takes either sign.
-
-struct InfoDeleter {
-    void operator()(fi_info* info) const { fi_freeinfo(info); }
-};
-using InfoPtr = std::unique_ptr<fi_info, InfoDeleter>;
-
-// What `row` offers; with `source`, for an endpoint that listens there.
-// Errors: UNAVAILABLE (not offered here).
-Result<InfoPtr> find_info(const Row& row, const SocketName* source);
 
 template <class T>
 struct FidCloser {
@@ -92,14 +67,7 @@ class Fabric {
     int wait_fd_ = -1;  // libfabric's, closed with the queue.
 };
 
-// Before libfabric starts: settings that it takes from the environment only.
-void prepare_environment();
-std::string required_settings();  // Those without which nothing can be fenced, as "NAME=value".
 // Gives the program its signals back, which a library behind libfabric took.
 void take_back_signals();
-// Whether removing an address ends its connection, which fencing needs, going by the environment.
-bool removal_is_fence();
-// Whether the environment was read before we changed it: then the above is not to be trusted.
-bool started_before_us(const Fabric& fabric);
 
 }  // namespace weft::na::ofi

@@ -103,7 +103,9 @@ void OfiEndpoint::serve_connecting(PeerEntry& entry) {
     switch (send_control(*peer.link, {message, bytes})) {
         case Sent::ok: return attend(entry, now_ + hello_again);
         case Sent::again:
-            if (!peer.probe.started() && waited >= probe_after) peer.probe.start(peer.name);
+            if (row_.asks_by_socket && !peer.probe.started() && waited >= probe_after) {
+                peer.probe.start(peer.name);
+            }
             return attend(entry, now_ + connect_spacing);
         case Sent::failed:
             return bring_down(entry, Code::unavailable, "can't send to " + peer.name.text());

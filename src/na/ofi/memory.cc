@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "na/ofi/endpoint.h"
+#include "na/ofi/settings.h"
 
 namespace weft::na::ofi {
 
@@ -30,6 +31,9 @@ Result<FabricKey> OfiEndpoint::expose(const Exposure& exposure) {
     region.exposure = exposure;
     // The fabric's key is a secret of its own: the reference's key never travels to it.
     region.fabric = {0, parts_.random.next()};
+    if (!fabric_ && row_.keys_of_card) {
+        if (Status status = open_for_keys(); !status.ok()) return status;
+    }
     region.taken = true;
     // Without a fabric yet the memory is registered when the first connection opens it.
     if (fabric_) {
@@ -51,7 +55,8 @@ Status OfiEndpoint::register_region(Region& region) {
     if (error) {
         return fail(Code::resource_exhausted, "libfabric can't register " +
                                                   std::to_string(exposure.memory.size()) +
-                                                  " bytes: " + describe(error));
+                                                  " bytes: " + describe(error) +
+                                                  (row_.keys_of_card ? "; " + room_needed() : ""));
     }
     region.memory.reset(memory);
     if (attr.mr_mode & FI_MR_PROV_KEY) region.fabric.key = fi_mr_key(memory);
@@ -61,29 +66,48 @@ Status OfiEndpoint::register_region(Region& region) {
     return {};
 }
 
-// Closing the registration refuses new accesses but not one under way (libfabric 1.17: 510 of 512
-// MiB landed after it). Where a holder was lost before it acknowledged, the connections that lost
+// Over a card the end of the registration waits for accesses that are under way and lets no later
+// one in. Over TCP it refuses new accesses but not one under way (libfabric 1.17: 510 of 512 MiB
+// landed after it), so where a holder was lost before it acknowledged, the connections that lost
 // peers used end here; the fence waits for those that can't end yet, unless nobody ever was on
 // them.
 void OfiEndpoint::fence(std::uint32_t region, Holders holders) {
     if (region >= regions_.size()) regions_.resize(region + 1);
-    regions_[region].memory.reset();
-    regions_[region].taken = false;
-    if (holders == Holders::lost) {
-        for (const SocketName& name : std::vector(gone_)) {
-            if (Link* link = link_to(name)) cut(*link, {});
-        }
-        for (auto at = links_.begin(); at != links_.end();) {
-            Link& link = at->second;
-            ++at;
-            if (!link.dirty || cut(link, "the connection was closed to fence memory")) continue;
-            if (link.word == Link::Word::none) continue;
-            link.fences.push_back(region);
-            ++regions_[region].fenced_by;
-        }
-    }
+    if (!withdraw(regions_[region])) return;
+    if (holders == Holders::lost && !row_.closing_fences) cut_lost_peers(region);
     if (!exposes()) gone_.clear();
     if (regions_[region].fenced_by == 0) emit_fenced(region);
+}
+
+// False: the card does not let go of it. Then it stays as it is, and its memory is never given
+// back.
+bool OfiEndpoint::withdraw(Region& region) {
+    if (fid_mr* memory = region.memory.release()) {
+        const int error = fi_close(&memory->fid);
+        if (error && row_.closing_fences) {
+            parts_.log.error(std::string(row_.scheme) + ": the card does not let go of region " +
+                             std::to_string(region.exposure.region) + ": " + describe(error) +
+                             "; it is never fenced");
+            region.memory.reset(memory);
+            return false;
+        }
+    }
+    region.taken = false;
+    return true;
+}
+
+void OfiEndpoint::cut_lost_peers(std::uint32_t region) {
+    for (const SocketName& name : std::vector(gone_)) {
+        if (Link* link = link_to(name)) cut(*link, {});
+    }
+    for (auto at = links_.begin(); at != links_.end();) {
+        Link& link = at->second;
+        ++at;
+        if (!link.dirty || cut(link, "the connection was closed to fence memory")) continue;
+        if (link.word == Link::Word::none) continue;
+        link.fences.push_back(region);
+        ++regions_[region].fenced_by;
+    }
 }
 
 bool OfiEndpoint::exposes() const {
@@ -157,7 +181,7 @@ OfiEndpoint::Sent OfiEndpoint::post_transfer(Peer& peer, Transfer& transfer) {
     message.rma_iov = &remote;
     message.rma_iov_count = 1;
     message.context = static_cast<Operation*>(&transfer);
-    if (item.kind == RmaKind::get && item.local.size() >= sizeof unread_) {
+    if (row_.breaks_answers && item.kind == RmaKind::get && item.local.size() >= sizeof unread_) {
         std::memcpy(item.local.data(), unread_.data(), sizeof unread_);
     }
     // Without delivery-complete a put is "done" when it left our socket, even out of range.
@@ -212,16 +236,19 @@ bool OfiEndpoint::is_arriving(const Transfer& transfer) const {
            std::memcmp(item.local.data(), unread_.data(), sizeof unread_) != 0;
 }
 
-// A get of ours has no end yet. On this link, or nullptr: on any.
+// A get of ours has no end yet, and its connection can't be cut in the middle of it. On this link,
+// or nullptr: on any.
 bool OfiEndpoint::is_asking(const Link* link) const {
+    if (!row_.breaks_answers) return false;
     return std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
         return (!link || transfer.link == link) && transfer.posted &&
                transfer.item.kind == RmaKind::get;
     });
 }
 
-// On this link, or nullptr: on any.
+// The same of an answer that comes in.
 bool OfiEndpoint::is_reading(const Link* link) const {
+    if (!row_.breaks_answers) return false;
     return std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
         return (!link || transfer.link == link) && is_arriving(transfer);
     });

@@ -308,12 +308,31 @@ void OfiEndpoint::serve_up(PeerEntry& entry) {
     if (drain(entry) && entry.value.backlog.empty()) start_waiting_transfers(entry);
 }
 
+// What libfabric took before is under way still: had the connection broken, all of it would have
+// come back. For libfabric over TCP a broken one may keep what it took.
+bool OfiEndpoint::is_busy(const Link& link) {
+    if (row_.asks_by_socket) return false;
+    bool busy = std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
+        return transfer.posted && transfer.link == &link;
+    });
+    peers_.for_each([&](PeerEntry& entry) {
+        if (entry.value.link != &link) return;
+        std::uint32_t waiting = 0;
+        entry.value.backlog.for_each([&](SendSlot& slot) { waiting += slot.under_way == 0; });
+        busy = busy || entry.value.slots > waiting;
+    });
+    return busy;
+}
+
 // Notes one more "try again" from libfabric. False: that was one too many, the peer is gone.
 bool OfiEndpoint::blocked(PeerEntry& entry) {
     Retry& retry = entry.value.retry;
     if (retry.attempts++ == 0) retry.since = now_;
-    // Our own depth limits are below libfabric's, so an established connection always takes more:
-    // this one is being made anew, and what was on the old one may be lost.
+    // Our own depth limits are below libfabric's, so an established connection takes more sooner or
+    // later: this one is being made anew, and what was on the old one may be lost.
+    if (retry.attempts > retries_free && now_ - retry.since > lost_after) {
+        if (is_busy(*entry.value.link)) retry.since = now_;
+    }
     if (retry.attempts > retries_free && now_ - retry.since > lost_after) {
         const std::string why = "the connection was lost";
         cut(*entry.value.link, why);

@@ -1,5 +1,6 @@
 #include "na/ofi/endpoint.h"
 #include "na/ofi/ofi.h"
+#include "na/ofi/settings.h"
 
 namespace weft::na {
 namespace ofi {
@@ -15,7 +16,7 @@ class OfiProvider final : public Provider {
         if (!info) return {false, std::string(info.status().text())};
         return {true, std::string("libfabric ") + version_text() + ", provider " +
                           (*info)->fabric_attr->prov_name +
-                          (removal_is_fence() ? "" : "; regions can't be fenced") +
+                          (can_fence(row_) ? "" : "; regions can't be fenced") +
                           "; messages in clear text, for trusted networks only"};
     }
 
@@ -39,10 +40,13 @@ class OfiProvider final : public Provider {
 
 }  // namespace ofi
 
-std::unique_ptr<Provider> make_ofi_tcp_provider() {
+static std::unique_ptr<Provider> make_provider(const ofi::Row& row) {
     ofi::prepare_environment();
     ofi::take_back_signals();
-    return std::make_unique<ofi::OfiProvider>(ofi::tcp_row);
+    return std::make_unique<ofi::OfiProvider>(row);
 }
+
+std::unique_ptr<Provider> make_ofi_tcp_provider() { return make_provider(ofi::tcp_row); }
+std::unique_ptr<Provider> make_ofi_verbs_provider() { return make_provider(ofi::verbs_row); }
 
 }  // namespace weft::na

@@ -14,7 +14,7 @@ static std::uint32_t aligned(std::uint32_t bytes) {
 }
 
 bool OfiEndpoint::has_room(const Peer& peer) const {
-    return peer.slots < slots_per_peer && sends_.left() > control_slots;
+    return peer.slots < row_.slots_per_peer && sends_.left() > control_slots;
 }
 
 std::byte* OfiEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
@@ -108,7 +108,7 @@ OfiEndpoint::Sent OfiEndpoint::send_slot(Peer& peer, SendSlot& slot) {
         bool inject = false;
         ssize_t error;
         if (slot.sent == 0) [[likely]] {
-            inject = body == left && bytes <= fabric_->info().tx_attr->inject_size;
+            inject = row_.injects && body == left && bytes <= fabric_->info().tx_attr->inject_size;
             base::store(slot.message, prefix);
             error = inject ? fi_inject(fabric_->ep(), slot.message, bytes, peer.link->address)
                            : fi_send(fabric_->ep(), slot.message, bytes, nullptr,

@@ -19,9 +19,9 @@ std::string own_uri(const std::string& transport, const std::string& purpose) {
         return none ? "" : "unix://" + (folder / name).string();
     }
 #ifdef WEFT_WITH_VERBS
-    if (transport == "verbs") {
+    if (transport == "verbs" || transport == "ofi+verbs") {
         const auto host = na::find_rdma_host();
-        return host ? "verbs://" + *host + ":0" : "";
+        return host ? transport + "://" + *host + ":0" : "";
     }
 #endif
     if (transport == "tcp" || transport == "ofi+tcp") return transport + "://127.0.0.1:0";

@@ -92,7 +92,8 @@ void add_options(CLI::App& command, PerfOptions& options) {
     command.add_option("metric", options.metric, "What to measure")
         ->required()
         ->check(CLI::IsMember({"rpc", "proto", "put", "get", "na", "floor", "bcast", "serve"}));
-    command.add_option("--transport", options.transport, "sm, tcp, unix, verbs, ofi+tcp, …")
+    command
+        .add_option("--transport", options.transport, "sm, tcp, unix, verbs, ofi+tcp, ofi+verbs")
         ->capture_default_str();
     command.add_option("--size", options.size, "Bytes per operation: 64, 4KiB, 1MiB")
         ->transform(CLI::AsSizeValue(false))
