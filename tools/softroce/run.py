@@ -25,7 +25,7 @@ STEPS = (
     ("device", True, 30, "ibv_devinfo | grep -q PORT_ACTIVE"),
     ("conformance", True, 300, "tools/softroce/cases.sh weft_conformance '*- Verbs'"),
     # libfabric takes seconds to start here, so only the cases that fork get a process each.
-    ("ofi", False, 300, "build/release/bin/weft_conformance -d yes '*- OfiVerbs~[kill]'; first=$?; "
+    ("ofi", False, 300, "build/release/bin/weft_conformance -d yes '~[kill]*- OfiVerbs'; first=$?; "
                         "tools/softroce/cases.sh weft_conformance '*- OfiVerbs[kill]' && exit $first"),
     ("calls", False, 300, "tools/softroce/cases.sh weft_integration '*over verbs*,*over ofi+verbs*,[kill]'"),
     ("speed", False, 600, f"tools/softroce/speed.py {HOST}"),

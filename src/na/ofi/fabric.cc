@@ -78,7 +78,10 @@ Status Fabric::open_endpoint(const Row& row, const SocketName& source) {
     if (!error) error = fi_ep_bind(ep, &cq_->fid, FI_TRANSMIT | FI_RECV);
     if (!error) error = fi_enable(ep);
     if (error) {
-        if (std::abs(error) == FI_EADDRINUSE) {
+        // rxm asks about the address once more, and gets no answer when its port is taken.
+        const bool answers_no =
+            row.binds_to_answer && source.port() != 0 && std::abs(error) == FI_ENODATA;
+        if (answers_no || std::abs(error) == FI_EADDRINUSE) {
             return fail(Code::already_exists, std::string(row.scheme) + "://" + source.text() +
                                                   " is taken by another process");
         }
