@@ -14,6 +14,8 @@ namespace weft::test {
 std::atomic<int> ofi_refusals{0};
 std::atomic<int> ofi_taken_before{0};
 std::atomic<int> ofi_error{0};
+std::atomic<int> ofi_register_error{0};
+std::atomic<int> ofi_release_error{0};
 
 namespace {
 
@@ -22,6 +24,8 @@ fi_ops_fabric fabric_theirs, fabric_ours;
 fi_ops_domain domain_theirs, domain_ours;
 fi_ops_msg messages_theirs, messages_ours;
 fi_ops_cq completions_theirs, completions_ours;
+fi_ops_mr memory_theirs, memory_ours;
+fi_ops registration_theirs, registration_ours;
 bool holds_completions = false;
 std::map<fid_cq*, std::vector<fi_cq_msg_entry>> held;
 
@@ -86,6 +90,23 @@ int open_completions(fid_domain* domain, fi_cq_attr* attr, fid_cq** cq, void* co
     return 0;
 }
 
+int release_memory(fid* registration) {
+    return ofi_release_error ? -ofi_release_error : registration_theirs.close(registration);
+}
+
+int register_memory(fid* domain, const void* bytes, size_t size, uint64_t access, uint64_t offset,
+                    uint64_t key, uint64_t flags, fid_mr** memory, void* context) {
+    if (ofi_register_error) return -ofi_register_error;
+    const int error =
+        memory_theirs.reg(domain, bytes, size, access, offset, key, flags, memory, context);
+    if (error) return error;
+    registration_theirs = *(*memory)->fid.ops;
+    registration_ours = registration_theirs;
+    registration_ours.close = release_memory;
+    (*memory)->fid.ops = &registration_ours;
+    return 0;
+}
+
 int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** domain, void* context) {
     const int error = fabric_theirs.domain(fabric, info, domain, context);
     if (error) return error;
@@ -94,6 +115,10 @@ int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** domain, void* co
     domain_ours.endpoint = open_endpoint;
     domain_ours.cq_open = open_completions;
     (*domain)->ops = &domain_ours;
+    memory_theirs = *(*domain)->mr;
+    memory_ours = memory_theirs;
+    memory_ours.reg = register_memory;
+    (*domain)->mr = &memory_ours;
     return 0;
 }
 

@@ -14,6 +14,10 @@ extern std::atomic<int> ofi_refusals;
 extern std::atomic<int> ofi_taken_before;
 extern std::atomic<int> ofi_error;
 
+// While it is not 0: what libfabric says to those who register memory, or who end that.
+extern std::atomic<int> ofi_register_error;
+extern std::atomic<int> ofi_release_error;
+
 class OfiRefuses {
   public:
     explicit OfiRefuses(int times = std::numeric_limits<int>::max(), int after = 0,

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "na/arena.h"
+#include "na/ofi/endpoint.h"
 #include "na/ofi/ofi.h"
 #include "support/catch.h"
 #include "support/patience.h"
@@ -50,6 +51,16 @@ class Node {
     explicit Node(const std::string& uri, std::size_t peers_max = 64) {
         const na::Address at = *na::parse_address(uri);
         open(&at, peers_max);
+    }
+
+    // Over connections that differ as `row` says, which outlives it; empty: connects only.
+    Node(const na::ofi::Row& row, const std::string& uri) {
+        const na::Incarnation incarnation{random_.next(), random_.next()};
+        auto made = std::make_unique<na::ofi::OfiEndpoint>(
+            row, na::EndpointParts{random_, log_, arena_, incarnation, std::string(), 64},
+            real_now());
+        if (!uri.empty()) REQUIRE(made->listen(*na::parse_address(uri)).ok());
+        endpoint_ = std::move(made);
     }
 
     na::Endpoint& operator*() { return *endpoint_; }

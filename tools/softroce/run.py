@@ -25,8 +25,9 @@ STEPS = (
     ("device", True, 30, "ibv_devinfo | grep -q PORT_ACTIVE"),
     ("conformance", True, 300, "tools/softroce/cases.sh weft_conformance '*- Verbs'"),
     # libfabric takes seconds to start here, so only the cases that fork get a process each.
-    ("ofi", False, 300, "build/release/bin/weft_conformance -d yes '~[kill]*- OfiVerbs'; first=$?; "
-                        "tools/softroce/cases.sh weft_conformance '*- OfiVerbs[kill]' && exit $first"),
+    ("ofi", False, 300, "failed=0; build/release/bin/weft_conformance -d yes '~[kill]*- OfiVerbs' || failed=1; "
+                        "tools/softroce/cases.sh weft_conformance '*- OfiVerbs[kill]' || failed=1; "
+                        "build/release/bin/weft_unit -d yes 'ofi+verbs*' || failed=1; exit $failed"),
     ("calls", False, 300, "tools/softroce/cases.sh weft_integration '*over verbs*,*over ofi+verbs*,[kill]'"),
     ("speed", False, 600, f"tools/softroce/speed.py {HOST}"),
     ("demo", True, 300, f"examples/storage/demo.py --rdma {HOST}"),
