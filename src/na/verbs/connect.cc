@@ -15,6 +15,7 @@ static constexpr int step_ms_max = 2000;  // Of rdma_cm.
 static constexpr int backlog = 128;
 // The other side still knows our queue pair's number from a connection before (IBTA 12.6.7.2).
 static constexpr int stale_connection = 10;
+static constexpr std::uint32_t stale_max = 8;  // Each try has another number.
 static constexpr Duration poll_resolver_every = 2ms;
 // 4.096 us * 2^14 = 67 ms for each of them.
 static constexpr std::uint8_t ack_timeout = 14;
@@ -337,6 +338,10 @@ void VerbsEndpoint::on_rejected(PeerEntry& entry, const Happening& what) {
                           peer.info.uri + " refused: " + std::string(why->text()));
     }
     if (what.status == stale_connection) {
+        if (peer.incoming || ++peer.stale > stale_max) {
+            return bring_down(entry, Code::unavailable,
+                              peer.info.uri + " takes each of our queue pairs for an old one");
+        }
         end_talk(*std::exchange(peer.talk, nullptr));
         return start_connecting(entry);
     }

@@ -163,6 +163,7 @@ PeerEntry* VerbsEndpoint::take_peer() {
     peer.info = {};
     peer.name = {};
     peer.started = now_;
+    peer.stale = 0;
     peer.talk = nullptr;
     for (Asking& asking : peer.asking) {
         asking.up = asking.refused = false;

@@ -90,8 +90,9 @@ struct Peer : AttentionNode, FlushNode, WritableNode {
     SocketName name;                         // Outgoing.
     std::unique_ptr<Resolution> resolution;  // resolving.
     TimePoint started{};
-    TimePoint due = never;  // While it is in the list of those attended to.
-    std::string broken;     // Why it is to be brought down at the next poll.
+    std::uint32_t stale = 0;  // How often it knew our queue pair's number from before.
+    TimePoint due = never;    // While it is in the list of those attended to.
+    std::string broken;       // Why it is to be brought down at the next poll.
 
     LaneEntry* talk = nullptr;
     std::uint32_t their_index = 0;  // What our immediates say.
