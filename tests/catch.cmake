@@ -2,7 +2,8 @@
 find_package(Catch2 REQUIRED)
 include(Catch)
 
-# One ctest entry per test case, labelled with its kind.
+# One ctest entry per test case, labelled with its kind. What else follows is for
+# catch_discover_tests().
 function(weft_discover TARGET KIND)
     # Real processes and real time: one at a time.
     string(COMPARE EQUAL ${KIND} integration serial)
@@ -20,6 +21,6 @@ function(weft_discover TARGET KIND)
     if(WEFT_SANITIZE)
         set(timeout 600)
     endif()
-    catch_discover_tests(${TARGET} PROPERTIES LABELS ${KIND} TIMEOUT ${timeout} RUN_SERIAL ${serial}
+    catch_discover_tests(${TARGET} ${ARGN} PROPERTIES LABELS ${KIND} TIMEOUT ${timeout} RUN_SERIAL ${serial}
                          PROCESSORS ${processors} COST ${cost} DISCOVERY_MODE PRE_TEST)
 endfunction()

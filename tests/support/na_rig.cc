@@ -251,7 +251,15 @@ PeerId NaRig::connect(NaNode& from, NaNode& to) {
     return peer;
 }
 
-TimePoint NaRig::now() const { return wire.world ? manual_.now() : steady_.now(); }
+TimePoint NaRig::now() const { return wire.world ? manual_.now() : steady_.now() + skipped_; }
+
+void NaRig::skip(Duration time) {
+    if (wire.world) {
+        manual_.advance(time);
+    } else {
+        skipped_ += time;
+    }
+}
 
 void NaRig::pump() {
     std::size_t events = 0;

@@ -117,6 +117,8 @@ class NaRig {
     // Long enough for anything under way to show up.
     void settle();
     TimePoint now() const;
+    // Time passes for the nodes without that anybody waits.
+    void skip(Duration time);
     // To the next arrival when simulated; a short sleep otherwise.
     void step_time();
 
@@ -130,6 +132,7 @@ class NaRig {
   private:
     base::ManualClock manual_;
     base::SteadyClock steady_;
+    Duration skipped_{};  // On top of it.
     base::Log log_{LogLevel::off};
     std::shared_ptr<na::Arena> arena_;
     std::vector<std::unique_ptr<NaNode>> nodes_;
