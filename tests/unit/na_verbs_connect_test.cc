@@ -1,0 +1,173 @@
+// How connections over verbs fail to come about, and what is said of it.
+#include "na/address.h"
+#include "support/verbs_rig.h"
+
+using namespace weft;
+using namespace weft::na;
+using namespace weft::test;
+using Raw = VerbsRawPeer;
+
+TEST_CASE("verbs connect: a number that the other side still knows is given up for another") {
+    VerbsRig rig;
+    NaNode& server = rig->open();
+    NaNode& client = rig->open({.listens = false});
+    rig.fake.make_stale(3);
+    rig->connect(client, server);
+    CHECK(client.downs.empty());
+}
+
+TEST_CASE("verbs connect: one that is stale for ever is given up") {
+    VerbsRig rig;
+    NaNode& server = rig->open();
+    NaNode& client = rig->open({.listens = false});
+    rig.fake.make_stale(1 << 30);
+    rig->start_connect(client, server->address());
+    const Down down = rig.wait_for_down(client);
+    CHECK(down.code == Code::unavailable);
+    says(down.error, "for an old one");
+    CHECK(rig.fake.counts().connections <= 12);
+}
+
+TEST_CASE("verbs connect: no listener, no route, no way: each in its own words") {
+    VerbsRig rig;
+    NaNode& server = rig->open();
+    NaNode& client = rig->open({.listens = false});
+    rig->start_connect(client, "verbs://127.0.0.1:9");
+    Down down = rig.wait_for_down(client, 1);
+    CHECK(down.code == Code::unavailable);
+    says(down.error, "nobody listens");
+
+    rig.fake.lose_route();
+    rig->start_connect(client, server->address());
+    down = rig.wait_for_down(client, 2);
+    CHECK(down.code == Code::unavailable);
+    says(down.error, "ROUTE_ERROR");
+
+    rig->start_connect(client, "verbs://127.0.0.3:9");
+    down = rig.wait_for_down(client, 3);
+    CHECK(down.code == Code::unavailable);
+    says(down.error, "ADDR_ERROR");
+}
+
+TEST_CASE("verbs connect: who is behind another device is for another endpoint") {
+    VerbsRig rig({.devices = 2});
+    NaNode& there = rig->open({.uri = "verbs://127.0.0.2:0"});
+    NaNode& here = rig->open();
+    rig->start_connect(here, there->address());
+    const Down down = rig.wait_for_down(here);
+    CHECK(down.code == Code::unimplemented);
+    says(down.error, "not over the device fake0");
+}
+
+TEST_CASE("verbs connect: a request that nobody takes ends in time, and by rdma_cm's own word") {
+    VerbsRig rig;
+    Raw silent;
+    const std::string uri = silent.listen("verbs://127.0.0.1:0");
+    NaNode& client = rig->open({.listens = false});
+    rig->start_connect(client, uri);
+    rig->settle();
+    CHECK(client.downs.empty());
+    rig->skip(2500ms);
+    Down down = rig.wait_for_down(client, 1);
+    CHECK(down.code == Code::unavailable);
+    says(down.error, "no answer from " + uri);
+
+    rig->start_connect(client, uri);
+    rig->settle();
+    rig.fake.expire();
+    down = rig.wait_for_down(client, 2);
+    CHECK(down.code == Code::unavailable);
+    says(down.error, "UNREACHABLE");
+}
+
+TEST_CASE("verbs connect: a device without queue pairs left refuses in words, and serves on") {
+    VerbsRig rig;
+    NaNode& server = rig->open();
+    NaNode& client = rig->open({.listens = false});
+    const PeerId first = rig->connect(client, server);
+    // One more, which the one who asks takes.
+    const int used = rig.fake.counts().pairs;
+    rig.fake.set_limits({.pairs_max = used + 1});
+    rig->start_connect(client, server->address());
+    Down down = rig.wait_for_down(client, 1);
+    CHECK(down.code == Code::resource_exhausted);
+    says(down.error, "queue pairs");
+    rig.fake.set_limits({.pairs_max = used});
+    rig->start_connect(client, server->address());
+    down = rig.wait_for_down(client, 2);
+    CHECK(down.code == Code::resource_exhausted);
+    says(down.error, "queue pairs");
+    rig.fake.set_limits({});
+    REQUIRE(client.send(first, 64));
+    rig->connect(client, server);
+}
+
+TEST_CASE("verbs connect: a full server says that it is, not that nobody is there") {
+    VerbsRig rig;
+    NaNode& server = rig->open({.peers_max = 1});
+    rig->connect(rig->open({.listens = false}), server);
+    NaNode& late = rig->open({.listens = false});
+    rig->start_connect(late, server->address());
+    const Down down = rig.wait_for_down(late);
+    CHECK(down.code == Code::resource_exhausted);
+    says(down.error, "too many peers");
+}
+
+TEST_CASE("verbs connect: strangers who say nothing give way, and honest peers come in") {
+    VerbsRig rig;
+    NaNode& server = rig->open({.peers_max = 256});
+    std::vector<std::unique_ptr<Raw>> strangers;
+    std::byte words[verbs::opening_bytes];
+    for (std::uint64_t i = 0; i < 80; ++i) {
+        encode(verbs::Opening{{i, i}, 0, 4}, words);
+        strangers.push_back(std::make_unique<Raw>());
+        strangers.back()->connect(server->address(), words);
+        rig->pump_until([&] {
+            strangers.back()->step();
+            return strangers.back()->state() == Raw::State::connected;
+        });
+    }
+    NaNode& honest = rig->open({.listens = false});
+    rig->connect(honest, server);
+    rig->pump_until([&] {
+        std::size_t over = 0;
+        for (auto& stranger : strangers) {
+            stranger->step();
+            over += stranger->state() == Raw::State::over ? 1 : 0;
+        }
+        return over >= 17;
+    });
+    // The others have their time.
+    rig->skip(2500ms);
+    CHECK(rig->pump_until([&] {
+        std::size_t over = 0;
+        for (auto& stranger : strangers) {
+            stranger->step();
+            over += stranger->state() == Raw::State::over ? 1 : 0;
+        }
+        return over == strangers.size();
+    }));
+    CHECK(server.downs.empty());
+    CHECK(server.peer_of(honest.incarnation));
+}
+
+TEST_CASE("verbs connect: a server that restarts on its address is found again") {
+    VerbsRig rig;
+    NaNode& first = rig->open();
+    const std::string uri = first->address();
+    NaNode& client = rig->open({.listens = false});
+    const PeerId before = rig->connect(client, first);
+    // With messages that it will never take.
+    rig.fake.cut();
+    for (int i = 0; i < 4; ++i) REQUIRE(client.send(before, 2000));
+    client->flush();
+    rig->destroy(first);
+    rig.fake.restore();
+    rig.wait_for_down(client);
+    NaNode& second = rig->open({.uri = uri});
+    const PeerId after = rig->connect(client, second);
+    CHECK(client->info(after)->incarnation == second.incarnation);
+    REQUIRE(client.send(after, 100));
+    CHECK(rig->pump_until(
+        [&] { return second.at(second.peer_of(client.incarnation)).received == 1; }));
+}

@@ -1,0 +1,121 @@
+// Opening a verbs endpoint: what can be missing, and what is said then.
+#include <sys/resource.h>
+
+#include "na/address.h"
+#include "support/verbs_rig.h"
+
+using namespace weft;
+using namespace weft::na;
+using namespace weft::test;
+
+static Status why_not_opened(VerbsRig& rig, OpenOptions options = {}) {
+    const auto endpoint = rig->try_open(options, {1, 2});
+    REQUIRE_FALSE(endpoint.ok());
+    return endpoint.status();
+}
+
+// This process may lock little memory, as most may.
+class LittleLocked {
+  public:
+    LittleLocked() {
+        REQUIRE(::getrlimit(RLIMIT_MEMLOCK, &before_) == 0);
+        rlimit little = before_;
+        little.rlim_cur = 65536;
+        REQUIRE(::setrlimit(RLIMIT_MEMLOCK, &little) == 0);
+    }
+    ~LittleLocked() { ::setrlimit(RLIMIT_MEMLOCK, &before_); }
+    LittleLocked(const LittleLocked&) = delete;
+    LittleLocked& operator=(const LittleLocked&) = delete;
+
+  private:
+    rlimit before_{};
+};
+
+TEST_CASE("verbs open: without a device the machine says so") {
+    VerbsRig rig({.devices = 0});
+    CHECK_FALSE(rig->wire.provider->probe().usable);
+    const Status why = why_not_opened(rig);
+    CHECK(why.code() == Code::unavailable);
+    says(std::string(why.text()), "no RDMA device");
+}
+
+TEST_CASE("verbs open: a device whose port is down serves nobody who does not listen") {
+    VerbsRig rig;
+    rig.fake.set_port(false);
+    const Status why = why_not_opened(rig, {.listens = false});
+    CHECK(why.code() == Code::unavailable);
+    says(std::string(why.text()), "no RDMA device with a port that is up");
+}
+
+TEST_CASE("verbs open: an address that no device is on is refused, with what would be one") {
+    VerbsRig rig;
+    const Status why = why_not_opened(rig, {.uri = "verbs://127.0.0.3:0"});
+    CHECK(why.code() == Code::unavailable);
+    says(std::string(why.text()), "127.0.0.3");
+    says(std::string(why.text()), "rdma link");
+}
+
+TEST_CASE("verbs open: memory that can't be locked is explained with its remedy") {
+    const LittleLocked little;
+    VerbsRig rig;
+    for (int before = 0; before < 2; ++before) {  // Memory to send from; to receive in.
+        rig.fake.fail_registration(ENOMEM, before);
+        const Status why = why_not_opened(rig);
+        CHECK(why.code() == Code::resource_exhausted);
+        says(std::string(why.text()), "Cannot allocate memory (12)");
+        says(std::string(why.text()), "may lock 65536 bytes");
+        says(std::string(why.text()), "ulimit -l unlimited");
+        says(std::string(why.text()), "LimitMEMLOCK=infinity");
+        CHECK(rig.fake.counts() == FakeCounts{});
+    }
+    FakeLimits limits;
+    limits.locked_bytes_max = 65536;
+    rig.fake.set_limits(limits);
+    CHECK(why_not_opened(rig).code() == Code::resource_exhausted);
+    CHECK(rig.fake.counts() == FakeCounts{});
+}
+
+TEST_CASE("verbs open: a device without queue pairs, or with few completions, is told") {
+    VerbsRig rig({.pairs_max = 0});
+    Status why = why_not_opened(rig);
+    CHECK(why.code() == Code::resource_exhausted);
+    says(std::string(why.text()), "queue pairs");
+    rig.fake.set_limits({.completions_max = 1000});
+    why = why_not_opened(rig);
+    CHECK(why.code() == Code::resource_exhausted);
+    says(std::string(why.text()), "completions");
+    rig.fake.set_limits({.shared_receives_max = 0});
+    why = why_not_opened(rig);
+    CHECK(why.code() == Code::resource_exhausted);
+    says(std::string(why.text()), "shared receive queues");
+}
+
+TEST_CASE("verbs open: small devices are made do with") {
+    // Fewer buffers than wanted, nothing inline, one read at a time, short transfers, completions
+    // for a few peers.
+    FakeLimits limits;
+    limits.shared_receives_max = 64;
+    limits.inline_bytes_max = 0;
+    limits.reads_max = 1;
+    limits.message_bytes_max = 64 * 1024;
+    limits.completions_max = 512 + 1024 + 32 * 5;
+    VerbsRig rig(limits);
+    NaPair pair(*rig);
+    CHECK(pair.a->limits().rma_bytes_max == 64 * 1024);
+    CHECK(pair.a->limits().peers_max >= 1);
+    CHECK(pair.a->limits().peers_max <= 64);
+    for (int i = 0; i < 100; ++i) {
+        REQUIRE(rig->pump_until([&] { return pair.a.send(pair.ab, 10'000); }));
+    }
+    CHECK(rig->pump_until([&] { return pair.b.at(pair.ba).received == 100; }));
+}
+
+TEST_CASE("verbs open: an endpoint that listens everywhere is reached at each device's address") {
+    VerbsRig rig;
+    NaNode& server = rig->open({.uri = "verbs://0.0.0.0:0"});
+    const auto address = *parse_address(server->address());
+    NaNode& client = rig->open({.listens = false});
+    const PeerId peer =
+        rig->start_connect(client, "verbs://127.0.0.1:" + std::to_string(address.port));
+    CHECK(rig->pump_until([&] { return client.at(peer).state == test::PeerState::up; }));
+}
