@@ -4,8 +4,9 @@
 #
 #     guest.sh REPOSITORY NUMBER
 #
-# NUMBER: of this guest, 0 for one alone. 1 and 2 are joined by a network: 10.77.0.NUMBER on eth0,
-# which carries their device; one alone has it on a dummy device, 10.77.0.1.
+# NUMBER: of this guest, 0 for one alone. 1 and 2 are joined by two networks: 10.77.0.NUMBER carries
+# their device, and over 10.78.0.NUMBER each does what it is told (control.py); one alone has the
+# device on a dummy device, 10.77.0.1.
 set -u
 repository=$1
 number=$2
@@ -19,6 +20,8 @@ device() {
     else
         ip link set eth0 name roce0 && ip address add "10.77.0.$number/24" dev roce0 || return
         ip address add "fd77::$number/64" dev roce0 nodad || return
+        ip link set eth1 name talk0 && ip address add "10.78.0.$number/24" dev talk0 || return
+        ip link set talk0 up || return
     fi
     ip link set roce0 up && rdma link add rxe0 type rxe netdev roce0
 }
@@ -31,6 +34,7 @@ for _ in $(seq 100); do [ -e /dev/infiniband/uverbs0 ] && break; sleep 0.05; don
 ulimit -l unlimited
 ulimit -n 65536
 cd "$repository" || exit
-export SOFTROCE_NUMBER=$number
+echo 1 >/proc/sys/kernel/sysrq
+if [ "$number" != 0 ]; then tools/softroce/control.py "10.78.0.$number" & fi
 bash /out/job
 echo $? >/out/status

@@ -18,6 +18,7 @@ PLACE = REPOSITORY / "build" / "softroce"
 MODULES = ("crc32_generic virtio_pci virtio_console virtio_net 9p 9pnet_virtio overlay ib_uverbs "
            "rdma_ucm rdma_rxe dummy sch_netem").split()
 QEMU = "qemu-system-x86_64"
+MEMORY_MIB = 4096
 
 
 class Failure(Exception):
@@ -108,6 +109,18 @@ def prepare():
     return glob.glob(f"{kernel}/boot/vmlinuz-*")[0], _pack_start(kernel)
 
 
+def network_of(number, folder):
+    """What joins guest 1 to guest 2: two cards each, whose frames are datagrams between sockets in
+    `folder`. The first carries the RDMA device, and faults; by the second they are told what to do."""
+    words = []
+    for card, name in enumerate(("roce", "talk")):
+        ends = [f"{end}.type=unix,{end}.path={folder}/{name}{which}"
+                for end, which in (("local", number), ("remote", 3 - number))]
+        words += ["-netdev", f"dgram,id={name},{','.join(ends)}", "-device",
+                  f"virtio-net-pci,netdev={name},romfile=,mac=52:54:00:77:0{card}:0{number}"]
+    return words
+
+
 class Guest:
     """One boot that runs `job`, a shell script, in the repository. `number`, `network`: of guests
     that are joined; see guest.sh."""
@@ -120,7 +133,7 @@ class Guest:
         kernel, start = image
         words = (f"console=ttyS0 quiet panic=-1 mitigations=off softroce.repository={REPOSITORY} "
                  f"softroce.number={number}")
-        command = [QEMU, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "4096",
+        command = [QEMU, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MIB),
                    "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
                    "-kernel", kernel, "-initrd", str(start), "-append", words,
                    "-serial", f"file:{self.out}/console.log",

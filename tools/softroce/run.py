@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tests weft on real verbs: Soft-RoCE in a small virtual machine (docs/softroce.md).
 
-    tools/softroce/run.py                 boots, runs every step, says what held
+    tools/softroce/run.py                 boots one machine, then two that are joined; runs every
+                                          step and says what held
     tools/softroce/run.py --test NAME     one step; --list names them
     tools/softroce/run.py --smoke         what is quick: a part of every continuous integration
     tools/softroce/run.py --shell         a prompt in the machine; `exit` ends it
@@ -9,28 +10,52 @@
 Needs the release build (`make build`). Logs: build/softroce/out.
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import shlex
+import shutil
 import sys
+import tempfile
+import threading
 import time
+import typing
 
 import machine
 
 HOST = "10.77.0.1"
-# A guest that says nothing for so long is taken for dead.
-STEP_SECONDS = 600
-# name, whether it is a part of --smoke, seconds that it may take, what it runs.
+BOOT_SECONDS = 120
+# Of the second machine, where there are two: its device, and where it takes orders (control.py).
+FAR_HOST, FAR_CONTROL = "10.77.0.2", "10.78.0.2"
+NEAR_CONTROL = "10.78.0.1"
+CASES = "tools/softroce/cases.sh"
+
+
+class Step(typing.NamedTuple):
+    name: str
+    machines: int  # One, or two that are joined.
+    smoke: bool    # A part of --smoke.
+    seconds: int   # That it may take.
+    command: str
+
+
 STEPS = (
-    ("device", True, 30, "ibv_devinfo | grep -q PORT_ACTIVE"),
-    ("conformance", True, 300, "tools/softroce/cases.sh weft_conformance '*- Verbs'"),
+    Step("device", 1, True, 30, "ibv_devinfo | grep -q PORT_ACTIVE"),
+    Step("conformance", 1, True, 300, f"{CASES} weft_conformance '*- Verbs'"),
     # libfabric takes seconds to start here, so only the cases that fork get a process each.
-    ("ofi", False, 300, "failed=0; build/release/bin/weft_conformance -d yes '~[kill]*- OfiVerbs' || failed=1; "
-                        "tools/softroce/cases.sh weft_conformance '*- OfiVerbs[kill]' || failed=1; "
-                        "build/release/bin/weft_unit -d yes 'ofi+verbs*' || failed=1; exit $failed"),
-    ("calls", False, 300, "tools/softroce/cases.sh weft_integration '*over verbs*,*over ofi+verbs*,[kill]'"),
-    ("speed", False, 600, f"tools/softroce/speed.py {HOST}"),
-    ("demo", True, 300, f"examples/storage/demo.py --rdma {HOST}"),
+    Step("ofi", 1, False, 300,
+         "failed=0; build/release/bin/weft_conformance -d yes '~[kill]*- OfiVerbs' || failed=1; "
+         f"{CASES} weft_conformance '*- OfiVerbs[kill]' || failed=1; "
+         "build/release/bin/weft_unit -d yes 'ofi+verbs*' || failed=1; exit $failed"),
+    Step("calls", 1, False, 300, f"{CASES} weft_integration '*over verbs*,*over ofi+verbs*,[kill]'"),
+    Step("faults", 1, False, 400, f"{CASES} weft_integration '[verbs]'"),
+    Step("leaks", 1, False, 300, f"{CASES} weft_leaks '*over verbs*'"),
+    Step("speed", 1, False, 600, f"tools/softroce/speed.py {HOST}"),
+    Step("demo", 1, True, 300, f"examples/storage/demo.py --rdma {HOST}"),
+    Step("joined", 2, False, 120, f"tools/softroce/joined.sh {FAR_HOST} {FAR_CONTROL}"),
+    Step("network", 2, False, 300, f"{CASES} weft_integration '[far]~[vanish]'"),
+    # The last one: the other machine is gone afterwards.
+    Step("vanish", 2, False, 60, f"{CASES} weft_integration '[vanish]'"),
 )
 
 
@@ -38,21 +63,55 @@ def script(steps):
     """What runs in the guest: each step with its own log, a line for its end, the first failure ends
     nothing."""
     lines = ["failed=0", f"export TEST_RDMA_HOST={HOST}"]
-    for name, _, seconds, command in steps:
-        lines += [f"begin=$(date +%s)",
-                  f"timeout {seconds} bash -c {shlex.quote(command)} >/out/{name}.log 2>&1",
+    if steps[0].machines == 2:
+        lines += [f"export TEST_RDMA_FAR={FAR_HOST} TEST_FAR_CONTROL={FAR_CONTROL} "
+                  f"TEST_NEAR_CONTROL={NEAR_CONTROL}",
+                  # It boots, too.
+                  f"until tools/softroce/control.py --tell {FAR_CONTROL} true >/dev/null; "
+                  "do sleep 0.2; done"]
+    for step in steps:
+        log = f"/out/{step.name}.log"
+        lines += ["begin=$(date +%s)",
+                  f"timeout {step.seconds} bash -c {shlex.quote(step.command)} >{log} 2>&1",
                   "status=$?",
-                  f'echo "step {name} $status $(($(date +%s) - begin))"',
+                  f"[ $status != 124 ] || echo 'softroce: not done within {step.seconds} s' >>{log}",
+                  f'echo "step {step.name} $status $(($(date +%s) - begin))"',
                   "[ $status = 0 ] || failed=1"]
     return "\n".join(lines + ["dmesg >/out/dmesg.log", "exit $failed"]) + "\n"
 
 
-def run(steps, out):
-    begin = time.monotonic()
-    failures, done = [], []
-    guest = machine.Guest(machine.prepare(), script(steps), out)
-    print(f"softroce: a machine starts, {len(steps)} steps; logs in {out}", flush=True)
+@contextlib.contextmanager
+def machines(steps, out):
+    """The machine that runs the steps; the other one, if they need it, does what that tells it."""
+    image = machine.prepare()
+    if steps[0].machines == 1:
+        guests = [machine.Guest(image, script(steps), out)]
+    else:
+        folder = tempfile.mkdtemp(prefix="softroce-")  # The name of a socket has 107 bytes at most.
+        jobs = (script(steps), "sleep infinity\n")
+        guests = [machine.Guest(image, job, out / f"machine-{number}", number,
+                                machine.network_of(number, folder))
+                  for number, job in enumerate(jobs, 1)]
+    seconds = BOOT_SECONDS + sum(step.seconds for step in steps)
+    # Should the kernel itself hang: then no step's own limit helps.
+    dog = threading.Timer(seconds, guests[0].end)
+    dog.start()
     try:
+        yield guests[0]
+    finally:
+        dog.cancel()
+        for guest in guests:
+            guest.end()
+        if len(guests) == 2:
+            shutil.rmtree(folder)
+
+
+def boot(steps, out):
+    """Runs them and says how each went: the names of those that ran, and of those that failed."""
+    failures, done = [], []
+    what = "a machine starts" if steps[0].machines == 1 else "two machines start, joined"
+    print(f"softroce: {what}, {len(steps)} steps; logs in {out}", flush=True)
+    with machines(steps, out) as guest:
         for line in guest.lines():
             words = line.split()
             if words[:1] != ["step"]:
@@ -64,12 +123,22 @@ def run(steps, out):
             done.append(name)
             if status != "0":
                 failures.append(name)
-                log = (out / f"{name}.log").read_text(errors="replace").splitlines()
+                log = (guest.out / f"{name}.log").read_text(errors="replace").splitlines()
                 print("\n".join(log[-40:]), flush=True)
         guest.status()
-    finally:
-        guest.end()
-    missing = [name for name, *_ in steps if name not in done]
+    return done, failures
+
+
+def run(steps, out):
+    begin = time.monotonic()
+    failures, done = [], []
+    for count in (1, 2):
+        those = [step for step in steps if step.machines == count]
+        if those:
+            ran, failed = boot(those, out)
+            done += ran
+            failures += failed
+    missing = [step.name for step in steps if step.name not in done]
     took = f"in {time.monotonic() - begin:.0f} s"
     if failures or missing:
         words = [f"FAILED: {' '.join(failures)}"] if failures else []
@@ -102,13 +171,13 @@ def main():
     parser.add_argument("--shell", action="store_true", help="a prompt in the machine")
     given = parser.parse_args()
     if given.list:
-        print("\n".join(name for name, *_ in STEPS))
+        print("\n".join(step.name for step in STEPS))
         return 0
-    steps = [step for step in STEPS if (not given.test or step[0] == given.test) and
-             (not given.smoke or step[1])]
+    steps = [step for step in STEPS if (not given.test or step.name == given.test) and
+             (not given.smoke or step.smoke)]
     if not steps:
         print(f"softroce: no step is called {given.test}; there are: "
-              f"{', '.join(name for name, *_ in STEPS)}")
+              f"{', '.join(step.name for step in STEPS)}")
         return 64
     if not (machine.REPOSITORY / "build/release/bin/weft_conformance").exists():
         print("softroce: build/release/bin/weft_conformance is missing: `make softroce` builds it")
