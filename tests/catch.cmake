@@ -23,4 +23,5 @@ function(weft_discover TARGET KIND)
     endif()
     catch_discover_tests(${TARGET} ${ARGN} PROPERTIES LABELS ${KIND} TIMEOUT ${timeout} RUN_SERIAL ${serial}
                          PROCESSORS ${processors} COST ${cost} DISCOVERY_MODE PRE_TEST)
+    weft_needed_for(${KIND} ${TARGET})
 endfunction()

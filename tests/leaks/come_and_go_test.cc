@@ -2,6 +2,7 @@
 // the middle of calls, transfers and handshakes. Both sides live in this process, so that what
 // either keeps is found. (Peers that die: killed_test.cc.)
 #include <algorithm>
+#include <cstdio>
 
 #include "leaks/books.h"
 #include "leaks/live_memory.h"
@@ -73,14 +74,17 @@ class Staying {
     void run(std::size_t visits) {
         (void)client.allocate(1).value();
         (void)client.connect(uri).value();
-        if (uri.starts_with("ofi")) {  // Opens with its first connection.
+        // These open something with their first connection, and keep it.
+        if (uri.starts_with("ofi") || uri.starts_with("verbs")) {
             visit(0);
             REQUIRE(soon(client, [this] { return is_all_quiet(); }));
         }
         books.open();
         visit_often(std::max(visits / 5, 2 * ways));
         books.warm();
+        const std::string warm = objects_of_device();
         books.check(visits, [&] { visit_often(visits); });
+        CHECK(objects_of_device() == warm);
         CHECK(ops.ended_again() == 0);
         CHECK(ops.strange() == "");
         CHECK(place.files().size() == names_left());
@@ -89,6 +93,16 @@ class Staying {
   protected:
     virtual void visit(std::size_t number) = 0;
     virtual bool is_all_quiet() { return is_quiet(client); }
+    // Queue pairs and what belongs to them, as the kernel counts; nothing on other transports.
+    std::string objects_of_device() const {
+        if (!uri.starts_with("verbs")) return {};
+        std::FILE* shown = ::popen("rdma resource show", "re");
+        REQUIRE(shown);
+        char line[512] = {};
+        REQUIRE(std::fgets(line, sizeof line, shown));
+        ::pclose(shown);
+        return line;
+    }
     // Of the server that stays: one of a client whose last word was lost lasts for ten seconds.
     virtual std::size_t sessions_left() { return 0; }
     virtual std::size_t names_left() { return 0; }
@@ -153,7 +167,7 @@ class Clients final : public Staying {
     }
     // Connects, and hangs up in the middle of its greeting. (libfabric would keep its descriptor.)
     void stranger() {
-        if (uri.starts_with("ofi")) return;
+        if (uri.starts_with("ofi") || uri.starts_with("verbs")) return;
         const base::UniqueFd socket = connect_raw(uri);
         const std::vector<std::byte> nothing(random.next() % 16);
         if (!nothing.empty()) {
@@ -226,6 +240,10 @@ TEST_CASE("servers come and go over tcp and leave nothing", "[seeded]") { server
 TEST_CASE("servers come and go over ofi+tcp and leave nothing", "[seeded]") {
     servers("ofi+tcp", 16);
 }
+
+// Where there is a device: `make softroce`.
+TEST_CASE("clients come and go over verbs and leave nothing", "[seeded]") { clients("verbs", 200); }
+TEST_CASE("servers come and go over verbs and leave nothing", "[seeded]") { servers("verbs", 16); }
 
 TEST_CASE("1000 clients come and go over sm and leave nothing", "[.][leaks]") {
     clients("sm", 1000);

@@ -86,7 +86,8 @@ class KilledServers {
     void run(std::size_t kills) {
         (void)client_.allocate(1).value();
         (void)client_.connect(uri_).value();
-        if (scheme_.starts_with("ofi")) {  // Opens with its first connection.
+        // These open something with their first connection, and keep it.
+        if (scheme_.starts_with("ofi") || scheme_.starts_with("verbs")) {
             kill_one(usual);
             REQUIRE(soon(client_, [this] { return is_quiet(client_); }));
         }
@@ -204,6 +205,9 @@ TEST_CASE("clients are killed over tcp and leave nothing", "[seeded]") { clients
 TEST_CASE("clients are killed over ofi+tcp and leave nothing", "[seeded]") {
     clients("ofi+tcp", 4);
 }
+
+// Where there is a device: `make softroce`.
+TEST_CASE("servers are killed over verbs and leave nothing", "[seeded]") { servers("verbs", 8); }
 
 TEST_CASE("100 servers are killed over sm and leave nothing", "[.][leaks]") { servers("sm", 100); }
 TEST_CASE("100 servers are killed over unix and leave nothing", "[.][leaks]") {

