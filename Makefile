@@ -5,14 +5,15 @@
 #   make test PRESET=tsan      release (default), clang, dev, asan-ubsan, tsan
 #   make test LABELS=unit      only these labels
 #   make check                 format, layers, documents, headers, clang-tidy
-#   make softroce              real verbs, in a small virtual machine; TEST=demo, SHELL=1
+#   make softroce              real verbs, in a small virtual machine; TEST=demo, SMOKE=1, SHELL=1
 #   make deb                   Debian packages, in build/deb
 #   make package-test          installs them in a clean root, as root, and builds against them there
 #   make soak                  what takes too long for CI; SOAK_MINUTES=60; PARTS="leaks cycles"
 
 PRESET ?= release
 LABELS ?=
-export PRESET LABELS
+TARGETS ?=
+export PRESET LABELS TARGETS
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-deb setup-softroce build test check demo bench softroce deb package-test soak
@@ -47,7 +48,7 @@ bench: setup
 	@python3 tools/bench.py
 
 # SHELL=1 is a wish of the user's; make would take it for the name of a shell.
-softroce_flags = $(if $(TEST),--test $(TEST))
+softroce_flags = $(if $(TEST),--test $(TEST)) $(if $(SMOKE),--smoke)
 ifeq ($(SHELL),1)
 override SHELL := /bin/sh
 softroce_flags += --shell

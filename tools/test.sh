@@ -1,11 +1,13 @@
 #!/bin/sh
 # Builds one preset (PRESET, default release) and runs its tests. LABELS: a regular expression of
-# labels (unit, conformance, integration, ...), default all. The last line is the verdict.
+# labels (unit, conformance, integration, ...), default all. TARGETS: what to build, default all; with
+# LABELS=unit, say, tests_unit is enough. The last line is the verdict.
 set -eu
 
 cd "$(dirname "$0")/.."
 preset=${PRESET:-release}
-if ! tools/build.sh; then
+# shellcheck disable=SC2086 # One word per target.
+if ! tools/build.sh ${TARGETS:-}; then
     echo "test: nothing ran, the build failed ($preset)"
     exit 1
 fi
