@@ -24,6 +24,7 @@ THIRD_PARTY = {
     "weft/": ["*"],
     "sys/": ["src/*", "tests/*", "tools/*", "bench/*", "examples/*"],
     "netinet/": ["src/na/*", "tests/*", "tools/*", "bench/*"],
+    "net/": ["src/na/*"],
     "arpa/": ["src/na/*", "tests/*", "tools/*", "bench/*"],
     "linux/": ["src/na/*", "src/core/*", "examples/storage/*", "tests/*", "tools/*", "bench/*"],
     "rdma/fi_": ["src/na/ofi/*"],

@@ -6,6 +6,7 @@
 #include "cli/text.h"
 #include "commands.h"
 #include "info/limits.h"
+#include "info/rdma.h"
 #include "info/self_test.h"
 #include "ping.h"
 
@@ -105,7 +106,7 @@ void print_all(const std::vector<Transport>& transports, const std::vector<Findi
                const Status& environment) {
     std::printf("weft %s\n\ntransports\n", WEFT_VERSION);
     for (const Transport& transport : transports) print_transport(transport);
-    std::printf("\nlimits\n");
+    std::printf("\nrdma devices\n%s\nlimits\n", rdma_to_text().c_str());
     for (const Finding& finding : limits) {
         std::printf("  %-22s %s\n", finding.name.c_str(), finding.value.c_str());
         if (!finding.mend.empty()) std::printf("    mend: %s\n", finding.mend.c_str());
@@ -137,6 +138,7 @@ void examine(Invocation& invocation) {
     json["version"] = WEFT_VERSION;
     json["transports"] = Json::array();
     for (const Transport& transport : transports) json["transports"].push_back(to_json(transport));
+    json["rdma"] = rdma_to_json();
     json["limits"] = Json::array();
     for (const Finding& finding : limits) {
         json["limits"].push_back(

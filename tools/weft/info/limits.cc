@@ -4,9 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <string_view>
 
 #include "cli/cpus.h"
 #include "cli/text.h"
@@ -38,13 +40,72 @@ Finding open_files() {
     return finding;
 }
 
+std::optional<std::string> first_line(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    if (!std::getline(file, line)) return std::nullopt;
+    return line;
+}
+
+// What lets a process lock memory whatever the limit says: CAP_IPC_LOCK, bit 14, where it is the
+// kernel's own and not that of a namespace of users.
+bool may_lock_anything() {
+    std::uint64_t inside = 0, outside = 0, count = 0;
+    std::ifstream("/proc/self/uid_map") >> inside >> outside >> count;
+    if (inside != 0 || outside != 0 || count != 4294967295) return false;
+    std::ifstream file("/proc/self/status");
+    for (std::string line; std::getline(file, line);) {
+        if (!line.starts_with("CapEff:")) continue;
+        return (std::strtoull(line.c_str() + 7, nullptr, 16) >> 14 & 1) != 0;
+    }
+    return false;
+}
+
+// An endpoint over verbs takes some 14 MiB for its messages; the rest is what transfers register.
 Finding locked_memory() {
     const rlim_t limit = soft_limit(RLIMIT_MEMLOCK);
     Finding finding{"locked memory", in_words(limit, true), ""};
-    if (limit != RLIM_INFINITY && limit < (64u << 20)) {
+    if (limit == RLIM_INFINITY) return finding;
+    if (may_lock_anything()) {
+        finding.value += ", which does not bind this process (CAP_IPC_LOCK)";
+    } else if (limit < (64u << 20)) {
         finding.mend =
-            "RDMA (verbs, ofi+verbs) registers memory against it: `ulimit -l unlimited` "
-            "or LimitMEMLOCK=infinity";
+            "RDMA (verbs, ofi+verbs) registers memory against it: `ulimit -l unlimited`, "
+            "memlock in /etc/security/limits.d or LimitMEMLOCK=infinity of the service";
+    } else {
+        finding.value += ", of which memory for transfers over RDMA is taken";
+    }
+    return finding;
+}
+
+// Messages over verbs lie on huge pages where some are free: a card has fewer of them to look up.
+Finding huge_pages() {
+    std::uint64_t free = 0, bytes = 0;
+    std::ifstream file("/proc/meminfo");
+    for (std::string line; std::getline(file, line);) {
+        const auto value = [&](std::string_view name, std::uint64_t& into) {
+            if (line.starts_with(name)) {
+                into = std::strtoull(line.c_str() + name.size(), nullptr, 10);
+            }
+        };
+        value("HugePages_Free:", free);
+        value("Hugepagesize:", bytes);
+    }
+    const std::string often =
+        first_line("/sys/kernel/mm/transparent_hugepage/enabled").value_or("");
+    const std::size_t open = often.find('['), close = often.find(']');
+    const std::string chosen = open < close && close != std::string::npos
+                                   ? often.substr(open + 1, close - open - 1)
+                                   : "not in this kernel";
+    Finding finding{"huge pages",
+                    std::to_string(free) + " free of " +
+                        format_bytes(static_cast<double>(bytes) * 1024) +
+                        ", transparent: " + chosen,
+                    ""};
+    if (free < 16 && chosen != "always" && chosen != "madvise") {
+        finding.mend =
+            "verbs: `sysctl vm.nr_hugepages=32`, or madvise in "
+            "/sys/kernel/mm/transparent_hugepage/enabled";
     }
     return finding;
 }
@@ -69,13 +130,6 @@ Finding cpus() {
             "adaptive or block";
     }
     return finding;
-}
-
-std::optional<std::string> first_line(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    if (!std::getline(file, line)) return std::nullopt;
-    return line;
 }
 
 // The smallest limit on the way up from our own group (cgroup v2), or v1's.
@@ -127,7 +181,7 @@ Finding runtime_directory() {
 }  // namespace
 
 std::vector<Finding> examine_limits() {
-    return {cpus(),          open_files(),   locked_memory(),
+    return {cpus(),          open_files(),   locked_memory(),    huge_pages(),
             address_space(), group_memory(), runtime_directory()};
 }
 
