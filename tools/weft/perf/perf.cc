@@ -10,6 +10,7 @@
 #include "perf/na.h"
 #include "perf/report.h"
 #include "perf/server_process.h"
+#include "suite/suite.h"
 
 namespace weft::tool {
 
@@ -74,6 +75,10 @@ Result<PerfReport> run(PerfOptions options) {
 }
 
 void run_and_print(const PerfOptions& options, Invocation& invocation) {
+    if (!options.suite.empty()) {
+        run_suite(options, invocation);
+        return;
+    }
     if (options.metric == "serve") {
         invocation.status = serve_perf(options);
         return;
@@ -90,7 +95,6 @@ void run_and_print(const PerfOptions& options, Invocation& invocation) {
 
 void add_options(CLI::App& command, PerfOptions& options) {
     command.add_option("metric", options.metric, "What to measure")
-        ->required()
         ->check(CLI::IsMember({"rpc", "proto", "put", "get", "na", "floor", "bcast", "serve"}));
     command
         .add_option("--transport", options.transport, "sm, tcp, unix, verbs, ofi+tcp, ofi+verbs")
@@ -146,8 +150,27 @@ void add_options(CLI::App& command, PerfOptions& options) {
         });
     auto* server = command.add_option("--server", options.server,
                                       "Measure this server instead of one of our own");
-    command.add_option("--listen", options.listen, "serve: where")->excludes(server);
+    command.add_option("--listen", options.listen, "serve, --suite: where")->excludes(server);
     command.add_flag("--bare", options.bare, "serve: the echo of the na metric");
+}
+
+void add_suite_options(CLI::App& command, PerfOptions& options) {
+    command
+        .add_option("--suite", options.suite,
+                    "rdma: latency, rate, bandwidth beside perftest, and each mechanism turned off")
+        ->check(CLI::IsMember({"rdma"}));
+    command.add_option("--report", options.report, "--suite: write the report to this file");
+    command.add_flag("--perftest", options.perftest,
+                     "--suite with --listen: the other side may have perftest's servers started");
+}
+
+void check_metric(const PerfOptions& options) {
+    if (options.metric.empty() == options.suite.empty()) {
+        throw CLI::RequiredError("a metric or --suite, one of them,");
+    }
+    if (options.metric == "serve" && options.listen.empty()) {
+        throw CLI::RequiredError("--listen");
+    }
 }
 
 }  // namespace
@@ -161,10 +184,9 @@ void set_up_perf(CLI::App& command, Invocation& invocation) {
         "floor (the machine without weft), bcast; serve is the other end for --server.\n"
         "Example: weft perf rpc --transport sm --size 64 --inflight 1 --seconds 2 --spin");
     add_options(command, *options);
+    add_suite_options(command, *options);
     command.callback([options, &invocation] {
-        if (options->metric == "serve" && options->listen.empty()) {
-            throw CLI::RequiredError("--listen");
-        }
+        check_metric(*options);
         run_and_print(*options, invocation);
     });
 }

@@ -1,37 +1,32 @@
 // The other end of a measurement: this same program in a process of its own.
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
 
 #include <weft/result.h>
 
+#include "perf/child.h"
 #include "perf/options.h"
 
 namespace weft::tool {
 
-// Dies with us, and is reaped by the destructor.
 class ServerProcess {
   public:
-    // Starts `weft perf serve` on the server's cpu and waits until it listens.
+    // Starts `weft perf serve` on the server's cpu and waits until it listens: where
+    // `options.listen` says, else at an address of its own.
     // Errors: what the server could not do; INVALID_ARGUMENT (a transport that needs --server).
     static Result<ServerProcess> start(const PerfOptions& options, const CpuPair& cpus, bool bare);
+    // The same without waiting: nothing is known of it until uri_within() says so.
+    static Result<ServerProcess> launch(const PerfOptions& options, const CpuPair& cpus, bool bare);
 
-    ServerProcess(ServerProcess&& other) noexcept : pid_(other.pid_), uri_(std::move(other.uri_)) {
-        other.pid_ = -1;
-    }
-    ServerProcess& operator=(ServerProcess&&) = delete;
-    ~ServerProcess() { stop(); }
-
-    // Asks it to end, insists after a second, reaps it.
-    void stop();
+    // Errors: DEADLINE_EXCEEDED while it does not listen yet; what it could not do.
+    Result<std::string> uri_within(Duration limit);
     const std::string& uri() const { return uri_; }
 
   private:
-    ServerProcess(pid_t pid, std::string uri) : pid_(pid), uri_(std::move(uri)) {}
+    explicit ServerProcess(Child child) : child_(std::move(child)) {}
 
-    pid_t pid_ = -1;
+    Child child_;
     std::string uri_;
 };
 

@@ -1,0 +1,123 @@
+#include "perf/child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "cli/cpus.h"
+
+namespace weft::tool {
+
+// More than any of our children has to say.
+static constexpr std::size_t said_max = 1u << 20;
+
+[[noreturn]] static void become(char** argv, int out, pid_t parent, const Child::Options& options) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(1);  // It died before the line above.
+    if (options.cpu >= 0) bind_to_cpu(options.cpu);
+    dup2(out, STDOUT_FILENO);
+    if (options.with_errors) dup2(out, STDERR_FILENO);
+    execvp(argv[0], argv);
+    _exit(127);
+}
+
+Result<Child> Child::start(const std::vector<std::string>& words, Options options) {
+    std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
+    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return fail(Code::resource_exhausted, "no file descriptor left (ulimit -n)");
+    }
+    base::UniqueFd from(ends[0]);
+    const base::UniqueFd to(ends[1]);
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid < 0) return fail(Code::resource_exhausted, "no process can be started (fork)");
+    if (pid == 0) become(argv.data(), to.get(), parent, options);
+    return Child(pid, std::move(from));
+}
+
+Child::Child(Child&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)),
+      from_(std::move(other.from_)),
+      said_(std::move(other.said_)) {}
+
+Child& Child::operator=(Child&& other) noexcept {
+    if (this == &other) return *this;
+    stop();
+    pid_ = std::exchange(other.pid_, -1);
+    from_ = std::move(other.from_);
+    said_ = std::move(other.said_);
+    return *this;
+}
+
+Child::Heard Child::listen(Duration limit) {
+    pollfd watched{from_.get(), POLLIN, 0};
+    const int wait_ms =
+        limit <= 0ns ? 0 : static_cast<int>(std::min<Duration>(limit, 1h) / 1ms) + 1;
+    if (poll(&watched, 1, wait_ms) <= 0) return Heard::nothing;
+    char bytes[4096];
+    const ssize_t count = read(from_.get(), bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) return Heard::nothing;
+    if (count <= 0) return Heard::end;
+    const std::size_t room = said_max - std::min(said_max, said_.size());
+    said_.append(bytes, std::min(static_cast<std::size_t>(count), room));
+    return Heard::something;
+}
+
+Result<std::string> Child::line(Duration limit) {
+    const TimePoint end = std::chrono::steady_clock::now() + limit;
+    while (true) {
+        if (const std::size_t at = said_.find('\n'); at != std::string::npos) {
+            std::string line = said_.substr(0, at);
+            said_.erase(0, at + 1);
+            return line;
+        }
+        const Duration left = end - std::chrono::steady_clock::now();
+        const Heard heard = listen(left);
+        if (heard == Heard::end) return fail(Code::unavailable, "the process ended");
+        if (heard == Heard::nothing && left <= 0ns) {
+            return fail(Code::deadline_exceeded, "the process says nothing");
+        }
+    }
+}
+
+Result<std::string> Child::finish(Duration limit) {
+    const TimePoint end = std::chrono::steady_clock::now() + limit;
+    for (Heard heard = Heard::something; heard != Heard::end;) {
+        const Duration left = end - std::chrono::steady_clock::now();
+        if (left <= 0ns) return fail(Code::deadline_exceeded, "the process does not end");
+        heard = listen(left);
+    }
+    int status = 0;
+    const pid_t pid = std::exchange(pid_, -1);
+    if (pid > 0) waitpid(pid, &status, 0);
+    std::string said = std::exchange(said_, {});
+    if (status == 0) return said;
+    while (!said.empty() && said.back() == '\n') said.pop_back();
+    const std::size_t at = said.find_last_of('\n');
+    return fail(Code::unavailable, at == std::string::npos ? said : said.substr(at + 1));
+}
+
+void Child::stop() {
+    if (pid_ <= 0) return;
+    const pid_t pid = std::exchange(pid_, -1);
+    kill(pid, SIGTERM);
+    for (int waited_ms = 0; waited_ms < 1000; ++waited_ms) {
+        if (waitpid(pid, nullptr, WNOHANG) != 0) return;
+        poll(nullptr, 0, 1);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+}
+
+}  // namespace weft::tool

@@ -1,0 +1,185 @@
+#include "suite/service.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+
+#include "base/unique_fd.h"
+#include "na/address.h"
+#include "na/economies.h"
+
+namespace weft::tool {
+
+namespace {
+
+constexpr Duration start_patience = 20s;
+
+volatile std::sig_atomic_t told_to_stop = 0;
+
+// A port that nobody has now; 0: none was found.
+std::uint16_t free_port() {
+    const base::UniqueFd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in6 name{};
+    name.sin6_family = AF_INET6;
+    socklen_t bytes = sizeof name;
+    if (!fd || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&name), bytes) != 0 ||
+        ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&name), &bytes) != 0) {
+        return 0;
+    }
+    return ntohs(name.sin6_port);
+}
+
+struct Wish {
+    bool bare = false;
+    std::string without;
+};
+
+// What a peer sent is judged here. Nothing: it is no wish of ours.
+std::optional<Wish> parse_wish(ByteView body) {
+    const Json json = Json::parse(as_text(body), nullptr, false);
+    if (!json.is_object()) return std::nullopt;
+    const auto bare = json.find("bare");
+    const auto without = json.find("without");
+    if (bare == json.end() || !bare->is_boolean() || without == json.end() ||
+        !without->is_string()) {
+        return std::nullopt;
+    }
+    Wish wish{bare->get<bool>(), without->get<std::string>()};
+    if (!na::economies_without(wish.without)) return std::nullopt;
+    return wish;
+}
+
+std::string dump(const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+SuiteService::SuiteService(std::string host, Seat seat, std::string perftest)
+    : host_(std::move(host)), seat_(std::move(seat)), perftest_version_(std::move(perftest)) {}
+
+void SuiteService::register_methods(MethodRegistrar& registrar) {
+    registrar.add(suite_machine, [this](Call call) {
+        Json json = describe_machine(seat_);
+        json["perftest"] = perftest_version_.empty() ? Json(nullptr) : Json(perftest_version_);
+        call.reply(as_bytes(dump(json)));
+    });
+    registrar.add(suite_serve, [this](Call call) { serve(std::move(call)); });
+    registrar.add(suite_perftest, [this](Call call) { start_perftest(std::move(call)); });
+    registrar.add(suite_stop, [this](Call call) {
+        stop();
+        call.reply({});
+    });
+}
+
+void SuiteService::stop() {
+    if (waiting_) waiting_->fail(fail(Code::aborted, "another request took its place"));
+    waiting_.reset();
+    server_.reset();
+    perftest_.reset();
+}
+
+void SuiteService::serve(Call call) {
+    const std::optional<Wish> wish = parse_wish(call.request());
+    if (!wish) {
+        return call.fail(rejected(Code::invalid_argument, "there is no such server of a suite"));
+    }
+    stop();
+    PerfOptions options;
+    options.transport = "verbs";
+    options.listen = na::Address{"verbs", "", host_, 0}.uri();
+    options.wait = seat_.cpus.two() ? WaitMode::spin : WaitMode::adaptive;
+    options.without = wish->without;
+    Result<ServerProcess> server = ServerProcess::launch(options, seat_.cpus, wish->bare);
+    if (!server) return call.fail(server.status());
+    server_ = *std::move(server);
+    waiting_ = std::move(call);
+    patience_ends_ = std::chrono::steady_clock::now() + start_patience;
+}
+
+bool SuiteService::tick() {
+    if (!waiting_) return false;
+    Result<std::string> uri = server_->uri_within(0ns);
+    if (!uri && uri.status().code() == Code::deadline_exceeded &&
+        std::chrono::steady_clock::now() < patience_ends_) {
+        return true;
+    }
+    if (uri) waiting_->reply(as_bytes(*uri));
+    else waiting_->fail(uri.status());
+    waiting_.reset();
+    return false;
+}
+
+void SuiteService::start_perftest(Call call) {
+    const std::string_view text = as_text(call.request());
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const std::optional<Perftest> test = perftest_of(number);
+    if (error != std::errc() || end != text.data() + text.size() || !test) {
+        return call.fail(rejected(Code::invalid_argument, "there is no such program of perftest"));
+    }
+    if (!with_perftest_) {
+        return call.fail(
+            rejected(Code::failed_precondition, "the listening side was not given --perftest"));
+    }
+    stop();
+    const std::uint16_t port = free_port();
+    if (port == 0) return call.fail(fail(Code::resource_exhausted, "no port is free"));
+    Result<Child> child =
+        Child::start(words_of(*test, port, ""), {.cpu = seat_.cpus.server, .with_errors = true});
+    if (!child) return call.fail(child.status());
+    perftest_ = *std::move(child);
+    call.reply(as_bytes(std::to_string(port)));
+}
+
+Result<std::string> control_uri(const std::string& uri) {
+    Result<na::Address> address = na::parse_address(uri);
+    if (!address) return std::move(address).status();
+    if (address->scheme != "verbs" || address->host.empty()) {
+        return fail(Code::invalid_argument,
+                    "the suite rdma is about verbs://HOST:PORT, not about " + uri);
+    }
+    Result<std::string> host = to_numeric(address->host);
+    if (!host) return std::move(host).status();
+    return na::Address{"tcp", "", *host, address->port}.uri();
+}
+
+static Status serve_until_told(const PerfOptions& options) {
+    Result<std::string> uri = control_uri(options.listen);
+    if (!uri) return std::move(uri).status();
+    const std::string host = na::parse_address(*uri)->host;
+    Result<Seat> seat = take_seat(host);
+    if (!seat) return std::move(seat).status();
+    std::signal(SIGTERM, [](int) { told_to_stop = 1; });
+    std::signal(SIGINT, [](int) { told_to_stop = 1; });
+    SuiteService service(host, *std::move(seat), options.perftest ? perftest_version() : "");
+    RuntimeOptions with;
+    with.manual = true;
+    with.wait = WaitMode::block;
+    Result<Runtime> runtime = Runtime::create(with);
+    if (!runtime) return std::move(runtime).status();
+    if (Status status = runtime->serve(service, *uri); !status.ok()) return status;
+    const std::uint16_t port = na::parse_address(runtime->addresses().front())->port;
+    std::printf("listening %s\n", na::Address{"verbs", "", host, port}.uri().c_str());
+    std::fflush(stdout);
+    while (!told_to_stop) {
+        const Duration pause = service.tick() ? 10ms : 100ms;
+        runtime->turn_until([&] { return told_to_stop != 0; }, pause);
+    }
+    return {};
+}
+
+Status serve_suite(const PerfOptions& options) {
+    Status status = serve_until_told(options);
+    if (!status.ok()) {
+        const std::string text(status.text());
+        std::printf("failed %d %s\n", static_cast<int>(status.code()), text.c_str());
+        std::fflush(stdout);
+    }
+    return status;
+}
+
+}  // namespace weft::tool

@@ -1,0 +1,13 @@
+// `weft perf --suite rdma`: one command on each of two hosts, and a report to send.
+#pragma once
+
+#include "cli/invocation.h"
+#include "perf/options.h"
+
+namespace weft::tool {
+
+// With `options.listen` the end that is measured, else the one that measures and writes
+// `options.report` (empty: to standard output).
+void run_suite(const PerfOptions& options, Invocation& invocation);
+
+}  // namespace weft::tool
