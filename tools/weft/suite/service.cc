@@ -121,9 +121,10 @@ void SuiteService::start_perftest(Call call) {
     if (error != std::errc() || end != text.data() + text.size() || !test) {
         return call.fail(rejected(Code::invalid_argument, "there is no such program of perftest"));
     }
-    if (!with_perftest_) {
+    if (perftest_version_.empty()) {
         return call.fail(
-            rejected(Code::failed_precondition, "the listening side was not given --perftest"));
+            rejected(Code::failed_precondition,
+                     "perftest is not installed on the listening side, or that has no --perftest"));
     }
     stop();
     const std::uint16_t port = free_port();
