@@ -86,6 +86,7 @@ struct OpenOptions {
     std::string uri = {};  // Empty: a fresh one.
     std::size_t peers_max = 64;
     bool sleeps = true;
+    na::Economies economies = {};
 };
 
 class NaRig {

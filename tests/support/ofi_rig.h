@@ -29,6 +29,8 @@ class NoArena final : public na::Arena {
     std::size_t size() const override { return 0; }
     std::optional<std::uint64_t> offset_of(ByteView) const override { return std::nullopt; }
     std::size_t allocated_bytes() const override { return 0; }
+    bool hold(std::uint64_t, std::size_t) override { return false; }
+    void release(std::uint64_t, std::size_t) noexcept override {}
 };
 
 inline na::Provider& ofi_tcp() {

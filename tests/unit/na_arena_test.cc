@@ -137,8 +137,8 @@ TEST_CASE("arena: what a device has pinned keeps its pages when it is freed") {
     }
     arena->release(302 * mib, 2 * mib);
     arena->release(316 * mib, 2 * mib);
-    { Buffer again = take(*arena, 320 * mib); }
-    CHECK(bytes_in_memory(*arena) == 256 * mib);
+    { Buffer untouched = take(*arena, 320 * mib); }
+    CHECK(bytes_in_memory(*arena) == 252 * mib);  // Those that were held lay above the budget.
 }
 
 TEST_CASE("arena: when all that is warm is held, the budget waits") {

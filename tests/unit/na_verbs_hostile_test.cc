@@ -247,16 +247,16 @@ TEST_CASE("verbs hostile: who asks for lanes and takes no answer is not answered
     word.queue_pair = 5;
     word.reads = 255;
     std::byte words[verbs::lane_word_bytes];
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 10; ++i) {
         word.number = static_cast<std::uint32_t>(i);
         scene.raw.send(Kind::lane, {words, encode(word, words)});
         scene.rig->settle();
-        CHECK(scene.rig.fake.counts().pairs <= before + 1);
+        CHECK(scene.rig.fake.counts().pairs <= before + static_cast<int>(verbs::lanes_most));
     }
     scene.check_gone("asks for lanes and takes no answer");
 }
 
-TEST_CASE("verbs hostile: a flood of asks for lanes costs one queue pair at a time") {
+TEST_CASE("verbs hostile: a flood of asks for lanes costs no more queue pairs than it has lanes") {
     Scene scene;
     scene.greet(32);
     const int before = scene.rig.fake.counts().pairs;
@@ -271,7 +271,7 @@ TEST_CASE("verbs hostile: a flood of asks for lanes costs one queue pair at a ti
         if (!scene.raw.got.empty()) scene.raw.got.erase(scene.raw.got.begin());
         for (int turn = 0; turn < 3; ++turn) scene.rig->pump();
         scene.raw.step();
-        CHECK(scene.rig.fake.counts().pairs <= before + 1);
+        CHECK(scene.rig.fake.counts().pairs <= before + static_cast<int>(verbs::lanes_most));
     }
     CHECK(scene.rig.is_alive(scene.pair));
 }
