@@ -120,8 +120,8 @@ void check_soon(Once&& once) {
     CHECK(took < promised(3s));
 }
 
-// rxe does not get over what it is told to send meanwhile: with the link down its queue pair for
-// connections breaks for good, so the device is made anew. (A card's does not.)
+// After a link went down under traffic nothing connected over rxe for a minute, perftest neither;
+// so its device is made anew.
 void check_link_down(const Machines& machines, const Machine& whose) {
     check_soon([&] {
         Duration took;

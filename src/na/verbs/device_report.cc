@@ -141,7 +141,7 @@ std::vector<RdmaNetwork> networks_of(const RdmaDevice& device) {
         }
     }
     std::ranges::sort(names);
-    names.erase(std::ranges::unique(names).begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
     std::vector<RdmaNetwork> networks;
     networks.reserve(names.size());
     for (std::string& name : names) networks.push_back({std::move(name), {}});

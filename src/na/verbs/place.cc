@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 
 #include "na/socket_name.h"
 #include "na/verbs/rdma.h"
@@ -69,10 +70,10 @@ Result<RdmaPlace> find_rdma_place_towards(const std::string& host) {
 std::vector<RdmaCounter> read_rdma_counters(const RdmaPlace& place) {
     std::vector<RdmaCounter> counters;
     for (const char* kind : {"/counters", "/hw_counters"}) {
-        const std::string folder =
+        const std::filesystem::path folder =
             class_folder(place.device) + "/ports/" + std::to_string(place.port) + kind;
         for (const std::string& name : names_in(folder)) {
-            const std::string text = first_line(folder + "/" + name);
+            const std::string text = first_line(folder / name);
             if (name == "lifespan" || text.empty()) continue;
             counters.push_back({name, std::strtoull(text.c_str(), nullptr, 10)});
         }

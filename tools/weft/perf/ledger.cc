@@ -20,6 +20,10 @@ LedgerCounts read_ledger([[maybe_unused]] Runtime& runtime) {
         for (const auto& row : na::verbs::Ledger::rows()) {
             counts.push_back({std::string(row.name), ledger->*row.count});
         }
+        const na::verbs::PcieCost cost = na::verbs::pcie_cost(*ledger);
+        counts.push_back({"PCIe writes by the processor", cost.processor_writes});
+        counts.push_back({"PCIe reads by the card", cost.card_reads});
+        counts.push_back({"PCIe writes by the card", cost.card_writes});
         break;
     }
 #endif
