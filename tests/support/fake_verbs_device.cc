@@ -85,6 +85,7 @@ Context* open_context(int device, bool for_cm) {
     made->alloc_td = alloc_td;
     made->dealloc_td = dealloc_td;
     made->alloc_parent_domain = alloc_parent_domain;
+    made->create_cq_ex = create_cq_ex;
     ibv_context& context = made->context;
     context.device = &world().devices[device];
     context.async_fd = made->bell.fd();

@@ -67,6 +67,40 @@ int post_srq_recv(ibv_srq* to, ibv_recv_wr* list, ibv_recv_wr** refused) {
     return 0;
 }
 
+static Queue* make_queue(ibv_context* context, int room, void* name, ibv_comp_channel* channel) {
+    if (room < 1 || room > world().limits.completions_max || world().faults.is_broken) {
+        errno = world().faults.is_broken ? EIO : EINVAL;
+        return nullptr;
+    }
+    auto* queue = new Queue;
+    queue->context = context;
+    queue->channel = channel;
+    queue->cq_context = name;
+    queue->cqe = room;
+    if (channel) ++channel->refcnt;
+    ++of(context).objects;
+    ++world().counts.queues;
+    return queue;
+}
+
+// As the simple one, of a parent domain: all queues are of one thread here.
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
+    const Entry entry;
+    const bool of_domain = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
+    auto* domain = of_domain ? static_cast<Domain*>(attr->parent_domain) : nullptr;
+    if (of_domain && (!domain || !domain->parent)) {
+        complain("a completion queue is of a domain that has no parent");
+        errno = EINVAL;
+        return nullptr;
+    }
+    Queue* made = make_queue(context, static_cast<int>(attr->cqe), attr->cq_context, attr->channel);
+    if (!made) return nullptr;
+    made->domain = domain;
+    if (domain) ++domain->objects;
+    // Their beginnings are the same.
+    return reinterpret_cast<ibv_cq_ex*>(static_cast<ibv_cq*>(made));
+}
+
 }  // namespace weft::test::fake
 
 using namespace weft::test::fake;
@@ -116,19 +150,7 @@ void ibv_ack_cq_events(ibv_cq* queue, unsigned count) {
 
 ibv_cq* ibv_create_cq(ibv_context* context, int room, void* name, ibv_comp_channel* channel, int) {
     const Entry entry;
-    if (room < 1 || room > world().limits.completions_max || world().faults.is_broken) {
-        errno = world().faults.is_broken ? EIO : EINVAL;
-        return nullptr;
-    }
-    auto* queue = new Queue;
-    queue->context = context;
-    queue->channel = channel;
-    queue->cq_context = name;
-    queue->cqe = room;
-    if (channel) ++channel->refcnt;
-    ++of(context).objects;
-    ++world().counts.queues;
-    return queue;
+    return make_queue(context, room, name, channel);
 }
 
 int ibv_destroy_cq(ibv_cq* ended) {
@@ -150,6 +172,7 @@ int ibv_destroy_cq(ibv_cq* ended) {
     }
     forget_events(queue.context, ended);
     --of(queue.context).objects;
+    if (queue.domain) --queue.domain->objects;
     destroy(queue, world().counts.queues);
     return 0;
 }

@@ -84,6 +84,7 @@ struct Queue : ibv_cq {
     bool is_lost = false;  // Has overflowed.
     int pairs = 0;
     int unacknowledged = 0;
+    Domain* domain = nullptr;  // That it was made in, if it was.
 };
 
 struct Receive {
@@ -197,6 +198,7 @@ int post_recv(ibv_qp* pair, ibv_recv_wr* list, ibv_recv_wr** refused);
 int post_srq_recv(ibv_srq* shared, ibv_recv_wr* list, ibv_recv_wr** refused);
 
 // fake_verbs_queue.cc
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);
 void give(ibv_cq* queue, const Completion& completion);
 void forget_completions(ibv_cq* queue, const Pair& pair);
 

@@ -6,8 +6,6 @@
 
 namespace weft::na::verbs {
 
-// A message of a few frames goes inside its work request: the card need not fetch it.
-static constexpr std::uint32_t inline_bytes_wanted = 220;
 static constexpr std::uint32_t reads_wanted = 16;
 static constexpr std::size_t completions_besides = 1024;
 // All that its messages' queue pair has under way may be flushed at once. Those that come take one

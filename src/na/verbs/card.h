@@ -124,6 +124,8 @@ class Card {
 // Work requests of one queue pair that may be under way.
 inline constexpr std::uint32_t message_depth = 64;
 inline constexpr std::uint32_t transfer_depth_of_lane = 32;
+// A message of a few frames goes inside its work request: the card need not fetch it.
+inline constexpr std::uint32_t inline_bytes_wanted = 220;
 // Of messages, that one peer may have under way.
 inline constexpr std::uint32_t credits_most = 32;
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "na/socket_name.h"
+#include "na/verbs/card.h"
 #include "na/verbs/rdma.h"
 #include "na/verbs/sysfs.h"
 
@@ -19,8 +20,6 @@ using namespace verbs;
 namespace {
 
 constexpr std::size_t gids_max = 1024;
-// As a lane of messages asks for.
-constexpr std::uint32_t inline_wanted = 220;
 
 const char* name_of(ibv_node_type type) {
     switch (type) {
@@ -97,7 +96,7 @@ std::uint32_t try_inline(ibv_context* context) {
     const Owned<ibv_pd> domain(::ibv_alloc_pd(context));
     const Owned<ibv_cq> queue(::ibv_create_cq(context, 1, nullptr, nullptr, 0));
     if (!domain || !queue) return 0;
-    for (std::uint32_t wanted = inline_wanted; wanted > 0; wanted /= 2) {
+    for (std::uint32_t wanted = inline_bytes_wanted; wanted > 0; wanted /= 2) {
         ibv_qp_init_attr attr{};
         attr.send_cq = queue.get();
         attr.recv_cq = queue.get();

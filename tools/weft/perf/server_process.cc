@@ -1,24 +1,9 @@
 #include "perf/server_process.h"
 
-#include <algorithm>
-#include <charconv>
-
 #include "cli/own_uri.h"
+#include "perf/first_line.h"
 
 namespace weft::tool {
-
-// Of "failed CODE TEXT".
-static Status to_status(std::string_view line) {
-    line.remove_prefix(std::min(line.size(), std::string_view("failed ").size()));
-    unsigned code = 0;
-    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), code);
-    if (error != std::errc() || code == 0 || code > code_max) {
-        return fail(Code::internal, "the server process did not start");
-    }
-    line.remove_prefix(static_cast<std::size_t>(end - line.data()));
-    if (line.starts_with(' ')) line.remove_prefix(1);
-    return fail(static_cast<Code>(code), std::string(line));
-}
 
 Result<ServerProcess> ServerProcess::launch(const PerfOptions& options, const CpuPair& cpus,
                                             bool bare) {
@@ -44,10 +29,9 @@ Result<ServerProcess> ServerProcess::launch(const PerfOptions& options, const Cp
 Result<std::string> ServerProcess::uri_within(Duration limit) {
     Result<std::string> line = child_.line(limit);
     if (!line && line.status().code() == Code::deadline_exceeded) return line;
-    constexpr std::string_view good = "listening ";
-    if (!line || !line->starts_with(good)) return to_status(line ? *line : "");
-    uri_ = line->substr(good.size());
-    return uri_;
+    Result<std::string> uri = read_first_line(line ? *line : "");
+    if (uri) uri_ = *uri;
+    return uri;
 }
 
 Result<ServerProcess> ServerProcess::start(const PerfOptions& options, const CpuPair& cpus,

@@ -30,8 +30,8 @@ class ServerProcess {
     std::string uri_;
 };
 
-// Runs `weft perf serve` until SIGTERM. Its first line of output is what start() waits for:
-// "listening URI" or "failed CODE TEXT".
+// Runs `weft perf serve` until SIGTERM. Its first line of output (first_line.h) is what start()
+// waits for.
 Status serve_perf(const PerfOptions& options);
 
 }  // namespace weft::tool

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 
 #include "base/codec.h"
+#include "perf/first_line.h"
 #include "perf/ledger.h"
 #include "perf/na.h"
 #include "perf/proto.h"
@@ -70,11 +70,6 @@ Result<RegionRef> PerfService::expose(std::uint64_t bytes) {
     return ref;
 }
 
-static void say_listening(const std::string& uri) {
-    std::printf("listening %s\n", uri.c_str());
-    std::fflush(stdout);
-}
-
 static Status serve_runtime(const PerfOptions& options) {
     RuntimeOptions with;
     with.wait = options.wait;
@@ -95,11 +90,7 @@ static Status serve_runtime(const PerfOptions& options) {
 
 Status serve_perf(const PerfOptions& options) {
     Status status = options.bare ? serve_bare(options, say_listening) : serve_runtime(options);
-    if (!status.ok()) {
-        const std::string text(status.text());
-        std::printf("failed %d %s\n", static_cast<int>(status.code()), text.c_str());
-        std::fflush(stdout);
-    }
+    if (!status.ok()) say_failed(status);
     return status;
 }
 

@@ -6,6 +6,7 @@
 
 #include "cli/own_uri.h"
 #include "na/economies.h"
+#include "perf/first_line.h"
 #include "perf/metrics.h"
 #include "perf/na.h"
 #include "suite/machine.h"
@@ -240,10 +241,7 @@ Result<std::string> listen_here(std::optional<Child>& child) {
     if (!started) return std::move(started).status();
     child = *std::move(started);
     Result<std::string> line = child->line(20s);
-    constexpr std::string_view good = "listening ";
-    if (line && line->starts_with(good)) return line->substr(good.size());
-    return fail(Code::unavailable,
-                "the listening side does not start" + (line ? ": " + *line : std::string()));
+    return read_first_line(line ? *line : "");
 }
 
 }  // namespace

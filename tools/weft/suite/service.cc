@@ -5,11 +5,11 @@
 
 #include <charconv>
 #include <csignal>
-#include <cstdio>
 
 #include "base/unique_fd.h"
 #include "na/address.h"
 #include "na/economies.h"
+#include "perf/first_line.h"
 
 namespace weft::tool {
 
@@ -164,8 +164,7 @@ static Status serve_until_told(const PerfOptions& options) {
     if (!runtime) return std::move(runtime).status();
     if (Status status = runtime->serve(service, *uri); !status.ok()) return status;
     const std::uint16_t port = na::parse_address(runtime->addresses().front())->port;
-    std::printf("listening %s\n", na::Address{"verbs", "", host, port}.uri().c_str());
-    std::fflush(stdout);
+    say_listening(na::Address{"verbs", "", host, port}.uri());
     while (!told_to_stop) {
         const Duration pause = service.tick() ? 10ms : 100ms;
         runtime->turn_until([&] { return told_to_stop != 0; }, pause);
@@ -175,11 +174,7 @@ static Status serve_until_told(const PerfOptions& options) {
 
 Status serve_suite(const PerfOptions& options) {
     Status status = serve_until_told(options);
-    if (!status.ok()) {
-        const std::string text(status.text());
-        std::printf("failed %d %s\n", static_cast<int>(status.code()), text.c_str());
-        std::fflush(stdout);
-    }
+    if (!status.ok()) say_failed(status);
     return status;
 }
 
