@@ -10,7 +10,10 @@
 #include "perf/na.h"
 #include "perf/report.h"
 #include "perf/server_process.h"
+
+#ifdef WEFT_WITH_VERBS
 #include "suite/suite.h"
+#endif
 
 namespace weft::tool {
 
@@ -74,9 +77,18 @@ Result<PerfReport> run(PerfOptions options) {
     return report;
 }
 
+void start_suite([[maybe_unused]] const PerfOptions& options, Invocation& invocation) {
+#ifdef WEFT_WITH_VERBS
+    run_suite(options, invocation);
+#else
+    invocation.status =
+        fail(Code::unimplemented, "this build of weft has no verbs (-DWEFT_VERBS=ON)");
+#endif
+}
+
 void run_and_print(const PerfOptions& options, Invocation& invocation) {
     if (!options.suite.empty()) {
-        run_suite(options, invocation);
+        start_suite(options, invocation);
         return;
     }
     if (options.metric == "serve") {
