@@ -21,7 +21,7 @@ _weft() {
             mapfile -t COMPREPLY < <(compgen -W "${word//,/ }" -- "$current")
         elif [[ $previous == --root ]]; then
             mapfile -t COMPREPLY < <(compgen -d -- "$current")
-        elif [[ $previous == --group ]]; then
+        elif [[ $previous == --@(group|journal|report) ]]; then
             mapfile -t COMPREPLY < <(compgen -f -- "$current")
         fi
         return 0

@@ -85,7 +85,8 @@ Result<std::string> Child::line(Duration limit) {
         const Duration left = end - std::chrono::steady_clock::now();
         const Heard heard = listen(left);
         if (heard == Heard::end) return fail(Code::unavailable, "the process ended");
-        if (heard == Heard::nothing && left <= 0ns) {
+        // One that talks without end has no line either.
+        if (left <= 0ns && said_.find('\n') == std::string::npos) {
             return fail(Code::deadline_exceeded, "the process says nothing");
         }
     }
@@ -99,8 +100,14 @@ Result<std::string> Child::finish(Duration limit) {
         heard = listen(left);
     }
     int status = 0;
-    const pid_t pid = std::exchange(pid_, -1);
-    if (pid > 0) waitpid(pid, &status, 0);
+    // It may have closed its output long before its end.
+    while (pid_ > 0 && waitpid(pid_, &status, WNOHANG) == 0) {
+        if (std::chrono::steady_clock::now() >= end) {
+            return fail(Code::deadline_exceeded, "the process does not end");
+        }
+        poll(nullptr, 0, 1);
+    }
+    pid_ = -1;
     std::string said = std::exchange(said_, {});
     if (status == 0) return said;
     while (!said.empty() && said.back() == '\n') said.pop_back();
