@@ -6,6 +6,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # g++ 12 sees uninitialised values in coroutine frames and std::optional where there are none.
     target_compile_options(weft_options INTERFACE -Wno-maybe-uninitialized)
 endif()
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # A coroutine's frame of a file that is included may have what is in no namespace of a name.
+    add_compile_options(-Wno-subobject-linkage)
+endif()
 
 # Calls inside the library need not go through the PLT, and a thread-local costs one instruction.
 target_compile_options(weft_options INTERFACE -fvisibility-inlines-hidden

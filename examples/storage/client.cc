@@ -161,7 +161,7 @@ Task<Result<Moved>> Client::put(int fd, std::string shown, std::string name, Pro
             const Result<PutReply> refused = co_await put;
             if (!refused) status = refused.status();
         }
-        co_return std::move(status).with_effect(weft::Effect::none).in("can't put " + quoted(name));
+        co_return std::move(status).with_effect(weft::Effect::none).in("can't put " + quote(name));
     }
     PutCommitRequest commit;
     commit.set_transfer(transfer.number);
@@ -170,7 +170,7 @@ Task<Result<Moved>> Client::put(int fd, std::string shown, std::string name, Pro
     const Result<PutCommitReply> committed =
         co_await stub_.PutCommit(commit, {.timeout = commit_timeout});
     if (!committed) {
-        co_return Status(committed.status()).in("can't put " + quoted(name));
+        co_return Status(committed.status()).in("can't put " + quote(name));
     }
     co_return Moved{transfer.read, transfer.crc};
 }
@@ -263,7 +263,7 @@ Task<Result<Moved>> Client::get(std::string name, Sink& sink, Progress progress)
             const Result<GetReply> refused = co_await get;
             if (!refused) status = refused.status();
         }
-        co_return std::move(status).in("can't get " + quoted(transfer.name));
+        co_return std::move(status).in("can't get " + quote(transfer.name));
     }
     const auto finish = [&] { return transfer.sink.finish(); };
     status = co_await weft::offload(finish);
@@ -290,7 +290,7 @@ Task<Result<weft::Buffer>> Client::read_extent(std::string name, std::uint64_t o
     }
     const weft::Buffer local = memory->slice(0, lent->length());
     if (Status status = co_await weft::get(channel_, *ref, 0, local); !status.ok()) {
-        co_return std::move(status).in("can't read the extent of " + quoted(name));
+        co_return std::move(status).in("can't read the extent of " + quote(name));
     }
     CloseExtentRequest close;
     close.set_extent(lent->extent());
@@ -298,7 +298,7 @@ Task<Result<weft::Buffer>> Client::read_extent(std::string name, std::uint64_t o
         co_await stub_.CloseExtent(close);  // Its lease ends it too.
     const auto sum = [&] { return crc32c(0, local.bytes()); };
     if (co_await weft::offload(sum) != lent->crc32c()) {
-        co_return weft::fail(Code::data_loss, "the extent of " + quoted(name) + " arrived damaged");
+        co_return weft::fail(Code::data_loss, "the extent of " + quote(name) + " arrived damaged");
     }
     co_return local;
 }

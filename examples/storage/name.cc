@@ -32,7 +32,7 @@ bool is_utf8(std::string_view text) {
     return true;
 }
 
-std::string quoted(std::string_view name) {
+std::string quote(std::string_view name) {
     constexpr std::size_t shown_max = 120;
     std::string text = "'";
     std::string_view rest = name.substr(0, shown_max);
@@ -77,7 +77,7 @@ Status judge_name(std::string_view name) {
     const std::string_view why = why_no_name(name);
     if (why.empty()) return {};
     return weft::rejected(Code::invalid_argument,
-                          "the object name " + quoted(name) + " " + std::string(why));
+                          "the object name " + quote(name) + " " + std::string(why));
 }
 
 Status judge_prefix(std::string_view prefix) {

@@ -32,6 +32,6 @@ SplitName split(std::string_view name);
 bool is_utf8(std::string_view text);
 
 // In quotes, with what is not printable ASCII or UTF-8 replaced, cut when long: for error texts.
-std::string quoted(std::string_view name);
+std::string quote(std::string_view name);
 
 }  // namespace storage

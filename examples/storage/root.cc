@@ -27,13 +27,13 @@ static Status refused(const Status& status) {
 
 static Status refused_errno(int error, const char* deed, std::string_view name) {
     if (error == ENOENT) {
-        return weft::rejected(Code::not_found, "there is no object " + quoted(name));
+        return weft::rejected(Code::not_found, "there is no object " + quote(name));
     }
     if (error == EXDEV || error == ELOOP) {
-        return weft::rejected(Code::permission_denied, "the object name " + quoted(name) +
-                                                           " leads out of the server's root");
+        return weft::rejected(Code::permission_denied,
+                              "the object name " + quote(name) + " leads out of the server's root");
     }
-    return refused(errno_status(error, std::string("can't ") + deed + " " + quoted(name)));
+    return refused(errno_status(error, std::string("can't ") + deed + " " + quote(name)));
 }
 
 // Files below `directory` that a killed server left; `levels` bounds the descent.
@@ -106,7 +106,7 @@ Result<Fd> Root::make_directories(const std::string& name) const {
             ::fsync(at->get());  // The object's commit makes only its own directory durable.
         } else if (errno != EEXIST) {
             return refused(errno_status(errno, "can't make the directory " +
-                                                   quoted(name.substr(0, end)) + " in the root '" +
+                                                   quote(name.substr(0, end)) + " in the root '" +
                                                    path_ + "'"));
         }
         // Resolved from the root each time: a link that is met on the way may not lead out.
@@ -131,11 +131,10 @@ Result<UnfinishedFile> Root::try_create(std::string_view name) const {
     struct stat there {};
     if (::fstatat(directory->get(), parts.leaf.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISDIR(there.st_mode)) {
-        return weft::rejected(Code::failed_precondition, quoted(name) + " is a directory");
+        return weft::rejected(Code::failed_precondition, quote(name) + " is a directory");
     }
-    Result<UnfinishedFile> file =
-        UnfinishedFile::create(*std::move(directory), std::move(parts.leaf),
-                               quoted(name) + " in the root '" + path_ + "'");
+    Result<UnfinishedFile> file = UnfinishedFile::create(
+        *std::move(directory), std::move(parts.leaf), quote(name) + " in the root '" + path_ + "'");
     if (!file) return refused(std::move(file).status());
     return file;
 }
@@ -155,7 +154,7 @@ Status Root::remove(std::string_view name) const {
     Result<Fd> directory = open_directory(parts.directory);
     if (!directory) {
         if (directory.status().code() != Code::not_found) {
-            return std::move(directory).status().in("can't remove " + quoted(name));
+            return std::move(directory).status().in("can't remove " + quote(name));
         }
         return refused_errno(ENOENT, "remove", name);
     }
@@ -163,7 +162,7 @@ Status Root::remove(std::string_view name) const {
         return refused_errno(errno, "remove", name);
     }
     if (::fsync(directory->get()) != 0) {
-        return errno_status(errno, "can't make the end of " + quoted(name) + " durable");
+        return errno_status(errno, "can't make the end of " + quote(name) + " durable");
     }
     remove_empty(parts.directory);
     return {};
@@ -181,11 +180,11 @@ void Root::remove_empty(std::string directory) const {
 
 Result<ObjectInfo> info_of(int fd, std::string_view name) {
     struct stat file {};
-    if (::fstat(fd, &file) != 0) return refused(errno_status(errno, "can't stat " + quoted(name)));
+    if (::fstat(fd, &file) != 0) return refused(errno_status(errno, "can't stat " + quote(name)));
     if (!S_ISREG(file.st_mode)) {
         return weft::rejected(
             Code::failed_precondition,
-            quoted(name) + (S_ISDIR(file.st_mode) ? " is a directory" : " is no regular file"));
+            quote(name) + (S_ISDIR(file.st_mode) ? " is a directory" : " is no regular file"));
     }
     ObjectInfo info;
     info.size = static_cast<std::uint64_t>(file.st_size);

@@ -116,7 +116,7 @@ Status Store::GetConfig(Call&, const GetConfigRequest& in, Setting& out) {
     if (Status status = judge_key(in.key()); !status.ok()) return status;
     const auto found = settings_.find(in.key());
     if (found == settings_.end()) {
-        return weft::rejected(Code::not_found, "there is no setting " + quoted(in.key()));
+        return weft::rejected(Code::not_found, "there is no setting " + quote(in.key()));
     }
     out.set_key(found->first);
     out.set_value(found->second);

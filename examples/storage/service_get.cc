@@ -44,7 +44,7 @@ static Result<Opened> open_for_reading(const Root& root, const std::string& name
 }
 
 static Status shrank(const std::string& name) {
-    return weft::fail(Code::aborted, quoted(name) + " was cut short by somebody else meanwhile");
+    return weft::fail(Code::aborted, quote(name) + " was cut short by somebody else meanwhile");
 }
 
 Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
@@ -82,13 +82,13 @@ static Result<std::size_t> read_next(Download& download, weft::Bytes into) {
     const auto wanted =
         static_cast<std::size_t>(std::min<std::uint64_t>(into.size(), info.size - download.read));
     Result<std::size_t> got = read_full(download.object.file.get(), download.read,
-                                        into.first(wanted), quoted(download.name));
+                                        into.first(wanted), quote(download.name));
     if (!got) return got;
     if (*got < wanted) return shrank(download.name);
     download.crc = crc32c(download.crc, into.first(wanted));
     download.read += wanted;
     if (download.read == info.size && info.crc32c && *info.crc32c != download.crc) {
-        return weft::fail(Code::data_loss, quoted(download.name) +
+        return weft::fail(Code::data_loss, quote(download.name) +
                                                " is damaged on the server's disk: its bytes do not "
                                                "have the CRC32C that was stored with them");
     }
@@ -149,14 +149,14 @@ static Result<Opened> read_extent(const Root& root, const OpenExtentRequest& in,
     if (!object) return object;
     const std::uint64_t size = object->info.size;
     if (in.offset() >= size) {
-        return weft::rejected(Code::out_of_range, quoted(in.name()) + " has " +
+        return weft::rejected(Code::out_of_range, quote(in.name()) + " has " +
                                                       std::to_string(size) + " bytes, none at " +
                                                       std::to_string(in.offset()));
     }
     const auto wanted =
         static_cast<std::size_t>(std::min<std::uint64_t>(into.size(), size - in.offset()));
     const Result<std::size_t> read =
-        read_full(object->file.get(), in.offset(), into.first(wanted), quoted(in.name()));
+        read_full(object->file.get(), in.offset(), into.first(wanted), quote(in.name()));
     if (!read) return read.status();
     if (*read < wanted) return shrank(in.name());
     got = wanted;

@@ -75,7 +75,7 @@ static std::string hex(std::uint32_t crc) {
 static Status append(Upload& upload, weft::ByteView bytes, std::uint32_t expected) {
     const std::uint32_t crc = crc32c(upload.crc, bytes);
     if (crc != expected) {
-        return weft::fail(Code::data_loss, quoted(upload.name) + " arrived damaged between bytes " +
+        return weft::fail(Code::data_loss, quote(upload.name) + " arrived damaged between bytes " +
                                                std::to_string(upload.written) + " and " +
                                                std::to_string(upload.written + bytes.size()) +
                                                ": CRC32C " + hex(crc) + ", the client says " +
@@ -129,11 +129,10 @@ Task<Status> Store::PutCommit(Call&, const PutCommitRequest& in, PutCommitReply&
     if (upload->end.is_set()) co_return upload->end.status();
     Status status;
     if (in.size() != upload->written || in.crc32c() != upload->crc) {
-        status =
-            weft::fail(Code::data_loss,
-                       quoted(upload->name) + " arrived as " + std::to_string(upload->written) +
-                           " bytes with CRC32C " + hex(upload->crc) + ", the client sent " +
-                           std::to_string(in.size()) + " with " + hex(in.crc32c()));
+        status = weft::fail(Code::data_loss,
+                            quote(upload->name) + " arrived as " + std::to_string(upload->written) +
+                                " bytes with CRC32C " + hex(upload->crc) + ", the client sent " +
+                                std::to_string(in.size()) + " with " + hex(in.crc32c()));
     } else {
         const auto commit = [&] {
             const Status noted =

@@ -19,7 +19,7 @@ namespace weft {
 // Enough for a view's most members with two addresses each; more is no group file.
 static constexpr std::size_t file_bytes_max = 256u << 20;
 
-static Status bad(std::string_view why) {
+static Status malformed(std::string_view why) {
     return fail(Code::invalid_argument, "group file: " + base::printable(why));
 }
 
@@ -32,13 +32,13 @@ Result<GroupView> GroupView::parse(std::string_view json) {
     if (!parsed.ok()) {
         // Protobuf shows the text around a syntax error on lines of its own.
         const std::string message(parsed.message());
-        return bad(message.substr(0, message.find('\n')));
+        return malformed(message.substr(0, message.find('\n')));
     }
-    if (!file.has_epoch()) return bad("no epoch");
+    if (!file.has_epoch()) return malformed("no epoch");
     std::vector<Member> members;
     for (GroupFile::Member& member : *file.mutable_members()) {
         if (!member.has_rank()) {
-            return bad("member " + std::to_string(members.size()) + " has no rank");
+            return malformed("member " + std::to_string(members.size()) + " has no rank");
         }
         members.push_back({member.rank(), {member.uris().begin(), member.uris().end()}});
     }

@@ -16,7 +16,7 @@ struct Lost : Pair {
     }
     void warm_up() {
         Outcome first;
-        channel.call(echo, {}, {}, first.done());
+        channel.call(echo_method, {}, {}, first.done());
         REQUIRE(rig.run_until([&] { return first.completions > 0; }));
         service.handled = 0;
     }

@@ -21,6 +21,8 @@
 
 namespace weft::test {
 
+inline const std::string ofi_any_port = "ofi+tcp://127.0.0.1:0";
+
 // ofi+tcp touches no arena: any memory can be exposed.
 class NoArena final : public na::Arena {
   public:

@@ -9,14 +9,14 @@
 
 namespace weft::test {
 
-inline constexpr MethodId echo("test.Echo/Echo");
+inline constexpr MethodId echo_method("test.Echo/Echo");
 
 struct Echo final : Service {
     std::vector<Call> held;
     bool hold = false;
     std::uint64_t handled = 0;
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(echo, [this](Call call) {
+        registrar.add(echo_method, [this](Call call) {
             ++handled;
             if (hold) {
                 held.push_back(std::move(call));

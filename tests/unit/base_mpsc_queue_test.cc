@@ -12,7 +12,7 @@ using base::MpscQueue;
 
 namespace {
 
-struct Item : MpscNode {
+struct QueueItem : MpscNode {
     std::size_t producer = 0;
     std::size_t number = 0;
 };
@@ -23,11 +23,11 @@ TEST_CASE("a queue of one thread keeps order and knows when it is empty") {
     MpscQueue queue;
     CHECK(queue.empty());
     CHECK(queue.pop() == nullptr);
-    Item items[3];
+    QueueItem items[3];
     for (int round = 0; round < 3; ++round) {
-        for (Item& item : items) queue.push(item);
+        for (QueueItem& item : items) queue.push(item);
         CHECK_FALSE(queue.empty());
-        for (Item& item : items) CHECK(queue.pop() == &item);
+        for (QueueItem& item : items) CHECK(queue.pop() == &item);
         CHECK(queue.empty());
         CHECK(queue.pop() == nullptr);
     }
@@ -47,13 +47,13 @@ TEST_CASE("everything that many threads push comes out once, in each thread's or
     constexpr std::size_t producers = 4;
     constexpr std::size_t each = 20'000;
     MpscQueue queue;
-    std::vector<std::vector<Item>> items;
+    std::vector<std::vector<QueueItem>> items;
     for (std::size_t i = 0; i < producers; ++i) items.emplace_back(each);
     std::vector<std::thread> threads;
     for (std::size_t producer = 0; producer < producers; ++producer) {
         threads.emplace_back([&, producer] {
             for (std::size_t number = 0; number < each; ++number) {
-                Item& item = items[producer][number];
+                QueueItem& item = items[producer][number];
                 item.producer = producer;
                 item.number = number;
                 queue.push(item);
@@ -63,7 +63,7 @@ TEST_CASE("everything that many threads push comes out once, in each thread's or
     std::vector<std::size_t> next(producers, 0);
     bool in_order = true;
     for (std::size_t got = 0; got < producers * each;) {
-        auto* item = static_cast<Item*>(queue.pop());
+        auto* item = static_cast<QueueItem*>(queue.pop());
         if (!item) {
             std::this_thread::yield();
             continue;

@@ -9,13 +9,13 @@ using namespace weft::test;
 
 namespace {
 
-constexpr MethodId pull("test.Share/Pull");
+constexpr MethodId shared_pull("test.Share/Pull");
 constexpr std::size_t block = 1 << 20;  // Four chunks.
 
 struct Puller final : Service {
     Runtime* runtime = nullptr;
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(pull, [this](Call call) {
+        registrar.add(shared_pull, [this](Call call) {
             const RegionRef ref = RegionRef::decode(call.request()).value();
             Buffer into = runtime->allocate(ref.length).value();
             auto kept = std::make_shared<Call>(std::move(call));
@@ -38,7 +38,7 @@ struct Lender {
         std::array<std::byte, RegionRef::wire_bytes> ref;
         region.ref(0, bytes).encode(ref);
         for (; times > 0; --times) {
-            channel.call(pull, ref, {.timeout = timeout},
+            channel.call(shared_pull, ref, {.timeout = timeout},
                          [to = seen](const Status& status, ByteView) {
                              to->last = status;
                              ++(status.ok() ? to->ok : to->failed);

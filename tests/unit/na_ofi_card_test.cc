@@ -11,8 +11,6 @@ using namespace weft;
 using namespace weft::test;
 using na::EventKind;
 
-static const std::string any_port = "ofi+tcp://127.0.0.1:0";
-
 static const na::ofi::Row& card_row() {
     static const na::ofi::Row row = [] {
         na::ofi::Row like_a_card = na::ofi::verbs_row;
@@ -55,7 +53,7 @@ static na::RmaItem get_item(na::PeerId peer, na::FabricKey key, Bytes local) {
 }
 
 TEST_CASE("ofi like a card: a fence cuts nobody") {
-    Node owner(card_row(), any_port), client(card_row(), "");
+    Node owner(card_row(), ofi_any_port), client(card_row(), "");
     const na::PeerId first = join(client, owner), second = join(client, owner);
     std::vector<std::byte> memory(4096);
     REQUIRE(owner->expose(expose_all(memory)).ok());
@@ -70,7 +68,7 @@ TEST_CASE("ofi like a card: a fence cuts nobody") {
 }
 
 TEST_CASE("ofi like a card: memory that the card does not let go of is never fenced") {
-    Node owner(card_row(), any_port);
+    Node owner(card_row(), ofi_any_port);
     std::vector<std::byte> memory(4096);
     REQUIRE(owner->expose(expose_all(memory)).ok());
     ofi_release_error = EINVAL;
@@ -85,7 +83,7 @@ TEST_CASE("ofi like a card: memory that the card does not let go of is never fen
 }
 
 TEST_CASE("ofi like a card: memory that can't be registered is refused with what it takes") {
-    Node owner(card_row(), any_port);
+    Node owner(card_row(), ofi_any_port);
     std::vector<std::byte> memory(4096);
     ofi_register_error = ENOMEM;
     const Status status = owner->expose(expose_all(memory)).status();
@@ -98,7 +96,7 @@ TEST_CASE("ofi like a card: memory that can't be registered is refused with what
 }
 
 TEST_CASE("ofi like a card: a connection that is full is not lost") {
-    Node server(card_row(), any_port), client(card_row(), "");
+    Node server(card_row(), ofi_any_port), client(card_row(), "");
     const na::PeerId peer = join(client, server);
     OfiRefuses refuses(std::numeric_limits<int>::max(), 1);
     {
@@ -121,7 +119,7 @@ TEST_CASE("ofi like a card: no peer asks more of its connection than that takes"
     CHECK(na::ofi::verbs_row.slots_per_peer * na::ofi::pieces_max + na::ofi::transfers_per_peer +
               kept <=
           requests_max);
-    Node server(card_row(), any_port), client(card_row(), "");
+    Node server(card_row(), ofi_any_port), client(card_row(), "");
     const na::PeerId peer = join(client, server);
     std::uint32_t sent = 0;
     {
@@ -135,7 +133,7 @@ TEST_CASE("ofi like a card: no peer asks more of its connection than that takes"
 }
 
 TEST_CASE("ofi like a card: a port that is taken is told") {
-    Node server(card_row(), any_port);
+    Node server(card_row(), ofi_any_port);
     base::KernelRandom random;
     base::Log log;
     NoArena arena;

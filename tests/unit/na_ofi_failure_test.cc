@@ -12,8 +12,6 @@ using namespace weft;
 using namespace weft::test;
 using na::EventKind;
 
-static const std::string any_port = "ofi+tcp://127.0.0.1:0";
-
 // A plain TCP socket of the loopback interface; the kernel answers for it once it listens.
 class PlainListener {
   public:
@@ -83,7 +81,7 @@ TEST_CASE("ofi: somebody else's listener that never answers is given up after tw
 }
 
 TEST_CASE("ofi: the time in which a thread does not look is not held against its peers") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     client.connect(server->address());  // Starts libfabric, which takes its time.
     client.connect(server->address());
     client.ahead = 3s;
@@ -92,7 +90,7 @@ TEST_CASE("ofi: the time in which a thread does not look is not held against its
     }));
     CHECK(client.count(EventKind::peer_down) == 0);
     client.seen.clear();
-    Node other(any_port);
+    Node other(ofi_any_port);
     client.connect(other->address());
     REQUIRE(turn_until({&client, &other}, [&] {
         client.ahead += 500ms;
@@ -137,7 +135,7 @@ TEST_CASE("ofi: a start of libfabric that takes its time is no reason to probe t
 }
 
 TEST_CASE("ofi: a host without an address is reported, and localhost is known") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     client.connect("ofi+tcp://no-such-host.invalid:7");
     time_to_down(client, {&client});
     CHECK(client.seen[0].error.find("no-such-host.invalid") != std::string::npos);
@@ -158,7 +156,7 @@ TEST_CASE("ofi: without a thread to ask the resolver with, the host is reported 
 }
 
 TEST_CASE("ofi: without a descriptor for a connection the peer is told unreachable") {
-    Node server(any_port), other(any_port), client;
+    Node server(ofi_any_port), other(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     na::PeerId unreachable;
     {
@@ -177,7 +175,7 @@ TEST_CASE("ofi: without a descriptor for a connection the peer is told unreachab
 }
 
 TEST_CASE("ofi: a taken port is refused by name") {
-    Node server(any_port);
+    Node server(ofi_any_port);
     base::SeededRandom random(1);
     base::Log log;
     NoArena arena;
@@ -191,7 +189,7 @@ TEST_CASE("ofi: a taken port is refused by name") {
 }
 
 TEST_CASE("ofi: closing a peer tells the other side, and its id is stale") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     na::PeerId incoming;
     const na::PeerId peer = join(client, server, &incoming);
     REQUIRE(client.send(peer, "last words"));
@@ -208,7 +206,7 @@ TEST_CASE("ofi: closing a peer tells the other side, and its id is stale") {
 }
 
 TEST_CASE("ofi: a closed peer can be connected again at once, many times") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     for (int round = 0; round < 20; ++round) {
         const na::PeerId peer = join(client, server);
         REQUIRE(client.send(peer, "hello"));
@@ -226,14 +224,14 @@ TEST_CASE("ofi: a closed peer can be connected again at once, many times") {
 }
 
 TEST_CASE("ofi: an endpoint that goes away says so to its peers") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     join(client, server);
     server.destroy();
     CHECK(time_to_down(client, {&client}) < promised(1s));
 }
 
 TEST_CASE("ofi: two peers at one address live and end apart") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId first = join(client, server);
     const na::PeerId second = join(client, server);
     REQUIRE_FALSE(first == second);
@@ -248,7 +246,7 @@ TEST_CASE("ofi: two peers at one address live and end apart") {
 
 TEST_CASE("ofi: two servers connect to each other at the same time") {
     for (int round = 0; round < 5; ++round) {
-        Node a(any_port), b(any_port);
+        Node a(ofi_any_port), b(ofi_any_port);
         const na::PeerId to_b = a.connect(b->address());
         const na::PeerId to_a = b.connect(a->address());
         REQUIRE(turn_until({&a, &b}, [&] {
@@ -265,7 +263,7 @@ TEST_CASE("ofi: two servers connect to each other at the same time") {
 }
 
 TEST_CASE("ofi: an endpoint may connect to itself") {
-    Node self(any_port);
+    Node self(ofi_any_port);
     const na::PeerId out = self.connect(self->address());
     REQUIRE(turn_until({&self}, [&] { return self.count(EventKind::peer_up) == 2; }));
     REQUIRE(self.send(out, "echo"));
@@ -286,7 +284,7 @@ TEST_CASE("ofi: IPv6 works, and a peer of the other family is refused with the r
 }
 
 TEST_CASE("ofi: more peers than the endpoint takes are refused with the reason") {
-    Node server(any_port, 2), a, b, c;
+    Node server(ofi_any_port, 2), a, b, c;
     join(a, server);
     join(b, server);
     c.connect(server->address());
@@ -298,7 +296,7 @@ TEST_CASE("ofi: more peers than the endpoint takes are refused with the reason")
 
 TEST_CASE("ofi: a killed server is noticed by whoever sends to it") {
     Process owner([](Process::Self& self) {
-        Node server(any_port);
+        Node server(ofi_any_port);
         self.tell(server->address());
         for (;;) server.turn();
     });
@@ -321,7 +319,7 @@ TEST_CASE("ofi: a restarted server gets nothing of what was meant for its predec
     na::PeerId peer;
     {
         Process old([](Process::Self& self) {
-            Node server(any_port);
+            Node server(ofi_any_port);
             self.tell(server->address());
             for (;;) server.turn();
         });
@@ -350,7 +348,7 @@ TEST_CASE("ofi: a restarted server gets nothing of what was meant for its predec
 }
 
 TEST_CASE("ofi: plain connections to the listener that come and go disturb nobody") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     const auto name = socket_name(server->address());
     std::vector<na::ofi::ListenerProbe> probes(20);
@@ -371,7 +369,7 @@ TEST_CASE("ofi: plain connections to the listener that come and go disturb nobod
 
 TEST_CASE("ofi: a thread may sleep on the descriptor until something comes") {
     Process other([](Process::Self& self) {
-        Node server(any_port);
+        Node server(ofi_any_port);
         self.tell(server->address());
         while (!server.find(EventKind::message)) server.turn();
         ::usleep(100'000);

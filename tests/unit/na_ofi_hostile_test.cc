@@ -14,8 +14,6 @@ using na::wire_magic;
 using namespace weft::na::ofi;
 using na::SocketName;
 
-static const std::string any_port = "ofi+tcp://127.0.0.1:0";
-
 static Hello some_hello() {
     Hello hello;
     hello.incarnation = {1, 2};
@@ -98,7 +96,7 @@ static std::string message(Prefix prefix, std::string_view body) {
 }
 
 TEST_CASE("ofi: garbage is dropped and honest peers go on") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     Stranger stranger(server->address());
     stranger.send(server, "x");
@@ -135,7 +133,7 @@ TEST_CASE("ofi: garbage is dropped and honest peers go on") {
 }
 
 TEST_CASE("ofi: another wire version is refused with the reason") {
-    Node server(any_port);
+    Node server(ofi_any_port);
     Stranger stranger(server->address());
     std::byte bytes[control_bytes_max];
     const std::size_t count = encode_hello({7, 8}, stranger.name(), some_hello(), bytes);
@@ -172,7 +170,7 @@ static Label be_welcomed(Stranger& stranger, Node& server) {
 }
 
 TEST_CASE("ofi: a gap in a peer's sequence ends it with DATA_LOSS") {
-    Node server(any_port);
+    Node server(ofi_any_port);
     Stranger stranger(server->address());
     const Label label = be_welcomed(stranger, server);
     stranger.send(server, message({label.index, label.tag, 1, 0, Kind::data}, "one"));
@@ -186,7 +184,7 @@ TEST_CASE("ofi: a gap in a peer's sequence ends it with DATA_LOSS") {
 }
 
 TEST_CASE("ofi: pieces become one message with the last of them") {
-    Node server(any_port);
+    Node server(ofi_any_port);
     Stranger stranger(server->address());
     const Label label = be_welcomed(stranger, server);
     const auto say = [&](std::uint32_t sequence, Kind kind, std::string_view body) {
@@ -202,7 +200,7 @@ TEST_CASE("ofi: pieces become one message with the last of them") {
 }
 
 TEST_CASE("ofi: pieces that no honest peer sends end it, and nothing is handed out") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId honest = join(client, server);
     struct Case {
         const char* what;
@@ -244,7 +242,7 @@ TEST_CASE("ofi: pieces that no honest peer sends end it, and nothing is handed o
 }
 
 TEST_CASE("ofi: pieces from one who has not welcomed us are dropped") {
-    Node server(any_port);
+    Node server(ofi_any_port);
     Stranger stranger(server->address());
     server.connect("ofi+tcp://" + stranger.name().text());
     const std::string hello = stranger.receive(server);
@@ -270,7 +268,7 @@ TEST_CASE("ofi: pieces from one who has not welcomed us are dropped") {
 }
 
 TEST_CASE("ofi: who says that he takes no more than one piece gets none") {
-    Node server(any_port);
+    Node server(ofi_any_port);
     Stranger stranger(server->address());
     stranger.send_hello(server, {5, 6}, stranger.name());
     REQUIRE(decode_prefix(as_bytes(stranger.receive(server)))->kind == Kind::welcome);
@@ -286,7 +284,7 @@ TEST_CASE("ofi: who says that he takes no more than one piece gets none") {
 }
 
 TEST_CASE("ofi: the same hello again makes no second peer") {
-    Node server(any_port);
+    Node server(ofi_any_port);
     Stranger stranger(server->address());
     const Label label = be_welcomed(stranger, server);
     const Label again = [&] {
@@ -299,7 +297,7 @@ TEST_CASE("ofi: the same hello again makes no second peer") {
 }
 
 TEST_CASE("ofi: a flood of hellos takes no more than the endpoint's peers and ends") {
-    Node server(any_port, 32);
+    Node server(ofi_any_port, 32);
     Stranger stranger(server->address());
     for (std::uint32_t i = 0; i < 500; ++i) {
         // From itself, then from where nobody listens.

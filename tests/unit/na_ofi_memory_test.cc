@@ -12,8 +12,6 @@ using namespace weft;
 using namespace weft::test;
 using na::EventKind;
 
-static const std::string any_port = "ofi+tcp://127.0.0.1:0";
-
 static na::Exposure expose_all(std::vector<std::byte>& memory, std::uint32_t region = 3) {
     return {region, 1, 77, memory, na::Access::read_write};
 }
@@ -33,7 +31,7 @@ static na::RmaItem item(na::RmaKind kind, na::PeerId peer, na::FabricKey key, st
 }
 
 TEST_CASE("ofi: a put is visible at the owner when it is done, and a get reads it back") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     std::vector<std::byte> owned(1 << 20), local(1 << 20), back(1 << 20);
     for (std::size_t i = 0; i < local.size(); ++i) local[i] = std::byte(i * 7);
@@ -55,7 +53,7 @@ TEST_CASE("ofi: a put is visible at the owner when it is done, and a get reads i
 }
 
 TEST_CASE("ofi: no more transfers than the depth are accepted, and all that were end") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     std::vector<std::byte> owned(1 << 20), local(1 << 20);
     const na::FabricKey key = server->expose(expose_all(owned)).value();
@@ -79,7 +77,7 @@ TEST_CASE("ofi: no more transfers than the depth are accepted, and all that were
 }
 
 TEST_CASE("ofi: memory exposed before the first connection can be reached afterwards") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     std::vector<std::byte> owned(4096, std::byte{5}), local(4096);
     const na::FabricKey key = client->expose(expose_all(owned)).value();
     na::PeerId incoming;
@@ -93,7 +91,7 @@ TEST_CASE("ofi: memory exposed before the first connection can be reached afterw
 
 TEST_CASE("ofi: a wrong key, a wrong range and a fenced region cost the connection") {
     const int fault = GENERATE(0, 1, 2);
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     std::vector<std::byte> owned(8192, std::byte{9}), local(4096);
     na::FabricKey key = server->expose(expose_all(owned)).value();
@@ -113,7 +111,7 @@ TEST_CASE("ofi: a wrong key, a wrong range and a fenced region cost the connecti
 }
 
 TEST_CASE("ofi: transfers under way end once each when their peer is closed") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     std::vector<std::byte> owned(16 << 20), local(16 << 20);
     const na::FabricKey key = server->expose(expose_all(owned)).value();
@@ -143,7 +141,7 @@ TEST_CASE("ofi: transfers under way end once each when their peer is killed") {
     std::vector<std::byte> local(16 << 20);
     auto shared = SharedBytes(sizeof(na::FabricKey));
     Process owner([&](Process::Self& self) {
-        Node server(any_port);
+        Node server(ofi_any_port);
         std::vector<std::byte> owned(16 << 20);
         *shared.as<na::FabricKey>() = server->expose(expose_all(owned)).value();
         self.tell(server->address());
@@ -199,7 +197,7 @@ TEST_CASE("ofi: a closed peer's writes never land after the fence") {
             client.turn();
         }
     });
-    Node server(any_port);
+    Node server(ofi_any_port);
     const na::FabricKey key = server->expose(expose_all(owned)).value();
     writer.say(server->address());
     writer.say({reinterpret_cast<const char*>(&key), sizeof key});
@@ -276,7 +274,7 @@ class Reading {
     bool has_come(std::size_t byte) const { return local_[byte] == std::byte{5}; }
 
     Process owner_{[](Process::Self& self) {
-        Node server(any_port);
+        Node server(ofi_any_port);
         std::vector<std::byte> owned(16 << 20, std::byte{5});
         const na::FabricKey key = server->expose(expose_all(owned)).value();
         self.tell(server->address());
@@ -340,7 +338,7 @@ TEST_CASE("ofi: an endpoint may go while a peer stands still in mid-answer") {
 // Of an answer its head may be there and nothing else: libfabric has begun to read it, and tells
 // nobody.
 TEST_CASE("ofi: a peer may be closed when no more than the head of an answer has come") {
-    Node owner(any_port), client;
+    Node owner(ofi_any_port), client;
     std::vector<std::byte> owned(4096, std::byte{5}), local(4096);
     const na::FabricKey key = owner->expose(expose_all(owned)).value();
     TcpRelay relay(na::parse_address(owner->address()).value().port);

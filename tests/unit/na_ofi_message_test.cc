@@ -5,10 +5,8 @@ using namespace weft;
 using namespace weft::test;
 using na::EventKind;
 
-static const std::string any_port = "ofi+tcp://127.0.0.1:0";
-
 TEST_CASE("ofi: two endpoints find each other and exchange messages") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     na::PeerId incoming;
     const na::PeerId peer = join(client, server, &incoming);
     REQUIRE(client->info(peer));
@@ -28,7 +26,7 @@ TEST_CASE("ofi: two endpoints find each other and exchange messages") {
 }
 
 TEST_CASE("ofi: commits of one turn arrive in order, joined at multiples of eight bytes") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     for (const char* frame : {"first", "second", "third"}) REQUIRE(client.send(peer, frame));
     client->flush();
@@ -38,7 +36,7 @@ TEST_CASE("ofi: commits of one turn arrive in order, joined at multiples of eigh
 }
 
 TEST_CASE("ofi: the largest message passes whole, and a larger one is refused") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     const std::size_t most = client->limits().message_bytes_max;
     REQUIRE(client->limits().eager_bytes_max == 128 * 1024);
@@ -52,7 +50,7 @@ TEST_CASE("ofi: the largest message passes whole, and a larger one is refused") 
 }
 
 TEST_CASE("ofi: a peer that takes nothing fills up, and tells when there is room again") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     const std::string frame(client->limits().message_bytes_max, 'x');
     // The kernel's buffers take some, then the slots fill; the server stands still.
@@ -75,7 +73,7 @@ TEST_CASE("ofi: a peer that takes nothing fills up, and tells when there is room
 }
 
 TEST_CASE("ofi: many small messages keep their order") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     constexpr std::uint64_t total = 20'000;
     std::uint64_t sent = 0, received = 0;

@@ -11,8 +11,6 @@ using namespace weft::test;
 using na::EventKind;
 using na::ofi::piece_bytes_max;
 
-static const std::string any_port = "ofi+tcp://127.0.0.1:0";
-
 // No two stretches of it are alike.
 static std::string frame_of(std::size_t bytes, std::uint64_t seed) {
     base::SeededRandom random(seed);
@@ -25,7 +23,7 @@ static std::string frame_of(std::size_t bytes, std::uint64_t seed) {
 }
 
 TEST_CASE("ofi pieces: messages of all sizes arrive whole and in order") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     const std::size_t most = client->limits().message_bytes_max;
     std::vector<std::string> frames;
@@ -62,7 +60,7 @@ TEST_CASE("ofi pieces: messages of all sizes arrive whole and in order") {
 }
 
 TEST_CASE("ofi pieces: what a poll handed out stays until the next one") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     std::vector<std::string> frames;
     for (std::uint64_t i = 0; i < 40; ++i) {
@@ -85,7 +83,7 @@ TEST_CASE("ofi pieces: what a poll handed out stays until the next one") {
 }
 
 TEST_CASE("ofi pieces: a message goes on where libfabric said try again") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     const std::string large = frame_of(3 * piece_bytes_max + 8, 1);
     for (int taken = 0; taken < 4; ++taken) {
@@ -111,7 +109,7 @@ static std::size_t slots_of(Node& client) {
     std::vector<na::PeerId> peers;
     client.seen.clear();
     for (int i = 0; i < 4; ++i) {
-        servers.push_back(std::make_unique<Node>(any_port));
+        servers.push_back(std::make_unique<Node>(ofi_any_port));
         peers.push_back(join(client, *servers.back()));
     }
     turn_for({&client}, 50ms);  // What was said to join them is done with.
@@ -136,7 +134,7 @@ static bool gets_back_all_slots(Node& client) {
 }
 
 TEST_CASE("ofi pieces: a peer closed in the middle of a message leaves nothing behind") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     {
         const OfiRefuses rest(std::numeric_limits<int>::max(), 2);
@@ -150,7 +148,7 @@ TEST_CASE("ofi pieces: a peer closed in the middle of a message leaves nothing b
 }
 
 TEST_CASE("ofi pieces: a peer whose message libfabric refuses half-way goes down, once") {
-    Node server(any_port), client;
+    Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     {
         const OfiRefuses rest(1, 2, EIO);
@@ -167,7 +165,7 @@ TEST_CASE("ofi pieces: a peer whose message libfabric refuses half-way goes down
 TEST_CASE("ofi pieces: what came with the end of another peer is told after it, or forgotten") {
     const bool closes = GENERATE(false, true);
     CAPTURE(closes);
-    Node server(any_port), first, second, third;
+    Node server(ofi_any_port), first, second, third;
     const na::PeerId ends = join(first, server);
     na::PeerId incoming;
     const na::PeerId sends = join(second, server, &incoming), later = join(third, server);
@@ -203,7 +201,7 @@ TEST_CASE("ofi pieces: what came with the end of another peer is told after it, 
 
 TEST_CASE("ofi pieces: a peer killed in the middle of messages leaves nothing behind") {
     Process owner([](Process::Self& self) {
-        Node server(any_port);
+        Node server(ofi_any_port);
         self.tell(server->address());
         while (!server.find(EventKind::peer_up)) server.turn();
         self.tell("up");
@@ -227,7 +225,7 @@ TEST_CASE("ofi pieces: a peer killed in the middle of messages leaves nothing be
 #ifdef WEFT_TEST_MEMORY_LIMITS
 TEST_CASE("ofi pieces: without memory for a message its peer ends with RESOURCE_EXHAUSTED") {
     Process owner([](Process::Self& self) {
-        Node server(any_port);
+        Node server(ofi_any_port);
         self.tell(server->address());
         while (!server.find(EventKind::peer_up)) server.turn();
         server.seen.reserve(100);

@@ -10,7 +10,7 @@ using namespace weft::na::ofi;
 using na::decode_hello;
 using na::SocketName;
 
-static na::Hello some_hello() {
+static na::Hello made_up_hello() {
     na::Hello hello;
     hello.incarnation = {1, 2};
     hello.message_bytes_max = 17408;
@@ -22,7 +22,7 @@ static na::Hello some_hello() {
 TEST_CASE("ofi wire: a hello passes with the name of its sender") {
     const auto name = *SocketName::from_numeric("127.0.0.1", 7000);
     std::byte bytes[control_bytes_max];
-    const ByteView message(bytes, encode_hello({3, 4}, name, some_hello(), bytes));
+    const ByteView message(bytes, encode_hello({3, 4}, name, made_up_hello(), bytes));
     const auto prefix = decode_prefix(message);
     REQUIRE(prefix);
     CHECK(prefix->kind == Kind::hello);
@@ -34,7 +34,7 @@ TEST_CASE("ofi wire: a hello passes with the name of its sender") {
 }
 
 TEST_CASE("ofi wire: the largest control message fits") {
-    na::Hello hello = some_hello();
+    na::Hello hello = made_up_hello();
     hello.uri.assign(1000, 'u');
     std::byte bytes[control_bytes_max];
     const auto name = *SocketName::from_numeric("fd00::1", 7000);
@@ -50,7 +50,7 @@ TEST_CASE("ofi wire: the largest control message fits") {
 TEST_CASE("ofi wire: every truncation is refused and nothing is read past the end") {
     const auto name = *SocketName::from_numeric("::1", 7000);
     std::byte bytes[control_bytes_max];
-    const std::size_t count = encode_hello({3, 4}, name, some_hello(), bytes);
+    const std::size_t count = encode_hello({3, 4}, name, made_up_hello(), bytes);
     for (std::size_t cut = 0; cut < count; ++cut) {
         const std::vector<std::byte> shorter(bytes, bytes + cut);  // For the sanitizer's eyes.
         CHECK_FALSE(decode_prefix(shorter));

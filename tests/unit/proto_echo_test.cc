@@ -9,7 +9,7 @@ using test::request_of;
 
 namespace {
 
-struct Outcome {
+struct EchoOutcome {
     int completions = 0;
     Status status;
     std::string text;
@@ -23,17 +23,17 @@ struct Outcome {
 };
 
 // Which of the two kinds of handler is called, so that both are held to the same promises.
-using Method = OperationId (*)(const echo::v1::EchoClient&, const EchoRequest&, Outcome&);
+using Method = OperationId (*)(const echo::v1::EchoClient&, const EchoRequest&, EchoOutcome&);
 
-OperationId now(const echo::v1::EchoClient& stub, const EchoRequest& in, Outcome& outcome) {
+OperationId now(const echo::v1::EchoClient& stub, const EchoRequest& in, EchoOutcome& outcome) {
     return stub.Now(in, {}, outcome.done());
 }
-OperationId later(const echo::v1::EchoClient& stub, const EchoRequest& in, Outcome& outcome) {
+OperationId later(const echo::v1::EchoClient& stub, const EchoRequest& in, EchoOutcome& outcome) {
     return stub.Later(in, {}, outcome.done());
 }
 
-Outcome outcome_of(EchoPair& pair, Method method, const EchoRequest& in) {
-    Outcome outcome;
+EchoOutcome outcome_of(EchoPair& pair, Method method, const EchoRequest& in) {
+    EchoOutcome outcome;
     method(pair.stub(), in, outcome);
     CHECK(outcome.completions == 0);
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
@@ -47,7 +47,7 @@ Outcome outcome_of(EchoPair& pair, Method method, const EchoRequest& in) {
 TEST_CASE("both kinds of handler answer a callback") {
     EchoPair pair;
     for (Method handled : {now, later}) {
-        const Outcome outcome = outcome_of(pair, handled, request_of("hello"));
+        const EchoOutcome outcome = outcome_of(pair, handled, request_of("hello"));
         CHECK(outcome.status.ok());
         CHECK(outcome.text == "hello");
     }
@@ -56,7 +56,7 @@ TEST_CASE("both kinds of handler answer a callback") {
 TEST_CASE("a handler's failure is told as applied, unless it was rejected or is unknown") {
     EchoPair pair;
     for (Method handled : {now, later}) {
-        const Outcome failed = outcome_of(pair, handled, request_of("fail"));
+        const EchoOutcome failed = outcome_of(pair, handled, request_of("fail"));
         CHECK(failed.status.code() == Code::not_found);
         CHECK(failed.status.text() == "nothing here");
         CHECK(failed.status.effect() == Effect::applied);
@@ -101,7 +101,7 @@ TEST_CASE("the memory of a large reply is not kept, also when its handler fails 
 TEST_CASE("an exception becomes INTERNAL and keeps its text to itself") {
     EchoPair pair;
     for (Method handled : {now, later}) {
-        const Outcome outcome = outcome_of(pair, handled, request_of("throw"));
+        const EchoOutcome outcome = outcome_of(pair, handled, request_of("throw"));
         CHECK(outcome.status.code() == Code::internal);
         CHECK(outcome.status.effect() == Effect::unknown);
         CHECK(std::string(outcome.status.text()).find("secret") == std::string::npos);

@@ -12,12 +12,12 @@ using test::OwnedCoroutine;
 
 namespace {
 
-struct Outcome {
+struct GroupOutcome {
     std::uint32_t rank;
     Status status;
     std::vector<std::byte> reply;
 };
-using Done = Function<void(std::vector<Outcome>), 64>;
+using Done = Function<void(std::vector<GroupOutcome>), 64>;
 
 // Answers when told to.
 struct FakeGroup {
@@ -59,7 +59,7 @@ TEST_CASE("a collective call has one outcome per rank") {
     CHECK_FALSE(result.has_value());
     CHECK(group.asked.text() == "all");
     CHECK(group.timeout == 20ms);
-    std::vector<Outcome> outcomes;
+    std::vector<GroupOutcome> outcomes;
     outcomes.push_back({0, Status(), bytes_of("\n\2me")});
     outcomes.push_back({4, fail(Code::unavailable, "died"), {}});
     outcomes.push_back({5, Status(), bytes_of("\n\x7f")});

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view garbage = "\x0a\xff\xff\xff";  // A string longer than the message.
 
-struct Outcome {
+struct WireOutcome {
     int completions = 0;
     Status status;
     auto done() {
@@ -51,7 +51,7 @@ struct Enormous {
 TEST_CASE("a request that does not parse is refused before its handler runs") {
     EchoPair pair;
     for (MethodId called : {EchoMethods::Now.id, EchoMethods::Later.id}) {
-        Outcome outcome;
+        WireOutcome outcome;
         pair.channel.call(called, as_bytes(garbage), {}, outcome.done());
         outcome.wait(pair.rig);
         CHECK(outcome.status.code() == Code::invalid_argument);
@@ -68,7 +68,7 @@ TEST_CASE("a reply that does not parse is INTERNAL, and its call was applied") {
     Runtime& client = rig.add("");
     REQUIRE(server.add(babbler).ok());
     const EchoClient stub(client.connect("sim://server").value());
-    Outcome outcome;
+    WireOutcome outcome;
     stub.Now(request_of("x"), {}, outcome.done());
     outcome.wait(rig);
     CHECK(outcome.status.code() == Code::internal);
@@ -91,7 +91,7 @@ TEST_CASE("what is too large is refused with the name of what to use instead") {
     RuntimeOptions small;
     small.argument_bytes_max = 512 << 10;
     EchoPair pair(small);
-    Outcome request, reply, enormous;
+    WireOutcome request, reply, enormous;
     pair.stub().Now(request_of(std::string(1 << 20, 'x')), {}, request.done());
     request.wait(pair.rig);
     CHECK(request.status.code() == Code::invalid_argument);
@@ -112,7 +112,7 @@ TEST_CASE("what is too large is refused with the name of what to use instead") {
 
 TEST_CASE("a method that is not overridden is UNIMPLEMENTED by name, with no effect") {
     EchoPair pair;
-    Outcome task, plain;
+    WireOutcome task, plain;
     pair.stub().Missing({}, {}, task.done());
     pair.stub().MissingNow({}, {}, plain.done());
     plain.wait(pair.rig);
@@ -126,7 +126,7 @@ TEST_CASE("a method that is not overridden is UNIMPLEMENTED by name, with no eff
 
 TEST_CASE("the method's own timeout counts unless the call names one") {
     EchoPair pair;
-    Outcome own, named;
+    WireOutcome own, named;
     pair.stub().Hasty({}, {}, own.done());
     own.wait(pair.rig);
     CHECK(own.status.ok());

@@ -39,8 +39,8 @@ TEST_CASE("a request that waited for its connection is held to the limit that wa
     REQUIRE(rig.add("server").add(service).ok());
     Channel channel = rig.add("").connect("sim://server").value();
     Outcome over, exact;
-    channel.call(echo, std::vector<std::byte>(eager + 1), {}, over.done());
-    channel.call(echo, std::vector<std::byte>(eager), {}, exact.done());
+    channel.call(echo_method, std::vector<std::byte>(eager + 1), {}, over.done());
+    channel.call(echo_method, std::vector<std::byte>(eager), {}, exact.done());
     REQUIRE(rig.run_until([&] { return over.completions > 0 && exact.completions > 0; }));
     CHECK(over.status.code() == Code::invalid_argument);
     CHECK(over.status.effect() == Effect::none);
@@ -56,7 +56,8 @@ TEST_CASE("an answer that waited is held to the message limit, not to that of ca
     REQUIRE(rig.add("server").add(service).ok());
     Channel channel = rig.add("").connect("sim://server").value();
     std::vector<Outcome> outcomes(20);
-    for (Outcome& outcome : outcomes) channel.call(echo, {}, {.timeout = 1s}, outcome.done());
+    for (Outcome& outcome : outcomes)
+        channel.call(echo_method, {}, {.timeout = 1s}, outcome.done());
     REQUIRE(rig.run_until([&] { return service.held.size() == outcomes.size(); }));
     const std::string reason(500, 'r');
     for (Call& call : service.held) call.fail(fail(Code::not_found, reason));
@@ -83,7 +84,7 @@ TEST_CASE("a runtime has so many addresses and not one more") {
     REQUIRE(many.add(service).ok());
     Outcome outcome;
     Channel channel = rig.add("").connect("sim://name-63").value();
-    channel.call(echo, as_bytes("the last"), {}, outcome.done());
+    channel.call(echo_method, as_bytes("the last"), {}, outcome.done());
     REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
     CHECK(outcome.status.ok());
 }
@@ -93,7 +94,8 @@ TEST_CASE("calls that end while they wait leave the queue at once, in any order"
     std::vector<Outcome> outcomes(1000);
     std::vector<OperationId> ids;
     for (Outcome& outcome : outcomes) {
-        ids.push_back(pair.channel.call(echo, as_bytes("x"), {.timeout = 5s}, outcome.done()));
+        ids.push_back(
+            pair.channel.call(echo_method, as_bytes("x"), {.timeout = 5s}, outcome.done()));
     }
     const core::Peer& peer = *core::Context::find(pair.channel.impl()->peer());
     REQUIRE(rpc::Client::waiting(peer) == 1000);
@@ -114,7 +116,8 @@ TEST_CASE("calls that expire while they wait leave the queue and say that nothin
     Channel nobody = pair.client.connect("sim://server").value();
     pair.rig.kill("server");
     std::vector<Outcome> outcomes(100);
-    for (Outcome& outcome : outcomes) nobody.call(echo, {}, {.timeout = 1ms}, outcome.done());
+    for (Outcome& outcome : outcomes)
+        nobody.call(echo_method, {}, {.timeout = 1ms}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
     for (const Outcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
@@ -126,9 +129,9 @@ TEST_CASE("calls that expire while they wait leave the queue and say that nothin
 TEST_CASE("a negative timeout is over, the longest never") {
     Pair pair;
     Outcome least, negative, most;
-    pair.channel.call(echo, {}, {.timeout = Duration::min()}, least.done());
-    pair.channel.call(echo, {}, {.timeout = -1ns}, negative.done());
-    pair.channel.call(echo, {}, {.timeout = Duration::max()}, most.done());
+    pair.channel.call(echo_method, {}, {.timeout = Duration::min()}, least.done());
+    pair.channel.call(echo_method, {}, {.timeout = -1ns}, negative.done());
+    pair.channel.call(echo_method, {}, {.timeout = Duration::max()}, most.done());
     REQUIRE(pair.rig.run_until([&] { return most.completions > 0; }));
     pair.rig.run_for(10ms);
     CHECK(most.status.ok());
@@ -147,11 +150,11 @@ TEST_CASE("what other threads hand over is bounded, and room comes back with the
     std::vector<Outcome> outcomes(calls), again(1);
     Outcome huge;
     std::thread([&] {
-        for (Outcome& outcome : outcomes) pair.channel.call(echo, body, {}, outcome.done());
+        for (Outcome& outcome : outcomes) pair.channel.call(echo_method, body, {}, outcome.done());
         // Nobody may write it: it would take the memory first.
         const BodyWriter never_written{bound.submitted_bytes_max() + 1, nullptr,
                                        [](void*, std::byte*) { std::abort(); }};
-        pair.channel.call_with(echo, never_written, {}, huge.done());
+        pair.channel.call_with(echo_method, never_written, {}, huge.done());
     }).join();
     REQUIRE(pair.rig.run_until([&] { return huge.completions > 0; }));
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
@@ -165,14 +168,14 @@ TEST_CASE("what other threads hand over is bounded, and room comes back with the
     }
     CHECK(refused == 6);
     CHECK(huge.status.code() == Code::invalid_argument);
-    std::thread([&] { pair.channel.call(echo, {}, {}, again[0].done()); }).join();
+    std::thread([&] { pair.channel.call(echo_method, {}, {}, again[0].done()); }).join();
     REQUIRE(pair.rig.run_until([&] { return again[0].completions > 0; }));
     CHECK(again[0].status.ok());
 }
 
 template <class Count>
 static Task<> ask(Channel channel, const std::vector<std::byte>& body, const Count& count) {
-    const auto reply = co_await weft::call(channel, echo, body, {});
+    const auto reply = co_await weft::call(channel, echo_method, body, {});
     count(reply.status());
 }
 
@@ -198,10 +201,11 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
     SECTION("collectives") {
         std::thread([&] {
             for (std::size_t i = 0; i < calls; ++i) {
-                group.collective(echo, BodyWriter::of(body), {}, [&](std::vector<RankOutcome> all) {
-                    REQUIRE(all.size() == 1);
-                    count(all[0].status);
-                });
+                group.collective(echo_method, BodyWriter::of(body), {},
+                                 [&](std::vector<RankOutcome> all) {
+                                     REQUIRE(all.size() == 1);
+                                     count(all[0].status);
+                                 });
             }
         }).join();
         CHECK(run_all(calls) == fits);
@@ -226,7 +230,7 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
     }
     // Room has come back.
     Outcome again;
-    std::thread([&] { pair.channel.call(echo, {}, {}, again.done()); }).join();
+    std::thread([&] { pair.channel.call(echo_method, {}, {}, again.done()); }).join();
     REQUIRE(pair.rig.run_until([&] { return again.completions > 0; }));
     CHECK(again.status.ok());
 }
@@ -236,7 +240,7 @@ namespace {
 // An awaited call with a body that can't be written.
 struct BareOperation : detail::Operation {
     BareOperation(const Channel& channel, const BodyWriter& body) {
-        start_call(channel, echo, body, {}, {});
+        start_call(channel, echo_method, body, {}, {});
     }
     Status await_resume() { return take_status(); }
 };
@@ -268,18 +272,21 @@ TEST_CASE("what can't be copied when it is handed over takes no room from others
         }).join();
     };
     SECTION("calls") {
-        hand_over([&] { pair.channel.call_with(echo, body, {}, [](const Status&, ByteView) {}); });
+        hand_over(
+            [&] { pair.channel.call_with(echo_method, body, {}, [](const Status&, ByteView) {}); });
     }
     SECTION("calls that memory rides with") {
         const RegionRef ref;
         hand_over([&] {
-            pair.channel.call_with(echo, body, {.rides = &ref}, [](const Status&, ByteView) {});
+            pair.channel.call_with(echo_method, body, {.rides = &ref},
+                                   [](const Status&, ByteView) {});
         });
     }
     SECTION("collectives") {
         const GroupView view = GroupView::make("one", 1, {{0, {"sim://server"}}}).value();
         const Group group = pair.client.group(view).value();
-        hand_over([&] { group.collective(echo, body, {}, [](std::vector<RankOutcome>) {}); });
+        hand_over(
+            [&] { group.collective(echo_method, body, {}, [](std::vector<RankOutcome>) {}); });
     }
     SECTION("awaited calls") {
         Runtime other = Runtime::create({.manual = true}).value();
@@ -299,7 +306,7 @@ TEST_CASE("what is awaited through another context has its time from the start")
     Pair pair;
     Runtime& other = pair.rig.add("");
     Outcome first;
-    pair.channel.call(echo, {}, {}, first.done());
+    pair.channel.call(echo_method, {}, {}, first.done());
     REQUIRE(pair.rig.run_until([&] { return first.completions > 0; }));
     const Region region =
         pair.server.expose(pair.server.allocate(64).value(), {.access = Access::read}).value();
@@ -310,7 +317,8 @@ TEST_CASE("what is awaited through another context has its time from the start")
     bool is_over = false;
     SECTION("a call") {
         const auto call = [&]() -> Task<Status> {
-            co_return (co_await weft::call(pair.channel, echo, {}, {.timeout = 50ms})).status();
+            co_return (co_await weft::call(pair.channel, echo_method, {}, {.timeout = 50ms}))
+                .status();
         };
         other.spawn(note_end(call, status, is_over));
     }
@@ -336,7 +344,7 @@ TEST_CASE("what is awaited through a context that turns too late is over") {
     Status status;
     bool is_over = false;
     const auto call = [&]() -> Task<Status> {
-        co_return (co_await weft::call(pair.channel, echo, {}, {.timeout = 50ms})).status();
+        co_return (co_await weft::call(pair.channel, echo_method, {}, {.timeout = 50ms})).status();
     };
     other.spawn(note_end(call, status, is_over));
     other.turn();
@@ -350,7 +358,7 @@ TEST_CASE("a call that was answered has no request, and its transfers end with C
     Pair pair;
     pair.service.hold = true;
     Outcome outcome;
-    pair.channel.call(echo, as_bytes("x"), {}, outcome.done());
+    pair.channel.call(echo_method, as_bytes("x"), {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     Call call = std::move(pair.service.held[0]);
     pair.service.held.clear();
@@ -375,7 +383,7 @@ TEST_CASE("each of many held calls is cancelled alone") {
     std::vector<Outcome> outcomes(1000);
     std::vector<OperationId> ids;
     for (Outcome& outcome : outcomes) {
-        ids.push_back(pair.channel.call(echo, as_bytes("x"), {}, outcome.done()));
+        ids.push_back(pair.channel.call(echo_method, as_bytes("x"), {}, outcome.done()));
     }
     REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 1000; }));
     for (std::size_t i = 0; i < ids.size(); i += 2) pair.channel.cancel_call(ids[i]);
@@ -387,7 +395,7 @@ TEST_CASE("each of many held calls is cancelled alone") {
     pair.service.held.clear();
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
     Outcome next;
-    pair.channel.call(echo, {}, {}, next.done());
+    pair.channel.call(echo_method, {}, {}, next.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     CHECK_FALSE(pair.service.held[0].cancelled());
     pair.service.held.clear();
@@ -397,7 +405,7 @@ TEST_CASE("each of many held calls is cancelled alone") {
 TEST_CASE("a completion that throws ends the program") {
     CHECK(aborts([] {
         Pair pair;
-        pair.channel.call(echo, {}, {},
+        pair.channel.call(echo_method, {}, {},
                           [](const Status&, ByteView) { throw std::runtime_error("not here"); });
         pair.rig.run_for(1s);
     }));
@@ -406,7 +414,7 @@ TEST_CASE("a completion that throws ends the program") {
 TEST_CASE("a runtime that is destroyed by its own callback ends the program") {
     CHECK(aborts([] {
         Pair pair;
-        pair.channel.call(echo, {}, {},
+        pair.channel.call(echo_method, {}, {},
                           [&](const Status&, ByteView) { pair.rig.runtimes.pop_back(); });
         pair.rig.run_for(1s);
     }));

@@ -8,7 +8,7 @@ using namespace weft::test;
 TEST_CASE("a call is answered, and not before a later turn") {
     Pair pair;
     Outcome outcome;
-    pair.channel.call(echo, as_bytes("hello"), {}, outcome.done());
+    pair.channel.call(echo_method, as_bytes("hello"), {}, outcome.done());
     CHECK(outcome.completions == 0);
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
     CHECK(outcome.completions == 1);
@@ -56,7 +56,7 @@ TEST_CASE("a refused connection is UNAVAILABLE with no effect") {
     Pair pair;
     Channel nobody = pair.client.connect("sim://nobody").value();
     Outcome outcome;
-    nobody.call(echo, {}, {}, outcome.done());
+    nobody.call(echo_method, {}, {}, outcome.done());
     CHECK(outcome.completions == 0);
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }, 3s));
     CHECK(outcome.status.code() == Code::unavailable);
@@ -68,7 +68,7 @@ TEST_CASE("a deadline completes the call, reaches the handler, and the late repl
     Pair pair;
     pair.service.hold = true;
     Outcome outcome;
-    pair.channel.call(echo, {}, {.timeout = 10ms}, outcome.done());
+    pair.channel.call(echo_method, {}, {.timeout = 10ms}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
     CHECK(outcome.status.code() == Code::deadline_exceeded);
     CHECK(outcome.status.effect() == Effect::unknown);
@@ -87,7 +87,7 @@ TEST_CASE("cancel completes with CANCELLED and reaches the handler") {
     Pair pair;
     pair.service.hold = true;
     Outcome outcome;
-    const OperationId id = pair.channel.call(echo, {}, {}, outcome.done());
+    const OperationId id = pair.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     bool noticed = false;
     pair.service.held[0].on_cancel([&] { noticed = true; });
@@ -104,7 +104,8 @@ TEST_CASE("every held call completes once with UNAVAILABLE when the server dies"
     Pair pair;
     pair.service.hold = true;
     std::vector<Outcome> outcomes(1000);
-    for (Outcome& outcome : outcomes) pair.channel.call(echo, as_bytes("x"), {}, outcome.done());
+    for (Outcome& outcome : outcomes)
+        pair.channel.call(echo_method, as_bytes("x"), {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 1000; }));
     pair.rig.kill("server");
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }, 3s));
@@ -120,7 +121,7 @@ TEST_CASE("a handler that ends without a reply answers INTERNAL") {
     Pair pair;
     pair.service.hold = true;
     Outcome outcome;
-    pair.channel.call(echo, {}, {}, outcome.done());
+    pair.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     pair.service.held.clear();
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
@@ -132,7 +133,7 @@ TEST_CASE("shutdown completes what is in flight with CANCELLED") {
     Pair pair;
     pair.service.hold = true;
     Outcome outcome;
-    pair.channel.call(echo, {}, {}, outcome.done());
+    pair.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     pair.rig.runtimes.pop_back();
     CHECK(outcome.completions == 1);
@@ -147,8 +148,8 @@ TEST_CASE("a channel that outlives its runtime completes its calls with CANCELLE
     std::weak_ptr<api::Node> node = pair.client.node().weak_from_this();
     pair.rig.runtimes.pop_back();
     Outcome here, there;
-    channel.call(echo, {}, {}, here.done());
-    std::thread([&] { channel.call(echo, as_bytes("x"), {}, there.done()); }).join();
+    channel.call(echo_method, {}, {}, here.done());
+    std::thread([&] { channel.call(echo_method, as_bytes("x"), {}, there.done()); }).join();
     CHECK(here.completions == 1);
     CHECK(here.status.code() == Code::cancelled);
     CHECK(there.completions == 1);
@@ -160,7 +161,7 @@ TEST_CASE("a channel that outlives its runtime completes its calls with CANCELLE
 TEST_CASE("the queue to a connecting peer is bounded, and what does not fit is refused at once") {
     Pair pair;
     std::vector<Outcome> outcomes(20000);
-    for (Outcome& outcome : outcomes) pair.channel.call(echo, {}, {}, outcome.done());
+    for (Outcome& outcome : outcomes) pair.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
     int ok = 0, refused = 0;
     for (const Outcome& outcome : outcomes) {
@@ -178,12 +179,12 @@ TEST_CASE("the queue to a connecting peer is bounded, and what does not fit is r
 TEST_CASE("a call made long after the last turn carries what is left of its own time") {
     Pair pair;
     Outcome first, second;
-    pair.channel.call(echo, {}, {}, first.done());
+    pair.channel.call(echo_method, {}, {}, first.done());
     REQUIRE(pair.rig.run_until([&] { return first.completions == 1; }));
     pair.service.hold = true;
     pair.rig.clock->advance(10s);
     const TimePoint end = pair.rig.clock->now() + 500ms;
-    pair.channel.call(echo, {}, {.timeout = 500ms}, second.done());
+    pair.channel.call(echo_method, {}, {.timeout = 500ms}, second.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     CHECK(pair.service.held[0].deadline() <= end + 1ms);
     pair.service.held.clear();
@@ -197,13 +198,13 @@ TEST_CASE("a call that ended with its channel takes nothing from the next channe
     REQUIRE(other.add(other_service).ok());
     pair.service.hold = other_service.hold = true;
     Outcome first, second;
-    pair.channel.call(echo, {}, {}, first.done());
+    pair.channel.call(echo_method, {}, {}, first.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     Channel next;
     pair.channel = Channel();  // Posts its end; the next takes its place in the same turn.
     pair.client.executor().post([&] {
         next = pair.client.connect("sim://other").value();
-        next.call(echo, {}, {}, second.done());
+        next.call(echo_method, {}, {}, second.done());
     });
     REQUIRE(pair.rig.run_until([&] { return !other_service.held.empty(); }));
     CHECK(first.completions == 1);

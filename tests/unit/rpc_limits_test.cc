@@ -14,12 +14,12 @@ TEST_CASE("session: a server whose handlers are all taken is asked again, within
     Channel channel = client.connect("sim://server").value();
     const rpc::Client& calls = client.node().client;
     std::vector<Outcome> outcomes(4);
-    channel.call(echo, as_bytes("a"), {}, outcomes[0].done());
-    channel.call(echo, as_bytes("b"), {}, outcomes[1].done());
+    channel.call(echo_method, as_bytes("a"), {}, outcomes[0].done());
+    channel.call(echo_method, as_bytes("b"), {}, outcomes[1].done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 2; }));
     const std::vector<std::byte> large(1000);
     SECTION("until there is room") {
-        channel.call(echo, as_bytes("c"), {}, outcomes[2].done());
+        channel.call(echo_method, as_bytes("c"), {}, outcomes[2].done());
         rig.run_for(50ms);
         CHECK(outcomes[2].completions == 0);
         CHECK(calls.counters().retried > 0);
@@ -30,8 +30,8 @@ TEST_CASE("session: a server whose handlers are all taken is asked again, within
         REQUIRE(rig.run_until([&] { return outcomes[2].completions > 0; }));
     }
     SECTION("until its deadline would pass meanwhile, or the budget is used up") {
-        channel.call(echo, as_bytes("c"), {.timeout = 30ms}, outcomes[2].done());
-        channel.call(echo, as_bytes("d"), {.timeout = 1h}, outcomes[3].done());
+        channel.call(echo_method, as_bytes("c"), {.timeout = 30ms}, outcomes[2].done());
+        channel.call(echo_method, as_bytes("d"), {.timeout = 1h}, outcomes[3].done());
         REQUIRE(
             rig.run_until([&] { return outcomes[2].completions + outcomes[3].completions == 2; }));
         for (int i : {2, 3}) {
@@ -41,14 +41,14 @@ TEST_CASE("session: a server whose handlers are all taken is asked again, within
         CHECK(calls.counters().retried <= 10);
     }
     SECTION("unless its request was not kept") {
-        channel.call(echo, large, {}, outcomes[2].done());
+        channel.call(echo_method, large, {}, outcomes[2].done());
         REQUIRE(rig.run_until([&] { return outcomes[2].completions > 0; }));
         CHECK(outcomes[2].status.code() == Code::resource_exhausted);
         CHECK(calls.counters().retried == 0);
     }
     SECTION("and it may be cancelled, or lose its channel, while it rests") {
-        const OperationId id = channel.call(echo, as_bytes("c"), {}, outcomes[2].done());
-        channel.call(echo, as_bytes("d"), {}, outcomes[3].done());
+        const OperationId id = channel.call(echo_method, as_bytes("c"), {}, outcomes[2].done());
+        channel.call(echo_method, as_bytes("d"), {}, outcomes[3].done());
         REQUIRE(rig.run_until([&] { return calls.counters().retried >= 2; }));
         channel.cancel_call(id);
         rig.run_for(1us);
@@ -71,10 +71,10 @@ TEST_CASE("session: the first retry of a call comes soon, whatever others met be
     Channel channel = client.connect("sim://server").value();
     const rpc::Client& calls = client.node().client;
     Outcome holder, unlucky, next;
-    channel.call(echo, {}, {.timeout = 1h}, holder.done());
+    channel.call(echo_method, {}, {.timeout = 1h}, holder.done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
     // Until the budget is used up, with ever longer pauses.
-    channel.call(echo, {}, {.timeout = 1h}, unlucky.done());
+    channel.call(echo_method, {}, {.timeout = 1h}, unlucky.done());
     REQUIRE(rig.run_until([&] { return unlucky.completions == 1; }));
     REQUIRE(calls.counters().retried == 10);
     service.hold = false;
@@ -82,15 +82,15 @@ TEST_CASE("session: the first retry of a call comes soon, whatever others met be
     REQUIRE(rig.run_until([&] { return holder.completions == 1; }));
     for (int i = 0; i < 200; ++i) {
         Outcome good;
-        channel.call(echo, {}, {}, good.done());
+        channel.call(echo_method, {}, {}, good.done());
         REQUIRE(rig.run_until([&] { return good.completions == 1; }));
         REQUIRE(good.status.ok());
     }
     service.hold = true;
     Outcome second_holder;
-    channel.call(echo, {}, {.timeout = 1h}, second_holder.done());
+    channel.call(echo_method, {}, {.timeout = 1h}, second_holder.done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
-    channel.call(echo, {}, {.timeout = 1h}, next.done());
+    channel.call(echo_method, {}, {.timeout = 1h}, next.done());
     rig.run_for(200ms);
     CHECK(calls.counters().retried >= 12);
     service.hold = false;
@@ -113,17 +113,17 @@ TEST_CASE("session: the bytes of large requests in handlers are bounded") {
             return outcome.status.code() == Code::resource_exhausted;
         });
     };
-    for (Outcome& outcome : outcomes) channel.call(echo, large, {}, outcome.done());
+    for (Outcome& outcome : outcomes) channel.call(echo_method, large, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return service.held.size() + failed() == 110; }));
     CHECK(service.held.size() == (1 << 20) / (large.size() + sizeof(rpc::RequestHeader)));
     // Others have room.
-    for (Outcome& outcome : others) channel.call(echo, small, {}, outcome.done());
+    for (Outcome& outcome : others) channel.call(echo_method, small, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return service.held.size() + failed() == 210; }));
     // And so have large ones, when some have gone.
     service.held.clear();
     service.hold = false;
     Outcome more;
-    channel.call(echo, large, {}, more.done());
+    channel.call(echo_method, large, {}, more.done());
     REQUIRE(rig.run_until([&] { return more.completions > 0; }));
     CHECK(more.status.ok());
 }
@@ -138,9 +138,9 @@ TEST_CASE("session: what a context has under way is bounded, and servers take tu
     Channel to_one = client.connect("sim://one").value();
     Channel to_other = client.connect("sim://other").value();
     std::vector<Outcome> held(20), quick(20);
-    for (Outcome& outcome : held) to_one.call(echo, {}, {}, outcome.done());
+    for (Outcome& outcome : held) to_one.call(echo_method, {}, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return one.held.size() == 10; }));
-    for (Outcome& outcome : quick) to_other.call(echo, {}, {}, outcome.done());
+    for (Outcome& outcome : quick) to_other.call(echo_method, {}, {}, outcome.done());
     rig.run_for(1ms);
     CHECK(one.held.size() == 10);
     CHECK(other.handled == 0);
@@ -168,10 +168,10 @@ TEST_CASE("session: bytes under way are bounded as well") {
     std::vector<Outcome> outcomes(40);
     service.hold = false;
     Outcome warm;
-    channel.call(echo, {}, {}, warm.done());
+    channel.call(echo_method, {}, {}, warm.done());
     REQUIRE(rig.run_until([&] { return warm.completions > 0; }));
     service.hold = true;
-    for (Outcome& outcome : outcomes) channel.call(echo, body, {}, outcome.done());
+    for (Outcome& outcome : outcomes) channel.call(echo_method, body, {}, outcome.done());
     rig.run_for(10ms);
     CHECK(service.held.size() == (1 << 20) / 60'000);  // ... but at least a MiB.
     service.hold = false;
@@ -185,7 +185,7 @@ TEST_CASE("session: a call that would wait too long is refused at once") {
     // A server that answers one call each millisecond.
     lost.service.hold = true;
     std::vector<Outcome> outcomes(3000);
-    for (Outcome& one : outcomes) lost.channel.call(echo, {}, {.timeout = 10s}, one.done());
+    for (Outcome& one : outcomes) lost.channel.call(echo_method, {}, {.timeout = 10s}, one.done());
     lost.rig.run_for(1ms);
     for (int i = 0; i < 200; ++i) {
         REQUIRE_FALSE(lost.service.held.empty());
@@ -194,8 +194,8 @@ TEST_CASE("session: a call that would wait too long is refused at once") {
         lost.rig.run_for(1ms);
     }
     Outcome hasty, patient;
-    lost.channel.call(echo, {}, {.timeout = 1s}, hasty.done());
-    lost.channel.call(echo, {}, {.timeout = 20s}, patient.done());
+    lost.channel.call(echo_method, {}, {.timeout = 1s}, hasty.done());
+    lost.channel.call(echo_method, {}, {.timeout = 20s}, patient.done());
     lost.rig.run_for(10us);
     CHECK(hasty.completions == 1);
     CHECK(hasty.status.code() == Code::resource_exhausted);
@@ -213,7 +213,7 @@ TEST_CASE("session: a server on which requests pile up has its clients send fewe
         base::ManualClock* clock = nullptr;
         std::uint64_t handled = 0;
         void register_methods(MethodRegistrar& registrar) override {
-            registrar.add(echo, [this](Call call) {
+            registrar.add(echo_method, [this](Call call) {
                 ++handled;
                 clock->advance(100us);
                 call.reply(call.request());
@@ -229,7 +229,7 @@ TEST_CASE("session: a server on which requests pile up has its clients send fewe
     Status last;
     bool is_loaded = true;
     Function<void()> ask = [&] {
-        channel.call(echo, {}, {}, [&](const Status& status, ByteView) {
+        channel.call(echo_method, {}, {}, [&](const Status& status, ByteView) {
             ++answered;
             if (!status.ok()) ++failed, last = status;
             if (is_loaded) ask();

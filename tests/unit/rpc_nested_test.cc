@@ -51,7 +51,7 @@ struct Chain {
     void ask(CallOptions options = {}) {
         front.handle = [this, options](Call call) {
             open = std::move(call);
-            onward.call(echo, as_bytes("on"), options, inner.done());
+            onward.call(echo_method, as_bytes("on"), options, inner.done());
         };
     }
     OperationId start(Duration timeout = 10s) {
@@ -107,8 +107,8 @@ TEST_CASE("nested: a cancel goes on to what the handler called") {
         // In its own completion, which is a part of the call as well.
         chain.front.handle = [&](Call call) {
             chain.open = std::move(call);
-            chain.onward.call(echo, as_bytes("1"), {}, [&](const Status&, ByteView) {
-                chain.onward.call(echo, as_bytes("2"), {}, late.done());
+            chain.onward.call(echo_method, as_bytes("1"), {}, [&](const Status&, ByteView) {
+                chain.onward.call(echo_method, as_bytes("2"), {}, late.done());
             });
         };
         chain.open = {};
@@ -127,9 +127,9 @@ TEST_CASE("nested: what a completion starts is a part of the call, too") {
     chain.back.hold = false;
     chain.front.handle = [&](Call call) {
         chain.open = std::move(call);
-        chain.onward.call(echo, as_bytes("1"), {}, [&](const Status&, ByteView) {
+        chain.onward.call(echo_method, as_bytes("1"), {}, [&](const Status&, ByteView) {
             chain.back.hold = true;
-            chain.onward.call(echo, as_bytes("2"), {}, chain.next.done());
+            chain.onward.call(echo_method, as_bytes("2"), {}, chain.next.done());
         });
     };
     const OperationId id = chain.start();
@@ -157,10 +157,10 @@ TEST_CASE("nested: a detached call goes on by itself") {
 TEST_CASE("nested: what is left when the handler answers goes on") {
     Chain chain;
     chain.front.handle = [&](Call call) {
-        chain.onward.call(echo, as_bytes("on"), {}, chain.inner.done());
+        chain.onward.call(echo_method, as_bytes("on"), {}, chain.inner.done());
         call.reply({});
         // Nobody's any more.
-        chain.onward.call(echo, as_bytes("after"), {}, chain.next.done());
+        chain.onward.call(echo_method, as_bytes("after"), {}, chain.next.done());
     };
     const OperationId id = chain.start(50ms);
     chain.run_until_held(2);
@@ -181,7 +181,7 @@ TEST_CASE("nested: a call that is abandoned leaves its scope") {
     OperationId nested;
     chain.front.handle = [&](Call call) {
         chain.open = std::move(call);
-        nested = chain.onward.call(echo, as_bytes("on"), {}, chain.inner.done());
+        nested = chain.onward.call(echo_method, as_bytes("on"), {}, chain.inner.done());
     };
     const OperationId id = chain.start();
     chain.run_until_held();
@@ -199,7 +199,7 @@ TEST_CASE("nested: one handler's call is not another's") {
     std::vector<Outcome> inner(2);
     chain.front.handle = [&](Call call) {
         open.push_back(std::move(call));
-        chain.onward.call(echo, as_bytes("on"), {}, inner[open.size() - 1].done());
+        chain.onward.call(echo_method, as_bytes("on"), {}, inner[open.size() - 1].done());
     };
     const OperationId first = chain.start();
     Outcome second;
@@ -225,11 +225,11 @@ TEST_CASE("nested: only the outermost caller tries again") {
     REQUIRE(chain.rig.add("full", {.handlers_max = 1}).add(full).ok());
     Channel to_full = chain.middle.connect("sim://full").value();
     Outcome taken;
-    to_full.call(echo, {}, {}, taken.done());
+    to_full.call(echo_method, {}, {}, taken.done());
     REQUIRE(chain.rig.run_until([&] { return full.held.size() == 1; }));
     chain.front.handle = [&](Call call) {
         chain.open = std::move(call);
-        to_full.call(echo, as_bytes("on"), {}, chain.inner.done());
+        to_full.call(echo_method, as_bytes("on"), {}, chain.inner.done());
     };
     chain.start();
     chain.run_until_done(chain.inner);
@@ -281,7 +281,7 @@ TEST_CASE("nested: servers that call each other in handlers do not wait in a cir
     right.other = at_right.connect("sim://left").value();
     for (Side* side : {&left, &right}) {
         side->handle = [side](Call call) {
-            side->other.call(echo, as_bytes("back"), {},
+            side->other.call(echo_method, as_bytes("back"), {},
                              [call = std::move(call)](const Status& status, ByteView) mutable {
                                  status.ok() ? call.reply({}) : call.fail(status);
                              });
@@ -345,14 +345,14 @@ namespace {
 Task<> asks_after_work(Chain& chain, Call call) {
     auto work = [] {};
     co_await offload(work);
-    chain.inner.status = (co_await weft::call(chain.onward, echo, as_bytes("on"))).status();
+    chain.inner.status = (co_await weft::call(chain.onward, echo_method, as_bytes("on"))).status();
     chain.inner.completions = 1;
     call.reply({});
 }
 
 Task<> asks_from_elsewhere(Chain& chain, Channel channel, Call call) {
-    chain.inner.status = (co_await weft::call(channel, echo, as_bytes("on"))).status();
-    chain.next.status = (co_await weft::call(channel, echo, as_bytes("then"))).status();
+    chain.inner.status = (co_await weft::call(channel, echo_method, as_bytes("on"))).status();
+    chain.next.status = (co_await weft::call(channel, echo_method, as_bytes("then"))).status();
     chain.inner.completions = 1;
     call.reply({});
 }

@@ -19,7 +19,7 @@ struct FetchAndAsk final : Service {
             deadline = shared->deadline();
             const auto then = [this, shared, local](const Status& status) {
                 moved = status;
-                other.call(echo, {}, {.timeout = 30s},
+                other.call(echo_method, {}, {.timeout = 30s},
                            [this, shared](const Status&, ByteView) { ++ended; });
             };
             put ? shared->put(remote, 0, local, then) : shared->get(remote, 0, local, then);

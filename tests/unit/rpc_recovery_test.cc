@@ -8,7 +8,7 @@ TEST_CASE("recovery: a server that falls silent after its session was resumed is
     Lost lost;
     lost.service.hold = true;
     Outcome held;
-    lost.channel.call(echo, as_bytes("x"), {.timeout = 60s}, held.done());
+    lost.channel.call(echo_method, as_bytes("x"), {.timeout = 60s}, held.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 1; }));
     lost.lose_connection();
     REQUIRE(lost.rig.run_until([&] { return lost.calls.counters().resumed == 1; }));
@@ -32,7 +32,7 @@ TEST_CASE("recovery: an idempotent call that ran never says that it did not") {
     Outcome outcome;
     const auto run_with = [&](std::size_t bytes) {
         const std::vector<std::byte> body(bytes);
-        lost.channel.call(echo, body, {.idempotent = true}, outcome.done());
+        lost.channel.call(echo_method, body, {.idempotent = true}, outcome.done());
         REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 1; }));
     };
     const auto lose_the_reply = [&] {
@@ -74,7 +74,7 @@ TEST_CASE("recovery: a reply that crosses the question after it counts, and harm
         lost.warm_up();
         lost.service.hold = true;
         Outcome outcome, next;
-        lost.channel.call(echo, as_bytes("x"), {.idempotent = idempotent}, outcome.done());
+        lost.channel.call(echo_method, as_bytes("x"), {.idempotent = idempotent}, outcome.done());
         REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 1; }));
         lost.lose_connection();
         // The client does not know yet that it may ask.
@@ -86,7 +86,7 @@ TEST_CASE("recovery: a reply that crosses the question after it counts, and harm
         CHECK(outcome.status.ok());
         CHECK(outcome.reply == "y");
         lost.service.hold = false;
-        lost.channel.call(echo, as_bytes("z"), {}, next.done());
+        lost.channel.call(echo_method, as_bytes("z"), {}, next.done());
         REQUIRE(lost.run_until_empty());
         CHECK(next.status.ok());
         CHECK(outcome.completions == 1);
@@ -108,13 +108,13 @@ TEST_CASE("recovery: who finds no room for a session is told so, and nothing of 
     std::vector<Outcome> holders(most), refused(20);
     for (Outcome& outcome : holders) {
         channels.push_back(many.connect("sim://server").value());
-        channels.back().call(echo, {}, {.timeout = 1h}, outcome.done());
+        channels.back().call(echo_method, {}, {.timeout = 1h}, outcome.done());
     }
     REQUIRE(rig.run_until([&] { return service.held.size() == most; }));
     // Sessions in use make no room, whether their clients are there or not.
     Runtime& last = rig.add("");
     Channel channel = last.connect("sim://server").value();
-    for (Outcome& outcome : refused) channel.call(echo, {}, {}, outcome.done());
+    for (Outcome& outcome : refused) channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return last.node().client.in_flight() == 0; }));
     for (const Outcome& outcome : refused) {
         CHECK(outcome.status.code() == Code::resource_exhausted);
@@ -128,7 +128,7 @@ TEST_CASE("recovery: who finds no room for a session is told so, and nothing of 
     rig.run_for(1ms);
     service.hold = false;
     Outcome served;
-    channel.call(echo, {}, {}, served.done());
+    channel.call(echo_method, {}, {}, served.done());
     REQUIRE(rig.run_until([&] { return served.completions == 1; }));
     CHECK(served.status.ok());
     service.held.clear();

@@ -6,13 +6,13 @@ using namespace weft::test;
 
 namespace {
 
-constexpr MethodId push("test.Ride/PushAndHold");
+constexpr MethodId push_and_hold("test.Ride/PushAndHold");
 
 // Fills what the request names with 'p', and keeps the call.
 struct PushAndHold final : Service {
     explicit PushAndHold(Runtime& of) : runtime(of) {}
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(push, [this](Call call) {
+        registrar.add(push_and_hold, [this](Call call) {
             const RegionRef to = RegionRef::decode(call.request()).value();
             const Buffer from = runtime.allocate(to.length).value();
             std::memset(from.data(), 'p', from.size());
@@ -44,7 +44,7 @@ TEST_CASE("riding: no reply says OK when what its handler put went with a lost c
     std::array<std::byte, RegionRef::wire_bytes> body;
     ref.encode(body);
     Outcome outcome;
-    lost.channel.call(push, body, {.rides = &ref}, outcome.done());
+    lost.channel.call(push_and_hold, body, {.rides = &ref}, outcome.done());
     REQUIRE(lost.rig.run_until([&] { return service.held.size() == 1; }));
     CHECK(service.put.ok());
     CHECK(service.cancelled == 0);

@@ -13,7 +13,7 @@ TEST_CASE("session: calls in their handlers are answered over the next connectio
     Lost lost;
     lost.service.hold = true;
     std::vector<Outcome> outcomes(100);
-    for (Outcome& one : outcomes) lost.channel.call(echo, as_bytes("x"), {}, one.done());
+    for (Outcome& one : outcomes) lost.channel.call(echo_method, as_bytes("x"), {}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 100; }));
     lost.lose_connection();
     lost.rig.run_for(1us);
@@ -44,9 +44,9 @@ TEST_CASE("session: a request that never came is sent again if it was kept, in i
     Channel channel = client.connect("sim://server").value();
     Outcome small, large, again;
     const std::vector<std::byte> body(1000);
-    channel.call(echo, as_bytes("small"), {}, small.done());
-    channel.call(echo, body, {}, large.done());
-    channel.call(echo, body, {.idempotent = true}, again.done());
+    channel.call(echo_method, as_bytes("small"), {}, small.done());
+    channel.call(echo_method, body, {}, large.done());
+    channel.call(echo_method, body, {.idempotent = true}, again.done());
     for (int i = 0; i < 3; ++i) raw.wait();
     const std::vector<Frame> first = raw.take();
     REQUIRE(first.size() == 3);
@@ -86,7 +86,7 @@ TEST_CASE("session: a request that never came is sent again if it was kept, in i
     CHECK(client.node().client.counters().sent_again == 2);
     // The number that never came is the slot's next.
     Outcome next;
-    channel.call(echo, {}, {}, next.done());
+    channel.call(echo_method, {}, {}, next.done());
     for (int i = 0; i < 3; ++i) raw.wait();
     const std::vector<Frame> third = raw.take();
     REQUIRE(third.size() == 1);
@@ -106,8 +106,8 @@ TEST_CASE("session: a reply that was too large to keep is lost, and that is said
     lost.service.hold = true;
     Outcome outcome, idempotent;
     const std::vector<std::byte> body(1000);
-    lost.channel.call(echo, body, {}, outcome.done());
-    lost.channel.call(echo, body, {.idempotent = true}, idempotent.done());
+    lost.channel.call(echo_method, body, {}, outcome.done());
+    lost.channel.call(echo_method, body, {.idempotent = true}, idempotent.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 2; }));
     lost.lose_connection();
     lost.rig.run_for(1us);
@@ -126,7 +126,7 @@ TEST_CASE("session: a failure is kept with its text") {
     Lost lost;
     lost.service.hold = true;
     Outcome outcome;
-    lost.channel.call(echo, {}, {}, outcome.done());
+    lost.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(lost.rig.run_until([&] { return !lost.service.held.empty(); }));
     lost.lose_connection();
     lost.rig.run_for(1us);
@@ -142,10 +142,10 @@ TEST_CASE("session: after a restart only idempotent calls run again") {
     Lost lost;
     lost.service.hold = true;
     Outcome once, again, large;
-    lost.channel.call(echo, as_bytes("once"), {}, once.done());
-    lost.channel.call(echo, as_bytes("again"), {.idempotent = true}, again.done());
+    lost.channel.call(echo_method, as_bytes("once"), {}, once.done());
+    lost.channel.call(echo_method, as_bytes("again"), {.idempotent = true}, again.done());
     const std::vector<std::byte> body(5000);
-    lost.channel.call(echo, body, {.idempotent = true}, large.done());
+    lost.channel.call(echo_method, body, {.idempotent = true}, large.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 3; }));
     lost.rig.kill("server");
     Echo second;
@@ -164,7 +164,7 @@ TEST_CASE("session: a server that stays away is given up, what waits for it with
     Lost lost;
     lost.service.hold = true;
     std::vector<Outcome> outcomes(slots_of_ours + 10);
-    for (Outcome& one : outcomes) lost.channel.call(echo, {}, {}, one.done());
+    for (Outcome& one : outcomes) lost.channel.call(echo_method, {}, {}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == slots_of_ours; }));
     const TimePoint before = lost.rig.clock->now();
     lost.rig.kill("server");
@@ -182,7 +182,7 @@ TEST_CASE("session: a deadline that falls while the server is searched for is UN
     Lost lost;
     lost.service.hold = true;
     Outcome outcome;
-    lost.channel.call(echo, {}, {.timeout = 200ms}, outcome.done());
+    lost.channel.call(echo_method, {}, {.timeout = 200ms}, outcome.done());
     REQUIRE(lost.rig.run_until([&] { return !lost.service.held.empty(); }));
     lost.rig.kill("server");
     REQUIRE(lost.run_until_empty(300ms));
@@ -195,11 +195,11 @@ TEST_CASE("session: more calls than slots wait, the highest priority first") {
     Lost lost;
     lost.service.hold = true;
     std::vector<Outcome> outcomes(slots_of_ours);
-    for (Outcome& one : outcomes) lost.channel.call(echo, {}, {}, one.done());
+    for (Outcome& one : outcomes) lost.channel.call(echo_method, {}, {}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == slots_of_ours; }));
     std::vector<int> order;
     for (const int priority : {0, 3, 7, 200, 1, 3}) {
-        lost.channel.call(echo, {}, {.priority = static_cast<std::uint8_t>(priority)},
+        lost.channel.call(echo_method, {}, {.priority = static_cast<std::uint8_t>(priority)},
                           [&order, priority](const Status& status, ByteView) {
                               REQUIRE(status.ok());
                               order.push_back(priority);
@@ -221,12 +221,12 @@ TEST_CASE("session: calls that were given up keep their slots until they are ans
     lost.service.hold = true;
     std::vector<Outcome> outcomes(slots_of_ours);
     std::vector<OperationId> ids;
-    for (Outcome& one : outcomes) ids.push_back(lost.channel.call(echo, {}, {}, one.done()));
+    for (Outcome& one : outcomes) ids.push_back(lost.channel.call(echo_method, {}, {}, one.done()));
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == slots_of_ours; }));
     for (const OperationId id : ids) lost.channel.cancel_call(id);
     REQUIRE(lost.run_until_empty());
     Outcome next;
-    lost.channel.call(echo, {}, {.timeout = 1s}, next.done());
+    lost.channel.call(echo_method, {}, {.timeout = 1s}, next.done());
     lost.rig.run_for(100ms);
     CHECK(next.completions == 0);
     CHECK(lost.service.held.size() == slots_of_ours);  // No flood of cancels admits more.
@@ -243,8 +243,8 @@ TEST_CASE("session: a call that is given up while its connection is lost is canc
     Lost lost;
     lost.service.hold = true;
     Outcome given_up, kept;
-    const OperationId id = lost.channel.call(echo, {}, {}, given_up.done());
-    lost.channel.call(echo, {}, {}, kept.done());
+    const OperationId id = lost.channel.call(echo_method, {}, {}, given_up.done());
+    lost.channel.call(echo_method, {}, {}, kept.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 2; }));
     lost.lose_connection();
     lost.channel.cancel_call(id);
@@ -262,7 +262,7 @@ TEST_CASE("session: handlers hear of a client that ends at once, of one that is 
     Lost lost;
     lost.service.hold = true;
     Outcome outcome;
-    lost.channel.call(echo, {}, {}, outcome.done());
+    lost.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(lost.rig.run_until([&] { return !lost.service.held.empty(); }));
     SECTION("it ends") {
         lost.channel = Channel();
@@ -291,7 +291,7 @@ TEST_CASE("session: a connection that is cut again and again loses no call and r
     std::size_t made = 0;
     while (made < outcomes.size()) {
         for (int i = 0; i < 20; ++i) {
-            lost.channel.call(echo, as_bytes("x"), {}, outcomes[made++].done());
+            lost.channel.call(echo_method, as_bytes("x"), {}, outcomes[made++].done());
         }
         lost.rig.run_for(Duration(lost.rig.random->next() % 5000));
         if (lost.peer().state == core::PeerState::up) lost.lose_connection();
@@ -312,8 +312,8 @@ TEST_CASE("session: a server that has forgotten it ends what is in doubt with AB
     Channel channel = rig.add("").connect("sim://server").value();
     core::Context& context = rig.runtimes[0]->node().context;
     Outcome once, again;
-    channel.call(echo, as_bytes("once"), {}, once.done());
-    channel.call(echo, as_bytes("again"), {.idempotent = true}, again.done());
+    channel.call(echo_method, as_bytes("once"), {}, once.done());
+    channel.call(echo_method, as_bytes("again"), {.idempotent = true}, again.done());
     raw.wait();
     REQUIRE(raw.take().size() == 2);
     context.drop_connection(*core::Context::find(channel.impl()->peer()),
@@ -341,7 +341,7 @@ TEST_CASE("session: a server without room for another client says so") {
     RawPeer raw(rig, "server");
     Channel channel = rig.add("").connect("sim://server").value();
     Outcome outcome;
-    channel.call(echo, as_bytes("x"), {}, outcome.done());
+    channel.call(echo_method, as_bytes("x"), {}, outcome.done());
     raw.wait();
     rpc::GrantFrame grant;
     grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::full);
@@ -357,7 +357,7 @@ TEST_CASE("session: lies about grants and standings cost the connection") {
     Channel channel = client.connect("sim://server").value();
     const auto costs = [&](const Frame& lie) {
         Outcome outcome;
-        channel.call(echo, as_bytes("x"), {.timeout = 50ms}, outcome.done());
+        channel.call(echo_method, as_bytes("x"), {.timeout = 50ms}, outcome.done());
         raw.wait(40ms);
         REQUIRE_FALSE(raw.lost);
         raw.send_as_is(lie);
@@ -443,7 +443,7 @@ TEST_CASE("session: a cancel while it is being resumed is told afterwards") {
     Channel channel = rig.add("").connect("sim://server").value();
     core::Context& context = rig.runtimes[0]->node().context;
     Outcome outcome;
-    const OperationId id = channel.call(echo, as_bytes("x"), {}, outcome.done());
+    const OperationId id = channel.call(echo_method, as_bytes("x"), {}, outcome.done());
     raw.wait();
     REQUIRE(raw.take().size() == 1);
     context.drop_connection(*core::Context::find(channel.impl()->peer()),
@@ -477,14 +477,14 @@ TEST_CASE("session: what was lent for large requests comes back when the server 
     Lost lost;
     lost.service.hold = true;
     Outcome held;
-    lost.channel.call(echo, {}, {}, held.done());
+    lost.channel.call(echo_method, {}, {}, held.done());
     REQUIRE(lost.rig.run_until([&] { return !lost.service.held.empty(); }));
     lost.rig.kill("server");
     const rpc::ClientSession& session = *lost.peer().client_session;
     REQUIRE(lost.rig.run_until([&] { return session.state == rpc::SessionState::searching; }));
     std::vector<Outcome> large(4);
     const std::vector<std::byte> body(1 << 20);
-    for (Outcome& outcome : large) lost.channel.call(echo, body, {}, outcome.done());
+    for (Outcome& outcome : large) lost.channel.call(echo_method, body, {}, outcome.done());
     REQUIRE(lost.run_until_empty());
     for (const Outcome& outcome : large) CHECK(outcome.status.code() == Code::unavailable);
     CHECK(lost.peer().interest == 0);  // Each loan has one.

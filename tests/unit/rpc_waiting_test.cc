@@ -25,7 +25,7 @@ struct Crowded {
         to_one = client.connect("sim://one").value();
         to_other = client.connect("sim://other").value();
         Outcome warm;
-        to_one.call(echo, {}, {}, warm.done());
+        to_one.call(echo_method, {}, {}, warm.done());
         REQUIRE(rig.run_until([&] { return warm.completions == 1; }));
     }
     ~Crowded() {
@@ -47,9 +47,9 @@ TEST_CASE("waiting: a server with a call under way gets of the room that others 
     std::vector<Outcome> nine(9);
     crowd.to_one.call(watch, {}, {.timeout = 1h}, watching.done());
     REQUIRE(crowd.rig.run_until([&] { return crowd.watched.held.size() == 1; }));
-    for (Outcome& outcome : nine) crowd.to_other.call(echo, {}, {}, outcome.done());
+    for (Outcome& outcome : nine) crowd.to_other.call(echo_method, {}, {}, outcome.done());
     REQUIRE(crowd.rig.run_until([&] { return crowd.other.held.size() == 9; }));
-    crowd.to_one.call(echo, {}, {}, quick.done());
+    crowd.to_one.call(echo_method, {}, {}, quick.done());
     crowd.rig.run_for(1ms);
     CHECK(quick.completions == 0);
     crowd.other.held.clear();
@@ -64,9 +64,9 @@ TEST_CASE("waiting: a server that restarts leaves its room to others") {
     Crowded crowd;
     std::vector<Outcome> held(10);
     Outcome quick;
-    for (Outcome& outcome : held) crowd.to_other.call(echo, {}, {}, outcome.done());
+    for (Outcome& outcome : held) crowd.to_other.call(echo_method, {}, {}, outcome.done());
     REQUIRE(crowd.rig.run_until([&] { return crowd.other.held.size() == 10; }));
-    crowd.to_one.call(echo, {}, {}, quick.done());
+    crowd.to_one.call(echo_method, {}, {}, quick.done());
     crowd.rig.run_for(1ms);
     CHECK(quick.completions == 0);
     crowd.rig.kill("other");
@@ -83,7 +83,8 @@ TEST_CASE("waiting: that a server was slow is forgotten when nothing waits for i
     lost.warm_up();
     lost.service.hold = true;
     std::vector<Outcome> slow(1100), burst(1100);
-    for (Outcome& outcome : slow) lost.channel.call(echo, {}, {.timeout = 1s}, outcome.done());
+    for (Outcome& outcome : slow)
+        lost.channel.call(echo_method, {}, {.timeout = 1s}, outcome.done());
     lost.rig.run_for(1ms);
     for (int i = 0; i < 50; ++i) {
         lost.service.held.pop_back();
@@ -92,7 +93,8 @@ TEST_CASE("waiting: that a server was slow is forgotten when nothing waits for i
     lost.service.hold = false;
     lost.service.held.clear();
     REQUIRE(lost.run_until_empty());
-    for (Outcome& outcome : burst) lost.channel.call(echo, {}, {.timeout = 1s}, outcome.done());
+    for (Outcome& outcome : burst)
+        lost.channel.call(echo_method, {}, {.timeout = 1s}, outcome.done());
     REQUIRE(lost.run_until_empty());
     CHECK(std::all_of(burst.begin(), burst.end(),
                       [](const Outcome& outcome) { return outcome.status.ok(); }));
@@ -103,15 +105,16 @@ TEST_CASE("waiting: a call is refused for those before it only") {
     lost.warm_up();
     lost.service.hold = true;
     std::vector<Outcome> low(3000);
-    for (Outcome& outcome : low) lost.channel.call(echo, {}, {.timeout = 10s}, outcome.done());
+    for (Outcome& outcome : low)
+        lost.channel.call(echo_method, {}, {.timeout = 10s}, outcome.done());
     lost.rig.run_for(1ms);
     for (int i = 0; i < 200; ++i) {
         lost.service.held.pop_back();
         lost.rig.run_for(1ms);
     }
     Outcome high, same;
-    lost.channel.call(echo, {}, {.timeout = 1s, .priority = 7}, high.done());
-    lost.channel.call(echo, {}, {.timeout = 1s}, same.done());
+    lost.channel.call(echo_method, {}, {.timeout = 1s, .priority = 7}, high.done());
+    lost.channel.call(echo_method, {}, {.timeout = 1s}, same.done());
     lost.rig.run_for(10us);
     CHECK(high.completions == 0);
     CHECK(same.status.code() == Code::resource_exhausted);
@@ -125,7 +128,7 @@ TEST_CASE("waiting: calls that waited are in the latencies, too") {
     Lost lost;
     lost.warm_up();
     std::vector<Outcome> many(5000);
-    for (Outcome& outcome : many) lost.channel.call(echo, {}, {}, outcome.done());
+    for (Outcome& outcome : many) lost.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(lost.run_until_empty());
     const std::string state = lost.named.state();
     INFO(state);
@@ -149,7 +152,7 @@ TEST_CASE("waiting: the pace of a burst long ago refuses nobody in the next one"
     };
     // A few replies while some wait, and those that still do expire.
     std::vector<Outcome> first(plain_slots + 10);
-    for (Outcome& one : first) lost.channel.call(echo, {}, {.timeout = 5s}, one.done());
+    for (Outcome& one : first) lost.channel.call(echo_method, {}, {.timeout = 5s}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == plain_slots; }));
     answer(5);
     lost.rig.run_for(6s);
@@ -158,12 +161,12 @@ TEST_CASE("waiting: the pace of a burst long ago refuses nobody in the next one"
     lost.rig.run_for(3600s);
 
     std::vector<Outcome> second(plain_slots + 200);
-    for (Outcome& one : second) lost.channel.call(echo, {}, {.timeout = 5s}, one.done());
+    for (Outcome& one : second) lost.channel.call(echo_method, {}, {.timeout = 5s}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == plain_slots; }));
     answer(20);
     lost.rig.run_for(1ms);
     Outcome late;
-    lost.channel.call(echo, {}, {.timeout = 5s}, late.done());
+    lost.channel.call(echo_method, {}, {.timeout = 5s}, late.done());
     lost.rig.run_for(1ms);
     INFO(late.status.to_string());
     CHECK(late.completions == 0);

@@ -20,7 +20,7 @@ namespace {
 struct Locks final : Service {
     std::vector<Call> held;
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(echo, [this](Call call) {
+        registrar.add(echo_method, [this](Call call) {
             call.on_cancel([this] {
                 if (held.size() < 2) return;
                 Call next = std::move(held[1]);
@@ -41,7 +41,7 @@ Frame request(std::uint32_t slot, const MethodId& method) {
 }
 
 Task<> calls_and_cleans_up(Channel channel, bool& cleaned) {
-    (void)co_await weft::call(channel, echo, {}, {});
+    (void)co_await weft::call(channel, echo_method, {}, {});
     const auto work = [&] { cleaned = true; };
     co_await weft::offload(work);
 }
@@ -52,7 +52,7 @@ struct Retry {
     std::uint64_t tries = 0;
     void again() {
         ++tries;
-        channel.call(echo, {}, {}, [this](const Status& status, ByteView) {
+        channel.call(echo_method, {}, {}, [this](const Status& status, ByteView) {
             if (!status.ok()) again();
         });
     }
@@ -72,7 +72,7 @@ TEST_CASE("a notice that answers another call of the dead client harms nobody wh
     RawPeer first(rig), second(rig);
     first.connect("server");
     for (std::uint32_t slot = 0; slot < 2; ++slot) {
-        REQUIRE(first.send(request(slot, echo)));
+        REQUIRE(first.send(request(slot, echo_method)));
         first.wait();
     }
     REQUIRE(service.held.size() == 2);
@@ -94,14 +94,14 @@ TEST_CASE("a cancelled call of a closed channel takes nothing from the next chan
     pair.service.hold = true;
     Outcome cancelled, outcome;
     Channel fresh;
-    const OperationId id = pair.channel.call(echo, {}, {.timeout = 60s}, cancelled.done());
+    const OperationId id = pair.channel.call(echo_method, {}, {.timeout = 60s}, cancelled.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     const core::PeerRef before = pair.channel.impl()->peer();
     pair.channel.cancel_call(id);
     pair.channel = Channel();  // Posts its end; the next takes its place in the same turn.
     pair.client.executor().post([&] {
         fresh = pair.client.connect("sim://server").value();
-        fresh.call(echo, {}, {.timeout = 60s}, outcome.done());
+        fresh.call(echo_method, {}, {.timeout = 60s}, outcome.done());
     });
     REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 2; }));
     CHECK(cancelled.completions == 1);
@@ -158,14 +158,14 @@ TEST_CASE("calls that a service holds may outlive the runtime") {
         SimRig rig;
         REQUIRE(rig.add("server").add(service).ok());
         Channel channel = rig.add("").connect("sim://server").value();
-        channel.call(echo, as_bytes("x"), {}, first.done());
-        channel.call(echo, as_bytes("y"), {}, second.done());
+        channel.call(echo_method, as_bytes("x"), {}, first.done());
+        channel.call(echo_method, as_bytes("y"), {}, second.done());
         REQUIRE(rig.run_until([&] { return service.held.size() == 2; }));
     }
     CHECK(first.completions == 1);
     CHECK(second.completions == 1);
     CHECK(service.held[0].cancelled());
-    CHECK(service.held[0].method() == echo.name);
+    CHECK(service.held[0].method() == echo_method.name);
     service.held[0].reply(as_bytes("to nobody"));
     Status status;
     service.held[1].get({}, 0, Buffer(), [&](const Status& with) { status = with; });

@@ -49,9 +49,9 @@ struct StartedTransfer {
 };
 
 Task<> drops_the_second(Channel channel) {
-    (void)co_await weft::call(channel, echo, {}, {});  // Cancelled by the end.
-    auto first = weft::call(channel, echo, {}, {});
-    std::unique_ptr<Started> second(new Started{weft::call(channel, echo, {}, {})});
+    (void)co_await weft::call(channel, echo_method, {}, {});  // Cancelled by the end.
+    auto first = weft::call(channel, echo_method, {}, {});
+    std::unique_ptr<Started> second(new Started{weft::call(channel, echo_method, {}, {})});
     if (const auto reply = co_await first; !reply.ok()) co_return;
     (void)co_await second->operation;
 }
@@ -59,12 +59,12 @@ Task<> drops_the_second(Channel channel) {
 // Calls, and waits for the outcome where it stands.
 void call_and_wait(const Channel& channel, const CallOptions& options) {
     std::promise<void> told;
-    channel.call(echo, {}, options, [&](const Status&, ByteView) { told.set_value(); });
+    channel.call(echo_method, {}, options, [&](const Status&, ByteView) { told.set_value(); });
     told.get_future().get();
 }
 
 Task<> cleans_up_by_a_call(Channel channel) {
-    (void)co_await weft::call(channel, echo, {}, {.timeout = no_timeout});
+    (void)co_await weft::call(channel, echo_method, {}, {.timeout = no_timeout});
     const auto work = [&] { call_and_wait(channel, {.timeout = 1s}); };
     co_await weft::offload(work);
 }
@@ -72,14 +72,14 @@ Task<> cleans_up_by_a_call(Channel channel) {
 struct Keeper final : Service {
     std::shared_ptr<int> witness = std::make_shared<int>(1);
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(echo, [held = std::vector<Call>(), kept = std::move(witness)](
-                                Call call) mutable { held.push_back(std::move(call)); });
+        registrar.add(echo_method, [held = std::vector<Call>(), kept = std::move(witness)](
+                                       Call call) mutable { held.push_back(std::move(call)); });
     }
 };
 
 struct AnswersThenGets final : Service {
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(echo, [](Call call) {
+        registrar.add(echo_method, [](Call call) {
             call.reply({});
             delete new StartedTransfer{weft::get(call, {}, 0, Buffer())};
         });
@@ -154,7 +154,7 @@ TEST_CASE("two threads may call on a channel whose runtime is gone") {
     std::atomic<int> completions{0};
     const auto calls = [&] {
         for (int i = 0; i < 20'000; ++i) {
-            channel.call(echo, {}, {}, [&](const Status&, ByteView) { ++completions; });
+            channel.call(echo_method, {}, {}, [&](const Status&, ByteView) { ++completions; });
         }
     };
     std::thread other(calls);
@@ -205,8 +205,8 @@ TEST_CASE("an operation that is dropped after the end is not completed into") {
     bool ran = false;
     channel.executor().post([&] {
         channel.abandon_call(
-            channel.call(echo, {}, {}, [&](const Status&, ByteView) { ran = true; }));
-        delete new Started{weft::call(channel, echo, {}, {})};
+            channel.call(echo_method, {}, {}, [&](const Status&, ByteView) { ran = true; }));
+        delete new Started{weft::call(channel, echo_method, {}, {})};
     });
     CHECK_FALSE(ran);
 }
@@ -229,7 +229,7 @@ TEST_CASE("a transfer of an answered call that is dropped is not completed into"
     REQUIRE(rig.add("server").add(service).ok());
     Channel channel = rig.add("").connect("sim://server").value();
     Outcome outcome;
-    channel.call(echo, {}, {}, outcome.done());
+    channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
     rig.settle();
 }
@@ -243,7 +243,7 @@ TEST_CASE("what the end completes may neither connect nor listen nor expose") {
     const std::shared_ptr<api::Node> node = client.node().shared_from_this();
     Channel channel = client.connect("sim://server").value();
     Status connected, listened, exposed;
-    channel.call(echo, {}, {}, [&](const Status&, ByteView) {
+    channel.call(echo_method, {}, {}, [&](const Status&, ByteView) {
         connected = client.connect("sim://server").status();
         listened = client.listen("sim://ghost");
         exposed = client.expose(client.allocate(4096).value(), {}).status();
@@ -267,7 +267,7 @@ TEST_CASE("a call that is made when the end gives memory back completes, too") {
                 ->expose(rig.runtimes[0]->allocate(4096).value(), {.access = Access::read})
                 .value();
         // Not fenced before the end: no turn comes.
-        region.close([&, channel] { channel.call(echo, {}, {}, outcome.done()); });
+        region.close([&, channel] { channel.call(echo_method, {}, {}, outcome.done()); });
     }
     CHECK(outcome.completions == 1);
     CHECK_FALSE(outcome.status.ok());
@@ -281,7 +281,7 @@ TEST_CASE("a handler that owns its calls goes with its runtime") {
         SimRig rig;
         REQUIRE(rig.add("server").add(service).ok());
         Channel channel = rig.add("").connect("sim://server").value();
-        channel.call(echo, {}, {}, outcome.done());
+        channel.call(echo_method, {}, {}, outcome.done());
         rig.run_for(1ms);
     }
     CHECK(outcome.completions == 1);

@@ -90,7 +90,7 @@ TEST_CASE("serving may be tried again at another address") {
     REQUIRE(runtime.serve(service, free).ok());
     Outcome outcome;
     Channel channel = owner.connect(free).value();
-    channel.call(echo, as_bytes("there"), {}, outcome.done());
+    channel.call(echo_method, as_bytes("there"), {}, outcome.done());
     REQUIRE(owner.turn_until([&] { return outcome.completions > 0; }, patience));
     CHECK(outcome.reply == "there");
 }
@@ -170,7 +170,7 @@ TEST_CASE("a second signal ends the wait for handlers, and the program goes on")
                       Outcome held, refused;  // Outlive the runtime that completes them.
                       Runtime client = Runtime::create({.manual = true}).value();
                       Channel channel = client.connect(uri).value();
-                      channel.call(echo, {}, {}, held.done());
+                      channel.call(echo_method, {}, {}, held.done());
                       std::size_t calls = 0;
                       while (calls == 0) {
                           client.turn();
@@ -180,7 +180,7 @@ TEST_CASE("a second signal ends the wait for handlers, and the program goes on")
                       // It drains when it refuses.
                       while (refused.status.code() != Code::unavailable) {
                           refused = {};
-                          channel.call(echo, {}, {}, refused.done());
+                          channel.call(echo_method, {}, {}, refused.done());
                           const std::size_t before = calls;
                           while (refused.completions == 0 && before == calls) {
                               client.turn();

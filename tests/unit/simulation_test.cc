@@ -45,9 +45,9 @@ struct Answer {
     std::string text;
 };
 
-class Pair {
+class SimulatedPair {
   public:
-    explicit Pair(std::uint64_t seed, const sim::Link& links = {})
+    explicit SimulatedPair(std::uint64_t seed, const sim::Link& links = {})
         : simulation(seed, {.links = links}) {
         simulation.add("server", counter_at("server"));
         simulation.add("client", no_program);
@@ -72,7 +72,7 @@ class Pair {
 }  // namespace
 
 TEST_CASE("simulation: a service answers, is killed, and starts anew at its address") {
-    Pair pair(1);
+    SimulatedPair pair(1);
     CHECK(pair.ask().text == "1");
     CHECK(pair.ask().text == "2");
     const bool is_told = GENERATE(true, false);
@@ -91,7 +91,7 @@ TEST_CASE("simulation: a service answers, is killed, and starts anew at its addr
 }
 
 TEST_CASE("simulation: who stands still answers when it goes on") {
-    Pair pair(1);
+    SimulatedPair pair(1);
     CHECK(pair.ask().text == "1");
     pair.simulation.pause("server");
     pair.simulation.in(300ms, [&] { pair.simulation.resume("server"); });
@@ -101,7 +101,7 @@ TEST_CASE("simulation: who stands still answers when it goes on") {
 }
 
 TEST_CASE("simulation: cut off it is unavailable, and healed it answers") {
-    Pair pair(1);
+    SimulatedPair pair(1);
     CHECK(pair.ask().status.ok());
     pair.simulation.cut("client", "server");
     CHECK(pair.ask().status.code() == Code::unavailable);
@@ -110,7 +110,7 @@ TEST_CASE("simulation: cut off it is unavailable, and healed it answers") {
 }
 
 TEST_CASE("simulation: without memory a call fails at once, and with it the next one answers") {
-    Pair pair(1);
+    SimulatedPair pair(1);
     CHECK(pair.ask().text == "1");
     const std::uint64_t before = pair.simulation.faults();
     pair.simulation.starve("client", 1);
@@ -125,7 +125,7 @@ TEST_CASE("simulation: without memory a call fails at once, and with it the next
 }
 
 TEST_CASE("simulation: who has no memory to expose is told so, and others have it") {
-    Pair pair(1);
+    SimulatedPair pair(1);
     Runtime& client = *pair.simulation.runtime("client");
     Runtime& server = *pair.simulation.runtime("server");
     Buffer memory = client.allocate(64).value();
@@ -141,7 +141,7 @@ TEST_CASE("simulation: who has no memory to expose is told so, and others have i
 }
 
 TEST_CASE("simulation: a program may stop its own host in a turn, at the end of which it goes") {
-    Pair pair(1);
+    SimulatedPair pair(1);
     const auto answer = std::make_shared<Answer>();
     pair.channel.call(count_method, {}, {}, [&](const Status&, ByteView) {
         pair.simulation.kill("client");
@@ -152,7 +152,7 @@ TEST_CASE("simulation: a program may stop its own host in a turn, at the end of 
 }
 
 TEST_CASE("simulation: what ends with a host may start it again, which comes after") {
-    Pair pair(1);
+    SimulatedPair pair(1);
     pair.simulation.pause("server");
     bool was_up = true;
     pair.channel.call(count_method, {}, {}, [&](const Status& status, ByteView) {
@@ -181,7 +181,7 @@ TEST_CASE("simulation: what a host draws by chance it never draws again in anoth
 }
 
 TEST_CASE("simulation: the last that arrived is told, in order") {
-    Pair pair(1);
+    SimulatedPair pair(1);
     CHECK(pair.ask().status.ok());
     std::vector<sim::Simulation::Happening> last = pair.simulation.last_events();
     REQUIRE(last.size() >= 3);
@@ -202,7 +202,7 @@ TEST_CASE("simulation: the same seed gives the same run, another seed another") 
         bad.loss = 0.1;
         bad.jitter = 30us;
         bad.reorder = 0.2;
-        Pair pair(seed, bad);
+        SimulatedPair pair(seed, bad);
         for (int i = 0; i < 50; ++i) CHECK(pair.ask().status.ok());
         return std::pair(pair.simulation.trace_hash(), pair.simulation.now());
     };

@@ -35,7 +35,7 @@ std::vector<std::string> list(StoreRig& rig, const std::string& prefix = "") {
     }
 }
 
-Status remove(StoreRig& rig, const std::string& name) {
+Status remove_object(StoreRig& rig, const std::string& name) {
     storage::DeleteRequest request;
     request.set_name(name);
     return rig.call(storage::StoreMethods::Delete, request).status();
@@ -71,7 +71,7 @@ TEST_CASE("names that leave the root, or that no file can have, say what is wron
     for (int i = 0; i < 32; ++i) deep += "/x";
     CHECK_THAT(why_not(deep), Contains("32 parts"));
     CHECK_THAT(why_not(".a.0123456789abcdef.weft-tmp"), Contains("unfinished"));
-    CHECK(storage::quoted("a\n\xff").find_first_of("\n\xff") == std::string::npos);
+    CHECK(storage::quote("a\n\xff").find_first_of("\n\xff") == std::string::npos);
 }
 
 TEST_CASE("no name and no link leads out of the root") {
@@ -91,7 +91,7 @@ TEST_CASE("no name and no link leads out of the root") {
     }
     for (const std::string name : {"absolute/new", "relative/deep/new"}) {
         CHECK(rig.put(name, "x").status().code() == Code::permission_denied);
-        CHECK(remove(rig, name).code() == Code::permission_denied);
+        CHECK(remove_object(rig, name).code() == Code::permission_denied);
     }
     CHECK(rig.put("../x", "x").status().code() == Code::invalid_argument);
     // A put onto a link takes the link's place.
@@ -104,8 +104,8 @@ TEST_CASE("no name and no link leads out of the root") {
 TEST_CASE("what is not there is NOT_FOUND without effect, what is no object says so") {
     StoreRig rig;
     for (const Status& status :
-         {rig.get("a").status(), stat(rig, "a").status(), remove(rig, "a"),
-          stat(rig, "no/such/directory").status(), remove(rig, "no/such/directory")}) {
+         {rig.get("a").status(), stat(rig, "a").status(), remove_object(rig, "a"),
+          stat(rig, "no/such/directory").status(), remove_object(rig, "no/such/directory")}) {
         INFO(status.to_string());
         CHECK(status.code() == Code::not_found);
         CHECK(status.effect() == Effect::none);
@@ -127,7 +127,7 @@ TEST_CASE("stat says size, time and checksum, and delete ends the object") {
     CHECK(entry.size() == 9);
     CHECK(entry.mtime_ns() > 1'600'000'000'000'000'000);
     if (entry.has_crc32c()) CHECK(entry.crc32c() == 0xe3069283);
-    CHECK(remove(rig, "a").ok());
+    CHECK(remove_object(rig, "a").ok());
     CHECK(stat(rig, "a").status().code() == Code::not_found);
 }
 
@@ -136,11 +136,11 @@ TEST_CASE("a directory goes with its last object, and its name is free") {
     fs::create_directories(rig.root + "/kept/by/hand");
     REQUIRE(rig.put("a/b/one", "1").ok());
     REQUIRE(rig.put("a/two", "2").ok());
-    CHECK(remove(rig, "a/b/one").ok());
+    CHECK(remove_object(rig, "a/b/one").ok());
     CHECK_FALSE(fs::exists(rig.root + "/a/b"));
     CHECK(rig.put("a/b", "an object now").ok());
-    CHECK(remove(rig, "a/b").ok());
-    CHECK(remove(rig, "a/two").ok());
+    CHECK(remove_object(rig, "a/b").ok());
+    CHECK(remove_object(rig, "a/two").ok());
     CHECK(rig.put("a", "and one here").ok());
     CHECK(fs::exists(rig.root + "/kept/by/hand"));
 }

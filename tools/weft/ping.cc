@@ -9,6 +9,7 @@
 #include <weft/runtime.h>
 
 #include "base/text.h"
+#include "cli/median.h"
 #include "cli/text.h"
 #include "commands.h"
 #include "ping.h"
@@ -26,7 +27,7 @@ struct PingOptions {
     Duration timeout = 2500ms;
 };
 
-struct Tally {
+struct PingTally {
     std::uint32_t sent = 0;
     std::vector<double> trips_ns;
     Status last_failure;
@@ -41,8 +42,8 @@ void print_one(std::uint32_t number, const Result<Duration>& trip) {
     std::fflush(stdout);
 }
 
-Tally ping_all(Pinger& pinger, const PingOptions& options, bool quiet) {
-    Tally tally;
+PingTally ping_all(Pinger& pinger, const PingOptions& options, bool quiet) {
+    PingTally tally;
     TimePoint next = std::chrono::steady_clock::now();
     while (tally.sent < options.count) {
         const Result<Duration> trip = pinger.ping(options.timeout);
@@ -65,9 +66,7 @@ Tally ping_all(Pinger& pinger, const PingOptions& options, bool quiet) {
     return tally;
 }
 
-double median_of(const std::vector<double>& sorted) { return sorted[sorted.size() / 2]; }
-
-void print_summary(const PingOptions& options, const Tally& tally) {
+void print_summary(const PingOptions& options, const PingTally& tally) {
     const auto lost = tally.sent - tally.trips_ns.size();
     std::printf("%s: %u sent, %zu lost", base::printable(options.uri).c_str(), tally.sent, lost);
     if (!tally.trips_ns.empty()) {
@@ -78,7 +77,7 @@ void print_summary(const PingOptions& options, const Tally& tally) {
     std::printf("\n");
 }
 
-Json to_json(const PingOptions& options, const Tally& tally) {
+Json to_json(const PingOptions& options, const PingTally& tally) {
     const std::vector<double>& trips = tally.trips_ns;
     Json json;
     json["uri"] = options.uri;
@@ -97,7 +96,7 @@ void run_and_print(const PingOptions& options, Invocation& invocation) {
         invocation.status = std::move(pinger).status();
         return;
     }
-    const Tally tally = ping_all(*pinger, options, invocation.json);
+    const PingTally tally = ping_all(*pinger, options, invocation.json);
     if (invocation.json) {
         print(to_json(options, tally));
         invocation.printed = true;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cli/median.h"
 #include "cli/own_uri.h"
 #include "core/frame.h"
 #include "perf/na.h"
@@ -17,11 +18,6 @@ constexpr std::size_t message_bytes = 64;
 constexpr std::size_t transfer_bytes = 4096;
 constexpr int rounds = 101;
 constexpr Duration patience = 1s;  // For each step.
-
-double median_of(std::vector<double>& values) {
-    std::sort(values.begin(), values.end());
-    return values.empty() ? 0 : values[values.size() / 2];
-}
 
 // Both ends, polled in turn by this thread.
 class Pair {

@@ -8,18 +8,12 @@
 #include <thread>
 #include <vector>
 
+#include "cli/median.h"
 #include "perf/na.h"
 
 namespace weft::tool {
 
 namespace {
-
-double median_of(std::vector<double>& values) {
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
 
 double ns_since(TimePoint start) {
     return static_cast<double>((std::chrono::steady_clock::now() - start).count());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "cli/median.h"
 #include "perf/floor.h"
 
 namespace weft::tool {
@@ -96,11 +97,6 @@ bool receive_all(int fd, char* to, std::size_t bytes, WaitMode wait) {
 
 // Of which the first ones meet cold memory.
 constexpr std::size_t rounds_min = 9;
-
-double median_of(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-}
 
 }  // namespace
 

@@ -10,16 +10,15 @@ namespace weft::tool {
 
 namespace {
 
-constexpr Duration calm = 20s;
-constexpr Duration linger = 12s;  // No new faults, but those that are there last.
-constexpr Duration watch_every = 100ms;
+constexpr Duration bulk_calm = 20s;
+constexpr Duration bulk_linger = 12s;  // No new faults, but those that are there last.
 constexpr std::uint32_t transfers_per_client = 25;
 constexpr std::size_t transfer_words_max = 4096;
 // From that size on the region is closed meanwhile, half the time.
 constexpr std::size_t raced_words = 2048;
 constexpr Duration raced_time = 12us;
 
-class BulkScenario : private Stage {
+class BulkScenario : private SimStage {
   public:
     BulkScenario(std::uint64_t seed, const SimOptions& options);
     ~BulkScenario() { stop_all(); }
@@ -56,7 +55,8 @@ class BulkScenario : private Stage {
 
 // ---- hosts and regions -------------------------------------------------------------------------
 
-BulkScenario::BulkScenario(std::uint64_t seed, const SimOptions& options) : Stage(seed, options) {
+BulkScenario::BulkScenario(std::uint64_t seed, const SimOptions& options)
+    : SimStage(seed, options) {
     const std::uint32_t owners = std::max(1u, options.nodes / 4);
     owners_ = add_hosts("owner", owners, [this](const std::string& name, Runtime& runtime) {
         return start_owner(name, runtime);
@@ -252,12 +252,12 @@ SimRun BulkScenario::run() {
     plan();
     watch();
     simulation().run_for(trouble);
-    if (seed_ % 4 < 2) simulation().run_for(linger);
+    if (seed_ % 4 < 2) simulation().run_for(bulk_linger);
     chaos_->heal();
     is_over_ = true;
     // By index: what starts again exposes more.
     for (std::size_t i = 0; i < ledger_.regions().size(); ++i) close(*ledger_.regions()[i]);
-    simulation().run_until([this] { return open() == 0; }, calm);
+    simulation().run_until([this] { return open() == 0; }, bulk_calm);
     simulation().run_for(settle);
     judge_end();
     return report(ledger_.transfers().size(), ledger_.hash());

@@ -20,10 +20,9 @@ constexpr MethodId failing_method("sim.Rpc/Failing");
 constexpr MethodId refused_method("sim.Rpc/Refused");
 constexpr MethodId probe_method("sim.Rpc/Probe");
 
-constexpr Duration linger = 4s;    // No new faults, but those that are there last.
-constexpr Duration longest = 10s;  // Deadline.
-constexpr Duration calm = longest + 2s;
-constexpr Duration watch_every = 100ms;
+constexpr Duration rpc_linger = 4s;  // No new faults, but those that are there last.
+constexpr Duration longest = 10s;    // Deadline.
+constexpr Duration rpc_calm = longest + 2s;
 constexpr Duration notice_max = 50ms;
 constexpr std::uint32_t calls_per_client = 120;
 constexpr std::size_t large_bytes = 100'000;
@@ -69,7 +68,7 @@ Deed deed_of(Work work, const std::string& client, const std::string& server) {
     return deed;
 }
 
-class RpcScenario : private Stage {
+class RpcScenario : private SimStage {
   public:
     RpcScenario(std::uint64_t seed, const SimOptions& options);
     ~RpcScenario() { stop_all(); }
@@ -94,7 +93,7 @@ class RpcScenario : private Stage {
     std::uint64_t start_call(Deed deed, std::function<void(const Status&)> then);
     void expect_notice(std::uint64_t number);
     Scene scene_of(const Deed& deed) const {
-        return Stage::scene_of(deed.client, deed.server, deed.submitted);
+        return SimStage::scene_of(deed.client, deed.server, deed.submitted);
     }
     void complete(std::uint64_t number, std::uint64_t nonce, const Status& status, ByteView reply);
     void converge();
@@ -209,7 +208,7 @@ void RpcScenario::answer_in(Duration time, const std::string& server, std::uint3
 
 // ---- hosts -------------------------------------------------------------------------------------
 
-RpcScenario::RpcScenario(std::uint64_t seed, const SimOptions& options) : Stage(seed, options) {
+RpcScenario::RpcScenario(std::uint64_t seed, const SimOptions& options) : SimStage(seed, options) {
     const std::uint32_t servers = std::max(2u, options.nodes / 4);
     for (std::uint32_t i = 0; i < servers; ++i) servers_.push_back("server" + std::to_string(i));
     add_hosts("server", servers, [this](const std::string& name, Runtime& runtime) {
@@ -368,7 +367,7 @@ void RpcScenario::watch_open() {
 
 void RpcScenario::converge() {
     chaos_->heal();
-    simulation().run_until([this] { return ledger_.open() == 0; }, calm);
+    simulation().run_until([this] { return ledger_.open() == 0; }, rpc_calm);
     probe_all(false);  // Finds out which connections are gone.
     probe_all(true);
     // Back-pressure alone costs nobody an answer.
@@ -401,7 +400,7 @@ void RpcScenario::probe_all(bool is_judged) {
             return std::all_of(probes->begin(), probes->end(),
                                [](const Probe& probe) { return probe.is_answered; });
         },
-        calm);
+        rpc_calm);
     for (const Probe& probe : *probes) {
         const auto seen = [&] {
             return "a probe from " + probe.from + " to " + probe.to + ": " +
@@ -429,7 +428,7 @@ SimRun RpcScenario::run() {
     plan_calls();
     watch_open();
     simulation().run_for(trouble);
-    if (seed_ % 4 == 0) simulation().run_for(linger);
+    if (seed_ % 4 == 0) simulation().run_for(rpc_linger);
     converge();
     simulation().run_for(settle);
     let_sessions_go();

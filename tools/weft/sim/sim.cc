@@ -17,15 +17,15 @@ namespace weft::tool {
 
 namespace {
 
-struct Row {
+struct NamedScenario {
     const char* name;
     Scenario run;
 };
-constexpr Row scenarios[] = {{"rpc", run_rpc_scenario}, {"bulk", run_bulk_scenario}};
+constexpr NamedScenario scenarios[] = {{"rpc", run_rpc_scenario}, {"bulk", run_bulk_scenario}};
 
 std::vector<std::string> scenario_names() {
     std::vector<std::string> names;
-    for (const Row& row : scenarios) names.emplace_back(row.name);
+    for (const NamedScenario& row : scenarios) names.emplace_back(row.name);
     return names;
 }
 
@@ -77,7 +77,7 @@ void print_broken(const SimRun& run, const Request& request, bool is_first) {
                  static_cast<unsigned long long>(run.seed));
 }
 
-Sum run_all(const Request& request, const Row& scenario) {
+Sum run_all(const Request& request, const NamedScenario& scenario) {
     const auto start = std::chrono::steady_clock::now();
     std::atomic<std::uint64_t> next{0};
     std::mutex mutex;  // Guards the sum and what is printed.
@@ -172,9 +172,9 @@ void print_sum(const Request& request, const Sum& sum, bool json) {
 }
 
 void run_and_print(const Request& request, Invocation& invocation) {
-    const auto* const row =
-        std::find_if(std::begin(scenarios), std::end(scenarios),
-                     [&](const Row& one) { return request.options.scenario == one.name; });
+    const auto* const row = std::find_if(
+        std::begin(scenarios), std::end(scenarios),
+        [&](const NamedScenario& one) { return request.options.scenario == one.name; });
     const Sum sum = run_all(request, *row);
     print_sum(request, sum, invocation.json);
     if (sum.failed == 0) return;

@@ -7,7 +7,7 @@ namespace weft::tool {
 
 static constexpr std::size_t notes_max = 24;
 
-Stage::Stage(std::uint64_t seed, const SimOptions& options)
+SimStage::SimStage(std::uint64_t seed, const SimOptions& options)
     : seed_(seed),
       options_(options),
       simulation_(
@@ -16,8 +16,8 @@ Stage::Stage(std::uint64_t seed, const SimOptions& options)
     verdict_.on_first_break([this] { record_flight(); });
 }
 
-std::vector<std::string> Stage::add_hosts(const std::string& role, std::uint32_t count,
-                                          const Program& program) {
+std::vector<std::string> SimStage::add_hosts(const std::string& role, std::uint32_t count,
+                                             const Program& program) {
     RuntimeOptions with;
     with.log_level = LogLevel::off;
     if (is_limited()) with.handlers_max = 24;
@@ -31,29 +31,29 @@ std::vector<std::string> Stage::add_hosts(const std::string& role, std::uint32_t
     return names;
 }
 
-void Stage::begin_trouble() {
+void SimStage::begin_trouble() {
     chaos_ = std::make_unique<Chaos>(*simulation_, hosts_, trouble,
                                      [this](const std::string& what) { note(what); });
 }
 
-void Stage::stop_all() {
+void SimStage::stop_all() {
     for (const std::string& name : hosts_) simulation_->crash(name);
 }
 
-Duration Stage::random_time(Duration most) {
+Duration SimStage::random_time(Duration most) {
     const std::uint64_t bits = below(21);
     return std::min(most, Duration(static_cast<std::int64_t>(1000 + below(2000ull << bits))));
 }
 
-Scene Stage::scene_of(const std::string& client, const std::string& server,
-                      TimePoint submitted) const {
+Scene SimStage::scene_of(const std::string& client, const std::string& server,
+                         TimePoint submitted) const {
     const Health& health = chaos_->health();
     return {now(), chaos_->awake_since(client), silent_since(client, server),
             !is_limited() && health.is_sound(Harm::breaks, client, server, submitted),
             !is_limited() && health.is_sound(Harm::slows, client, server, submitted)};
 }
 
-TimePoint Stage::silent_since(const std::string& client, const std::string& server) const {
+TimePoint SimStage::silent_since(const std::string& client, const std::string& server) const {
     const TimePoint apart = chaos_->apart_since(client, server);
     if (apart == never) return never;
     return std::max(apart, simulation_->last_heard(client, server));
@@ -66,14 +66,14 @@ static std::string line_of(const sim::Simulation::Happening& one) {
     return at + one.what;
 }
 
-void Stage::note(const std::string& what) {
+void SimStage::note(const std::string& what) {
     notes_.push_back({now(), what});
     if (notes_.size() > notes_max) notes_.pop_front();
     if (options_.verbose) std::fprintf(stderr, "%s\n", line_of(notes_.back()).c_str());
 }
 
 // Faults and failures among what arrived.
-void Stage::record_flight() {
+void SimStage::record_flight() {
     std::vector<sim::Simulation::Happening> all(notes_.begin(), notes_.end());
     const std::vector<sim::Simulation::Happening> arrived = simulation_->last_events();
     all.insert(all.end(), arrived.begin(), arrived.end());
@@ -82,20 +82,20 @@ void Stage::record_flight() {
     for (const auto& one : all) flight_.push_back(line_of(one));
 }
 
-void Stage::judge_none_left(Rule rule, const std::function<std::uint64_t(api::Node&)>& count) {
+void SimStage::judge_none_left(Rule rule, const std::function<std::uint64_t(api::Node&)>& count) {
     for (const std::string& name : hosts_) {
         const std::uint64_t left = count(simulation_->runtime(name)->node());
         verdict_.hold(left == 0, rule, [&] { return std::to_string(left) + " on " + name; });
     }
 }
 
-void Stage::for_each_node(const std::function<void(const std::string&, api::Node&)>& visit) {
+void SimStage::for_each_node(const std::function<void(const std::string&, api::Node&)>& visit) {
     for (const std::string& name : hosts_) {
         if (Runtime* runtime = simulation_->runtime(name)) visit(name, runtime->node());
     }
 }
 
-void Stage::judge_bounds() {
+void SimStage::judge_bounds() {
     for_each_node([this](const std::string& name, api::Node& node) {
         const std::uint64_t waiting = node.context.waiting_frames();
         const std::uint64_t executing = node.server.executing();
@@ -107,7 +107,7 @@ void Stage::judge_bounds() {
 }
 
 // A host that finds out late that a connection is gone keeps its session for ten seconds more.
-void Stage::let_sessions_go() {
+void SimStage::let_sessions_go() {
     simulation_->run_until(
         [this] {
             std::size_t lost = 0;
@@ -118,7 +118,7 @@ void Stage::let_sessions_go() {
         settle);
 }
 
-void Stage::judge_rest() {
+void SimStage::judge_rest() {
     for_each_node([this](const std::string& name, api::Node& node) {
         verdict_.hold(node.context.counters().broken_peers == 0, Rule::nobody_is_broken,
                       [&] { return "somebody, for " + name; });
@@ -137,7 +137,7 @@ void Stage::judge_rest() {
                   [&] { return std::to_string(simulation_->late_accesses()) + " times"; });
 }
 
-SimRun Stage::report(std::uint64_t calls, std::uint64_t hash) const {
+SimRun SimStage::report(std::uint64_t calls, std::uint64_t hash) const {
     SimRun run;
     run.seed = seed_;
     run.calls = calls;

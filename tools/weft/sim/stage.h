@@ -19,21 +19,22 @@ namespace weft::tool {
 
 // A scenario derives from it and has its own state in members; stop_all() in its destructor, since
 // what ends with the hosts uses that state.
-class Stage {
+class SimStage {
   public:
     using Program = std::function<std::shared_ptr<void>(const std::string& name, Runtime&)>;
 
     // Even seeds: a transport that judges each access of a transfer.
-    Stage(std::uint64_t seed, const SimOptions& options);
-    Stage(const Stage&) = delete;
-    Stage& operator=(const Stage&) = delete;
+    SimStage(std::uint64_t seed, const SimOptions& options);
+    SimStage(const SimStage&) = delete;
+    SimStage& operator=(const SimStage&) = delete;
 
   protected:
-    ~Stage() = default;
+    ~SimStage() = default;
 
     static constexpr Duration trouble = 1500ms;  // How long faults begin.
     // Who holds what was given up, and does not move, has 10 s.
     static constexpr Duration settle = 12s;
+    static constexpr Duration watch_every = 100ms;
     // Of one host: what the library bounds for each peer, which no load here comes near.
     static constexpr std::uint64_t waiting_max = 16384;
     static constexpr std::uint64_t executing_max = 16384;

@@ -63,7 +63,7 @@ Result<std::vector<Target>> targets_below(Session& session, const GetOptions& op
     Result<std::vector<storage::Entry>> entries = list_all(session, options.name);
     if (!entries) return std::move(entries).status();
     if (entries->empty()) {
-        return fail(Code::not_found, "there are no objects below " + storage::quoted(options.name));
+        return fail(Code::not_found, "there are no objects below " + storage::quote(options.name));
     }
     if (options.file == "-") {
         return fail(Code::invalid_argument,
@@ -76,7 +76,7 @@ Result<std::vector<Target>> targets_below(Session& session, const GetOptions& op
         // The server is not trusted with where files go on this side.
         if (Status status = storage::judge_name(entry.name()); !status.ok()) return status;
         if (!entry.name().starts_with(options.name)) {
-            return fail(Code::internal, "the server listed " + storage::quoted(entry.name()));
+            return fail(Code::internal, "the server listed " + storage::quote(entry.name()));
         }
         const fs::path path = base / entry.name().substr(options.name.size());
         std::error_code error;

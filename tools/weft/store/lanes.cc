@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::size_t lanes_max = 4;
 
-struct Work {
+struct LaneWork {
     const TransferOne& one;
     const std::size_t count;
     std::size_t next = 0;  // The context's thread only, as all below.
     Transferred done{};
 };
 
-Task<void> run_lane(Work& work, storage::Client& client) {
+Task<void> run_lane(LaneWork& work, storage::Client& client) {
     while (work.next < work.count && work.done.status.ok()) {
         Task<Result<storage::Moved>> task = work.one(client, work.next++);
         const Result<storage::Moved> moved = co_await task;
@@ -39,7 +39,7 @@ Task<void> run_lane(Work& work, storage::Client& client) {
 Transferred transfer_all(Session& session, std::size_t count, const TransferOne& one) {
     const auto start = std::chrono::steady_clock::now();
     const std::size_t lanes = count < lanes_max ? 1 : lanes_max;
-    Work work{one, count};
+    LaneWork work{one, count};
     std::vector<storage::Client> clients;
     for (std::size_t i = 0; i < lanes; ++i) {
         clients.emplace_back(session.runtime, session.channel, storage::window / lanes);

@@ -108,7 +108,7 @@ Task<Result<storage::Moved>> put_one(storage::Client& client, const Source& sour
 Status judge_names(const Sources& sources) {
     for (const Source& source : sources.list) {
         Status status = said_here(storage::judge_name(source.name));
-        if (!status.ok()) return std::move(status).in("can't put " + storage::quoted(source.name));
+        if (!status.ok()) return std::move(status).in("can't put " + storage::quote(source.name));
     }
     return {};
 }

@@ -97,7 +97,7 @@ Status report(const std::string& key, const std::vector<Answer>& answers, Invoca
 Status judge_text(const char* what, const std::string& text) {
     if (storage::is_utf8(text)) return {};
     return fail(Code::invalid_argument,
-                std::string("the ") + what + " " + storage::quoted(text) + " is not UTF-8");
+                std::string("the ") + what + " " + storage::quote(text) + " is not UTF-8");
 }
 
 Status set(const SettingOptions& options, Invocation& invocation) {

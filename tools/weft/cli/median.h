@@ -1,0 +1,17 @@
+// The middle of figures that were measured.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+namespace weft::tool {
+
+// The upper one of two; 0 of none.
+inline double median_of(std::vector<double> values) {
+    if (values.empty()) return 0;
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+}  // namespace weft::tool
