@@ -12,7 +12,7 @@ target_compile_options(weft_fake_verbs PRIVATE -fvisibility=hidden)
 file(GLOB verbs_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/unit/na_verbs_*_test.cc)
 add_executable(weft_unit_verbs ${verbs_tests} support/na_rig.cc leaks/live_memory.cc)
 target_link_libraries(weft_unit_verbs PRIVATE weft_test_support weft_fake_verbs)
-set_target_properties(weft_unit_verbs PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+weft_join(weft_unit_verbs)
 weft_discover(weft_unit_verbs unit)
 
 # The conformance suite, but for peers in processes of their own.

@@ -51,6 +51,7 @@ STEPS = (
     Step("faults", 1, False, 400, f"{CASES} weft_integration '[verbs]'"),
     Step("leaks", 1, False, 300, f"{CASES} weft_leaks '*over verbs*'"),
     Step("speed", 1, False, 600, f"tools/softroce/speed.py {HOST}"),
+    Step("suite", 1, False, 300, "tools/softroce/suite.py"),
     Step("demo", 1, True, 300, f"examples/storage/demo.py --rdma {HOST}"),
     Step("joined", 2, False, 120, f"tools/softroce/joined.sh {FAR_HOST} {FAR_CONTROL}"),
 )
