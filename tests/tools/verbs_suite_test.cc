@@ -1,6 +1,8 @@
 // `weft perf --suite rdma` where no device is needed: what is read of others, and what the
 // listening end makes of requests that no weft would send. The whole runs in the lab
 // (docs/softroce.md).
+#include <algorithm>
+
 #include "perf/metrics.h"
 #include "suite/machine.h"
 #include "suite/perftest.h"
@@ -39,6 +41,18 @@ TEST_CASE("suite: a figure of perftest's is the row of the size that was asked f
         INFO(wrong);
         CHECK_FALSE(figure_in(Perftest::send_latency, wrong));
     }
+}
+
+TEST_CASE("suite: perftest has as much under way as weft beside it") {
+    const auto depth_of = [](Perftest test) {
+        const std::vector<std::string> words = words_of(test, 7, "10.0.0.1");
+        CHECK(words.back() == "10.0.0.1");
+        const auto at = std::ranges::find(words, "-t");
+        return at == words.end() ? "" : *(at + 1);
+    };
+    CHECK(depth_of(Perftest::send_latency).empty());
+    CHECK(depth_of(Perftest::read_64k) == "16");
+    CHECK(depth_of(Perftest::write_1m) == "4");
 }
 
 TEST_CASE("suite: it is reached over tcp at the host and port of its verbs address") {
