@@ -13,7 +13,7 @@ namespace weft::tool {
 namespace {
 
 constexpr Duration perftest_patience = 30s;
-constexpr int tries = 20;
+constexpr int servers = 3, tries = 20;
 constexpr int between_tries_ms = 100;
 
 Result<std::string> ask(const std::string& uri, const MethodId& method, std::string_view body) {
@@ -45,6 +45,16 @@ Result<std::string> Partner::serve(bool bare, const std::string& without) const 
 }
 
 Result<double> Partner::run(Perftest test) const {
+    Result<double> figure = run_once(test);
+    // A server of perftest's that meets a client before it is ready ends, and so do all who come
+    // after that.
+    for (int i = 1; i < servers && !figure && figure.status().code() == Code::unavailable; ++i) {
+        figure = run_once(test);
+    }
+    return figure;
+}
+
+Result<double> Partner::run_once(Perftest test) const {
     const auto number = static_cast<std::uint64_t>(test);
     Result<std::string> reply = ask(uri_, suite_perftest, std::to_string(number));
     if (!reply) return std::move(reply).status();
@@ -61,7 +71,8 @@ Result<double> Partner::run(Perftest test) const {
         Result<std::string> output = child->finish(perftest_patience);
         if (output) {
             if (const auto figure = figure_in(test, *output)) return *figure;
-            last = fail(Code::data_loss, "it prints no figures");
+            last = fail(Code::unavailable, "it prints no figures");
+            break;  // Its server is done with it.
         } else {
             last = std::move(output).status();
             if (last.code() == Code::deadline_exceeded) break;

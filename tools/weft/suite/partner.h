@@ -30,6 +30,9 @@ class Partner {
     Status stop() const;
 
   private:
+    // With one server.
+    Result<double> run_once(Perftest test) const;
+
     Partner(std::string host, std::string uri) : host_(std::move(host)), uri_(std::move(uri)) {}
 
     std::string host_;
