@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t message_bytes = 64;
 constexpr std::size_t transfer_bytes = 4096;
-constexpr int rounds = 101;
+constexpr int rounds_measured = 101;
 constexpr Duration patience = 1s;  // For each step.
 
 // Both ends, polled in turn by this thread.
@@ -160,7 +160,7 @@ Status time_steps(Step&& step, std::optional<double>& into) {
     std::vector<double> times;
     const TimePoint end = std::chrono::steady_clock::now() + 100ms;
     TimePoint last = std::chrono::steady_clock::now();
-    while (times.size() < rounds && last < end) {
+    while (times.size() < rounds_measured && last < end) {
         if (Status status = step(); !status.ok()) return status;
         const TimePoint now = std::chrono::steady_clock::now();
         times.push_back(static_cast<double>((now - last).count()));
