@@ -24,7 +24,8 @@ if(WEFT_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 
 # Of tests and tools, whose macros and templates are many: half the time to compile. The address
-# sanitizer sees a null pointer that is followed, and one that leaves its object.
+# sanitizer sees a null pointer that is followed, and one that leaves its object; alignment is
+# looked at in the library only.
 add_library(weft_lighter_sanitizers INTERFACE)
 if(WEFT_SANITIZE)
     target_compile_options(weft_lighter_sanitizers INTERFACE

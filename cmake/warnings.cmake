@@ -7,7 +7,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(weft_options INTERFACE -Wno-maybe-uninitialized)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # A coroutine's frame of a file that is included may have what is in no namespace of a name.
+    # A joined source is a header to g++, which minds that coroutines there use unnamed namespaces.
     add_compile_options(-Wno-subobject-linkage)
 endif()
 

@@ -2,9 +2,13 @@
 // listening end makes of requests that no weft would send. The whole runs in the lab
 // (docs/softroce.md).
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "perf/metrics.h"
 #include "suite/machine.h"
+#include "suite/partner.h"
 #include "suite/perftest.h"
 #include "suite/service.h"
 #include "support/catch.h"
@@ -51,8 +55,8 @@ TEST_CASE("suite: perftest has as much under way as weft beside it") {
         return at == words.end() ? "" : *(at + 1);
     };
     CHECK(depth_of(Perftest::send_latency).empty());
-    CHECK(depth_of(Perftest::read_64k) == "16");
-    CHECK(depth_of(Perftest::write_1m) == "4");
+    CHECK(depth_of(Perftest::read_64k) == std::to_string(small_transfers));
+    CHECK(depth_of(Perftest::write_1m) == std::to_string(large_transfers));
 }
 
 TEST_CASE("suite: it is reached over tcp at the host and port of its verbs address") {
@@ -67,7 +71,7 @@ namespace {
 
 // The listening end without a device, and one who asks it.
 struct Listening {
-    Listening() {
+    explicit Listening(const std::string& perftest = "") : service("127.0.0.1", Seat{}, perftest) {
         Result<Runtime> runtime = Runtime::create();
         REQUIRE(runtime);
         server = *std::move(runtime);
@@ -80,8 +84,49 @@ struct Listening {
         if (!client) return std::move(client).status();
         return (*client)->call(method, as_bytes(body));
     }
-    SuiteService service{"127.0.0.1", Seat{}, ""};
+    SuiteService service;
     std::optional<Runtime> server;
+};
+
+// Programs of perftest that are scripts: `client` is what the end that has an address runs; the
+// other one leaves a line in the file "servers" and ends, as one that met a client too early.
+class Scripts {
+  public:
+    explicit Scripts(const std::string& client) {
+        char pattern[] = "/tmp/weft-suite-XXXXXX";
+        REQUIRE(::mkdtemp(pattern));
+        folder_ = pattern;
+        for (const char* name : {"servers", "clients"}) std::ofstream(folder_ / name).close();
+        std::ofstream(folder_ / "ib_send_lat")
+            << "#!/bin/sh\nfor last; do :; done\ncd " << folder_.string() << "\ncase $last in *.*) "
+            << client << ";; *) echo here >>servers;; esac\n";
+        std::filesystem::permissions(folder_ / "ib_send_lat", std::filesystem::perms::owner_all);
+        path_ = ::getenv("PATH");
+        ::setenv("PATH", (folder_.string() + ":" + path_).c_str(), 1);
+    }
+    ~Scripts() {
+        ::setenv("PATH", path_.c_str(), 1);
+        std::filesystem::remove_all(folder_);
+    }
+    Scripts(const Scripts&) = delete;
+    Scripts& operator=(const Scripts&) = delete;
+
+    Result<double> run() {
+        Listening end("6.06");
+        std::string uri = end.server->addresses().front();
+        uri.replace(0, uri.find(':'), "verbs");
+        return Partner::of(uri).value().run(Perftest::send_latency);
+    }
+    std::size_t servers() const {
+        std::ifstream lines(folder_ / "servers");
+        std::size_t count = 0;
+        for (std::string line; std::getline(lines, line);) ++count;
+        return count;
+    }
+
+  private:
+    std::filesystem::path folder_;
+    std::string path_;
 };
 
 }  // namespace
@@ -108,4 +153,25 @@ TEST_CASE("suite: the listening end refuses what is no request of a suite, and g
     CHECK(machine["perftest"].is_null());
     CHECK(machine["device"].is_null());
     CHECK(machine["kernel"].is_string());
+}
+
+TEST_CASE("suite: another server of perftest's is started where one is not to be found") {
+    Scripts scripts(
+        "if [ $(wc -l <servers) -lt 2 ]; then echo 'Unable to init the socket connection'; exit 1; "
+        "fi; echo ' 64 1000 1.80 9.10 2.00 2.10 0.20 2.90 8.0'");
+    Result<double> figure = scripts.run();
+    REQUIRE(figure);
+    CHECK(*figure == 4000.0);
+    CHECK(scripts.servers() >= 2);
+}
+
+TEST_CASE("suite: perftest that prints no figures is told of after three servers") {
+    // Each waits for its server, which is ended for the next one.
+    Scripts scripts(
+        "echo here >>clients; until [ $(wc -l <servers) -ge $(wc -l <clients) ]; do sleep 0.01; "
+        "done; echo nothing");
+    const Status status = scripts.run().status();
+    CHECK(status.code() == Code::unavailable);
+    CHECK(status.text().find("no figures") != std::string_view::npos);
+    CHECK(scripts.servers() == 3);
 }

@@ -26,7 +26,7 @@ def judge(result, report):
         wrong.append(f"failed: {result['error']}")
     series = {name: result["rounds"][name] for name in SERIES} | result["perftest"]
     for name, figures in series.items():
-        rounds = figures["rounds"] if isinstance(figures, dict) else figures
+        rounds = figures["rounds"]
         if len(rounds) != ROUNDS or min(rounds) <= 0:
             wrong.append(f"{name}: {rounds}, where {ROUNDS} figures belong")
     rows = result["switches"]

@@ -99,32 +99,33 @@ Result<std::string> Child::finish(Duration limit) {
         if (left <= 0ns) return fail(Code::deadline_exceeded, "the process does not end");
         heard = listen(left);
     }
-    int status = 0;
     // It may have closed its output long before its end.
-    while (pid_ > 0 && waitpid(pid_, &status, WNOHANG) == 0) {
-        if (std::chrono::steady_clock::now() >= end) {
-            return fail(Code::deadline_exceeded, "the process does not end");
-        }
-        poll(nullptr, 0, 1);
-    }
-    pid_ = -1;
+    const std::optional<int> status = reap(end);
+    if (!status) return fail(Code::deadline_exceeded, "the process does not end");
     std::string said = std::exchange(said_, {});
-    if (status == 0) return said;
+    if (*status == 0) return said;
     while (!said.empty() && said.back() == '\n') said.pop_back();
     const std::size_t at = said.find_last_of('\n');
     return fail(Code::unavailable, at == std::string::npos ? said : said.substr(at + 1));
 }
 
-void Child::stop() {
-    if (pid_ <= 0) return;
-    const pid_t pid = std::exchange(pid_, -1);
-    kill(pid, SIGTERM);
-    for (int waited_ms = 0; waited_ms < 1000; ++waited_ms) {
-        if (waitpid(pid, nullptr, WNOHANG) != 0) return;
+std::optional<int> Child::reap(TimePoint end) {
+    int status = 0;
+    while (pid_ > 0 && waitpid(pid_, &status, WNOHANG) == 0) {
+        if (std::chrono::steady_clock::now() >= end) return std::nullopt;
         poll(nullptr, 0, 1);
     }
-    kill(pid, SIGKILL);
-    waitpid(pid, nullptr, 0);
+    pid_ = -1;
+    return status;
+}
+
+void Child::stop() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGTERM);
+    if (reap(std::chrono::steady_clock::now() + 1s)) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
 }
 
 }  // namespace weft::tool

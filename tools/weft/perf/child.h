@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ class Child {
     Child(pid_t pid, base::UniqueFd from) : pid_(pid), from_(std::move(from)) {}
     enum class Heard : std::uint8_t { something, nothing, end };
     Heard listen(Duration limit);
+    // What wait() says of its end; nothing: it goes on at `end`.
+    std::optional<int> reap(TimePoint end);
 
     pid_t pid_ = -1;
     base::UniqueFd from_;

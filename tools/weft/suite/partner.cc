@@ -46,8 +46,8 @@ Result<std::string> Partner::serve(bool bare, const std::string& without) const 
 
 Result<double> Partner::run(Perftest test) const {
     Result<double> figure = run_once(test);
-    // A server of perftest's that meets a client before it is ready ends, and so do all who come
-    // after that.
+    // A server of perftest's that meets a client before it is ready ends, and no later client finds
+    // it.
     for (int i = 1; i < servers && !figure && figure.status().code() == Code::unavailable; ++i) {
         figure = run_once(test);
     }

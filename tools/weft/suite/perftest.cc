@@ -12,15 +12,15 @@ struct Program {
     const char* name;
     const char* size;
     const char* words;
-    bool latency;
-    const char* depth;  // Under way together, as many as of ours (run.cc).
+    std::uint32_t inflight;  // 0: it measures latency.
+    bool is_latency() const { return inflight == 0; }
 };
 
-constexpr Program programs[] = {{"ib_send_lat", "64", "64 B", true, "1"},
-                                {"ib_read_bw", "65536", "64 KiB", false, "16"},
-                                {"ib_read_bw", "1048576", "1 MiB", false, "4"},
-                                {"ib_write_bw", "65536", "64 KiB", false, "16"},
-                                {"ib_write_bw", "1048576", "1 MiB", false, "4"}};
+constexpr Program programs[] = {{"ib_send_lat", "64", "64 B", 0},
+                                {"ib_read_bw", "65536", "64 KiB", small_transfers},
+                                {"ib_read_bw", "1048576", "1 MiB", large_transfers},
+                                {"ib_write_bw", "65536", "64 KiB", small_transfers},
+                                {"ib_write_bw", "1048576", "1 MiB", large_transfers}};
 static_assert(std::size(programs) == std::size(perftests));
 
 const Program& program_of(Perftest test) { return programs[static_cast<std::size_t>(test)]; }
@@ -44,11 +44,10 @@ std::vector<std::string> words_of(Perftest test, std::uint16_t port, const std::
     const Program& program = program_of(test);
     std::vector<std::string> words = {program.name,         "-R", "-F",        "-p",
                                       std::to_string(port), "-s", program.size};
-    for (const char* word : {"-n", "1000"}) {
-        if (program.latency) words.emplace_back(word);
-    }
-    for (const char* word : {"-D", "2", "-f", "0", "-t", program_of(test).depth}) {
-        if (!program.latency) words.emplace_back(word);
+    if (program.is_latency()) {
+        words.insert(words.end(), {"-n", "1000"});
+    } else {
+        words.insert(words.end(), {"-D", "2", "-f", "0", "-t", std::to_string(program.inflight)});
     }
     if (!server.empty()) words.push_back(server);
     return words;
@@ -57,7 +56,7 @@ std::vector<std::string> words_of(Perftest test, std::uint16_t port, const std::
 // Columns of latency: bytes, iterations, least, most, typical, ... in microseconds, one way; of
 // bandwidth: bytes, iterations, peak, average, in units of 1048576 bytes a second.
 std::optional<double> figure_in(Perftest test, std::string_view output) {
-    const bool latency = program_of(test).latency;
+    const bool latency = program_of(test).is_latency();
     std::istringstream lines{std::string(output)};
     std::optional<double> figure;
     for (std::string line; std::getline(lines, line);) {

@@ -20,6 +20,10 @@ std::string name_of(Perftest test);
 // One of `perftests`; nothing: a number that is none of them.
 std::optional<Perftest> perftest_of(std::uint64_t number);
 
+// What is under way together where bandwidth is measured, of perftest's and of weft's beside it:
+// transfers of 64 KiB, and of 1 MiB.
+inline constexpr std::uint32_t small_transfers = 16, large_transfers = 4;
+
 // The command of the end that waits; with `server`, an address, of the other one.
 std::vector<std::string> words_of(Perftest test, std::uint16_t port, const std::string& server);
 

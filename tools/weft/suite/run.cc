@@ -19,9 +19,6 @@ namespace {
 constexpr int rounds = 3;
 constexpr std::uint32_t crowd = 64;
 constexpr std::uint64_t kib = 1024;
-// Of such transfers that are under way together.
-constexpr std::uint32_t small_transfers = 16;
-constexpr std::uint32_t large_transfers = 4;
 
 class SuiteRun {
   public:
