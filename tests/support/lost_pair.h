@@ -15,7 +15,7 @@ struct Lost : Pair {
         named.node().context.drop_connection(peer(), fail(Code::unavailable, "cut by the test"));
     }
     void warm_up() {
-        Outcome first;
+        CallOutcome first;
         channel.call(echo_method, {}, {}, first.done());
         REQUIRE(rig.run_until([&] { return first.completions > 0; }));
         service.handled = 0;

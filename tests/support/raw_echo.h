@@ -27,7 +27,7 @@ struct Echo final : Service {
     }
 };
 
-struct Outcome {
+struct CallOutcome {
     int completions = 0;
     Status status;
     std::string reply;

@@ -11,12 +11,12 @@ namespace {
 constexpr std::size_t region_bytes = 1 << 20;
 
 // A server that exposes one region, a client that has an arena buffer of its own.
-struct Rig : SmPair {
+struct AccessRig : SmPair {
     Buffer remote = *server.arena->allocate(region_bytes);
     Buffer local = *client.arena->allocate(region_bytes);
     na::Exposure exposure{7, 3, 0x1234567890, remote.bytes(), Access::read_write};
 
-    explicit Rig(Access access = Access::read_write) {
+    explicit AccessRig(Access access = Access::read_write) {
         exposure.access = access;
         REQUIRE(server.endpoint->expose(exposure).ok());
         for (std::size_t i = 0; i < region_bytes; ++i) {
@@ -47,7 +47,7 @@ struct Rig : SmPair {
 }  // namespace
 
 TEST_CASE("sm: get and put move the bytes without the owner's doing") {
-    Rig rig;
+    AccessRig rig;
     const Seen got = rig.run(rig.item(na::RmaKind::get));
     CHECK(got.event.code == Code::ok);
     CHECK(got.event.cookie == 99);
@@ -58,7 +58,7 @@ TEST_CASE("sm: get and put move the bytes without the owner's doing") {
 }
 
 TEST_CASE("sm: the local side of a transfer may be any memory") {
-    Rig rig;
+    AccessRig rig;
     std::vector<std::byte> own(1000);
     na::RmaItem item = rig.item(na::RmaKind::get);
     item.local = own;
@@ -68,7 +68,7 @@ TEST_CASE("sm: the local side of a transfer may be any memory") {
 }
 
 TEST_CASE("sm: every access is judged, and error() says what was wrong") {
-    Rig rig;
+    AccessRig rig;
     na::RmaItem item = rig.item(na::RmaKind::put);
     std::memset(rig.local.data(), 0, region_bytes);
     item.local = rig.local.bytes().first(100);
@@ -123,7 +123,7 @@ TEST_CASE("sm: every access is judged, and error() says what was wrong") {
 
 TEST_CASE("sm: access that was not granted is refused") {
     const bool readable = GENERATE(true, false);
-    Rig rig(readable ? Access::read : Access::write);
+    AccessRig rig(readable ? Access::read : Access::write);
     const Seen put = rig.run(rig.item(na::RmaKind::put));
     const Seen get = rig.run(rig.item(na::RmaKind::get));
     CHECK(get.event.code == (readable ? Code::ok : Code::permission_denied));
@@ -131,7 +131,7 @@ TEST_CASE("sm: access that was not granted is refused") {
 }
 
 TEST_CASE("sm: a fence ends access, and the index serves again with another generation") {
-    Rig rig;
+    AccessRig rig;
     rig.server.endpoint->fence(rig.exposure.region, na::Holders::lost);
     CHECK(await({&rig.server}, rig.server, EventKind::region_fenced).event.region == 7);
     const Seen done = rig.run(rig.item(na::RmaKind::get));
@@ -143,7 +143,7 @@ TEST_CASE("sm: a fence ends access, and the index serves again with another gene
 }
 
 TEST_CASE("sm: transfers beyond the depth wait, each accepted one completes once") {
-    Rig rig;
+    AccessRig rig;
     std::vector<na::RmaItem> items(40, rig.item(na::RmaKind::get));
     for (std::size_t i = 0; i < items.size(); ++i) items[i].cookie = i;
     std::size_t posted = 0;
@@ -161,7 +161,7 @@ TEST_CASE("sm: transfers beyond the depth wait, each accepted one completes once
 }
 
 TEST_CASE("sm: one poll copies a bounded amount, so that messages are not kept waiting") {
-    Rig rig;
+    AccessRig rig;
     const na::RmaItem item = rig.item(na::RmaKind::get);
     REQUIRE(rig.client.endpoint->post({&item, 1}) == 1);
     CHECK(rig.client.turn() == 0);
@@ -170,7 +170,7 @@ TEST_CASE("sm: one poll copies a bounded amount, so that messages are not kept w
 }
 
 TEST_CASE("sm: transfers to a peer that is closed complete as cancelled") {
-    Rig rig;
+    AccessRig rig;
     const na::RmaItem item = rig.item(na::RmaKind::get);
     REQUIRE(rig.client.endpoint->post({&item, 1}) == 1);
     rig.client.endpoint->close(rig.at_client);
@@ -178,7 +178,7 @@ TEST_CASE("sm: transfers to a peer that is closed complete as cancelled") {
 }
 
 TEST_CASE("sm: an endpoint may sleep only when no transfer is under way") {
-    Rig rig;
+    AccessRig rig;
     const na::RmaItem item = rig.item(na::RmaKind::get);
     CHECK(rig.client.endpoint->arm());
     REQUIRE(rig.client.endpoint->post({&item, 1}) == 1);

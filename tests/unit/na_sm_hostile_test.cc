@@ -14,7 +14,7 @@ using na::EventKind;
 
 namespace {
 
-struct Rig {
+struct HostileRig {
     std::string name = unique_name("hostile");
     SmNode server{name};
 
@@ -41,7 +41,7 @@ constexpr std::size_t segment_bytes = 4096 + 2 * na::sm::ring_bytes;
 }  // namespace
 
 TEST_CASE("sm: garbage for a greeting is refused with a reason") {
-    Rig rig;
+    HostileRig rig;
     SmRawPeer peer(rig.name);
     SECTION("noise") { peer.say("garbage garbage garbage", 23); }
     SECTION("one byte") { peer.say("g", 1); }
@@ -55,7 +55,7 @@ TEST_CASE("sm: garbage for a greeting is refused with a reason") {
 }
 
 TEST_CASE("sm: every truncation of a good greeting is refused") {
-    Rig rig;
+    HostileRig rig;
     std::byte good[512];
     std::size_t length = 0;
     {
@@ -85,7 +85,7 @@ TEST_CASE("sm: a refusal's words are fit for a log, whatever they are") {
 }
 
 TEST_CASE("sm: another wire version is refused as such") {
-    Rig rig;
+    HostileRig rig;
     SmRawPeer peer(rig.name);
     std::byte bytes[512] = {};
     const std::uint32_t greeting_magic = 0x6d736677;
@@ -107,7 +107,7 @@ TEST_CASE("sm: another wire version is refused as such") {
 }
 
 TEST_CASE("sm: descriptors that could harm are refused before they are mapped") {
-    Rig rig;
+    HostileRig rig;
     SmRawPeer peer(rig.name);
     na::sm::FilesToSend files = peer.files();
     base::UniqueFd bad;
@@ -154,7 +154,7 @@ TEST_CASE("sm: an owner's table can't be mapped writable by anyone else") {
 }
 
 TEST_CASE("sm: a peer that corrupts the shared words is dropped with DATA_LOSS, others stay") {
-    Rig rig;
+    HostileRig rig;
     SmRawPeer peer(rig.name);
     const na::PeerId id = peer.join(rig.server);
     SECTION("its tail") { peer.writer_words().tail.store(12345678); }
@@ -186,7 +186,7 @@ TEST_CASE("sm: a peer that corrupts the shared words is dropped with DATA_LOSS, 
 }
 
 TEST_CASE("sm: silent strangers are bounded in number and do not keep others out") {
-    Rig rig;
+    HostileRig rig;
     std::vector<std::unique_ptr<SmRawPeer>> strangers;
     for (int i = 0; i < 60; ++i) {
         strangers.push_back(std::make_unique<SmRawPeer>(rig.name));
@@ -198,7 +198,7 @@ TEST_CASE("sm: silent strangers are bounded in number and do not keep others out
 }
 
 TEST_CASE("sm: a handshake that never ends is ended") {
-    Rig rig;
+    HostileRig rig;
     SmRawPeer peer(rig.name);
     na::Event events[8];
     TimePoint now = real_now();
@@ -228,7 +228,7 @@ TEST_CASE("sm: a server that never answers is UNAVAILABLE after a second") {
 }
 
 TEST_CASE("sm: a peer that closed but keeps publishing does not keep its connection alive") {
-    Rig rig;
+    HostileRig rig;
     SmRawPeer peer(rig.name);
     peer.join(rig.server);
     na::sm::RingWriter writer = peer.writer();
@@ -266,7 +266,7 @@ TEST_CASE("sm: peers_max bounds both sides, and what was dropped but not gone co
 }
 
 TEST_CASE("sm: descriptors do not leak, however connections end") {
-    Rig rig;
+    HostileRig rig;
     const auto open_files = [] {
         int count = 0;
         for (int fd = 0; fd < 1024; ++fd) count += ::fcntl(fd, F_GETFD) >= 0;

@@ -38,7 +38,7 @@ TEST_CASE("a request that waited for its connection is held to the limit that wa
     Echo service;
     REQUIRE(rig.add("server").add(service).ok());
     Channel channel = rig.add("").connect("sim://server").value();
-    Outcome over, exact;
+    CallOutcome over, exact;
     channel.call(echo_method, std::vector<std::byte>(eager + 1), {}, over.done());
     channel.call(echo_method, std::vector<std::byte>(eager), {}, exact.done());
     REQUIRE(rig.run_until([&] { return over.completions > 0 && exact.completions > 0; }));
@@ -55,15 +55,15 @@ TEST_CASE("an answer that waited is held to the message limit, not to that of ca
     service.hold = true;
     REQUIRE(rig.add("server").add(service).ok());
     Channel channel = rig.add("").connect("sim://server").value();
-    std::vector<Outcome> outcomes(20);
-    for (Outcome& outcome : outcomes)
+    std::vector<CallOutcome> outcomes(20);
+    for (CallOutcome& outcome : outcomes)
         channel.call(echo_method, {}, {.timeout = 1s}, outcome.done());
     REQUIRE(rig.run_until([&] { return service.held.size() == outcomes.size(); }));
     const std::string reason(500, 'r');
     for (Call& call : service.held) call.fail(fail(Code::not_found, reason));
     service.held.clear();
     rig.run_for(2s);
-    for (const Outcome& outcome : outcomes) {
+    for (const CallOutcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
         REQUIRE(outcome.status.code() == Code::not_found);
         REQUIRE(outcome.status.text() == reason);
@@ -82,7 +82,7 @@ TEST_CASE("a runtime has so many addresses and not one more") {
           "can't listen on sim://one-too-many: a runtime has at most 64 addresses and transports");
     Echo service;
     REQUIRE(many.add(service).ok());
-    Outcome outcome;
+    CallOutcome outcome;
     Channel channel = rig.add("").connect("sim://name-63").value();
     channel.call(echo_method, as_bytes("the last"), {}, outcome.done());
     REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
@@ -91,9 +91,9 @@ TEST_CASE("a runtime has so many addresses and not one more") {
 
 TEST_CASE("calls that end while they wait leave the queue at once, in any order") {
     Pair pair;
-    std::vector<Outcome> outcomes(1000);
+    std::vector<CallOutcome> outcomes(1000);
     std::vector<OperationId> ids;
-    for (Outcome& outcome : outcomes) {
+    for (CallOutcome& outcome : outcomes) {
         ids.push_back(
             pair.channel.call(echo_method, as_bytes("x"), {.timeout = 5s}, outcome.done()));
     }
@@ -115,11 +115,11 @@ TEST_CASE("calls that expire while they wait leave the queue and say that nothin
     Pair pair;
     Channel nobody = pair.client.connect("sim://server").value();
     pair.rig.kill("server");
-    std::vector<Outcome> outcomes(100);
-    for (Outcome& outcome : outcomes)
+    std::vector<CallOutcome> outcomes(100);
+    for (CallOutcome& outcome : outcomes)
         nobody.call(echo_method, {}, {.timeout = 1ms}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
-    for (const Outcome& outcome : outcomes) {
+    for (const CallOutcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
         REQUIRE(outcome.status.effect() == Effect::none);
     }
@@ -128,7 +128,7 @@ TEST_CASE("calls that expire while they wait leave the queue and say that nothin
 
 TEST_CASE("a negative timeout is over, the longest never") {
     Pair pair;
-    Outcome least, negative, most;
+    CallOutcome least, negative, most;
     pair.channel.call(echo_method, {}, {.timeout = Duration::min()}, least.done());
     pair.channel.call(echo_method, {}, {.timeout = -1ns}, negative.done());
     pair.channel.call(echo_method, {}, {.timeout = Duration::max()}, most.done());
@@ -147,10 +147,11 @@ TEST_CASE("what other threads hand over is bounded, and room comes back with the
     const auto& bound = pair.client.node().context;
     const std::vector<std::byte> body(1 << 20);
     const std::size_t calls = bound.submitted_bytes_max() / body.size() + 5;
-    std::vector<Outcome> outcomes(calls), again(1);
-    Outcome huge;
+    std::vector<CallOutcome> outcomes(calls), again(1);
+    CallOutcome huge;
     std::thread([&] {
-        for (Outcome& outcome : outcomes) pair.channel.call(echo_method, body, {}, outcome.done());
+        for (CallOutcome& outcome : outcomes)
+            pair.channel.call(echo_method, body, {}, outcome.done());
         // Nobody may write it: it would take the memory first.
         const BodyWriter never_written{bound.submitted_bytes_max() + 1, nullptr,
                                        [](void*, std::byte*) { std::abort(); }};
@@ -159,7 +160,7 @@ TEST_CASE("what other threads hand over is bounded, and room comes back with the
     REQUIRE(pair.rig.run_until([&] { return huge.completions > 0; }));
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
     std::size_t refused = 0;
-    for (const Outcome& outcome : outcomes) {
+    for (const CallOutcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
         if (std::string(outcome.status.text()).find("handed over") == std::string::npos) continue;
         CHECK(outcome.status.code() == Code::resource_exhausted);
@@ -229,7 +230,7 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
         CHECK(full == 7);
     }
     // Room has come back.
-    Outcome again;
+    CallOutcome again;
     std::thread([&] { pair.channel.call(echo_method, {}, {}, again.done()); }).join();
     REQUIRE(pair.rig.run_until([&] { return again.completions > 0; }));
     CHECK(again.status.ok());
@@ -305,7 +306,7 @@ static Task<> note_end(Ask ask, Status& status, bool& is_over) {
 TEST_CASE("what is awaited through another context has its time from the start") {
     Pair pair;
     Runtime& other = pair.rig.add("");
-    Outcome first;
+    CallOutcome first;
     pair.channel.call(echo_method, {}, {}, first.done());
     REQUIRE(pair.rig.run_until([&] { return first.completions > 0; }));
     const Region region =
@@ -357,7 +358,7 @@ TEST_CASE("what is awaited through a context that turns too late is over") {
 TEST_CASE("a call that was answered has no request, and its transfers end with CANCELLED, later") {
     Pair pair;
     pair.service.hold = true;
-    Outcome outcome;
+    CallOutcome outcome;
     pair.channel.call(echo_method, as_bytes("x"), {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     Call call = std::move(pair.service.held[0]);
@@ -380,9 +381,9 @@ TEST_CASE("a call that was answered has no request, and its transfers end with C
 TEST_CASE("each of many held calls is cancelled alone") {
     Pair pair;
     pair.service.hold = true;
-    std::vector<Outcome> outcomes(1000);
+    std::vector<CallOutcome> outcomes(1000);
     std::vector<OperationId> ids;
-    for (Outcome& outcome : outcomes) {
+    for (CallOutcome& outcome : outcomes) {
         ids.push_back(pair.channel.call(echo_method, as_bytes("x"), {}, outcome.done()));
     }
     REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 1000; }));
@@ -394,7 +395,7 @@ TEST_CASE("each of many held calls is cancelled alone") {
     // A record that was cancelled is fresh for the next call.
     pair.service.held.clear();
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
-    Outcome next;
+    CallOutcome next;
     pair.channel.call(echo_method, {}, {}, next.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     CHECK_FALSE(pair.service.held[0].cancelled());

@@ -7,7 +7,7 @@ using namespace weft::test;
 
 TEST_CASE("a call is answered, and not before a later turn") {
     Pair pair;
-    Outcome outcome;
+    CallOutcome outcome;
     pair.channel.call(echo_method, as_bytes("hello"), {}, outcome.done());
     CHECK(outcome.completions == 0);
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
@@ -18,7 +18,7 @@ TEST_CASE("a call is answered, and not before a later turn") {
 
 TEST_CASE("an unknown method is UNIMPLEMENTED with no effect") {
     Pair pair;
-    Outcome outcome;
+    CallOutcome outcome;
     pair.channel.call(MethodId("test.Echo/Nothing"), {}, {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
     CHECK(outcome.status.code() == Code::unimplemented);
@@ -39,7 +39,7 @@ TEST_CASE("a call names its method and its client, however long their names") {
     REQUIRE(pair.server.add(service).ok());
     Runtime& client = pair.rig.add("a-client-whose-name-is-long-as-well");
     Channel channel = client.connect("sim://server").value();
-    Outcome outcome;
+    CallOutcome outcome;
     channel.call(service.method, {}, {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return !service.held.empty(); }));
     const std::string_view method = service.held[0].method();
@@ -55,7 +55,7 @@ TEST_CASE("a call names its method and its client, however long their names") {
 TEST_CASE("a refused connection is UNAVAILABLE with no effect") {
     Pair pair;
     Channel nobody = pair.client.connect("sim://nobody").value();
-    Outcome outcome;
+    CallOutcome outcome;
     nobody.call(echo_method, {}, {}, outcome.done());
     CHECK(outcome.completions == 0);
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }, 3s));
@@ -67,7 +67,7 @@ TEST_CASE("a refused connection is UNAVAILABLE with no effect") {
 TEST_CASE("a deadline completes the call, reaches the handler, and the late reply is counted") {
     Pair pair;
     pair.service.hold = true;
-    Outcome outcome;
+    CallOutcome outcome;
     pair.channel.call(echo_method, {}, {.timeout = 10ms}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
     CHECK(outcome.status.code() == Code::deadline_exceeded);
@@ -86,7 +86,7 @@ TEST_CASE("a deadline completes the call, reaches the handler, and the late repl
 TEST_CASE("cancel completes with CANCELLED and reaches the handler") {
     Pair pair;
     pair.service.hold = true;
-    Outcome outcome;
+    CallOutcome outcome;
     const OperationId id = pair.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     bool noticed = false;
@@ -103,13 +103,13 @@ TEST_CASE("cancel completes with CANCELLED and reaches the handler") {
 TEST_CASE("every held call completes once with UNAVAILABLE when the server dies") {
     Pair pair;
     pair.service.hold = true;
-    std::vector<Outcome> outcomes(1000);
-    for (Outcome& outcome : outcomes)
+    std::vector<CallOutcome> outcomes(1000);
+    for (CallOutcome& outcome : outcomes)
         pair.channel.call(echo_method, as_bytes("x"), {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 1000; }));
     pair.rig.kill("server");
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }, 3s));
-    for (const Outcome& outcome : outcomes) {
+    for (const CallOutcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
         REQUIRE(outcome.status.code() == Code::unavailable);
         REQUIRE(outcome.status.effect() == Effect::unknown);
@@ -120,7 +120,7 @@ TEST_CASE("every held call completes once with UNAVAILABLE when the server dies"
 TEST_CASE("a handler that ends without a reply answers INTERNAL") {
     Pair pair;
     pair.service.hold = true;
-    Outcome outcome;
+    CallOutcome outcome;
     pair.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     pair.service.held.clear();
@@ -132,7 +132,7 @@ TEST_CASE("a handler that ends without a reply answers INTERNAL") {
 TEST_CASE("shutdown completes what is in flight with CANCELLED") {
     Pair pair;
     pair.service.hold = true;
-    Outcome outcome;
+    CallOutcome outcome;
     pair.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     pair.rig.runtimes.pop_back();
@@ -147,7 +147,7 @@ TEST_CASE("a channel that outlives its runtime completes its calls with CANCELLE
     pair.channel = Channel();
     std::weak_ptr<api::Node> node = pair.client.node().weak_from_this();
     pair.rig.runtimes.pop_back();
-    Outcome here, there;
+    CallOutcome here, there;
     channel.call(echo_method, {}, {}, here.done());
     std::thread([&] { channel.call(echo_method, as_bytes("x"), {}, there.done()); }).join();
     CHECK(here.completions == 1);
@@ -160,11 +160,11 @@ TEST_CASE("a channel that outlives its runtime completes its calls with CANCELLE
 
 TEST_CASE("the queue to a connecting peer is bounded, and what does not fit is refused at once") {
     Pair pair;
-    std::vector<Outcome> outcomes(20000);
-    for (Outcome& outcome : outcomes) pair.channel.call(echo_method, {}, {}, outcome.done());
+    std::vector<CallOutcome> outcomes(20000);
+    for (CallOutcome& outcome : outcomes) pair.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
     int ok = 0, refused = 0;
-    for (const Outcome& outcome : outcomes) {
+    for (const CallOutcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
         if (outcome.status.ok()) ++ok;
         if (outcome.status.code() == Code::resource_exhausted &&
@@ -178,7 +178,7 @@ TEST_CASE("the queue to a connecting peer is bounded, and what does not fit is r
 
 TEST_CASE("a call made long after the last turn carries what is left of its own time") {
     Pair pair;
-    Outcome first, second;
+    CallOutcome first, second;
     pair.channel.call(echo_method, {}, {}, first.done());
     REQUIRE(pair.rig.run_until([&] { return first.completions == 1; }));
     pair.service.hold = true;
@@ -197,7 +197,7 @@ TEST_CASE("a call that ended with its channel takes nothing from the next channe
     Runtime& other = pair.rig.add("other");
     REQUIRE(other.add(other_service).ok());
     pair.service.hold = other_service.hold = true;
-    Outcome first, second;
+    CallOutcome first, second;
     pair.channel.call(echo_method, {}, {}, first.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     Channel next;

@@ -36,29 +36,30 @@ struct Memory {
     }
     Channel client(const std::string& name = "") {
         const Channel channel = rig.add(name).connect("sim://server").value();
-        Outcome warm;
+        CallOutcome warm;
         call(channel, 8, 8, warm);
         REQUIRE(rig.run_until([&] { return warm.completions > 0; }));
         return channel;
     }
     static void call(const Channel& channel, std::size_t request, std::size_t reply,
-                     Outcome& outcome, Duration timeout = 20s) {
+                     CallOutcome& outcome, Duration timeout = 20s) {
         channel.call(sized, body_of(request, reply), {.timeout = timeout}, outcome.done());
     }
     // So many at once; how many succeed.
     int calls(const Channel& channel, std::size_t count, std::size_t request, std::size_t reply) {
-        std::vector<Outcome> outcomes(count);
-        for (Outcome& outcome : outcomes) call(channel, request, reply, outcome);
+        std::vector<CallOutcome> outcomes(count);
+        for (CallOutcome& outcome : outcomes) call(channel, request, reply, outcome);
         return finish(outcomes);
     }
-    int finish(std::vector<Outcome>& outcomes) {
+    int finish(std::vector<CallOutcome>& outcomes) {
         REQUIRE(rig.run_until([&] {
             return std::all_of(outcomes.begin(), outcomes.end(),
-                               [](const Outcome& one) { return one.completions > 0; });
+                               [](const CallOutcome& one) { return one.completions > 0; });
         }));
-        for (const Outcome& one : outcomes) UNSCOPED_INFO(one.status.to_string());
-        return static_cast<int>(std::count_if(outcomes.begin(), outcomes.end(),
-                                              [](const Outcome& one) { return one.status.ok(); }));
+        for (const CallOutcome& one : outcomes) UNSCOPED_INFO(one.status.to_string());
+        return static_cast<int>(
+            std::count_if(outcomes.begin(), outcomes.end(),
+                          [](const CallOutcome& one) { return one.status.ok(); }));
     }
     bulk::Staging& staging() { return server.node().bulk.staging; }
 
@@ -88,7 +89,7 @@ TEST_CASE("memory for large bodies: what is idle makes way in an arena that is f
     Memory memory({}, {.arena_bytes_max = 64 << 20, .argument_bytes_max = 128 << 20});
     const Channel channel = memory.client(), other = memory.client();
     CHECK(memory.calls(channel, 1, 8, 24 << 20) == 1);  // Its block stays exposed to the client.
-    std::vector<Outcome> outcomes(1);
+    std::vector<CallOutcome> outcomes(1);
     memory.call(other, 48 << 20, 8, outcomes[0], 2s);
     CHECK(memory.finish(outcomes) == 1);
 }
@@ -105,7 +106,7 @@ TEST_CASE("memory for large bodies: who waits for the arena is served when the u
     Memory memory({}, {.arena_bytes_max = 40 << 20, .argument_bytes_max = 128 << 20});
     const Channel channel = memory.client();
     Buffer users = memory.server.allocate(32 << 20).value();
-    std::vector<Outcome> outcomes(1);
+    std::vector<CallOutcome> outcomes(1);
     memory.call(channel, 16 << 20, 8, outcomes[0], 5s);
     memory.rig.run_for(1s);
     CHECK(outcomes[0].completions == 0);
@@ -118,7 +119,7 @@ TEST_CASE("memory for large bodies: who waits is served when replies come back")
     constexpr std::size_t bytes = 40 << 20;
     Memory memory({}, {.argument_bytes_max = bytes});
     const Channel channels[] = {memory.client(), memory.client(), memory.client()};
-    std::vector<Outcome> outcomes(9);
+    std::vector<CallOutcome> outcomes(9);
     for (std::size_t i = 0; i < 8; ++i) memory.call(channels[i / 4], 8, bytes, outcomes[i]);
     REQUIRE(memory.rig.run_until([&] { return memory.staging().bytes_held() >= 8 * bytes; }));
     memory.call(channels[2], bytes, 8, outcomes[8]);
@@ -162,9 +163,9 @@ TEST_CASE("memory for large bodies: what a cancelled fetch may still write count
     slow.piece_time = 10ms;  // A body takes seconds.
     Memory memory(slow);
     const Channel channel = memory.client();
-    std::vector<Outcome> outcomes(40);
+    std::vector<CallOutcome> outcomes(40);
     std::size_t most = 0;
-    for (Outcome& outcome : outcomes) {
+    for (CallOutcome& outcome : outcomes) {
         memory.call(channel, body_bytes_max, 8, outcome, 50ms);
         memory.rig.run_for(30ms);
         most = std::max(most, memory.server.node().arena->allocated_bytes());
@@ -185,11 +186,11 @@ TEST_CASE("memory for large bodies: a smaller one begins when a larger one befor
     Memory memory(slow);
     const Channel channel = memory.client();
     // All but 128 KiB of the peer's share.
-    std::vector<Outcome> large(4);
+    std::vector<CallOutcome> large(4);
     for (std::size_t i = 0; i < 4; ++i) {
         memory.call(channel, i == 0 ? 896 << 10 : body_bytes_max, 8, large[i]);
     }
-    Outcome too_large, small;
+    CallOutcome too_large, small;
     memory.call(channel, body_bytes_max, 8, too_large, 50ms);
     memory.call(channel, 70 << 10, 8, small, 1s);
     REQUIRE(memory.rig.run_until([&] { return small.completions > 0; }));
@@ -232,7 +233,7 @@ TEST_CASE(
     const Channel channel = memory.client();
     const TinyBodies tiny(memory, "raw", 1024);
     CHECK(memory.staging().bytes_held() == 512 * TinyBodies::block_bytes);
-    std::vector<Outcome> outcomes(2);
+    std::vector<CallOutcome> outcomes(2);
     memory.call(channel, 1 << 20, 8, outcomes[0], 1s);
     memory.call(channel, 8, 1 << 20, outcomes[1], 1s);
     CHECK(memory.finish(outcomes) == 2);
@@ -244,14 +245,14 @@ TEST_CASE("memory for large bodies: what is idle holds up nobody when there is n
     CHECK(memory.calls(channel, 40, 8, 80 << 10) == 40);
     const TinyBodies tiny[] = {{memory, "one", 512}, {memory, "another", 500}};
     CHECK(memory.staging().bytes_held() >= 1012 * TinyBodies::block_bytes);
-    std::vector<Outcome> outcomes(2);
+    std::vector<CallOutcome> outcomes(2);
     memory.call(other, 1 << 20, 8, outcomes[0], 1s);
     memory.call(other, 8, 1 << 20, outcomes[1], 1s);
     CHECK(memory.finish(outcomes) == 2);
 }
 
 TEST_CASE("memory for large bodies: who holds all of it and stands still loses it to who waits") {
-    std::vector<Outcome> held(8);
+    std::vector<CallOutcome> held(8);
     Memory memory;
     const Channel silent[] = {memory.client("a"), memory.client("b")};
     for (const char* name : {"a", "b"}) REQUIRE(memory.rig.world->silence(name));
@@ -265,7 +266,7 @@ TEST_CASE("memory for large bodies: who holds all of it and stands still loses i
     // Whose connection was cut comes back, and hears that its calls never began.
     CHECK(memory.rig.run_until(
         [&] {
-            return std::count_if(held.begin(), held.end(), [](const Outcome& one) {
+            return std::count_if(held.begin(), held.end(), [](const CallOutcome& one) {
                        return one.status.code() == Code::unavailable;
                    }) >= 4;
         },
@@ -273,7 +274,7 @@ TEST_CASE("memory for large bodies: who holds all of it and stands still loses i
 }
 
 TEST_CASE("memory for large bodies: who waits for its own share ends nobody's transfer") {
-    std::vector<Outcome> held(6);  // Four are a share.
+    std::vector<CallOutcome> held(6);  // Four are a share.
     Memory memory;
     const Channel slow = memory.client("slow"), greedy = memory.client("greedy");
     for (const char* name : {"slow", "greedy"}) REQUIRE(memory.rig.world->silence(name));
@@ -281,7 +282,7 @@ TEST_CASE("memory for large bodies: who waits for its own share ends nobody's tr
         memory.call(i == 0 ? slow : greedy, body_bytes_max, 8, held[i], 120s);
     }
     memory.rig.run_for(30s);
-    for (const Outcome& one : held) CHECK(one.completions == 0);
+    for (const CallOutcome& one : held) CHECK(one.completions == 0);
     // Until somebody else waits, too.
     CHECK(memory.staging().bytes_held() == 5 * body_bytes_max);
     const Channel channel = memory.client();
@@ -289,7 +290,7 @@ TEST_CASE("memory for large bodies: who waits for its own share ends nobody's tr
 }
 
 TEST_CASE("memory for large bodies: who comes to wait for others once its first has given up") {
-    std::vector<Outcome> held(9), waiting(2);
+    std::vector<CallOutcome> held(9), waiting(2);
     na::sim::WorldOptions slow;
     slow.piece_time = 500ms;  // A reply of half a body is on its way for a minute.
     Memory memory(slow);
@@ -308,13 +309,13 @@ TEST_CASE("memory for large bodies: who comes to wait for others once its first 
     memory.call(channel, whole / 4, 8, waiting[1], 500s);  // For what others hold.
     memory.rig.run_for(20s);
     CHECK(waiting[0].status.code() == Code::deadline_exceeded);
-    CHECK(std::count_if(held.begin(), held.end(), [](const Outcome& one) {
+    CHECK(std::count_if(held.begin(), held.end(), [](const CallOutcome& one) {
               return one.status.code() == Code::unavailable;
           }) >= 4);
 }
 
 TEST_CASE("memory for large bodies: what can be freed at once is, for two in one turn") {
-    std::vector<Outcome> held(5), outcomes(2);
+    std::vector<CallOutcome> held(5), outcomes(2);
     Memory memory;
     const Channel holders[] = {memory.client("a"), memory.client("b")};
     const Channel channel = memory.client(), one = memory.client(), another = memory.client();
@@ -349,8 +350,8 @@ TEST_CASE("memory for large bodies: who waits for it ends no transfer that holds
     to_owner.get(region.ref(0, body_bytes_max), 0, into, {.timeout = 60s},
                  [&](const Status&) { is_over = true; });
     const Channel channel = memory.client();
-    std::vector<Outcome> outcomes(16);  // Four at a time.
-    for (Outcome& outcome : outcomes) memory.call(channel, body_bytes_max, 8, outcome, 60s);
+    std::vector<CallOutcome> outcomes(16);  // Four at a time.
+    for (CallOutcome& outcome : outcomes) memory.call(channel, body_bytes_max, 8, outcome, 60s);
     memory.rig.run_for(15s);
     CHECK(outcomes.back().completions == 0);
     CHECK_FALSE(is_over);

@@ -58,8 +58,8 @@ struct LentPair {
         channel = client.connect("sim://server").value();
     }
 
-    Outcome call(std::size_t bytes, std::size_t reply_bytes) {
-        Outcome outcome;
+    CallOutcome call(std::size_t bytes, std::size_t reply_bytes) {
+        CallOutcome outcome;
         channel.call(turn_over, body_of(bytes, bytes, reply_bytes), {}, outcome.done());
         REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
         return outcome;
@@ -105,13 +105,13 @@ TEST_CASE("bodies of any size go there and back, also with the first call") {
          {std::size_t{16 * 1024 + 1}, std::size_t{100}, eager - 1, eager, eager + 1, 2 * eager,
           std::size_t{1 << 20}, std::size_t{5'000'001}}) {
         INFO(bytes << " bytes");
-        Outcome request = pair.call(bytes, 100);
+        CallOutcome request = pair.call(bytes, 100);
         CHECK(request.status.ok());
-        Outcome reply = pair.call(100, bytes);
+        CallOutcome reply = pair.call(100, bytes);
         REQUIRE(reply.status.ok());
         CHECK(reply.reply.size() == bytes);
         CHECK(is_whole(as_bytes(reply.reply)));
-        Outcome both = pair.call(bytes, bytes);
+        CallOutcome both = pair.call(bytes, bytes);
         REQUIRE(both.status.ok());
         CHECK(both.reply.size() == bytes);
         CHECK(is_whole(as_bytes(both.reply)));
@@ -162,7 +162,7 @@ TEST_CASE("a body over a side's limit is refused by that side, with what is sure
     const std::size_t over = (1 << 20) + 1;
     SECTION("the client's own, for a request") {
         LentPair pair({}, {}, small);
-        const Outcome outcome = pair.call(over, 100);
+        const CallOutcome outcome = pair.call(over, 100);
         CHECK(outcome.status.code() == Code::invalid_argument);
         CHECK(outcome.status.effect() == Effect::none);
         CHECK(outcome.status.text().find("1048576") != std::string::npos);
@@ -172,7 +172,7 @@ TEST_CASE("a body over a side's limit is refused by that side, with what is sure
     }
     SECTION("the server's, for a request") {
         LentPair pair({}, small, {});
-        const Outcome outcome = pair.call(over, 100);
+        const CallOutcome outcome = pair.call(over, 100);
         CHECK(outcome.status.code() == Code::resource_exhausted);
         CHECK(outcome.status.effect() == Effect::none);
         CHECK(outcome.status.text().find("1048576") != std::string::npos);
@@ -182,7 +182,7 @@ TEST_CASE("a body over a side's limit is refused by that side, with what is sure
     }
     SECTION("the server's own, for a reply") {
         LentPair pair({}, small, {});
-        const Outcome outcome = pair.call(100, over);
+        const CallOutcome outcome = pair.call(100, over);
         CHECK(outcome.status.code() == Code::resource_exhausted);
         CHECK(outcome.status.effect() == Effect::applied);
         CHECK(pair.call(100, over - 1).status.ok());
@@ -190,7 +190,7 @@ TEST_CASE("a body over a side's limit is refused by that side, with what is sure
     }
     SECTION("the client's, for a reply") {
         LentPair pair({}, {}, small);
-        const Outcome outcome = pair.call(100, over);
+        const CallOutcome outcome = pair.call(100, over);
         CHECK(outcome.status.code() == Code::resource_exhausted);
         CHECK(outcome.status.effect() == Effect::applied);
         CHECK(pair.call(100, over - 1).status.ok());
@@ -202,13 +202,13 @@ TEST_CASE("where memory can't be fenced no body is lent, and the call says so") 
     na::sim::WorldOptions network = unchecked();
     network.fences_region = false;
     LentPair pair(network);
-    const Outcome first = pair.call(300'000, 100);  // Waits for the connection.
+    const CallOutcome first = pair.call(300'000, 100);  // Waits for the connection.
     CHECK(first.status.code() == Code::unimplemented);
     CHECK(first.status.effect() == Effect::none);
-    const Outcome second = pair.call(300'000, 100);
+    const CallOutcome second = pair.call(300'000, 100);
     CHECK(second.status.code() == Code::unimplemented);
     CHECK(second.status.effect() == Effect::none);
-    const Outcome reply = pair.call(100, 300'000);
+    const CallOutcome reply = pair.call(100, 300'000);
     CHECK(reply.status.code() == Code::unimplemented);
     CHECK(reply.status.effect() == Effect::applied);
     CHECK(pair.call(100, 100).status.ok());
@@ -219,7 +219,7 @@ TEST_CASE("the memory for large bodies is bounded: the sender is refused, the re
     RuntimeOptions small;
     small.argument_bytes_max = 1 << 20;
     LentPair pair({}, small, {});
-    std::vector<Outcome> outcomes(40);
+    std::vector<CallOutcome> outcomes(40);
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
         pair.channel.call(turn_over, body_of(1 << 20, i, 100), {}, outcomes[i].done());
     }
@@ -227,24 +227,24 @@ TEST_CASE("the memory for large bodies is bounded: the sender is refused, the re
     REQUIRE(pair.rig.run_until([&] {
         most = std::max(most, pair.staging(pair.server).bytes_held());
         return std::all_of(outcomes.begin(), outcomes.end(),
-                           [](const Outcome& one) { return one.completions > 0; });
+                           [](const CallOutcome& one) { return one.completions > 0; });
     }));
-    for (const Outcome& outcome : outcomes) CHECK(outcome.status.ok());
+    for (const CallOutcome& outcome : outcomes) CHECK(outcome.status.ok());
     CHECK(most <= 4u << 20);  // Half of eight: there is one client.
     CHECK(most >= 2u << 20);
 
     // The other way round: the client's memory is full at once.
     LentPair full({}, {}, small);
-    std::vector<Outcome> refused(40);
-    for (Outcome& outcome : refused) {
+    std::vector<CallOutcome> refused(40);
+    for (CallOutcome& outcome : refused) {
         full.channel.call(turn_over, body_of(1 << 20, 1, 100), {}, outcome.done());
     }
     REQUIRE(full.rig.run_until([&] {
         return std::all_of(refused.begin(), refused.end(),
-                           [](const Outcome& one) { return one.completions > 0; });
+                           [](const CallOutcome& one) { return one.completions > 0; });
     }));
     int exhausted = 0;
-    for (const Outcome& outcome : refused) {
+    for (const CallOutcome& outcome : refused) {
         if (outcome.status.ok()) continue;
         ++exhausted;
         CHECK(outcome.status.code() == Code::resource_exhausted);
@@ -259,10 +259,10 @@ TEST_CASE("a request that waits for memory ends by its deadline, its cancel, or 
     RuntimeOptions small;
     small.argument_bytes_max = 1 << 20;
     LentPair pair({.piece_time = 1ms}, small, {});  // 256 ms a body.
-    std::vector<Outcome> outcomes(12);
+    std::vector<CallOutcome> outcomes(12);
     std::vector<OperationId> ids;
     REQUIRE(pair.call(100, 100).status.ok());
-    for (Outcome& outcome : outcomes) {
+    for (CallOutcome& outcome : outcomes) {
         const bool hurried = ids.size() == 8;
         ids.push_back(pair.channel.call(turn_over, body_of(1 << 20, 7, 100),
                                         {.timeout = hurried ? Duration(50ms) : Duration(20s)},
@@ -272,7 +272,7 @@ TEST_CASE("a request that waits for memory ends by its deadline, its cancel, or 
     pair.channel.cancel_call(ids[9]);
     REQUIRE(pair.rig.run_until([&] {
         return std::all_of(outcomes.begin(), outcomes.end(),
-                           [](const Outcome& one) { return one.completions > 0; });
+                           [](const CallOutcome& one) { return one.completions > 0; });
     }));
     CHECK(outcomes[8].status.code() == Code::deadline_exceeded);
     CHECK(outcomes[9].status.code() == Code::cancelled);
@@ -280,15 +280,15 @@ TEST_CASE("a request that waits for memory ends by its deadline, its cancel, or 
     CHECK(pair.service.handled == 1 + 10);
     pair.check_nothing_left();
 
-    std::vector<Outcome> lost(12);
-    for (Outcome& outcome : lost) {
+    std::vector<CallOutcome> lost(12);
+    for (CallOutcome& outcome : lost) {
         pair.channel.call(turn_over, body_of(1 << 20, 7, 100), {}, outcome.done());
     }
     pair.rig.run_for(1ms);
     REQUIRE(pair.server.node().server.executing() == 12);
     pair.channel = Channel();
     REQUIRE(pair.rig.run_until([&] { return lost.back().completions > 0; }));
-    for (const Outcome& outcome : lost) CHECK(outcome.status.code() == Code::cancelled);
+    for (const CallOutcome& outcome : lost) CHECK(outcome.status.code() == Code::cancelled);
     CHECK(pair.service.handled == 11);
     pair.check_nothing_left();
 }
@@ -320,7 +320,7 @@ TEST_CASE("a large request that is there after its deadline never runs") {
     REQUIRE(pair.call(100, 100).status.ok());  // Connected.
     const std::vector<std::byte> body(100'000);
     for (Duration timeout = 200us; timeout < 3ms; timeout += 10us) {
-        Outcome outcome;
+        CallOutcome outcome;
         pair.channel.call(judged, body, {.timeout = timeout}, outcome.done());
         REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
         pair.rig.run_for(10ms);
@@ -333,7 +333,7 @@ TEST_CASE("a large request that is there after its deadline never runs") {
 TEST_CASE("a deadline and a cancel end a call whose large reply is on its way: effect applied") {
     LentPair pair({.piece_time = 1ms});
     REQUIRE(pair.call(100, 100).status.ok());
-    Outcome late, cancelled;
+    CallOutcome late, cancelled;
     const std::vector<std::byte> body = body_of(100, 1, 1 << 20);
     pair.channel.call(turn_over, body, {.timeout = 20ms}, late.done());
     const OperationId id = pair.channel.call(turn_over, body, {}, cancelled.done());
@@ -353,7 +353,7 @@ TEST_CASE("peer death while a body is on its way completes the call once, and fr
     const bool in_request = GENERATE(true, false);
     LentPair pair({.piece_time = 1ms});
     REQUIRE(pair.call(100, 100).status.ok());
-    Outcome outcome;
+    CallOutcome outcome;
     pair.channel.call(turn_over, body_of(in_request ? 1 << 20 : 100, 1, in_request ? 100 : 1 << 20),
                       {}, outcome.done());
     pair.rig.run_for(10ms);
@@ -378,7 +378,7 @@ TEST_CASE("what was lent to one peer can't be read by another, nor by its succes
     Channel to_second = client.connect("sim://second").value();
     std::map<std::uint32_t, const core::Peer*> lent_to;
     for (int i = 0; i < 20; ++i) {
-        Outcome outcome;
+        CallOutcome outcome;
         Channel& to = i % 3 == 0 ? to_second : to_first;
         to.call(turn_over, body_of(200'000, i, 100), {}, outcome.done());
         REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
@@ -388,7 +388,7 @@ TEST_CASE("what was lent to one peer can't be read by another, nor by its succes
     CHECK(client.node().bulk.regions->open_regions() == 4);
     CHECK(client.node().bulk.regions->counters().exposed == 4);
     rig.kill("first");
-    Outcome lost;
+    CallOutcome lost;
     to_first.call(turn_over, body_of(100, 1, 100), {.timeout = 20s}, lost.done());
     REQUIRE(rig.run_until([&] { return lost.completions > 0; }));
     CHECK(client.node().bulk.regions->open_regions() == 2);
@@ -406,7 +406,7 @@ static void run_random(std::uint64_t seed, bool checked) {
     LentPair pair(network, small, small, seed);
     base::SeededRandom random(seed);
     struct Tracked {
-        Outcome outcome;
+        CallOutcome outcome;
         std::size_t reply_bytes = 0;
     };
     std::vector<std::unique_ptr<Tracked>> calls;

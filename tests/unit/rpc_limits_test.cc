@@ -13,7 +13,7 @@ TEST_CASE("session: a server whose handlers are all taken is asked again, within
     Runtime& client = rig.add("");
     Channel channel = client.connect("sim://server").value();
     const rpc::Client& calls = client.node().client;
-    std::vector<Outcome> outcomes(4);
+    std::vector<CallOutcome> outcomes(4);
     channel.call(echo_method, as_bytes("a"), {}, outcomes[0].done());
     channel.call(echo_method, as_bytes("b"), {}, outcomes[1].done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 2; }));
@@ -70,7 +70,7 @@ TEST_CASE("session: the first retry of a call comes soon, whatever others met be
     Runtime& client = rig.add("");
     Channel channel = client.connect("sim://server").value();
     const rpc::Client& calls = client.node().client;
-    Outcome holder, unlucky, next;
+    CallOutcome holder, unlucky, next;
     channel.call(echo_method, {}, {.timeout = 1h}, holder.done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
     // Until the budget is used up, with ever longer pauses.
@@ -81,13 +81,13 @@ TEST_CASE("session: the first retry of a call comes soon, whatever others met be
     service.held.clear();
     REQUIRE(rig.run_until([&] { return holder.completions == 1; }));
     for (int i = 0; i < 200; ++i) {
-        Outcome good;
+        CallOutcome good;
         channel.call(echo_method, {}, {}, good.done());
         REQUIRE(rig.run_until([&] { return good.completions == 1; }));
         REQUIRE(good.status.ok());
     }
     service.hold = true;
-    Outcome second_holder;
+    CallOutcome second_holder;
     channel.call(echo_method, {}, {.timeout = 1h}, second_holder.done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
     channel.call(echo_method, {}, {.timeout = 1h}, next.done());
@@ -107,22 +107,22 @@ TEST_CASE("session: the bytes of large requests in handlers are bounded") {
     Runtime& client = rig.add("");
     Channel channel = client.connect("sim://server").value();
     const std::vector<std::byte> large(10'000), small(1000);
-    std::vector<Outcome> outcomes(110), others(100);
+    std::vector<CallOutcome> outcomes(110), others(100);
     const auto failed = [&] {
-        return std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) {
+        return std::count_if(outcomes.begin(), outcomes.end(), [](const CallOutcome& outcome) {
             return outcome.status.code() == Code::resource_exhausted;
         });
     };
-    for (Outcome& outcome : outcomes) channel.call(echo_method, large, {}, outcome.done());
+    for (CallOutcome& outcome : outcomes) channel.call(echo_method, large, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return service.held.size() + failed() == 110; }));
     CHECK(service.held.size() == (1 << 20) / (large.size() + sizeof(rpc::RequestHeader)));
     // Others have room.
-    for (Outcome& outcome : others) channel.call(echo_method, small, {}, outcome.done());
+    for (CallOutcome& outcome : others) channel.call(echo_method, small, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return service.held.size() + failed() == 210; }));
     // And so have large ones, when some have gone.
     service.held.clear();
     service.hold = false;
-    Outcome more;
+    CallOutcome more;
     channel.call(echo_method, large, {}, more.done());
     REQUIRE(rig.run_until([&] { return more.completions > 0; }));
     CHECK(more.status.ok());
@@ -137,10 +137,10 @@ TEST_CASE("session: what a context has under way is bounded, and servers take tu
     Runtime& client = rig.add("", {.calls_in_flight_max = 10});
     Channel to_one = client.connect("sim://one").value();
     Channel to_other = client.connect("sim://other").value();
-    std::vector<Outcome> held(20), quick(20);
-    for (Outcome& outcome : held) to_one.call(echo_method, {}, {}, outcome.done());
+    std::vector<CallOutcome> held(20), quick(20);
+    for (CallOutcome& outcome : held) to_one.call(echo_method, {}, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return one.held.size() == 10; }));
-    for (Outcome& outcome : quick) to_other.call(echo_method, {}, {}, outcome.done());
+    for (CallOutcome& outcome : quick) to_other.call(echo_method, {}, {}, outcome.done());
     rig.run_for(1ms);
     CHECK(one.held.size() == 10);
     CHECK(other.handled == 0);
@@ -153,7 +153,7 @@ TEST_CASE("session: what a context has under way is bounded, and servers take tu
     one.hold = false;
     one.held.clear();
     REQUIRE(rig.run_until([&] { return client.node().client.in_flight() == 0; }));
-    for (const Outcome& outcome : quick) CHECK(outcome.status.ok());
+    for (const CallOutcome& outcome : quick) CHECK(outcome.status.ok());
     CHECK(client.node().client.is_balanced());
 }
 
@@ -165,13 +165,13 @@ TEST_CASE("session: bytes under way are bounded as well") {
     Runtime& client = rig.add("", {.bytes_in_flight_max = 1 << 20});  // To one peer: a quarter...
     Channel channel = client.connect("sim://server").value();
     const std::vector<std::byte> body(60'000);
-    std::vector<Outcome> outcomes(40);
+    std::vector<CallOutcome> outcomes(40);
     service.hold = false;
-    Outcome warm;
+    CallOutcome warm;
     channel.call(echo_method, {}, {}, warm.done());
     REQUIRE(rig.run_until([&] { return warm.completions > 0; }));
     service.hold = true;
-    for (Outcome& outcome : outcomes) channel.call(echo_method, body, {}, outcome.done());
+    for (CallOutcome& outcome : outcomes) channel.call(echo_method, body, {}, outcome.done());
     rig.run_for(10ms);
     CHECK(service.held.size() == (1 << 20) / 60'000);  // ... but at least a MiB.
     service.hold = false;
@@ -184,8 +184,9 @@ TEST_CASE("session: a call that would wait too long is refused at once") {
     lost.warm_up();
     // A server that answers one call each millisecond.
     lost.service.hold = true;
-    std::vector<Outcome> outcomes(3000);
-    for (Outcome& one : outcomes) lost.channel.call(echo_method, {}, {.timeout = 10s}, one.done());
+    std::vector<CallOutcome> outcomes(3000);
+    for (CallOutcome& one : outcomes)
+        lost.channel.call(echo_method, {}, {.timeout = 10s}, one.done());
     lost.rig.run_for(1ms);
     for (int i = 0; i < 200; ++i) {
         REQUIRE_FALSE(lost.service.held.empty());
@@ -193,7 +194,7 @@ TEST_CASE("session: a call that would wait too long is refused at once") {
         lost.service.held.pop_back();
         lost.rig.run_for(1ms);
     }
-    Outcome hasty, patient;
+    CallOutcome hasty, patient;
     lost.channel.call(echo_method, {}, {.timeout = 1s}, hasty.done());
     lost.channel.call(echo_method, {}, {.timeout = 20s}, patient.done());
     lost.rig.run_for(10us);

@@ -30,7 +30,7 @@ struct Chain {
     Runtime& client = rig.add("");
     Runtime& server = rig.add("back");
     Channel channel, onward;
-    Outcome outer, inner, next;
+    CallOutcome outer, inner, next;
     Call open;  // The front's, while it waits.
 
     Chain() {
@@ -60,7 +60,7 @@ struct Chain {
     void run_until_held(std::size_t calls = 1) {
         REQUIRE(rig.run_until([&] { return back.held.size() == calls; }));
     }
-    void run_until_done(const Outcome& outcome) {
+    void run_until_done(const CallOutcome& outcome) {
         REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
     }
 };
@@ -103,7 +103,7 @@ TEST_CASE("nested: a cancel goes on to what the handler called") {
     CHECK(chain.back.held[0].cancelled());
     SECTION("and what it calls then ends at once, effect none") {
         chain.front.handle = nullptr;
-        Outcome late;
+        CallOutcome late;
         // In its own completion, which is a part of the call as well.
         chain.front.handle = [&](Call call) {
             chain.open = std::move(call);
@@ -196,13 +196,13 @@ TEST_CASE("nested: a call that is abandoned leaves its scope") {
 TEST_CASE("nested: one handler's call is not another's") {
     Chain chain;
     std::vector<Call> open;
-    std::vector<Outcome> inner(2);
+    std::vector<CallOutcome> inner(2);
     chain.front.handle = [&](Call call) {
         open.push_back(std::move(call));
         chain.onward.call(echo_method, as_bytes("on"), {}, inner[open.size() - 1].done());
     };
     const OperationId first = chain.start();
-    Outcome second;
+    CallOutcome second;
     chain.channel.call(relay, as_bytes("go"), {}, second.done());
     chain.run_until_held(2);
     chain.channel.cancel_call(first);
@@ -224,7 +224,7 @@ TEST_CASE("nested: only the outermost caller tries again") {
     full.hold = true;
     REQUIRE(chain.rig.add("full", {.handlers_max = 1}).add(full).ok());
     Channel to_full = chain.middle.connect("sim://full").value();
-    Outcome taken;
+    CallOutcome taken;
     to_full.call(echo_method, {}, {}, taken.done());
     REQUIRE(chain.rig.run_until([&] { return full.held.size() == 1; }));
     chain.front.handle = [&](Call call) {
@@ -268,7 +268,7 @@ TEST_CASE("nested: servers that call each other in handlers do not wait in a cir
     SimRig rig;
     struct Side : Front {
         Channel other;
-        std::vector<Outcome> outcomes = std::vector<Outcome>(calls);
+        std::vector<CallOutcome> outcomes = std::vector<CallOutcome>(calls);
     } left, right;
     Runtime& at_left = rig.add("left");
     Runtime& at_right = rig.add("right");
@@ -286,17 +286,17 @@ TEST_CASE("nested: servers that call each other in handlers do not wait in a cir
                                  status.ok() ? call.reply({}) : call.fail(status);
                              });
         };
-        for (Outcome& outcome : side->outcomes) {
+        for (CallOutcome& outcome : side->outcomes) {
             side->other.call(relay, as_bytes("go"), {.timeout = 10s}, outcome.done());
         }
     }
     const auto all_done = [&](const Side& side) {
         return std::all_of(side.outcomes.begin(), side.outcomes.end(),
-                           [](const Outcome& outcome) { return outcome.completions == 1; });
+                           [](const CallOutcome& outcome) { return outcome.completions == 1; });
     };
     REQUIRE(rig.run_until([&] { return all_done(left) && all_done(right); }, 5s));
     for (Side* side : {&left, &right}) {
-        for (const Outcome& outcome : side->outcomes) REQUIRE(outcome.status.ok());
+        for (const CallOutcome& outcome : side->outcomes) REQUIRE(outcome.status.ok());
     }
 }
 
@@ -324,9 +324,9 @@ TEST_CASE("nested: a call that comes to a server twice does not wait in a circle
                              });
         };
     }
-    std::vector<Outcome> outcomes(3000);
+    std::vector<CallOutcome> outcomes(3000);
     const std::byte hops{2};
-    for (Outcome& outcome : outcomes) {
+    for (CallOutcome& outcome : outcomes) {
         left.other.call(relay, {&hops, 1}, {.timeout = 10s}, outcome.done());
     }
     rig.run_for(20us);
@@ -334,10 +334,10 @@ TEST_CASE("nested: a call that comes to a server twice does not wait in a circle
     REQUIRE(rig.run_until(
         [&] {
             return std::all_of(outcomes.begin(), outcomes.end(),
-                               [](const Outcome& outcome) { return outcome.completions == 1; });
+                               [](const CallOutcome& outcome) { return outcome.completions == 1; });
         },
         11s));
-    for (const Outcome& outcome : outcomes) REQUIRE(outcome.status.ok());
+    for (const CallOutcome& outcome : outcomes) REQUIRE(outcome.status.ok());
 }
 
 namespace {
@@ -410,7 +410,7 @@ TEST_CASE("nested: a stop token tells of the cancel") {
     CHECK(!chain.open.stop_token().stop_possible());
     chain.run_until_done(chain.outer);
 
-    Outcome again;
+    CallOutcome again;
     const OperationId other = chain.channel.call(relay, {}, {}, again.done());
     REQUIRE(chain.rig.run_until([&] { return !chain.open.answered(); }));
     chain.channel.cancel_call(other);

@@ -40,7 +40,7 @@ struct Fetching : Lost {
     Buffer memory = named.allocate(64).value();
     Region region = named.expose(memory, {.access = Access::read_write}).value();
     RegionRef ref = region.ref();
-    Outcome outcome;
+    CallOutcome outcome;
 
     Fetching() {
         last.hold = true;

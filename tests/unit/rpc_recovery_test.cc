@@ -7,7 +7,7 @@ using namespace weft::test;
 TEST_CASE("recovery: a server that falls silent after its session was resumed is found") {
     Lost lost;
     lost.service.hold = true;
-    Outcome held;
+    CallOutcome held;
     lost.channel.call(echo_method, as_bytes("x"), {.timeout = 60s}, held.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 1; }));
     lost.lose_connection();
@@ -29,7 +29,7 @@ TEST_CASE("recovery: an idempotent call that ran never says that it did not") {
     Lost lost;
     lost.warm_up();
     lost.service.hold = true;
-    Outcome outcome;
+    CallOutcome outcome;
     const auto run_with = [&](std::size_t bytes) {
         const std::vector<std::byte> body(bytes);
         lost.channel.call(echo_method, body, {.idempotent = true}, outcome.done());
@@ -73,7 +73,7 @@ TEST_CASE("recovery: a reply that crosses the question after it counts, and harm
         Lost lost;
         lost.warm_up();
         lost.service.hold = true;
-        Outcome outcome, next;
+        CallOutcome outcome, next;
         lost.channel.call(echo_method, as_bytes("x"), {.idempotent = idempotent}, outcome.done());
         REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 1; }));
         lost.lose_connection();
@@ -105,8 +105,8 @@ TEST_CASE("recovery: who finds no room for a session is told so, and nothing of 
     Runtime& many = rig.add("");
     std::vector<Channel> channels;
     constexpr std::size_t most = rpc::ServerSessions::sessions_max;
-    std::vector<Outcome> holders(most), refused(20);
-    for (Outcome& outcome : holders) {
+    std::vector<CallOutcome> holders(most), refused(20);
+    for (CallOutcome& outcome : holders) {
         channels.push_back(many.connect("sim://server").value());
         channels.back().call(echo_method, {}, {.timeout = 1h}, outcome.done());
     }
@@ -114,9 +114,9 @@ TEST_CASE("recovery: who finds no room for a session is told so, and nothing of 
     // Sessions in use make no room, whether their clients are there or not.
     Runtime& last = rig.add("");
     Channel channel = last.connect("sim://server").value();
-    for (Outcome& outcome : refused) channel.call(echo_method, {}, {}, outcome.done());
+    for (CallOutcome& outcome : refused) channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return last.node().client.in_flight() == 0; }));
-    for (const Outcome& outcome : refused) {
+    for (const CallOutcome& outcome : refused) {
         CHECK(outcome.status.code() == Code::resource_exhausted);
         CHECK(outcome.status.effect() == Effect::none);
     }
@@ -127,7 +127,7 @@ TEST_CASE("recovery: who finds no room for a session is told so, and nothing of 
     channels.back() = Channel();
     rig.run_for(1ms);
     service.hold = false;
-    Outcome served;
+    CallOutcome served;
     channel.call(echo_method, {}, {}, served.done());
     REQUIRE(rig.run_until([&] { return served.completions == 1; }));
     CHECK(served.status.ok());

@@ -43,7 +43,7 @@ TEST_CASE("riding: no reply says OK when what its handler put went with a lost c
     const RegionRef ref = region.ref();
     std::array<std::byte, RegionRef::wire_bytes> body;
     ref.encode(body);
-    Outcome outcome;
+    CallOutcome outcome;
     lost.channel.call(push_and_hold, body, {.rides = &ref}, outcome.done());
     REQUIRE(lost.rig.run_until([&] { return service.held.size() == 1; }));
     CHECK(service.put.ok());

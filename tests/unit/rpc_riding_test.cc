@@ -64,7 +64,7 @@ struct RidePair {
     explicit RidePair(bool checked = true) : rig(1, {.rma_checked = checked}) {
         REQUIRE(server.add(service).ok());
         channel = client.connect("sim://server").value();
-        Outcome warm;
+        CallOutcome warm;
         channel.call(MethodId("weft.Node/Ping"), as_bytes("x"), {}, warm.done());
         REQUIRE(rig.run_until([&] { return warm.completions > 0; }));
     }
@@ -80,19 +80,19 @@ struct RidePair {
         }
         return true;
     }
-    void start(const MethodId& method, const RegionRef& ref, bool rides, Outcome& outcome) {
+    void start(const MethodId& method, const RegionRef& ref, bool rides, CallOutcome& outcome) {
         std::array<std::byte, RegionRef::wire_bytes> body;
         ref.encode(body);
         began = rig.clock->now();
         channel.call(method, body, {.rides = rides ? &ref : nullptr}, outcome.done());
     }
-    Outcome finish(Outcome& outcome) {
+    CallOutcome finish(CallOutcome& outcome) {
         REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
         took = rig.clock->now() - began;
         return outcome;
     }
-    Outcome call(const MethodId& method, const RegionRef& ref, bool rides) {
-        Outcome outcome;
+    CallOutcome call(const MethodId& method, const RegionRef& ref, bool rides) {
+        CallOutcome outcome;
         start(method, ref, rides, outcome);
         return finish(outcome);
     }
@@ -130,7 +130,7 @@ TEST_CASE("what rides costs one round trip, whatever the handler does with it") 
 TEST_CASE("what rides is of the moment of the call") {
     RidePair pair;
     Region region = pair.expose(1000, Access::read);
-    Outcome rode, went;
+    CallOutcome rode, went;
     pair.start(pull, region.ref(), true, rode);
     std::memset(pair.memory.data(), 0, pair.memory.size());
     region.close();
@@ -158,7 +158,7 @@ TEST_CASE("nothing overtakes a put that rides, and nothing old is read after one
     const Buffer small = pair.server.allocate(100).value(),
                  wide = pair.server.allocate(200).value();
     std::memset(wide.data(), 'w', wide.size());
-    Outcome outcome;
+    CallOutcome outcome;
     pair.start(later, part, true, outcome);
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     Call call = std::move(pair.service.held[0]);
@@ -188,7 +188,7 @@ TEST_CASE("nothing overtakes a put that rides, and nothing old is read after one
 TEST_CASE("what rides is there for as long as its call") {
     RidePair pair;
     Region region = pair.expose(500, Access::read);
-    Outcome outcome;
+    CallOutcome outcome;
     pair.start(later, region.ref(), true, outcome);
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     pair.rig.run_for(1ms);
@@ -209,7 +209,7 @@ TEST_CASE("only what the reference names rides, with the rights that it has") {
     std::array<std::byte, RegionRef::wire_bytes> body;
     const auto ask = [&](const RegionRef& named) {
         named.encode(body);
-        Outcome outcome;
+        CallOutcome outcome;
         pair.began = pair.rig.clock->now();
         pair.channel.call(pull, body, {.rides = &rides}, outcome.done());
         return pair.finish(outcome);
@@ -241,13 +241,13 @@ TEST_CASE("what does not fit goes as bulk always does") {
     std::vector<std::byte> body(64 * 1024);
     region.ref().encode(std::span<std::byte, RegionRef::wire_bytes>(body.data(), 48));
     pair.service.named = region.ref();
-    Outcome outcome;
+    CallOutcome outcome;
     const RegionRef ref = region.ref();
     pair.channel.call(pull, body, {.rides = &ref}, outcome.done());
     CHECK(pair.finish(outcome).reply.size() == bytes);
     // Nor does what is not ours to give.
     const RegionRef none;
-    Outcome plain;
+    CallOutcome plain;
     pair.channel.call(MethodId("weft.Node/Ping"), as_bytes("x"), {.rides = &none}, plain.done());
     CHECK(pair.finish(plain).reply == "x");
 }
@@ -265,7 +265,7 @@ TEST_CASE("what rides goes with the first call, too, and from other threads") {
     const RegionRef ref = region.ref();
     std::array<std::byte, RegionRef::wire_bytes> body;
     ref.encode(body);
-    Outcome first, handed;
+    CallOutcome first, handed;
     channel.call(pull, body, {.rides = &ref}, first.done());
     std::thread([&] { channel.call(pull, body, {.rides = &ref}, handed.done()); }).join();
     REQUIRE(rig.run_until([&] { return first.completions + handed.completions == 2; }));
@@ -276,7 +276,7 @@ TEST_CASE("what rides goes with the first call, too, and from other threads") {
 TEST_CASE("a put that rides to a region that closed meanwhile touches nothing") {
     RidePair pair;
     Region region = pair.expose(100);
-    Outcome outcome;
+    CallOutcome outcome;
     pair.start(push, region.ref(), true, outcome);
     region.close();
     CHECK(pair.finish(outcome).reply == "done");  // It left ahead of the reply.

@@ -12,8 +12,8 @@ static constexpr std::size_t slots_of_ours = rpc::slots_max - rpc::ClientSession
 TEST_CASE("session: calls in their handlers are answered over the next connection") {
     Lost lost;
     lost.service.hold = true;
-    std::vector<Outcome> outcomes(100);
-    for (Outcome& one : outcomes) lost.channel.call(echo_method, as_bytes("x"), {}, one.done());
+    std::vector<CallOutcome> outcomes(100);
+    for (CallOutcome& one : outcomes) lost.channel.call(echo_method, as_bytes("x"), {}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 100; }));
     lost.lose_connection();
     lost.rig.run_for(1us);
@@ -26,7 +26,7 @@ TEST_CASE("session: calls in their handlers are answered over the next connectio
     CHECK(lost.served().answered_again == 50);
     for (Call& call : lost.service.held) call.reply(as_bytes("z"));
     REQUIRE(lost.run_until_empty());
-    for (const Outcome& one : outcomes) {
+    for (const CallOutcome& one : outcomes) {
         REQUIRE(one.completions == 1);
         REQUIRE(one.status.ok());
     }
@@ -42,7 +42,7 @@ TEST_CASE("session: a request that never came is sent again if it was kept, in i
     RawPeer raw(rig, "server");
     Runtime& client = rig.add("");
     Channel channel = client.connect("sim://server").value();
-    Outcome small, large, again;
+    CallOutcome small, large, again;
     const std::vector<std::byte> body(1000);
     channel.call(echo_method, as_bytes("small"), {}, small.done());
     channel.call(echo_method, body, {}, large.done());
@@ -85,7 +85,7 @@ TEST_CASE("session: a request that never came is sent again if it was kept, in i
     CHECK(client.node().client.in_flight() == 2);
     CHECK(client.node().client.counters().sent_again == 2);
     // The number that never came is the slot's next.
-    Outcome next;
+    CallOutcome next;
     channel.call(echo_method, {}, {}, next.done());
     for (int i = 0; i < 3; ++i) raw.wait();
     const std::vector<Frame> third = raw.take();
@@ -104,7 +104,7 @@ TEST_CASE("session: a reply that was too large to keep is lost, and that is said
     Lost lost;
     lost.warm_up();
     lost.service.hold = true;
-    Outcome outcome, idempotent;
+    CallOutcome outcome, idempotent;
     const std::vector<std::byte> body(1000);
     lost.channel.call(echo_method, body, {}, outcome.done());
     lost.channel.call(echo_method, body, {.idempotent = true}, idempotent.done());
@@ -125,7 +125,7 @@ TEST_CASE("session: a reply that was too large to keep is lost, and that is said
 TEST_CASE("session: a failure is kept with its text") {
     Lost lost;
     lost.service.hold = true;
-    Outcome outcome;
+    CallOutcome outcome;
     lost.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(lost.rig.run_until([&] { return !lost.service.held.empty(); }));
     lost.lose_connection();
@@ -141,7 +141,7 @@ TEST_CASE("session: a failure is kept with its text") {
 TEST_CASE("session: after a restart only idempotent calls run again") {
     Lost lost;
     lost.service.hold = true;
-    Outcome once, again, large;
+    CallOutcome once, again, large;
     lost.channel.call(echo_method, as_bytes("once"), {}, once.done());
     lost.channel.call(echo_method, as_bytes("again"), {.idempotent = true}, again.done());
     const std::vector<std::byte> body(5000);
@@ -163,8 +163,8 @@ TEST_CASE("session: after a restart only idempotent calls run again") {
 TEST_CASE("session: a server that stays away is given up, what waits for it with no effect") {
     Lost lost;
     lost.service.hold = true;
-    std::vector<Outcome> outcomes(slots_of_ours + 10);
-    for (Outcome& one : outcomes) lost.channel.call(echo_method, {}, {}, one.done());
+    std::vector<CallOutcome> outcomes(slots_of_ours + 10);
+    for (CallOutcome& one : outcomes) lost.channel.call(echo_method, {}, {}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == slots_of_ours; }));
     const TimePoint before = lost.rig.clock->now();
     lost.rig.kill("server");
@@ -181,7 +181,7 @@ TEST_CASE("session: a server that stays away is given up, what waits for it with
 TEST_CASE("session: a deadline that falls while the server is searched for is UNAVAILABLE") {
     Lost lost;
     lost.service.hold = true;
-    Outcome outcome;
+    CallOutcome outcome;
     lost.channel.call(echo_method, {}, {.timeout = 200ms}, outcome.done());
     REQUIRE(lost.rig.run_until([&] { return !lost.service.held.empty(); }));
     lost.rig.kill("server");
@@ -194,8 +194,8 @@ TEST_CASE("session: a deadline that falls while the server is searched for is UN
 TEST_CASE("session: more calls than slots wait, the highest priority first") {
     Lost lost;
     lost.service.hold = true;
-    std::vector<Outcome> outcomes(slots_of_ours);
-    for (Outcome& one : outcomes) lost.channel.call(echo_method, {}, {}, one.done());
+    std::vector<CallOutcome> outcomes(slots_of_ours);
+    for (CallOutcome& one : outcomes) lost.channel.call(echo_method, {}, {}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == slots_of_ours; }));
     std::vector<int> order;
     for (const int priority : {0, 3, 7, 200, 1, 3}) {
@@ -219,13 +219,14 @@ TEST_CASE("session: more calls than slots wait, the highest priority first") {
 TEST_CASE("session: calls that were given up keep their slots until they are answered") {
     Lost lost;
     lost.service.hold = true;
-    std::vector<Outcome> outcomes(slots_of_ours);
+    std::vector<CallOutcome> outcomes(slots_of_ours);
     std::vector<OperationId> ids;
-    for (Outcome& one : outcomes) ids.push_back(lost.channel.call(echo_method, {}, {}, one.done()));
+    for (CallOutcome& one : outcomes)
+        ids.push_back(lost.channel.call(echo_method, {}, {}, one.done()));
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == slots_of_ours; }));
     for (const OperationId id : ids) lost.channel.cancel_call(id);
     REQUIRE(lost.run_until_empty());
-    Outcome next;
+    CallOutcome next;
     lost.channel.call(echo_method, {}, {.timeout = 1s}, next.done());
     lost.rig.run_for(100ms);
     CHECK(next.completions == 0);
@@ -242,7 +243,7 @@ TEST_CASE("session: calls that were given up keep their slots until they are ans
 TEST_CASE("session: a call that is given up while its connection is lost is cancelled afterwards") {
     Lost lost;
     lost.service.hold = true;
-    Outcome given_up, kept;
+    CallOutcome given_up, kept;
     const OperationId id = lost.channel.call(echo_method, {}, {}, given_up.done());
     lost.channel.call(echo_method, {}, {}, kept.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 2; }));
@@ -261,7 +262,7 @@ TEST_CASE("session: a call that is given up while its connection is lost is canc
 TEST_CASE("session: handlers hear of a client that ends at once, of one that is lost after 3 s") {
     Lost lost;
     lost.service.hold = true;
-    Outcome outcome;
+    CallOutcome outcome;
     lost.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(lost.rig.run_until([&] { return !lost.service.held.empty(); }));
     SECTION("it ends") {
@@ -287,7 +288,7 @@ TEST_CASE("session: handlers hear of a client that ends at once, of one that is 
 
 TEST_CASE("session: a connection that is cut again and again loses no call and runs none twice") {
     Lost lost;
-    std::vector<Outcome> outcomes(2000);
+    std::vector<CallOutcome> outcomes(2000);
     std::size_t made = 0;
     while (made < outcomes.size()) {
         for (int i = 0; i < 20; ++i) {
@@ -298,7 +299,7 @@ TEST_CASE("session: a connection that is cut again and again loses no call and r
         lost.rig.run_for(Duration(lost.rig.random->next() % 60'000'000));
     }
     REQUIRE(lost.run_until_empty());
-    for (const Outcome& one : outcomes) {
+    for (const CallOutcome& one : outcomes) {
         REQUIRE(one.completions == 1);
         INFO(one.status.to_string());
         REQUIRE(one.status.ok());
@@ -311,7 +312,7 @@ TEST_CASE("session: a server that has forgotten it ends what is in doubt with AB
     RawPeer raw(rig, "server");
     Channel channel = rig.add("").connect("sim://server").value();
     core::Context& context = rig.runtimes[0]->node().context;
-    Outcome once, again;
+    CallOutcome once, again;
     channel.call(echo_method, as_bytes("once"), {}, once.done());
     channel.call(echo_method, as_bytes("again"), {.idempotent = true}, again.done());
     raw.wait();
@@ -340,7 +341,7 @@ TEST_CASE("session: a server without room for another client says so") {
     SimRig rig;
     RawPeer raw(rig, "server");
     Channel channel = rig.add("").connect("sim://server").value();
-    Outcome outcome;
+    CallOutcome outcome;
     channel.call(echo_method, as_bytes("x"), {}, outcome.done());
     raw.wait();
     rpc::GrantFrame grant;
@@ -356,7 +357,7 @@ TEST_CASE("session: lies about grants and standings cost the connection") {
     Runtime& client = rig.add("");
     Channel channel = client.connect("sim://server").value();
     const auto costs = [&](const Frame& lie) {
-        Outcome outcome;
+        CallOutcome outcome;
         channel.call(echo_method, as_bytes("x"), {.timeout = 50ms}, outcome.done());
         raw.wait(40ms);
         REQUIRE_FALSE(raw.lost);
@@ -442,7 +443,7 @@ TEST_CASE("session: a cancel while it is being resumed is told afterwards") {
     RawPeer raw(rig, "server");
     Channel channel = rig.add("").connect("sim://server").value();
     core::Context& context = rig.runtimes[0]->node().context;
-    Outcome outcome;
+    CallOutcome outcome;
     const OperationId id = channel.call(echo_method, as_bytes("x"), {}, outcome.done());
     raw.wait();
     REQUIRE(raw.take().size() == 1);
@@ -476,17 +477,17 @@ TEST_CASE("session: a cancel while it is being resumed is told afterwards") {
 TEST_CASE("session: what was lent for large requests comes back when the server is given up") {
     Lost lost;
     lost.service.hold = true;
-    Outcome held;
+    CallOutcome held;
     lost.channel.call(echo_method, {}, {}, held.done());
     REQUIRE(lost.rig.run_until([&] { return !lost.service.held.empty(); }));
     lost.rig.kill("server");
     const rpc::ClientSession& session = *lost.peer().client_session;
     REQUIRE(lost.rig.run_until([&] { return session.state == rpc::SessionState::searching; }));
-    std::vector<Outcome> large(4);
+    std::vector<CallOutcome> large(4);
     const std::vector<std::byte> body(1 << 20);
-    for (Outcome& outcome : large) lost.channel.call(echo_method, body, {}, outcome.done());
+    for (CallOutcome& outcome : large) lost.channel.call(echo_method, body, {}, outcome.done());
     REQUIRE(lost.run_until_empty());
-    for (const Outcome& outcome : large) CHECK(outcome.status.code() == Code::unavailable);
+    for (const CallOutcome& outcome : large) CHECK(outcome.status.code() == Code::unavailable);
     CHECK(lost.peer().interest == 0);  // Each loan has one.
     lost.service.held.clear();
 }

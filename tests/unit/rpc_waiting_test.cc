@@ -24,7 +24,7 @@ struct Crowded {
         REQUIRE(rig.add("other").add(other).ok());
         to_one = client.connect("sim://one").value();
         to_other = client.connect("sim://other").value();
-        Outcome warm;
+        CallOutcome warm;
         to_one.call(echo_method, {}, {}, warm.done());
         REQUIRE(rig.run_until([&] { return warm.completions == 1; }));
     }
@@ -43,11 +43,11 @@ struct Crowded {
 
 TEST_CASE("waiting: a server with a call under way gets of the room that others free") {
     Crowded crowd;
-    Outcome watching, quick;
-    std::vector<Outcome> nine(9);
+    CallOutcome watching, quick;
+    std::vector<CallOutcome> nine(9);
     crowd.to_one.call(watch, {}, {.timeout = 1h}, watching.done());
     REQUIRE(crowd.rig.run_until([&] { return crowd.watched.held.size() == 1; }));
-    for (Outcome& outcome : nine) crowd.to_other.call(echo_method, {}, {}, outcome.done());
+    for (CallOutcome& outcome : nine) crowd.to_other.call(echo_method, {}, {}, outcome.done());
     REQUIRE(crowd.rig.run_until([&] { return crowd.other.held.size() == 9; }));
     crowd.to_one.call(echo_method, {}, {}, quick.done());
     crowd.rig.run_for(1ms);
@@ -62,9 +62,9 @@ TEST_CASE("waiting: a server with a call under way gets of the room that others 
 
 TEST_CASE("waiting: a server that restarts leaves its room to others") {
     Crowded crowd;
-    std::vector<Outcome> held(10);
-    Outcome quick;
-    for (Outcome& outcome : held) crowd.to_other.call(echo_method, {}, {}, outcome.done());
+    std::vector<CallOutcome> held(10);
+    CallOutcome quick;
+    for (CallOutcome& outcome : held) crowd.to_other.call(echo_method, {}, {}, outcome.done());
     REQUIRE(crowd.rig.run_until([&] { return crowd.other.held.size() == 10; }));
     crowd.to_one.call(echo_method, {}, {}, quick.done());
     crowd.rig.run_for(1ms);
@@ -82,8 +82,8 @@ TEST_CASE("waiting: that a server was slow is forgotten when nothing waits for i
     Lost lost;
     lost.warm_up();
     lost.service.hold = true;
-    std::vector<Outcome> slow(1100), burst(1100);
-    for (Outcome& outcome : slow)
+    std::vector<CallOutcome> slow(1100), burst(1100);
+    for (CallOutcome& outcome : slow)
         lost.channel.call(echo_method, {}, {.timeout = 1s}, outcome.done());
     lost.rig.run_for(1ms);
     for (int i = 0; i < 50; ++i) {
@@ -93,26 +93,26 @@ TEST_CASE("waiting: that a server was slow is forgotten when nothing waits for i
     lost.service.hold = false;
     lost.service.held.clear();
     REQUIRE(lost.run_until_empty());
-    for (Outcome& outcome : burst)
+    for (CallOutcome& outcome : burst)
         lost.channel.call(echo_method, {}, {.timeout = 1s}, outcome.done());
     REQUIRE(lost.run_until_empty());
     CHECK(std::all_of(burst.begin(), burst.end(),
-                      [](const Outcome& outcome) { return outcome.status.ok(); }));
+                      [](const CallOutcome& outcome) { return outcome.status.ok(); }));
 }
 
 TEST_CASE("waiting: a call is refused for those before it only") {
     Lost lost;
     lost.warm_up();
     lost.service.hold = true;
-    std::vector<Outcome> low(3000);
-    for (Outcome& outcome : low)
+    std::vector<CallOutcome> low(3000);
+    for (CallOutcome& outcome : low)
         lost.channel.call(echo_method, {}, {.timeout = 10s}, outcome.done());
     lost.rig.run_for(1ms);
     for (int i = 0; i < 200; ++i) {
         lost.service.held.pop_back();
         lost.rig.run_for(1ms);
     }
-    Outcome high, same;
+    CallOutcome high, same;
     lost.channel.call(echo_method, {}, {.timeout = 1s, .priority = 7}, high.done());
     lost.channel.call(echo_method, {}, {.timeout = 1s}, same.done());
     lost.rig.run_for(10us);
@@ -127,8 +127,8 @@ TEST_CASE("waiting: a call is refused for those before it only") {
 TEST_CASE("waiting: calls that waited are in the latencies, too") {
     Lost lost;
     lost.warm_up();
-    std::vector<Outcome> many(5000);
-    for (Outcome& outcome : many) lost.channel.call(echo_method, {}, {}, outcome.done());
+    std::vector<CallOutcome> many(5000);
+    for (CallOutcome& outcome : many) lost.channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(lost.run_until_empty());
     const std::string state = lost.named.state();
     INFO(state);
@@ -151,8 +151,8 @@ TEST_CASE("waiting: the pace of a burst long ago refuses nobody in the next one"
         }
     };
     // A few replies while some wait, and those that still do expire.
-    std::vector<Outcome> first(plain_slots + 10);
-    for (Outcome& one : first) lost.channel.call(echo_method, {}, {.timeout = 5s}, one.done());
+    std::vector<CallOutcome> first(plain_slots + 10);
+    for (CallOutcome& one : first) lost.channel.call(echo_method, {}, {.timeout = 5s}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == plain_slots; }));
     answer(5);
     lost.rig.run_for(6s);
@@ -160,12 +160,12 @@ TEST_CASE("waiting: the pace of a burst long ago refuses nobody in the next one"
     REQUIRE(lost.run_until_empty());
     lost.rig.run_for(3600s);
 
-    std::vector<Outcome> second(plain_slots + 200);
-    for (Outcome& one : second) lost.channel.call(echo_method, {}, {.timeout = 5s}, one.done());
+    std::vector<CallOutcome> second(plain_slots + 200);
+    for (CallOutcome& one : second) lost.channel.call(echo_method, {}, {.timeout = 5s}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == plain_slots; }));
     answer(20);
     lost.rig.run_for(1ms);
-    Outcome late;
+    CallOutcome late;
     lost.channel.call(echo_method, {}, {.timeout = 5s}, late.done());
     lost.rig.run_for(1ms);
     INFO(late.status.to_string());

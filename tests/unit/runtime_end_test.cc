@@ -92,7 +92,7 @@ TEST_CASE("a notice that answers another call of the dead client harms nobody wh
 TEST_CASE("a cancelled call of a closed channel takes nothing from the next channel's peer") {
     Pair pair;
     pair.service.hold = true;
-    Outcome cancelled, outcome;
+    CallOutcome cancelled, outcome;
     Channel fresh;
     const OperationId id = pair.channel.call(echo_method, {}, {.timeout = 60s}, cancelled.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
@@ -125,7 +125,7 @@ TEST_CASE("a server that ends lets its large replies be fetched") {
     Runtime client = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
     Channel channel = client.connect(server.addresses().front()).value();
     const std::vector<std::byte> large(1 << 20, std::byte{5});
-    Outcome outcome;
+    CallOutcome outcome;
     channel.call(HoldServer::hold, large, {.timeout = patience}, outcome.done());
     const auto held = [&] {
         std::size_t count = 0;
@@ -153,7 +153,7 @@ TEST_CASE("a server that ends lets its large replies be fetched") {
 TEST_CASE("calls that a service holds may outlive the runtime") {
     Echo service;
     service.hold = true;
-    Outcome first, second;
+    CallOutcome first, second;
     {
         SimRig rig;
         REQUIRE(rig.add("server").add(service).ok());

@@ -228,7 +228,7 @@ TEST_CASE("a transfer of an answered call that is dropped is not completed into"
     SimRig rig;
     REQUIRE(rig.add("server").add(service).ok());
     Channel channel = rig.add("").connect("sim://server").value();
-    Outcome outcome;
+    CallOutcome outcome;
     channel.call(echo_method, {}, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
     rig.settle();
@@ -258,7 +258,7 @@ TEST_CASE("what the end completes may neither connect nor listen nor expose") {
 }
 
 TEST_CASE("a call that is made when the end gives memory back completes, too") {
-    Outcome outcome;
+    CallOutcome outcome;
     {
         SimRig rig;
         Channel channel = rig.add("").connect("sim://nobody").value();
@@ -276,7 +276,7 @@ TEST_CASE("a call that is made when the end gives memory back completes, too") {
 TEST_CASE("a handler that owns its calls goes with its runtime") {
     Keeper service;
     const std::weak_ptr<int> witness = service.witness;
-    Outcome outcome;
+    CallOutcome outcome;
     {
         SimRig rig;
         REQUIRE(rig.add("server").add(service).ok());

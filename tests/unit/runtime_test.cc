@@ -88,7 +88,7 @@ TEST_CASE("serving may be tried again at another address") {
     Runtime runtime = Runtime::create().value();
     REQUIRE(runtime.serve(service, taken).code() == Code::already_exists);
     REQUIRE(runtime.serve(service, free).ok());
-    Outcome outcome;
+    CallOutcome outcome;
     Channel channel = owner.connect(free).value();
     channel.call(echo_method, as_bytes("there"), {}, outcome.done());
     REQUIRE(owner.turn_until([&] { return outcome.completions > 0; }, patience));
@@ -167,7 +167,7 @@ TEST_CASE("a second signal ends the wait for handlers, and the program goes on")
                   Runtime runtime = Runtime::create({.drain_timeout = 60s}).value();
                   if (!runtime.serve(service, uri).ok()) return 1;
                   std::thread signaller([&] {
-                      Outcome held, refused;  // Outlive the runtime that completes them.
+                      CallOutcome held, refused;  // Outlive the runtime that completes them.
                       Runtime client = Runtime::create({.manual = true}).value();
                       Channel channel = client.connect(uri).value();
                       channel.call(echo_method, {}, {}, held.done());

@@ -29,7 +29,7 @@ class Counter : public Service {
     int count_ = 0;
 };
 
-sim::Simulation::Program counter_at(const std::string& name) {
+weft::sim::Simulation::Program counter_at(const std::string& name) {
     return [name](Runtime& runtime) {
         auto counter = std::make_shared<Counter>();
         REQUIRE(runtime.serve(*counter, "sim://" + name).ok());
@@ -47,7 +47,7 @@ struct Answer {
 
 class SimulatedPair {
   public:
-    explicit SimulatedPair(std::uint64_t seed, const sim::Link& links = {})
+    explicit SimulatedPair(std::uint64_t seed, const weft::sim::Link& links = {})
         : simulation(seed, {.links = links}) {
         simulation.add("server", counter_at("server"));
         simulation.add("client", no_program);
@@ -65,7 +65,7 @@ class SimulatedPair {
         return *answer;
     }
 
-    sim::Simulation simulation;
+    weft::sim::Simulation simulation;
     Channel channel;
 };
 
@@ -133,9 +133,9 @@ TEST_CASE("simulation: who has no memory to expose is told so, and others have i
     pair.simulation.starve("client", 1);
     CHECK(client.expose(memory, {}).status().code() == Code::resource_exhausted);
     CHECK(server.expose(server.allocate(64).value(), {}).ok());
-    CHECK_FALSE(sim::allocation_fails());
-    pair.simulation.act_as("client", [] { CHECK(sim::allocation_fails()); });
-    pair.simulation.act_as("server", [] { CHECK_FALSE(sim::allocation_fails()); });
+    CHECK_FALSE(weft::sim::allocation_fails());
+    pair.simulation.act_as("client", [] { CHECK(weft::sim::allocation_fails()); });
+    pair.simulation.act_as("server", [] { CHECK_FALSE(weft::sim::allocation_fails()); });
     pair.simulation.heal();
     CHECK(client.expose(memory, {}).ok());
 }
@@ -168,7 +168,7 @@ TEST_CASE("simulation: what ends with a host may start it again, which comes aft
 }
 
 TEST_CASE("simulation: what a host draws by chance it never draws again in another life") {
-    sim::Simulation simulation(1);
+    weft::sim::Simulation simulation(1);
     std::set<std::uint64_t> drawn;
     simulation.add("host", [&](Runtime& runtime) {
         for (int i = 0; i < 100; ++i) drawn.insert(runtime.node().context.random().next());
@@ -183,7 +183,7 @@ TEST_CASE("simulation: what a host draws by chance it never draws again in anoth
 TEST_CASE("simulation: the last that arrived is told, in order") {
     SimulatedPair pair(1);
     CHECK(pair.ask().status.ok());
-    std::vector<sim::Simulation::Happening> last = pair.simulation.last_events();
+    std::vector<weft::sim::Simulation::Happening> last = pair.simulation.last_events();
     REQUIRE(last.size() >= 3);
     CHECK(last.front().what.starts_with("client -> server: connect, "));
     CHECK(last.back().what.starts_with("server -> client: message #"));
@@ -198,7 +198,7 @@ TEST_CASE("simulation: the last that arrived is told, in order") {
 
 TEST_CASE("simulation: the same seed gives the same run, another seed another") {
     const auto run = [](std::uint64_t seed) {
-        sim::Link bad;
+        weft::sim::Link bad;
         bad.loss = 0.1;
         bad.jitter = 30us;
         bad.reorder = 0.2;

@@ -41,7 +41,7 @@ TEST_CASE("state: calls, handlers, sessions and latencies are told") {
     Lost lost;
     for (std::uint32_t i = 0; i < rpc::timed_every; ++i) lost.warm_up();
     lost.service.hold = true;
-    Outcome outcome;
+    CallOutcome outcome;
     lost.channel.call(echo_method, {}, {.timeout = 1h}, outcome.done());
     REQUIRE(lost.rig.run_until([&] { return !lost.service.held.empty(); }));
     const std::string client = lost.named.state();
@@ -70,8 +70,8 @@ TEST_CASE("state: calls, handlers, sessions and latencies are told") {
 TEST_CASE("state: as many lines as there may be, whatever there is") {
     Lost lost;
     lost.service.hold = true;
-    std::vector<Outcome> outcomes(1000);
-    for (Outcome& one : outcomes) lost.channel.call(echo_method, {}, {}, one.done());
+    std::vector<CallOutcome> outcomes(1000);
+    for (CallOutcome& one : outcomes) lost.channel.call(echo_method, {}, {}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 1000; }));
     for (const Runtime* runtime : {&lost.named, &lost.server}) {
         const std::string text = const_cast<Runtime*>(runtime)->state();
@@ -88,7 +88,7 @@ TEST_CASE("state: a handler that overstays is told of once a minute") {
     service.hold = true;
     REQUIRE(rig.add("server", {.log_sink = heard.sink()}).add(service).ok());
     Channel channel = rig.add("client").connect("sim://server").value();
-    Outcome late, longer;
+    CallOutcome late, longer;
     channel.call(echo_method, {}, {.timeout = 100ms}, late.done());
     channel.call(echo_method, {}, {.timeout = 1h}, longer.done());
     rig.run_for(5s);
@@ -112,7 +112,7 @@ TEST_CASE("state: a handler that overstays is told of when its client is gone, t
     service.hold = true;
     REQUIRE(rig.add("server", {.log_sink = heard.sink()}).add(service).ok());
     Channel channel = rig.add("client").connect("sim://server").value();
-    Outcome outcome;
+    CallOutcome outcome;
     channel.call(echo_method, {}, {.timeout = 100ms}, outcome.done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
     rig.kill("client");
