@@ -3,6 +3,9 @@
 // either keeps is found. (Peers that die: killed_test.cc.)
 #include <algorithm>
 #include <cstdio>
+#include <map>
+#include <sstream>
+#include <string>
 
 #include "leaks/books.h"
 #include "leaks/live_memory.h"
@@ -82,9 +85,9 @@ class Staying {
         books.open();
         visit_often(std::max(visits / 5, 2 * ways));
         books.warm();
-        const std::string warm = objects_of_device();
+        const auto warm = objects_of_device();
         books.check(visits, [&] { visit_often(visits); });
-        CHECK(objects_of_device() == warm);
+        check_device(warm);
         CHECK(ops.ended_again() == 0);
         CHECK(ops.strange() == "");
         CHECK(place.files().size() == names_left());
@@ -93,15 +96,41 @@ class Staying {
   protected:
     virtual void visit(std::size_t number) = 0;
     virtual bool is_all_quiet() { return is_quiet(client); }
-    // Queue pairs and what belongs to them, as the kernel counts; nothing on other transports.
-    std::string objects_of_device() const {
-        if (!uri.starts_with("verbs")) return {};
+    // Queue pairs and what belongs to them by name, as the kernel counts; none on other transports.
+    std::map<std::string, int> objects_of_device() const {
+        std::map<std::string, int> objects;
+        if (!uri.starts_with("verbs")) return objects;
         std::FILE* shown = ::popen("rdma resource show", "re");
         REQUIRE(shown);
         char line[512] = {};
         REQUIRE(std::fgets(line, sizeof line, shown));
         ::pclose(shown);
-        return line;
+        std::istringstream words(line);  // "0: rxe0: pd 4 cq 3 qp 1 ..."
+        std::string name;
+        words >> name >> name;
+        for (int count = 0; words >> name >> count;) objects[name] = count;
+        REQUIRE(objects.count("qp"));
+        return objects;
+    }
+    // Connections last a moment longer than their peers; of the registrations that are kept for
+    // later some are made late. A leak is one per visit.
+    void check_device(const std::map<std::string, int>& warm) {
+        constexpr int registrations_more_max = 8;
+        std::map<std::string, int> now;
+        const bool back = soon(client, [&] {
+            now = objects_of_device();
+            return std::all_of(now.begin(), now.end(), [&](const auto& object) {
+                const auto& [name, count] = object;
+                return count <= warm.at(name) + (name == "mr" ? registrations_more_max : 0);
+            });
+        });
+        INFO("objects of the device:" << text_of(warm) << " before," << text_of(now) << " now");
+        CHECK(back);
+    }
+    static std::string text_of(const std::map<std::string, int>& objects) {
+        std::string text;
+        for (const auto& [name, count] : objects) text += " " + name + " " + std::to_string(count);
+        return text;
     }
     // Of the server that stays: one of a client whose last word was lost lasts for ten seconds.
     virtual std::size_t sessions_left() { return 0; }
