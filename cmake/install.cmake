@@ -37,9 +37,6 @@ install(FILES ${PROJECT_BINARY_DIR}/weftConfig.cmake ${PROJECT_BINARY_DIR}/weftC
 # An archive brings nothing along, so its dependencies are those of whoever links it; pkg-config's
 # --static would add what these need in turn, for which few machines have the archives.
 set(libraries spdlog)
-if(WEFT_WITH_OFI)
-    string(APPEND libraries ", libfabric >= 1.17")
-endif()
 if(WEFT_WITH_VERBS)
     string(APPEND libraries ", libibverbs, librdmacm")
 endif()

@@ -135,6 +135,7 @@ CONFORMANCE("the name of a live endpoint is refused, that of a closed one is fre
     const std::string uri = first->address();
     auto second = rig.try_open({.uri = uri}, {1, 2});
     REQUIRE_FALSE(second.ok());
+    INFO(second.status().text());
     CHECK(second.status().code() == Code::already_exists);
     CHECK(second.status().text().find(uri.substr(uri.find("://") + 3)) != std::string::npos);
     // The refusal harmed nobody.

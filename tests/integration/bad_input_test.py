@@ -593,8 +593,8 @@ class Output(BadInput):
         with open(self.root / "big", "wb") as file:
             file.truncate(200 * MIB)
 
-    # Before main() a library of libfabric's answers signals, and a slow build takes seconds to get
-    # there: what a stopped transfer leaves is seen once it has a file open, which has no name yet.
+    # A slow build takes seconds to get there: what a stopped transfer leaves is seen once it has a file
+    # open, which has no name yet.
     def await_open_below(self, directory, client):
         end = time.monotonic() + 60
         while client.poll() is None:

@@ -1,10 +1,9 @@
 #include "support/ofi_faults.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "na/ofi/fabric.h"
@@ -122,6 +121,26 @@ int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** domain, void* co
     return 0;
 }
 
+decltype(&fi_fabric) fabric_library = nullptr;
+
+int open_fabric(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {
+    const int error = fabric_library(attr, fabric, context);
+    // What a provider opens beneath itself is left alone.
+    if (error || std::string_view(attr->prov_name) != "tcp;ofi_rxm") return error;
+    fabric_theirs = *(*fabric)->ops;
+    fabric_ours = fabric_theirs;
+    fabric_ours.domain = open_domain;
+    (*fabric)->ops = &fabric_ours;
+    return 0;
+}
+
+[[maybe_unused]] const bool stands_between = [] {
+    na::ofi::when_loaded = [](na::ofi::Library& library) {
+        fabric_library = std::exchange(library.fabric, open_fabric);
+    };
+    return true;
+}();
+
 }  // namespace
 
 OfiHoldsCompletions::OfiHoldsCompletions() { holds_completions = true; }
@@ -134,17 +153,3 @@ std::size_t OfiHoldsCompletions::count() const {
 }
 
 }  // namespace weft::test
-
-extern "C" int fi_fabric(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {
-    using namespace weft::test;
-    using Open = int(fi_fabric_attr*, fid_fabric**, void*);
-    auto* const theirs = reinterpret_cast<Open*>(::dlsym(RTLD_NEXT, "fi_fabric"));
-    const int error = theirs(attr, fabric, context);
-    // What a provider opens beneath itself is left alone.
-    if (error || std::string_view(attr->prov_name) != "tcp;ofi_rxm") return error;
-    fabric_theirs = *(*fabric)->ops;
-    fabric_ours = fabric_theirs;
-    fabric_ours.domain = open_domain;
-    (*fabric)->ops = &fabric_ours;
-    return 0;
-}

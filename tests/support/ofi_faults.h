@@ -1,5 +1,5 @@
-// Makes libfabric refuse what it would take. Stands between weft and the library by linking: its
-// fi_fabric() is called first and puts its own functions into the tables of what is opened.
+// Makes libfabric refuse what it would take. Stands between weft and the library: its fi_fabric()
+// is called first and puts its own functions into the tables of what is opened.
 #pragma once
 
 #include <atomic>

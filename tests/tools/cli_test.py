@@ -105,6 +105,19 @@ class Usage(unittest.TestCase):
         self.assertEqual(done.returncode, 9, done.stderr)
         self.assertIn("raise FI_OFI_RXM_BUFFER_SIZE", done.stderr)
 
+    def test_libfabric_is_loaded_by_who_uses_it_only(self):
+        transports = usable_transports()
+        for uri in name(), "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0":
+            transport = uri.split(":")[0]
+            if transport not in transports:
+                continue
+            with Server(uri) as server:
+                done = subprocess.run([WEFT, "ping", server.uri], capture_output=True, text=True,
+                                      env={**os.environ, "LD_DEBUG": "files"}, timeout=60)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                loaded = "calling init: " in done.stderr and "libfabric" in done.stderr
+                self.assertEqual(loaded, transport.startswith("ofi"), done.stderr)
+
     def test_a_reader_that_goes_away_is_no_signal(self):
         read, write = os.pipe()
         os.close(read)

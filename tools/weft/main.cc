@@ -42,13 +42,6 @@ void fill_standard_descriptors() {
     }
 }
 
-// Libraries behind libfabric take these before main() runs (src/na/ofi/signals.cc).
-void take_back_stop_signals() {
-    for (const int signal : {SIGINT, SIGTERM}) {
-        if (std::signal(signal, SIG_DFL) == SIG_IGN) std::signal(signal, SIG_IGN);
-    }
-}
-
 bool asks_for_json(int argc, char** argv) {
     return std::any_of(argv, argv + argc,
                        [](const char* argument) { return std::string_view(argument) == "--json"; });
@@ -82,7 +75,6 @@ void check_output(Invocation& invocation) {
 }
 
 int run(int argc, char** argv) {
-    take_back_stop_signals();
     fill_standard_descriptors();
     // Of bytes that a peer sent, and of names: said in our own words, once.
     google::protobuf::SetLogHandler(nullptr);

@@ -16,6 +16,18 @@ static Status failed(const Row& row, const char* what, int error) {
                           describe(error) + (may_lack_room ? "; " + room_needed() : ""));
 }
 
+// Of a call in which rxm asks about the address once more: it gets no answer when its port is
+// taken.
+static Status failed_at(const Row& row, const SocketName& source, const char* what, int error) {
+    const bool answers_no =
+        row.binds_to_answer && source.port() != 0 && std::abs(error) == FI_ENODATA;
+    if (answers_no || std::abs(error) == FI_EADDRINUSE) {
+        return fail(Code::already_exists, std::string(row.scheme) + "://" + source.text() +
+                                              " is taken by another process");
+    }
+    return failed(row, what, error);
+}
+
 Result<std::unique_ptr<Fabric>> Fabric::open(const Row& row, const SocketName& source,
                                              std::size_t peers_max, bool sleeps) {
     std::unique_ptr<Fabric> fabric(new Fabric);
@@ -32,13 +44,13 @@ Status Fabric::open_objects(const Row& row, const SocketName& source, std::size_
     info_ = std::move(*info);
 
     fid_fabric* fabric = nullptr;
-    if (int error = fi_fabric(info_->fabric_attr, &fabric, nullptr)) {
+    if (int error = library().fabric(info_->fabric_attr, &fabric, nullptr)) {
         return failed(row, "fi_fabric", error);
     }
     fabric_.reset(fabric);
     fid_domain* domain = nullptr;
     if (int error = fi_domain(fabric, info_.get(), &domain, nullptr)) {
-        return failed(row, "fi_domain", error);
+        return failed_at(row, source, "fi_domain", error);
     }
     domain_.reset(domain);
 
@@ -77,16 +89,7 @@ Status Fabric::open_endpoint(const Row& row, const SocketName& source) {
     }
     if (!error) error = fi_ep_bind(ep, &cq_->fid, FI_TRANSMIT | FI_RECV);
     if (!error) error = fi_enable(ep);
-    if (error) {
-        // rxm asks about the address once more, and gets no answer when its port is taken.
-        const bool answers_no =
-            row.binds_to_answer && source.port() != 0 && std::abs(error) == FI_ENODATA;
-        if (answers_no || std::abs(error) == FI_EADDRINUSE) {
-            return fail(Code::already_exists, std::string(row.scheme) + "://" + source.text() +
-                                                  " is taken by another process");
-        }
-        return failed(row, "fi_enable", error);
-    }
+    if (error) return failed_at(row, source, "fi_enable", error);
 
     sockaddr_storage name{};
     std::size_t bytes = sizeof name;

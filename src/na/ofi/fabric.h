@@ -67,7 +67,4 @@ class Fabric {
     int wait_fd_ = -1;  // libfabric's, closed with the queue.
 };
 
-// Gives the program its signals back, which a library behind libfabric took.
-void take_back_signals();
-
 }  // namespace weft::na::ofi

@@ -42,7 +42,6 @@ class OfiProvider final : public Provider {
 
 static std::unique_ptr<Provider> make_provider(const ofi::Row& row) {
     ofi::prepare_environment();
-    ofi::take_back_signals();
     return std::make_unique<ofi::OfiProvider>(row);
 }
 

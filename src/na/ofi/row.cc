@@ -49,16 +49,17 @@ bool is_rxm(const fi_info& info) {
 }
 
 std::string version_text() {
-    return std::to_string(FI_MAJOR(fi_version())) + "." + std::to_string(FI_MINOR(fi_version()));
+    const std::uint32_t version = library().version();
+    return std::to_string(FI_MAJOR(version)) + "." + std::to_string(FI_MINOR(version));
 }
 
 std::string describe(int error) {
     const int code = std::abs(error);
-    return std::string(fi_strerror(code)) + " (" + std::to_string(code) + ")";
+    return std::string(library().strerror(code)) + " (" + std::to_string(code) + ")";
 }
 
 static InfoPtr make_hints(const Row& row) {
-    InfoPtr hints(fi_allocinfo());
+    InfoPtr hints(library().dupinfo(nullptr));
     if (!hints) return nullptr;
     hints->caps = FI_MSG | FI_RMA;
     hints->ep_attr->type = FI_EP_RDM;
@@ -69,28 +70,32 @@ static InfoPtr make_hints(const Row& row) {
     hints->domain_attr->av_type = FI_AV_TABLE;
     hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->tx_attr->op_flags = FI_COMPLETION;
-    const std::string provider(row.provider(fi_version()));
+    const std::string provider(row.provider(library().version()));
     hints->fabric_attr->prov_name = ::strdup(provider.c_str());
     return hints;
 }
 
-// All that libfabric answers. `error`: its own.
-static InfoPtr ask(const Row& row, const SocketName* source, int& error) {
+// All that libfabric answers. `error`: its own. Errors: UNAVAILABLE (no libfabric).
+static Result<InfoPtr> ask(const Row& row, const SocketName* source, int& error) {
+    if (const Status status = load_library(); !status.ok()) {
+        return fail(Code::unavailable, std::string(row.scheme) + ": " + std::string(status.text()));
+    }
     const InfoPtr hints = make_hints(row);
     fi_info* found = nullptr;
     error = FI_ENOMEM;
-    if (!hints) return nullptr;
-    const std::uint32_t version = fi_version() < FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION)
-                                      ? fi_version()
-                                      : FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
+    if (!hints) return InfoPtr();
+    const std::uint32_t version =
+        library().version() < FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION)
+            ? library().version()
+            : FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
     if (source) {
         const std::string host = source->host();
         // A port that is taken would be an address without a device.
         const std::string port = row.binds_to_answer ? "0" : std::to_string(source->port());
-        error = fi_getinfo(version, host.c_str(), port.c_str(), FI_SOURCE | FI_NUMERICHOST,
-                           hints.get(), &found);
+        error = library().getinfo(version, host.c_str(), port.c_str(), FI_SOURCE | FI_NUMERICHOST,
+                                  hints.get(), &found);
     } else {
-        error = fi_getinfo(version, nullptr, nullptr, 0, hints.get(), &found);
+        error = library().getinfo(version, nullptr, nullptr, 0, hints.get(), &found);
     }
     return InfoPtr(found);
 }
@@ -98,22 +103,23 @@ static InfoPtr ask(const Row& row, const SocketName* source, int& error) {
 static Status not_offered(const Row& row, const SocketName* source, int error) {
     return fail(Code::unavailable,
                 std::string(row.scheme) + ": libfabric " + version_text() +
-                    " offers no provider '" + std::string(row.provider(fi_version())) + "'" +
+                    " offers no provider '" + std::string(row.provider(library().version())) + "'" +
                     (source ? " at " + source->text() : "") +
                     (error ? ": " + describe(error) : "") + "; " + std::string(row.mend));
 }
 
 Result<InfoPtr> find_info(const Row& row, const SocketName* source) {
     int error = 0;
-    const InfoPtr all = ask(row, source, error);
+    const auto all = ask(row, source, error);
+    if (!all) return all.status();
     // A hint of `tcp` is answered by layers over tcp as well: compare what came back.
-    for (const fi_info* info = all.get(); info; info = info->next) {
-        if (row.provider(fi_version()) != info->fabric_attr->prov_name) continue;
+    for (const fi_info* info = all->get(); info; info = info->next) {
+        if (row.provider(library().version()) != info->fabric_attr->prov_name) continue;
         if (source && (!info->src_addr || static_cast<const sockaddr*>(info->src_addr)->sa_family !=
                                               source->family())) {
             continue;
         }
-        InfoPtr copy(fi_dupinfo(info));
+        InfoPtr copy(library().dupinfo(info));
         if (!copy) return fail(Code::resource_exhausted, "no memory for libfabric");
         if (source && row.binds_to_answer && copy->src_addrlen == source->size()) {
             std::memcpy(copy->src_addr, source->get(), source->size());
@@ -125,10 +131,12 @@ Result<InfoPtr> find_info(const Row& row, const SocketName* source) {
 
 Result<SocketName> find_source(const Row& row) {
     int error = 0;
-    const InfoPtr all = ask(row, nullptr, error);
+    const auto all = ask(row, nullptr, error);
+    if (!all) return all.status();
     for (const int family : {AF_INET, AF_INET6}) {
-        for (const fi_info* info = all.get(); info; info = info->next) {
-            if (row.provider(fi_version()) != info->fabric_attr->prov_name || !info->src_addr) {
+        for (const fi_info* info = all->get(); info; info = info->next) {
+            if (row.provider(library().version()) != info->fabric_attr->prov_name ||
+                !info->src_addr) {
                 continue;
             }
             const auto name = SocketName::from_kernel(static_cast<const sockaddr*>(info->src_addr),

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "na/ofi/library.h"
 #include "na/provider.h"
 #include "na/socket_name.h"
 
@@ -37,16 +38,17 @@ struct Row {
 extern const Row tcp_row;
 extern const Row verbs_row;
 
-std::string version_text();       // Of the libfabric at run time: "1.17".
+// Of the libfabric at run time, which is loaded: "1.17".
+std::string version_text();
 std::string describe(int error);  // "Connection refused (111)"; takes either sign.
 
 struct InfoDeleter {
-    void operator()(fi_info* info) const { fi_freeinfo(info); }
+    void operator()(fi_info* info) const { library().freeinfo(info); }
 };
 using InfoPtr = std::unique_ptr<fi_info, InfoDeleter>;
 
-// What `row` offers; with `source`, for an endpoint that listens there.
-// Errors: UNAVAILABLE (not offered here).
+// What `row` offers; with `source`, for an endpoint that listens there. Loads libfabric.
+// Errors: UNAVAILABLE (not offered here, or no libfabric).
 Result<InfoPtr> find_info(const Row& row, const SocketName* source);
 // Where an endpoint is when nobody said where: the first address of a device, IPv4 before IPv6.
 Result<SocketName> find_source(const Row& row);

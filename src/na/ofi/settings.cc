@@ -75,7 +75,8 @@ bool can_fence(const Row& row) {
     // Without either, transfers of a peer that went away could not be ended.
     if (!is_on(value_of(cleanup_setting))) return false;
     if (row.closing_fences) return value_of(cache_setting) == "0";
-    return row.provider(fi_version()).ends_with(";ofi_rxm");  // The native one ignores the setting.
+    // The native one ignores the setting.
+    return load_library().ok() && row.provider(library().version()).ends_with(";ofi_rxm");
 }
 
 bool started_before_us(const Fabric& fabric) {

@@ -1,12 +1,9 @@
-// Debian's libfabric is linked with PSM's libinfinipath, which installs handlers when it is loaded,
-// before main(): SIGINT and SIGTERM then end a program with exit(1) out of a handler, and SIGSEGV
-// and SIGBUS leave no core. The handlers of a program are its own business, so they are taken back.
+#include "na/ofi/signals.h"
+
 #include <dlfcn.h>
-#include <signal.h>
 
+#include <cstddef>
 #include <cstring>
-
-#include "na/ofi/fabric.h"
 
 namespace weft::na::ofi {
 
@@ -20,13 +17,19 @@ static bool is_of_infinipath(const struct sigaction& action) {
            std::strstr(library.dli_fname, "libinfinipath");
 }
 
-void take_back_signals() {
-    for (const int signal : {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE}) {
-        struct sigaction action {};
-        if (::sigaction(signal, nullptr, &action) != 0 || !is_of_infinipath(action)) continue;
-        struct sigaction standard {};
-        standard.sa_handler = SIG_DFL;
-        ::sigaction(signal, &standard, nullptr);
+KeptSignals::KeptSignals() {
+    for (std::size_t i = 0; i < signals.size(); ++i) {
+        ::sigaction(signals[i], nullptr, &before_[i]);
+        // Of a program that is linked with libfabric itself: nobody's choice.
+        if (is_of_infinipath(before_[i])) before_[i] = {};
+    }
+}
+
+KeptSignals::~KeptSignals() {
+    for (std::size_t i = 0; i < signals.size(); ++i) {
+        struct sigaction now {};
+        if (::sigaction(signals[i], nullptr, &now) != 0 || !is_of_infinipath(now)) continue;
+        ::sigaction(signals[i], &before_[i], nullptr);
     }
 }
 

@@ -1,0 +1,74 @@
+#include "na/ofi/library.h"
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "base/quiet_thread.h"
+#include "na/ofi/signals.h"
+
+namespace weft::na::ofi {
+
+namespace {
+
+// The versions of the functions whose structures our headers have: a later libfabric keeps those
+// beside its own, which the name alone would find.
+#if FI_MAJOR_VERSION == 1 && FI_MINOR_VERSION <= 17
+constexpr const char* info_version = "FABRIC_1.3";
+constexpr const char* fabric_version = "FABRIC_1.1";
+#else
+constexpr const char* info_version = nullptr;
+constexpr const char* fabric_version = nullptr;
+#endif
+
+template <class Function>
+bool find(void* file, const char* name, const char* version, Function& function) {
+    void* found = version ? ::dlvsym(file, name, version) : ::dlsym(file, name);
+    function = reinterpret_cast<Function>(found);
+    return found != nullptr;
+}
+
+Status failed(const char* file) {
+    const char* why = ::dlerror();
+    return fail(Code::unavailable, "libfabric can't be loaded: " + std::string(why ? why : file) +
+                                       "; install libfabric1 1.17 or later");
+}
+
+struct Loaded {
+    Library library;
+    Status status = load("libfabric.so.1", library);
+
+    Loaded() {
+        if (status.ok() && when_loaded) when_loaded(library);
+    }
+};
+
+const Loaded& loaded() {
+    static const Loaded once;
+    return once;
+}
+
+}  // namespace
+
+Status load(const char* file, Library& library) {
+    void* opened = nullptr;
+    {
+        const base::SignalsBlocked later;  // And no thread of a library's takes one.
+        const KeptSignals kept;
+        // Never closed: libraries behind it leave threads and handlers in their code.
+        opened = ::dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    }
+    const bool whole = opened && find(opened, "fi_getinfo", info_version, library.getinfo) &&
+                       find(opened, "fi_freeinfo", info_version, library.freeinfo) &&
+                       find(opened, "fi_dupinfo", info_version, library.dupinfo) &&
+                       find(opened, "fi_fabric", fabric_version, library.fabric) &&
+                       find(opened, "fi_strerror", nullptr, library.strerror) &&
+                       find(opened, "fi_version", nullptr, library.version);
+    return whole ? Status() : failed(file);
+}
+
+Status load_library() { return loaded().status; }
+
+const Library& library() { return loaded().library; }
+
+}  // namespace weft::na::ofi

@@ -1,0 +1,55 @@
+// libfabric is loaded when it is needed: what is missing is told, and the program's signals stay
+// its own.
+#include <signal.h>
+
+#include "na/ofi/library.h"
+#include "support/catch.h"
+
+using namespace weft;
+
+namespace {
+
+void ignore_signal(int) {}
+
+void* handler_of(int signal) {
+    struct sigaction action {};
+    REQUIRE(::sigaction(signal, nullptr, &action) == 0);
+    return reinterpret_cast<void*>(action.sa_handler);
+}
+
+}  // namespace
+
+TEST_CASE("ofi library: a host without libfabric is told so, and what to do") {
+    na::ofi::Library library;
+    const Status status = na::ofi::load("libfabric-of-nobody.so.1", library);
+    CHECK(status.code() == Code::unavailable);
+    CHECK(status.text().find("libfabric-of-nobody.so.1") != std::string_view::npos);
+    CHECK(status.text().find("install libfabric1") != std::string_view::npos);
+    CHECK(library.getinfo == nullptr);
+}
+
+TEST_CASE("ofi library: what is no libfabric is not taken for one") {
+    na::ofi::Library library;
+    const Status status = na::ofi::load("libpthread.so.0", library);
+    CHECK(status.code() == Code::unavailable);
+    CHECK(status.text().find("fi_getinfo") != std::string_view::npos);
+}
+
+TEST_CASE("ofi library: signals are handled after it is loaded as they were before") {
+    struct sigaction mine {};
+    mine.sa_handler = ignore_signal;
+    struct sigaction before {};
+    REQUIRE(::sigaction(SIGTERM, &mine, &before) == 0);
+    void* const interrupted = handler_of(SIGINT);
+    void* const broken = handler_of(SIGBUS);
+    sigset_t blocked, still;
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    REQUIRE(na::ofi::load_library().ok());
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &still);
+    CHECK(handler_of(SIGTERM) == reinterpret_cast<void*>(ignore_signal));
+    CHECK(handler_of(SIGINT) == interrupted);
+    CHECK(handler_of(SIGBUS) == broken);
+    CHECK(::sigismember(&still, SIGTERM) == ::sigismember(&blocked, SIGTERM));
+    CHECK(na::ofi::library().version() != 0);
+    REQUIRE(::sigaction(SIGTERM, &before, nullptr) == 0);
+}
