@@ -208,6 +208,7 @@ TEST_CASE("clients are killed over ofi+tcp and leave nothing", "[seeded]") {
 
 // Where there is a device: `make softroce`.
 TEST_CASE("servers are killed over verbs and leave nothing", "[seeded]") { servers("verbs", 8); }
+TEST_CASE("clients are killed over verbs and leave nothing", "[seeded]") { clients("verbs", 8); }
 
 TEST_CASE("100 servers are killed over sm and leave nothing", "[.][leaks]") { servers("sm", 100); }
 TEST_CASE("100 servers are killed over unix and leave nothing", "[.][leaks]") {
