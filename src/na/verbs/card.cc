@@ -199,6 +199,9 @@ void Card::count(const ibv_qp& pair, std::span<const ibv_send_wr> requests) {
             ledger.inline_bytes += request.sg_list->length;
         } else if (request.num_sge != 0) {
             ++ledger.payload_reads;
+            if (request.opcode != IBV_WR_RDMA_WRITE) {
+                note_page(sends_, reinterpret_cast<const std::byte*>(request.sg_list->addr));
+            }
         }
     }
     ledger.request_blocks += blocks;

@@ -68,6 +68,11 @@ class Card {
     int post_sends(ibv_qp& pair, std::span<ibv_send_wr> requests);
     // Gives the buffers of `slots` to the card, in one list.
     void post_receives(std::span<const std::uint32_t> slots);
+    // In the ledger: a message with content came, into that slot.
+    void count_message(std::uint32_t slot) {
+        ++ledger.payload_writes;
+        note_page(receives_, receives_.at(slot));
+    }
     // Returns how many were written.
     std::size_t poll(std::span<ibv_wc> completions);
     // Asks for a wake-up by the next completion. False: one is there already.
@@ -98,6 +103,9 @@ class Card {
     ibv_cq* make_completions(std::uint32_t depth);
     ibv_pd* queue_domain() const { return of_thread_ ? of_thread_.get() : domain_.get(); }
     void count(const ibv_qp& pair, std::span<const ibv_send_wr> requests);
+    void note_page(MessageMemory& memory, const std::byte* message) {
+        if (memory.misses_page(message)) ++ledger.page_misses;
+    }
 
     Owned<ibv_context> context_;
     ibv_device_attr limits_{};

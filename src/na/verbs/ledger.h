@@ -23,6 +23,7 @@ struct Ledger {
     std::uint64_t signalled = 0;       // Work requests that were to give a completion.
     std::uint64_t messages_in = 0;     // That came: a completion each.
     std::uint64_t payload_writes = 0;  // Messages with content, and gets: the card wrote to memory.
+    std::uint64_t page_misses = 0;     // Messages on a page that none of the last ones was on.
     std::uint64_t receive_posts = 0;   // Lists of buffers given to the card for more.
     std::uint64_t transfers = 0;       // Puts and gets.
     std::uint64_t registrations = 0;   // Of memory.
@@ -31,10 +32,10 @@ struct Ledger {
         std::string_view name;
         std::uint64_t Ledger::*count;
     };
-    static constexpr std::array<Row, 17> rows();
+    static constexpr std::array<Row, 18> rows();
 };
 
-constexpr std::array<Ledger::Row, 17> Ledger::rows() {
+constexpr std::array<Ledger::Row, 18> Ledger::rows() {
     return {{{"doorbells", &Ledger::doorbells},
              {"locked doorbells", &Ledger::locked},
              {"lists", &Ledger::lists},
@@ -49,6 +50,7 @@ constexpr std::array<Ledger::Row, 17> Ledger::rows() {
              {"send completions", &Ledger::signalled},
              {"messages in", &Ledger::messages_in},
              {"payload writes", &Ledger::payload_writes},
+             {"misses of page", &Ledger::page_misses},
              {"receive posts", &Ledger::receive_posts},
              {"transfers", &Ledger::transfers},
              {"registrations", &Ledger::registrations}}};

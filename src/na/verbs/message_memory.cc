@@ -2,29 +2,69 @@
 
 #include <sys/mman.h>
 
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+
 namespace weft::na::verbs {
 
-static constexpr std::size_t large_page = 2u << 20;
+namespace {
+
+constexpr int of_our_own = MAP_PRIVATE | MAP_ANONYMOUS;
+
+// Bytes of large pages in the mapping that begins there, as the kernel tells (proc(5), smaps).
+std::size_t large_page_bytes(const std::byte* begin) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(std::fopen("/proc/self/smaps", "re"),
+                                                               std::fclose);
+    if (!maps) return 0;
+    char line[512];
+    std::uintptr_t from = 0, to = 0;
+    std::size_t kib = 0;
+    bool is_here = false;
+    while (std::fgets(line, sizeof line, maps.get())) {
+        if (std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2) {
+            is_here = from == reinterpret_cast<std::uintptr_t>(begin);
+        } else if (is_here && std::sscanf(line, "AnonHugePages: %zu kB", &kib) == 1) {
+            return kib * 1024;
+        }
+    }
+    return 0;
+}
+
+}  // namespace
 
 bool MessageMemory::make(std::uint32_t count, std::size_t message_bytes, bool on_large_pages) {
+    constexpr std::size_t large_page = std::size_t{1} << large_page_shift;
     stride_ = (message_bytes + 63) / 64 * 64;
+    count_ = count;
     const std::size_t bytes = (stride_ * count + large_page - 1) / large_page * large_page;
-    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    void* at = MAP_FAILED;
-    if (on_large_pages) {
-        at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags | MAP_HUGETLB, -1, 0);
+    // A mapping of its own that begins where a large page may.
+    void* const reserved = ::mmap(nullptr, bytes + 2 * large_page, PROT_NONE, of_our_own, -1, 0);
+    if (reserved == MAP_FAILED) return false;
+    reserved_ = {static_cast<std::byte*>(reserved), bytes + 2 * large_page};
+    const auto begin = reinterpret_cast<std::uintptr_t>(reserved) / large_page + 1;
+    void* const at = reinterpret_cast<void*>(begin * large_page);
+    constexpr int access = PROT_READ | PROT_WRITE;
+    constexpr int pages_of_2_mib =
+        MAP_HUGETLB | static_cast<int>(large_page_shift << MAP_HUGE_SHIFT);
+    const bool from_pool =
+        on_large_pages &&
+        ::mmap(at, bytes, access, of_our_own | MAP_FIXED | pages_of_2_mib, -1, 0) == at;
+    if (!from_pool && ::mmap(at, bytes, access, of_our_own | MAP_FIXED, -1, 0) != at) {
+        return false;
     }
-    if (at == MAP_FAILED) at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (at == MAP_FAILED) return false;
+    memory_ = {static_cast<std::byte*>(at), bytes};
     (void)::madvise(at, bytes, on_large_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     (void)::madvise(at, bytes, MADV_DONTFORK);  // A fork's copy-on-write would move our own pages.
-    memory_ = {static_cast<std::byte*>(at), bytes};
-    count_ = count;
+    (void)::madvise(at, bytes, MADV_POPULATE_WRITE);  // A card will hold it all.
+    if (from_pool || (on_large_pages && large_page_bytes(memory_.data()) == bytes)) {
+        page_shift_ = large_page_shift;
+    }
     return true;
 }
 
 MessageMemory::~MessageMemory() {
-    if (!memory_.empty()) ::munmap(memory_.data(), memory_.size());
+    if (!reserved_.empty()) ::munmap(reserved_.data(), reserved_.size());
 }
 
 }  // namespace weft::na::verbs

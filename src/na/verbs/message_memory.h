@@ -2,8 +2,10 @@
 // addresses by itself, and has few entries to remember that in.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <weft/bytes.h>
 
@@ -28,11 +30,25 @@ class MessageMemory {
         return static_cast<std::uint32_t>(static_cast<std::size_t>(bytes - memory_.data()) /
                                           stride_);
     }
+    // Whether the kernel gave large pages for all of it.
+    bool is_on_large_pages() const { return page_shift_ == large_page_shift; }
+    // Whether the page that it begins on is new to a card that remembers where 64 pages are, each
+    // in the place that its number gives it.
+    bool misses_page(const std::byte* message) {
+        const auto page = static_cast<std::size_t>(message - memory_.data()) >> page_shift_;
+        const auto known = static_cast<std::uint32_t>(page) + 1;
+        return std::exchange(pages_[page % pages_.size()], known) != known;
+    }
 
   private:
+    static constexpr unsigned page_shift = 12, large_page_shift = 21;
+
+    Bytes reserved_;  // With memory_ in it, and nothing to either side.
     Bytes memory_;
     std::size_t stride_ = 0;
     std::uint32_t count_ = 0;
+    unsigned page_shift_ = page_shift;
+    std::array<std::uint32_t, 64> pages_{};  // Their numbers plus one.
 };
 
 }  // namespace weft::na::verbs

@@ -139,7 +139,7 @@ void VerbsEndpoint::on_message(const ibv_wc& completion) {
         return blame(completion.qp_num, "it sent what the card refused");
     }
     ++card_->ledger.messages_in;
-    if (completion.byte_len != 0) ++card_->ledger.payload_writes;
+    if (completion.byte_len != 0) card_->count_message(slot);
     const auto word = (completion.wc_flags & IBV_WC_WITH_IMM)
                           ? decode_immediate(ntohl(completion.imm_data))
                           : std::nullopt;
