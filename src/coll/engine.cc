@@ -78,7 +78,6 @@ void Engine::start(std::shared_ptr<GroupImpl> group, std::uint64_t method,
     header.root = group->own_rank.value_or(0);
     header.first = 0;
     header.last = n;
-    header.fanout = fanout_default;
     auto operation = std::make_shared<Operation>(group, header, Interval{0, n});
     operation->until = deadline;
     operation->detached = detached;
@@ -172,7 +171,7 @@ void Engine::run(const std::shared_ptr<Operation>& operation, Interval below, By
         expired.engine->expire(expired);
     };
     context_.timers().arm(*operation, operation->until);
-    for (const Interval child : split(below, operation->header.fanout)) {
+    for (const Interval child : split(below, operation->header.tree)) {
         forward(operation, child, body);
     }
 }

@@ -1,10 +1,33 @@
 #include "coll/tree.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace weft::coll {
 
-std::vector<Interval> split(Interval below, std::uint32_t fanout) {
+namespace {
+
+constexpr std::size_t busy = 4;  // Units of time that a message keeps its sender: Tree::latency.
+
+std::vector<Interval> flat(Interval below) {
+    std::vector<Interval> children;
+    children.reserve(below.size());
+    for (std::uint32_t at = below.first; at < below.last; ++at) children.push_back({at, at + 1});
+    return children;
+}
+
+std::vector<Interval> k_ary(Interval below, std::uint32_t fanout) {
+    std::vector<Interval> children;
+    std::uint32_t first = below.first;
+    for (std::uint32_t left = fanout; first < below.last; --left) {
+        const std::uint32_t size = (below.last - first + left - 1) / left;
+        children.push_back({first, first + size});
+        first += size;
+    }
+    return children;
+}
+
+std::vector<Interval> k_nomial(Interval below, std::uint32_t fanout) {
     std::vector<Interval> children;
     const std::uint64_t total = std::uint64_t{below.size()} + 1;  // With the node itself.
     // The largest power of the fanout that leaves something above it.
@@ -25,6 +48,67 @@ std::vector<Interval> split(Interval below, std::uint32_t fanout) {
     std::stable_sort(children.begin(), children.end(),
                      [](const Interval& a, const Interval& b) { return a.size() > b.size(); });
     return children;
+}
+
+// Child i starts when it is free of i + 1 messages and the last of them has arrived; what it can
+// reach in the time that is left is what the node could reach in that time.
+std::size_t start_of(std::size_t child, const Tree& tree) {
+    return (child + 1) * busy + tree.latency;
+}
+
+std::vector<Interval> greedy(Interval below, const Tree& tree) {
+    // reached[t]: how many a node and all below it are, t after it got the message.
+    std::vector<std::uint64_t> reached;
+    const std::uint64_t wanted = std::uint64_t{below.size()} + 1;
+    do {
+        std::uint64_t all = 1;
+        const std::size_t time = reached.size();
+        for (std::size_t i = 0; i < tree.fanout && start_of(i, tree) <= time; ++i) {
+            all += reached[time - start_of(i, tree)];
+        }
+        reached.push_back(all);
+    } while (reached.back() < wanted);
+    std::vector<Interval> children;
+    std::uint32_t first = below.first;
+    for (std::size_t i = 0; first < below.last; ++i) {
+        const std::uint64_t most = reached[reached.size() - 1 - start_of(i, tree)];
+        const std::uint32_t size =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(most, below.last - first));
+        children.push_back({first, first + size});
+        first += size;
+    }
+    return children;
+}
+
+}  // namespace
+
+bool Tree::is_possible(Interval below) const {
+    const bool fans = fanout >= fanout_min && fanout <= fanout_max;
+    switch (shape) {
+        case Shape::flat: return below.size() <= flat_max;
+        case Shape::k_ary:
+        case Shape::k_nomial: return fans;
+        case Shape::greedy: return fans && latency >= 1 && latency <= latency_max;
+    }
+    return false;
+}
+
+Tree tree_for(double busy_time, double latency) {
+    const double quarters = busy_time > 0 ? latency / busy_time * busy : latency_max;
+    Tree tree;
+    tree.latency =
+        static_cast<std::uint16_t>(std::lround(std::clamp<double>(quarters, 1, latency_max)));
+    return tree;
+}
+
+std::vector<Interval> split(Interval below, const Tree& tree) {
+    switch (tree.shape) {
+        case Shape::flat: return flat(below);
+        case Shape::k_ary: return k_ary(below, tree.fanout);
+        case Shape::k_nomial: return k_nomial(below, tree.fanout);
+        case Shape::greedy: return greedy(below, tree);
+    }
+    return {};
 }
 
 }  // namespace weft::coll

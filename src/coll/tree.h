@@ -1,11 +1,10 @@
-// The k-nomial tree as arithmetic: pure, no state, the same on every rank.
+// Trees over a group as arithmetic: pure, no state, the same on every rank.
 //
 // Positions 0..n-1 are ranks rotated so that the root is position 0. A subtree is an interval
 // [first, last) of positions whose node is `first`; split() cuts what is below the node into the
 // subtrees of its children, largest first, so that the child with the longest way to go starts
-// first (with the leaves first it would start last, at about twice the total time). Every interval
-// of a k-nomial tree is contiguous, so a message names its receiver's whole subtree with two
-// numbers.
+// first (with the leaves first it would start last, at about twice the total time). So a message
+// names its receiver's whole subtree with two numbers.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +19,42 @@ struct Interval {
     friend bool operator==(const Interval&, const Interval&) = default;
 };
 
+enum class Shape : std::uint8_t {
+    flat,      // All are children of the root.
+    k_ary,     // As many children for each, with subtrees of the same size.
+    k_nomial,  // A child for each digit of each place of the size (in base `fanout`), of that size.
+    greedy,    // Each sends on until the last one is reached, in the least time: below.
+};
+
 inline constexpr std::uint32_t fanout_min = 2;
 inline constexpr std::uint32_t fanout_max = 64;
-inline constexpr std::uint32_t fanout_default = 4;
+inline constexpr std::uint32_t latency_max = 256;  // Beyond it a greedy tree is as good as k_ary.
+inline constexpr std::uint32_t flat_max = 1024;    // Children of a flat one.
+
+// The greedy tree is the optimal broadcast of Karp, Sahay, Santos and Schauser (Optimal Broadcast
+// and Summation in the LogP Model, SPAA 1993): a message keeps its sender busy for g, and its
+// receiver sends on d later; whoever has it sends it again and again. A cap on the children keeps
+// what one rank waits for within bounds, and costs next to nothing (16: at most 2 %).
+struct Tree {
+    Shape shape = Shape::greedy;
+    std::uint8_t fanout = 16;    // k_ary, k_nomial: k. greedy: children at most. flat: ignored.
+    std::uint16_t latency = 20;  // greedy: d in quarters of g. Others: ignored.
+
+    // Whether split() takes it for what is below a node, and does so in little time.
+    bool is_possible(Interval below) const;
+    friend bool operator==(const Tree&, const Tree&) = default;
+};
+static_assert(sizeof(Tree) == 4);
+
+// The greedy tree for messages that keep a sender busy for `busy` and are sent on `latency` later,
+// both in one unit.
+Tree tree_for(double busy, double latency);
 
 // The children's subtrees of the node that stands in front of `below`: its own interval is
-// [below.first - 1, below.last). Requires: fanout_min <= fanout <= fanout_max.
-// Source: k-nomial trees as in MPICH's MPI_Bcast (Thakur, Rabenseifner, Gropp 2005), generalised
-// from binomial.
-std::vector<Interval> split(Interval below, std::uint32_t fanout);
+// [below.first - 1, below.last). Requires: tree.is_possible(below).
+// Source of k_nomial: MPICH's MPI_Bcast (Thakur, Rabenseifner, Gropp 2005), generalised from
+// binomial.
+std::vector<Interval> split(Interval below, const Tree& tree);
 
 // The rank at a position when `root` is position 0 of `n`.
 constexpr std::uint32_t rank_at(std::uint32_t position, std::uint32_t root, std::uint32_t n) {

@@ -20,8 +20,8 @@ Result<ForwardView> decode_forward(ByteView bytes, std::uint32_t members) {
     if (header.first >= header.last || header.last > members || header.root >= members) {
         return fail(Code::invalid_argument, "a collective with an impossible subtree");
     }
-    if (header.fanout < fanout_min || header.fanout > fanout_max) {
-        return fail(Code::invalid_argument, "a collective with an impossible fanout");
+    if (!header.tree.is_possible({header.first + 1, header.last})) {
+        return fail(Code::invalid_argument, "a collective with an impossible tree");
     }
     if (header.method == forward_method.hash) {
         return fail(Code::invalid_argument, "a collective of collectives");

@@ -23,7 +23,7 @@ struct ForwardHeader {
     std::uint32_t root = 0;        // Rank at position 0.
     std::uint32_t first = 0;       // Positions [first, last): the receiver is `first`.
     std::uint32_t last = 0;
-    std::uint32_t fanout = 0;
+    Tree tree;
 };
 static_assert(sizeof(ForwardHeader) == 48);
 
@@ -35,7 +35,7 @@ struct ForwardView {
 // Requires: to.size() == forward_bytes(body.size()).
 constexpr std::size_t forward_bytes(std::size_t body) { return sizeof(ForwardHeader) + body; }
 void encode_forward(const ForwardHeader& header, ByteView body, Bytes to);
-// Errors: INVALID_ARGUMENT: an interval or fanout that can't be, too short, a collective inside.
+// Errors: INVALID_ARGUMENT: an interval or tree that can't be, too short, a collective inside.
 Result<ForwardView> decode_forward(ByteView bytes, std::uint32_t members);
 
 // Outcomes, one after the other. What does not fit into `bytes_max` loses first its replies (the

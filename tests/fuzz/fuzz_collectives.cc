@@ -19,7 +19,7 @@ static void check_forward(ByteView bytes, std::uint32_t members) {
     const coll::ForwardHeader& header = view->header;
     must(header.first < header.last && header.last <= members, "a subtree lies in its group");
     must(header.root < members, "the root is a member");
-    must(header.fanout >= coll::fanout_min && header.fanout <= coll::fanout_max, "fanout");
+    must(header.tree.is_possible({header.first + 1, header.last}), "tree");
     must(header.method != coll::forward_method.hash, "no collective of collectives");
     std::vector<std::byte> again(coll::forward_bytes(view->body.size()));
     coll::encode_forward(header, view->body, again);

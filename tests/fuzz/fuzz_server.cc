@@ -73,7 +73,7 @@ Frame next_frame(const Victim& victim, const Frames& good, Input& input) {
                 case 0: header.root = input.value<std::uint32_t>(); break;
                 case 1: header.first = input.value<std::uint32_t>(); break;
                 case 2: header.last = input.value<std::uint32_t>(); break;
-                case 3: header.fanout = input.value<std::uint32_t>(); break;
+                case 3: header.tree = input.value<coll::Tree>(); break;
                 default: header.method = input.value<std::uint64_t>(); break;
             }
             return victim.forward(header, input.take(input.byte() % 64));

@@ -56,7 +56,7 @@ struct Victim {
         return request(method, as_bytes(request_of(text).SerializeAsString()));
     }
     coll::ForwardHeader forward_header() const {
-        return {view().digest(), 1, 77, echo::v1::EchoMethods::Everywhere.id.hash, 0, 0, 2, 4};
+        return {view().digest(), 1, 77, echo::v1::EchoMethods::Everywhere.id.hash, 0, 0, 2, {}};
     }
     Frame forward(const coll::ForwardHeader& header, ByteView body = {}) const {
         Frame bytes(coll::forward_bytes(body.size()));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "coll/tree.h"
@@ -5,53 +6,130 @@
 
 using weft::coll::Interval;
 using weft::coll::rank_at;
+using weft::coll::Shape;
 using weft::coll::split;
+using weft::coll::Tree;
+using weft::coll::tree_for;
 
 namespace {
 
-// Visits every position below, counting; returns the depth.
-int walk(Interval below, std::uint32_t fanout, std::vector<int>& visits) {
-    int depth = 0;
+struct Walk {
+    std::vector<int> visits;  // By position.
+    std::uint32_t depth = 0;
+    std::size_t children_most = 0;
+};
+
+void walk(Interval below, const Tree& tree, std::uint32_t depth, Walk& seen) {
+    REQUIRE(tree.is_possible(below));
+    const std::vector<Interval> children = split(below, tree);
+    seen.children_most = std::max(seen.children_most, children.size());
     std::uint32_t last_size = ~0u;
-    for (const Interval child : split(below, fanout)) {
+    for (const Interval child : children) {
         REQUIRE(child.first >= below.first);
         REQUIRE(child.last <= below.last);
         REQUIRE(child.size() >= 1);
-        REQUIRE(child.size() <= last_size);
+        REQUIRE(child.size() <= last_size);  // Largest first.
         last_size = child.size();
-        ++visits[child.first];
-        depth = std::max(depth, 1 + walk({child.first + 1, child.last}, fanout, visits));
+        ++seen.visits[child.first];
+        seen.depth = std::max(seen.depth, depth + 1);
+        walk({child.first + 1, child.last}, tree, depth + 1, seen);
     }
-    return depth;
 }
 
-int ceil_log(std::uint32_t n, std::uint32_t k) {
-    int depth = 0;
+// Of n ranks whose root is position 0; each other one has to be reached once.
+Walk spanned(std::uint32_t n, const Tree& tree) {
+    Walk seen{std::vector<int>(n, 0)};
+    walk({1, n}, tree, 0, seen);
+    REQUIRE(seen.visits[0] == 0);
+    REQUIRE(std::count(seen.visits.begin() + 1, seen.visits.end(), 1) == n - 1);
+    return seen;
+}
+
+std::uint32_t ceil_log(std::uint64_t n, std::uint64_t k) {
+    std::uint32_t depth = 0;
     for (std::uint64_t span = 1; span < n; span *= k) ++depth;
     return depth;
 }
 
+// When the last of `below` has the message, its node having it at `now`: each message keeps the
+// node for `busy`, and arrives `latency` after that.
+double last_of(Interval below, const Tree& tree, double busy, double latency, double now = 0) {
+    double last = now;
+    double free = now;
+    for (const Interval child : split(below, tree)) {
+        free += busy;
+        last = std::max(
+            last, last_of({child.first + 1, child.last}, tree, busy, latency, free + latency));
+    }
+    return last;
+}
+
+// The least time in which anybody can tell n, by trying each moment: who has the message sends it
+// to the next one whenever free. Independent of split().
+double bound(std::uint32_t n, double busy, double latency) {
+    std::vector<double> next{busy +
+                             latency};  // When a message that starts next would arrive, a heap.
+    double last = 0;
+    const auto later = [](double a, double b) { return a > b; };
+    for (std::uint32_t told = 1; told < n; ++told) {
+        std::pop_heap(next.begin(), next.end(), later);
+        last = next.back();
+        next.back() = last + busy;
+        std::push_heap(next.begin(), next.end(), later);
+        next.push_back(last + busy + latency);
+        std::push_heap(next.begin(), next.end(), later);
+    }
+    return last;
+}
+
 }  // namespace
 
-TEST_CASE("every k-nomial tree spans its group once, largest subtree first, in log depth") {
-    for (std::uint32_t fanout = 2; fanout <= 9; ++fanout) {
-        for (std::uint32_t n = 1; n <= 512; ++n) {
-            std::vector<int> visits(n + 1, 0);
-            const int depth = walk({1, n}, fanout, visits);  // Position 0 is the root.
-            for (std::uint32_t position = 1; position < n; ++position) {
-                REQUIRE(visits[position] == 1);
+TEST_CASE("every tree spans its group once, largest subtree first") {
+    for (std::uint32_t n = 1; n <= 512; ++n) {
+        CHECK(spanned(n, {Shape::flat}).depth == (n > 1 ? 1 : 0));
+        for (std::uint8_t fanout = 2; fanout <= 9; ++fanout) {
+            CHECK(spanned(n, {Shape::k_nomial, fanout}).depth <= ceil_log(n, fanout));
+            const Walk ary = spanned(n, {Shape::k_ary, fanout});
+            CHECK(ary.children_most <= fanout);
+            CHECK(ary.depth <= ceil_log(std::uint64_t{n} * (fanout - 1) + 1, fanout));
+        }
+        for (const std::uint16_t latency : {1, 20, 36, 256}) {
+            for (const std::uint8_t fanout : {2, 3, 16, 64}) {
+                CHECK(spanned(n, {Shape::greedy, fanout, latency}).children_most <= fanout);
             }
-            REQUIRE(depth <= ceil_log(n, fanout));
         }
     }
 }
 
+TEST_CASE("a greedy tree is as fast as any can be, but for the cap on children") {
+    for (const auto& [busy, latency] : {std::pair{0.3, 2.7}, {3.0, 15.0}, {1.0, 1.0}}) {
+        Tree tree = tree_for(busy, latency);
+        tree.fanout = weft::coll::fanout_max;
+        for (const std::uint32_t n : {1u, 2u, 3u, 17u, 64u, 100u, 512u}) {
+            INFO(n << " ranks, " << busy << " and " << latency);
+            CHECK(last_of({1, n}, tree, busy, latency) <= bound(n, busy, latency) * 1.0001);
+        }
+        tree.fanout = Tree().fanout;
+        for (const std::uint32_t n : {1024u, 16384u, 131072u}) {
+            INFO(n << " ranks, " << busy << " and " << latency);
+            CHECK(last_of({1, n}, tree, busy, latency) <= bound(n, busy, latency) * 1.15);
+        }
+    }
+}
+
+TEST_CASE("costs that nobody would believe give a tree all the same") {
+    for (const auto& [busy, latency] :
+         {std::pair{0.0, 1.0}, {1.0, 0.0}, {-1.0, 1.0}, {1.0, 1e300}}) {
+        CHECK(tree_for(busy, latency).is_possible({1, 1000}));
+    }
+    CHECK(tree_for(1, 5) == Tree{});
+}
+
 TEST_CASE("a root outside the group gives every member to somebody") {
     for (std::uint32_t n = 1; n <= 70; ++n) {
-        std::vector<int> visits(n + 1, 0);
-        // The outside root stands before position 0, so shift by one to stay unsigned.
-        walk({1, n + 1}, 4, visits);
-        for (std::uint32_t position = 1; position <= n; ++position) REQUIRE(visits[position] == 1);
+        // It stands in front of position 0; shifted by one, to stay unsigned.
+        spanned(n + 1, {Shape::k_nomial, 4});
+        spanned(n + 1, {});
     }
 }
 
@@ -63,5 +141,5 @@ TEST_CASE("ranks rotate round the root") {
 }
 
 TEST_CASE("the binomial tree of eight is the known one") {
-    CHECK(split({1, 8}, 2) == std::vector<Interval>{{4, 8}, {2, 4}, {1, 2}});
+    CHECK(split({1, 8}, {Shape::k_nomial, 2}) == std::vector<Interval>{{4, 8}, {2, 4}, {1, 2}});
 }

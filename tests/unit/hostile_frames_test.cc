@@ -379,9 +379,17 @@ TEST_CASE("hostile frames: a collective with impossible counts or ranks is refus
     CHECK(refusal_of([](auto& h) { h.root = 2; }) == Code::invalid_argument);
     CHECK(refusal_of([&](auto& h) { h.first = huge - 1, h.last = huge; }) ==
           Code::invalid_argument);
-    CHECK(refusal_of([](auto& h) { h.fanout = 0; }) == Code::invalid_argument);
-    CHECK(refusal_of([](auto& h) { h.fanout = 1; }) == Code::invalid_argument);
-    CHECK(refusal_of([&](auto& h) { h.fanout = huge; }) == Code::invalid_argument);
+    const auto with = [&](coll::Tree tree) { return refusal_of([&](auto& h) { h.tree = tree; }); };
+    for (const auto shape : {coll::Shape::k_ary, coll::Shape::k_nomial, coll::Shape::greedy}) {
+        for (const std::uint8_t fanout : {0, 1, 65, 255}) {
+            CHECK(with({shape, fanout, 20}) == Code::invalid_argument);
+        }
+    }
+    CHECK(with({coll::Shape::greedy, 16, 0}) == Code::invalid_argument);
+    CHECK(with({coll::Shape::greedy, 16, 257}) == Code::invalid_argument);
+    CHECK(with({coll::Shape::greedy, 16, 65535}) == Code::invalid_argument);
+    CHECK(with({static_cast<coll::Shape>(4), 16, 20}) == Code::invalid_argument);
+    CHECK(with({static_cast<coll::Shape>(255), 16, 20}) == Code::invalid_argument);
     for (std::size_t bytes = 0; bytes < sizeof(coll::ForwardHeader); ++bytes) {
         const Status cut = answer_to(raw, victim.request(coll::forward_method, Frame(bytes)));
         CHECK(cut.code() == Code::invalid_argument);
