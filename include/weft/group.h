@@ -55,7 +55,7 @@ class GroupView {
 // What one rank answered to a collective call; for each rank there is exactly one.
 struct RankOutcome {
     std::uint32_t rank = 0;
-    Status status;  // Of a rank below a dead one: UNAVAILABLE, naming the dead ancestor.
+    Status status;  // Of the rank itself: those below one that died are asked by others.
     std::vector<std::byte> reply;
 };
 

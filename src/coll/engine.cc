@@ -3,25 +3,9 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "coll/operation.h"
 
 namespace weft::coll {
-
-// One collective at this node, alive while a child, the local handler or the timer refers to it.
-struct Engine::Operation : base::Timer {
-    Operation(std::shared_ptr<GroupImpl> with, ForwardHeader as, Interval interval)
-        : group(std::move(with)), header(as), gathering(interval, as.root, group->view.size()) {}
-
-    std::shared_ptr<GroupImpl> group;
-    ForwardHeader header;
-    Gathering gathering;
-    TimePoint until = never;
-    bool detached = false;  // From the handler that started it.
-    core::InScope made_in;  // Where its completion runs.
-    std::vector<std::pair<Channel, OperationId>> children;
-    Function<void(std::vector<RankOutcome>)> done;  // Empty once called.
-    Engine* engine = nullptr;
-    std::weak_ptr<Operation> self;
-};
 
 // What is kept back at each hop, so that the rank that is late is named by its parent, and not its
 // parent by the grandparent: enough for an answer and two timer ticks.
@@ -34,11 +18,22 @@ static TimePoint share_of(TimePoint now, TimePoint deadline) {
     return deadline == never ? never : now + share(std::max(deadline - now, Duration(0)));
 }
 
+// A rank whose parent died is asked by somebody else within this: both hear of a death at the same
+// time, or by a silence of three seconds.
+constexpr Duration orphan_lasts = 4s;
+// After a deadline others may still ask: each rank above keeps back half a second at most.
+constexpr Duration deadline_slack = 10s;
+// Of a collective without a deadline whose origin says nothing any more.
+constexpr Duration answer_lasts = 600s;
+// Who adopts is above: no more than the tree is deep, and again after each death.
+constexpr std::size_t askers_max = 64;
+
 Engine::Engine(core::Context& context, rpc::Server& server, Connect connect, RunOnContext run)
     : context_(context),
       server_(server),
       connect_(std::move(connect)),
-      run_on_context_(std::move(run)) {
+      run_on_context_(std::move(run)),
+      origin_(context.random().next()) {
     Status status =
         server_.add_method(forward_method.name, [this](Call call) { on_forward(std::move(call)); });
     WEFT_ASSERT(status.ok());
@@ -63,7 +58,15 @@ std::shared_ptr<GroupImpl> Engine::joined(std::uint64_t digest) const {
     return nullptr;
 }
 
-void Engine::shutdown() { groups_.clear(); }
+void Engine::shutdown() {
+    groups_.clear();
+    known_.clear([this](Operation& operation) {
+        context_.timers().cancel(operation.deadline);
+        context_.timers().cancel(operation.orphaned);
+    });
+}
+
+// ---- where it begins ---------------------------------------------------------------------------
 
 void Engine::start(std::shared_ptr<GroupImpl> group, std::uint64_t method,
                    std::vector<std::byte> body, TimePoint deadline, bool detached,
@@ -73,37 +76,37 @@ void Engine::start(std::shared_ptr<GroupImpl> group, std::uint64_t method,
     ForwardHeader header;
     header.view = group->view.digest();
     header.epoch = group->view.epoch();
-    header.collective = context_.random().next();
+    header.identity = {origin_, next_sequence_++};
+    unsettled_.insert(header.identity.sequence);
+    header.unsettled = static_cast<std::uint32_t>(header.identity.sequence - *unsettled_.begin());
     header.method = method;
     header.root = group->own_rank.value_or(0);
-    header.first = 0;
     header.last = n;
-    auto operation = std::make_shared<Operation>(group, header, Interval{0, n});
+    const bool is_member = group->own_rank.has_value();
+    auto operation = std::make_shared<Operation>(*this, std::move(group), header);
+    operation->own_body = std::move(body);
+    operation->body = operation->own_body;
     operation->until = deadline;
     operation->detached = detached;
     core::Scope* const scope = context_.in_turn() && !detached ? context_.scope() : nullptr;
     if (scope) scope->add(operation->made_in);
-    operation->done = [this, &ended = *operation,
-                       done = std::move(done)](std::vector<RankOutcome> all) mutable {
-        std::sort(all.begin(), all.end(),
-                  [](const RankOutcome& a, const RankOutcome& b) { return a.rank < b.rank; });
-        // Posted: a group of one may be complete inside start().
-        context_.post([operation = ended.self.lock(), done = std::move(done),
-                       all = std::move(all)]() mutable {
-            const core::Context::Within within(operation->engine->context_,
-                                               operation->made_in.scope);
-            operation->made_in.leave();
-            done(std::move(all));
-        });
-    };
-    if (group->own_rank) {
-        run(operation, {1, n}, body);
-        run_here(operation, body);
-    } else {
-        // An outside client stands in front of position 0 and forwards to whole subtrees.
-        run(operation, {0, n}, body);
-    }
+    operation->done = std::move(done);
+    // An outside client stands in front of position 0 and forwards to whole subtrees.
+    begin(operation, {is_member ? 1u : 0u, n});
+    if (is_member) run_here(operation);
     progress(operation);
+}
+
+// Posted: a group of one may be complete inside start().
+void Engine::tell(const std::shared_ptr<Operation>& operation, std::vector<RankOutcome> all) {
+    std::sort(all.begin(), all.end(),
+              [](const RankOutcome& a, const RankOutcome& b) { return a.rank < b.rank; });
+    unsettled_.erase(operation->header.identity.sequence);
+    context_.post([this, operation, all = std::move(all)]() mutable {
+        const core::Context::Within within(context_, operation->made_in.scope);
+        operation->made_in.leave();
+        operation->done(std::move(all));
+    });
 }
 
 // ---- as a member -------------------------------------------------------------------------------
@@ -142,54 +145,89 @@ void Engine::on_forward(Call call) {
     }
     if (!refused.ok()) return call.fail(refused);
 
-    const Interval interval{header.first, header.last};
-    auto operation = std::make_shared<Operation>(group, header, interval);
-    operation->until = share_of(context_.now(), call.deadline());
-    const ByteView body = call.request().subspan(sizeof(ForwardHeader));
-    // Children that are told to stop answer, and so complete the operation.
-    call.on_cancel([weak = std::weak_ptr<Operation>(operation)] {
-        const std::shared_ptr<Operation> cancelled = weak.lock();
-        if (!cancelled) return;
-        for (const auto& [channel, id] : cancelled->children) channel.cancel_call(id);
-    });
-    auto reply_to = std::make_shared<Call>(std::move(call));
-    operation->done = [reply_to](std::vector<RankOutcome> all) {
-        reply_to->reply(encode_outcomes(std::move(all), reply_to->reply_bytes_max()));
-    };
-    run(operation, {interval.first + 1, interval.last}, body);
-    run_here(operation, body);
+    const TimePoint now = context_.now();
+    switch (known_.look(header.identity, header.settled(), now)) {
+        case Known<Operation>::Place::known: return ask_again(header, std::move(call));
+        case Known<Operation>::Place::over:
+            return call.fail(
+                fail(Code::aborted, "a collective that has ended").with_effect(Effect::unknown));
+        case Known<Operation>::Place::full:
+            return call.fail(rejected(Code::resource_exhausted, "too many collectives"));
+        case Known<Operation>::Place::fresh: break;
+    }
+    auto operation = std::make_shared<Operation>(*this, group, header);
+    operation->until = share_of(now, call.deadline());
+    operation->body = call.request().subspan(sizeof(ForwardHeader));
+    operation->detached = true;  // Who asked may die, and who adopts this rank waits for the rest.
+    known_.add(header.identity, header.settled(), now, operation);
+    watch(operation, std::move(call));
+    begin(operation, {header.first + 1, header.last});
+    run_here(operation);
     progress(operation);
+}
+
+void Engine::ask_again(const ForwardHeader& header, Call call) {
+    const std::shared_ptr<Operation> operation = known_.find(header.identity);
+    if (!operation->header.is_again(header)) {
+        return call.fail(rejected(Code::invalid_argument, "another collective of that number"));
+    }
+    if (!operation->running) return call.reply(operation->answer);
+    if (operation->asked_by.size() == askers_max) {
+        return call.fail(rejected(Code::resource_exhausted, "too many ask for one collective"));
+    }
+    watch(operation, std::move(call));
+}
+
+// When all who asked have gone and nobody else comes, nobody waits for it.
+void Engine::watch(const std::shared_ptr<Operation>& operation, Call call) {
+    context_.timers().cancel(operation->orphaned);
+    call.on_cancel([this, weak = std::weak_ptr<Operation>(operation)] {
+        const std::shared_ptr<Operation> left = weak.lock();
+        if (!left || !left->running || ++left->gone < left->asked_by.size()) return;
+        left->orphaned.fire = [](base::Timer& timer, TimePoint) {
+            stop(*static_cast<Operation::Timer&>(timer).of);
+        };
+        context_.timers().arm(left->orphaned, context_.now() + orphan_lasts);
+    });
+    operation->asked_by.push_back(std::make_shared<Call>(std::move(call)));
+}
+
+// Children that are told to stop answer, and so complete the operation.
+void Engine::stop(Operation& operation) {
+    const std::shared_ptr<Operation> kept = operation.self.lock();
+    operation.stopped = true;
+    for (const auto& [channel, id] : std::exchange(operation.children, {})) channel.cancel_call(id);
 }
 
 // ---- one node's part ---------------------------------------------------------------------------
 
-void Engine::run(const std::shared_ptr<Operation>& operation, Interval below, ByteView body) {
-    operation->engine = this;
+void Engine::begin(const std::shared_ptr<Operation>& operation, Interval below) {
+    ++running_;
     operation->self = operation;
-    operation->fire = [](base::Timer& timer, TimePoint) {
-        auto& expired = static_cast<Operation&>(timer);
-        expired.engine->expire(expired);
+    operation->deadline.fire = [](base::Timer& timer, TimePoint) {
+        Operation& expired = *static_cast<Operation::Timer&>(timer).of;
+        expired.engine.expire(expired);
     };
-    context_.timers().arm(*operation, operation->until);
-    for (const Interval child : split(below, operation->header.tree)) {
-        forward(operation, child, body);
-    }
+    context_.timers().arm(operation->deadline, operation->until);
+    forward_below(operation, below);
 }
 
-void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child, ByteView body) {
-    GroupImpl& group = *operation->group;
-    const std::uint32_t rank = rank_at(child.first, operation->header.root, group.view.size());
-    Result<Channel> channel = group.channel(rank);
-    if (!channel) return operation->gathering.fail_subtree(child, channel.status());
+void Engine::forward_below(const std::shared_ptr<Operation>& operation, Interval below) {
+    for (const Interval child : split(below, operation->header.tree)) forward(operation, child);
+}
+
+void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child) {
+    Result<Channel> channel = operation->group->channel(operation->rank_of(child));
+    if (!channel) return adopt(operation, child, channel.status());
 
     struct Body {
         ForwardHeader header;
         ByteView body;
-    } out{operation->header, body};
+    } out{operation->header, operation->body};
     out.header.first = child.first;
     out.header.last = child.last;
     const BodyWriter writer{
-        forward_bytes(body.size()), &out, [](void* object, std::byte* to) {
+        forward_bytes(out.body.size()), &out, [](void* object, std::byte* to) {
             const Body& from = *static_cast<Body*>(object);
             encode_forward(from.header, from.body, {to, forward_bytes(from.body.size())});
         }};
@@ -200,8 +238,9 @@ void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child
     const OperationId id =
         channel->call_with(forward_method, writer, options,
                            [this, operation, child](const Status& status, ByteView reply) {
+                               if (!operation->running) return;
                                if (!status.ok()) {
-                                   operation->gathering.fail_subtree(child, status);
+                                   adopt(operation, child, status);
                                } else if (auto outcomes = decode_outcomes(reply)) {
                                    operation->gathering.set_subtree(child, *std::move(outcomes));
                                } else {
@@ -212,32 +251,50 @@ void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child
     operation->children.emplace_back(*std::move(channel), id);
 }
 
-void Engine::run_here(const std::shared_ptr<Operation>& operation, ByteView body) {
+// The child's own outcome is that of asking it. Those below it are asked by us, whether it has done
+// so or not, while there is time and anybody waits for them.
+void Engine::adopt(const std::shared_ptr<Operation>& operation, Interval child, const Status& why) {
+    const bool goes_on = why.code() != Code::cancelled && !operation->stopped &&
+                         !context_.is_closed() && context_.now() < operation->until;
+    if (!goes_on) return operation->gathering.fail_subtree(child, why);
+    operation->gathering.set({operation->rank_of(child), why, {}});
+    forward_below(operation, {child.first + 1, child.last});
+}
+
+void Engine::run_here(const std::shared_ptr<Operation>& operation) {
     const std::uint32_t rank = *operation->group->own_rank;
     server_.dispatch_local(
-        operation->header.method, body, operation->until,
+        operation->header.method, operation->body, operation->until,
         [this, operation, rank](const Status& status, ByteView reply) {
+            if (!operation->running) return;
             operation->gathering.set({rank, status, {reply.begin(), reply.end()}});
             progress(operation);
         });
 }
 
 void Engine::progress(const std::shared_ptr<Operation>& operation) {
-    if (!operation->gathering.complete() || !operation->done) return;
-    context_.timers().cancel(*operation);
+    if (!operation->gathering.complete() || !operation->running) return;
+    operation->running = false;
+    --running_;
+    context_.timers().cancel(operation->deadline);
+    context_.timers().cancel(operation->orphaned);
     operation->children.clear();
-    auto done = std::move(operation->done);
-    done(operation->gathering.take());
+    std::vector<RankOutcome> all = operation->gathering.take();
+    if (operation->done) return tell(operation, std::move(all));
+    const std::size_t room = operation->asked_by.front()->reply_bytes_max();
+    operation->answer = encode_outcomes(std::move(all), room);
+    operation->keep_until = operation->until == never ? context_.now() + answer_lasts
+                                                      : operation->until + deadline_slack;
+    for (const auto& call : std::exchange(operation->asked_by, {})) call->reply(operation->answer);
+    operation->body = {};
 }
 
 // The children's calls have ended before; what is missing is the handler here.
 void Engine::expire(Operation& expired) {
     const std::shared_ptr<Operation> operation = expired.self.lock();
-    const Interval whole{operation->header.first, operation->header.last};
-    for (std::uint32_t position = whole.first; position < whole.last; ++position) {
-        const std::uint32_t rank =
-            rank_at(position, operation->header.root, operation->group->view.size());
-        operation->gathering.set({rank,
+    const ForwardHeader& header = operation->header;
+    for (std::uint32_t position = header.first; position < header.last; ++position) {
+        operation->gathering.set({operation->rank_of({position, position + 1}),
                                   fail(Code::deadline_exceeded, "no outcome in time")
                                       .with_effect(Effect::unknown)
                                       .with_stage(Stage::executing),

@@ -2,23 +2,26 @@
 //
 // A collective travels as calls of weft.Collective/Forward. Each receiver forwards to its children
 // first, runs the method itself, gathers one outcome per rank of its subtree and replies with all
-// of them. No healing yet: a dead rank costs its subtree, and each of its ranks says so.
+// of them. Whoever forwarded to a rank that failed adopts its children, which may have been asked
+// before: then they answer what they came to then (known.h).
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include <weft/group.h>
 
-#include "coll/gathering.h"
+#include "coll/known.h"
 #include "coll/wire.h"
 #include "rpc/server.h"
 
 namespace weft::coll {
 
 class Engine;
+struct Operation;
 
 // A view, and channels to its members as they are needed.
 class GroupImpl {
@@ -58,27 +61,38 @@ class Engine {
     // Forgets every group (they refer back to the runtime).
     void shutdown();
 
+    std::size_t running() const { return running_; }  // That have not all their outcomes here.
+
     core::Context& context() { return context_; }
     Duration default_timeout = 30s;
     const Connect& connect() const { return connect_; }
     void run_on_context(Function<void()> work) const { run_on_context_(std::move(work)); }
 
   private:
-    struct Operation;
-
     void on_forward(Call call);
     Status refusal(const ForwardHeader& header, const GroupImpl* group) const;
-    void run(const std::shared_ptr<Operation>& operation, Interval below, ByteView body);
-    void forward(const std::shared_ptr<Operation>& operation, Interval child, ByteView body);
-    void run_here(const std::shared_ptr<Operation>& operation, ByteView body);
+    void ask_again(const ForwardHeader& header, Call call);
+    void tell(const std::shared_ptr<Operation>& operation, std::vector<RankOutcome> all);
+    void watch(const std::shared_ptr<Operation>& operation, Call call);
+    void begin(const std::shared_ptr<Operation>& operation, Interval below);
+    void forward_below(const std::shared_ptr<Operation>& operation, Interval below);
+    void forward(const std::shared_ptr<Operation>& operation, Interval child);
+    void adopt(const std::shared_ptr<Operation>& operation, Interval child, const Status& why);
+    void run_here(const std::shared_ptr<Operation>& operation);
     void progress(const std::shared_ptr<Operation>& operation);
     void expire(Operation& operation);
+    static void stop(Operation& operation);
 
     core::Context& context_;
     rpc::Server& server_;
     const Connect connect_;
     const RunOnContext run_on_context_;
     std::vector<std::shared_ptr<GroupImpl>> groups_;
+    const std::uint64_t origin_;         // Of the collectives that begin here,
+    std::uint64_t next_sequence_ = 0;    // which are numbered.
+    std::set<std::uint64_t> unsettled_;  // Of these, without all outcomes.
+    std::size_t running_ = 0;
+    Known<Operation> known_;  // Of others, that this rank took part in.
 };
 
 }  // namespace weft::coll

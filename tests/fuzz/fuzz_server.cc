@@ -69,11 +69,13 @@ Frame next_frame(const Victim& victim, const Frames& good, Input& input) {
         }
         case 3: {  // A collective.
             coll::ForwardHeader header = victim.forward_header();
-            switch (input.byte() % 5) {
+            switch (input.byte() % 7) {
                 case 0: header.root = input.value<std::uint32_t>(); break;
                 case 1: header.first = input.value<std::uint32_t>(); break;
                 case 2: header.last = input.value<std::uint32_t>(); break;
                 case 3: header.tree = input.value<coll::Tree>(); break;
+                case 4: header.identity = input.value<coll::Identity>(); break;
+                case 5: header.unsettled = input.value<std::uint32_t>(); break;
                 default: header.method = input.value<std::uint64_t>(); break;
             }
             return victim.forward(header, input.take(input.byte() % 64));

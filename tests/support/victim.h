@@ -56,7 +56,13 @@ struct Victim {
         return request(method, as_bytes(request_of(text).SerializeAsString()));
     }
     coll::ForwardHeader forward_header() const {
-        return {view().digest(), 1, 77, echo::v1::EchoMethods::Everywhere.id.hash, 0, 0, 2, {}};
+        coll::ForwardHeader header;
+        header.view = view().digest();
+        header.epoch = 1;
+        header.identity = {77, ++collectives_};  // Another one each time.
+        header.method = echo::v1::EchoMethods::Everywhere.id.hash;
+        header.last = 2;
+        return header;
     }
     Frame forward(const coll::ForwardHeader& header, ByteView body = {}) const {
         Frame bytes(coll::forward_bytes(body.size()));
@@ -185,6 +191,7 @@ struct Victim {
 
   private:
     int asked_ = 0;
+    mutable std::uint64_t collectives_ = 0;
 };
 
 // Sends it over a connection of its own. True: that cost the connection.

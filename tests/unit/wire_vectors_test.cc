@@ -186,7 +186,7 @@ TEST_CASE("the bytes of references and grants are the documented ones") {
 }
 
 TEST_CASE("the bytes of collectives are the documented ones") {
-    const coll::ForwardHeader header{0xaaaa, 4, 0xbbbb, 0xcccc, 2, 3, 9, {}};
+    const coll::ForwardHeader header{0xaaaa, 4, {0xbbbb, 0xdd}, 0xcccc, 2, 3, 9, {}, 5};
     std::vector<std::byte> bytes(coll::forward_bytes(2));
     coll::encode_forward(header, as_bytes("hi"), bytes);
     check_bytes("forward", bytes);

@@ -39,6 +39,8 @@ Result<Child> Child::start(const std::vector<std::string>& words, Options option
     }
     base::UniqueFd from(ends[0]);
     const base::UniqueFd to(ends[1]);
+    // Ours to write: a sanitizer's _exit() does so in a child as well.
+    std::fflush(nullptr);
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid < 0) return fail(Code::resource_exhausted, "no process can be started (fork)");

@@ -1,0 +1,92 @@
+// What a rank remembers of collectives, by a model of it: none begins twice, and what is over is
+// forgotten.
+#include <set>
+
+#include "base/random.h"
+#include "coll/known.h"
+#include "support/catch.h"
+
+using namespace weft;
+using coll::Identity;
+
+namespace {
+
+struct Part {
+    bool running = true;
+    TimePoint keep_until{};
+};
+using KnownParts = coll::Known<Part>;
+using Place = KnownParts::Place;
+
+TimePoint moment_at(Duration since) { return TimePoint(since); }
+
+}  // namespace
+
+TEST_CASE("known collectives: one that began is known, and over when its origin says so") {
+    KnownParts known;
+    const Identity id{7, 5};
+    CHECK(known.look(id, 5, moment_at(1s)) == Place::fresh);
+    const auto part = std::make_shared<Part>();
+    known.add(id, 5, moment_at(1s), part);
+    CHECK(known.look(id, 5, moment_at(1s)) == Place::known);
+    CHECK(known.find(id) == part);
+    CHECK(known.look({8, 5}, 5, moment_at(1s)) == Place::fresh);
+    // It is settled, and still runs here: it is not forgotten.
+    CHECK(known.look({7, 6}, 6, moment_at(1s)) == Place::fresh);
+    CHECK(known.look(id, 5, moment_at(1s)) == Place::known);
+    part->running = false;
+    CHECK(known.look(id, 5, moment_at(1s)) == Place::over);
+    CHECK(known.parts() == 0);
+    // Whoever comes late with an older word is told the same.
+    CHECK(known.look({7, 4}, 0, moment_at(1s)) == Place::over);
+    CHECK(known.look({7, 6}, 0, moment_at(1s)) == Place::fresh);
+}
+
+TEST_CASE("known collectives: any order of words begins each at most once") {
+    for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+        INFO("seed " << seed);
+        base::SeededRandom random(seed);
+        KnownParts known;
+        std::set<std::uint64_t> begun;
+        std::map<std::uint64_t, std::shared_ptr<Part>> running;
+        for (int word = 0; word < 400; ++word) {
+            const std::uint64_t sequence = random.next() % 64;
+            const std::uint64_t settled = random.next() % (sequence + 1) * (random.next() % 8 == 0);
+            const Identity id{1, sequence};
+            if (known.look(id, settled, moment_at(1s)) == Place::fresh) {
+                REQUIRE(begun.insert(sequence).second);
+                running[sequence] = std::make_shared<Part>();
+                known.add(id, settled, moment_at(1s), running[sequence]);
+            }
+            if (running.empty() || random.next() % 2) continue;
+            const auto ends = std::next(
+                running.begin(), static_cast<std::ptrdiff_t>(random.next() % running.size()));
+            ends->second->running = false;
+            ends->second->keep_until = moment_at(100s);
+            running.erase(ends);
+        }
+    }
+}
+
+TEST_CASE("known collectives: what nobody settles is forgotten in time, and is bounded") {
+    KnownParts known;
+    for (std::uint64_t i = 0; i < KnownParts::most / 2; ++i) {
+        REQUIRE(known.look({i, 0}, 0, moment_at(1s)) == Place::fresh);
+        auto part = std::make_shared<Part>();
+        part->running = false;
+        part->keep_until = moment_at(50s);
+        known.add({i, 0}, 0, moment_at(1s), part);
+    }
+    CHECK(known.parts() + known.origins() == KnownParts::most);
+    CHECK(known.look({KnownParts::most, 0}, 0, moment_at(2s)) == Place::full);
+    CHECK(known.look({0, 0}, 0, moment_at(2s)) == Place::known);
+    CHECK(known.look({KnownParts::most, 0}, 0, moment_at(51s)) == Place::fresh);
+    CHECK(known.parts() == 0);
+    // Their origins are remembered a little longer.
+    CHECK(known.origins() == KnownParts::most / 2);
+    for (std::uint64_t i = 0; i < KnownParts::most / 2; ++i) {
+        REQUIRE(known.look({KnownParts::most + i, 0}, 0, moment_at(200s)) == Place::fresh);
+        known.add({KnownParts::most + i, 0}, 0, moment_at(200s), std::make_shared<Part>());
+    }
+    CHECK(known.origins() == KnownParts::most / 2);  // Of the others none is left.
+}
