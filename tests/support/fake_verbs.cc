@@ -79,9 +79,9 @@ using fake::Entry;
 using fake::world;
 
 FakeVerbs::FakeVerbs(FakeLimits limits) {
+    REQUIRE(counts() == FakeCounts{});
+    set_limits(limits);
     const Entry entry;
-    REQUIRE(world().counts == FakeCounts{});
-    world().limits = limits;
     world().faults = {};
     world().complaints.clear();
 }
@@ -95,6 +95,9 @@ FakeVerbs::~FakeVerbs() {
 void FakeVerbs::set_limits(const FakeLimits& limits) {
     const Entry entry;
     world().limits = limits;
+    for (ibv_device& device : world().devices) {
+        device.transport_type = limits.is_iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+    }
 }
 
 FakeCounts FakeVerbs::counts() const {
@@ -215,6 +218,19 @@ void FakeVerbs::break_device() {
     const Entry entry;
     world().faults.is_broken = true;
     tell_all(IBV_EVENT_DEVICE_FATAL);
+}
+
+void FakeVerbs::overflow(int card) {
+    const Entry entry;
+    for (const auto& [number, pair] : world().pairs) {
+        if (fake::card_of(pair->context) != card || queue_of(*pair).is_lost) continue;
+        fake::lose(queue_of(*pair));
+    }
+}
+
+std::size_t FakeVerbs::locked_bytes() const {
+    const Entry entry;
+    return world().locked_bytes;
 }
 
 void FakeVerbs::remove_device() {

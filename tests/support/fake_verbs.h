@@ -24,6 +24,8 @@ namespace weft::test {
 // What the device says it can, and keeps to.
 struct FakeLimits {
     int devices = 1;  // fake0 on 127.0.0.1, ::1 and TEST_RDMA_HOST; fake1 on 127.0.0.2.
+    int ports = 1;    // Of each device; the last one is up.
+    bool is_iwarp = false;
     int pairs_max = 1 << 16;
     int completions_max = 1 << 22;
     int shared_receives_max = 1 << 15;
@@ -71,6 +73,8 @@ class FakeVerbs {
     // The most completions that a queue of this card ever had waiting, and its room.
     std::size_t fullest_queue(int card) const;
     std::size_t queue_room(int card) const;
+    // Bytes that are registered.
+    std::size_t locked_bytes() const;
     // Receive buffers of this card that messages may go to.
     std::size_t receives_posted(int card) const;
 
@@ -94,6 +98,8 @@ class FakeVerbs {
 
     // The device is broken for good.
     void break_device();
+    // The queue of completions of this card has overflowed.
+    void overflow(int card);
     // rdma_cm says that it was taken out.
     void remove_device();
     void set_port(bool up);

@@ -35,9 +35,11 @@ void forget_events(ibv_context* context, const void* object) {
 
 static int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std::size_t) {
     const Entry entry;
-    if (port != 1) return EINVAL;
+    const int last = world().limits.ports;
+    if (port < 1 || port > last) return EINVAL;
     *attr = {};
-    attr->state = world().faults.is_port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+    const bool is_down = world().faults.is_port_down || port != last;
+    attr->state = is_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     attr->max_mtu = attr->active_mtu = IBV_MTU_4096;
     attr->max_msg_sz = world().limits.message_bytes_max;
     attr->gid_tbl_len = gids;
@@ -198,7 +200,7 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
     attr->max_srq = 1 << 16;
     attr->max_srq_wr = limits.shared_receives_max;
     attr->max_srq_sge = 16;
-    attr->phys_port_cnt = 1;
+    attr->phys_port_cnt = static_cast<std::uint8_t>(limits.ports);
     return world().faults.is_broken && card_of(context) >= 0 ? EIO : 0;
 }
 
@@ -207,7 +209,7 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_att
 }
 
 int ibv_query_gid(ibv_context*, std::uint8_t port, int index, ibv_gid* gid) {
-    if (port != 1 || index < 0 || index >= gids) return -1;
+    if (port < 1 || port > world().limits.ports || index < 0 || index >= gids) return -1;
     // ::ffff:127.0.0.1, once for each kind of RoCE.
     *gid = {};
     gid->raw[10] = gid->raw[11] = 0xff;

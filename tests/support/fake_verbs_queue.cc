@@ -6,16 +6,18 @@
 
 namespace weft::test::fake {
 
+void lose(Queue& queue) {
+    queue.is_lost = true;
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_CQ_ERR;
+    event.element.cq = &queue;
+    tell(queue.context, event);
+}
+
 void give(ibv_cq* to, const Completion& completion) {
     Queue& queue = *static_cast<Queue*>(to);
     if (queue.is_lost) return;
-    if (queue.completions.size() >= static_cast<std::size_t>(queue.cqe)) {
-        queue.is_lost = true;
-        ibv_async_event event{};
-        event.event_type = IBV_EVENT_CQ_ERR;
-        event.element.cq = to;
-        return tell(queue.context, event);
-    }
+    if (queue.completions.size() >= static_cast<std::size_t>(queue.cqe)) return lose(queue);
     queue.completions.push_back(completion);
     queue.fullest = std::max(queue.fullest, queue.completions.size());
     const bool is_good = completion.wc.status == IBV_WC_SUCCESS;

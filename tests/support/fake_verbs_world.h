@@ -87,6 +87,9 @@ struct Queue : ibv_cq {
     Domain* domain = nullptr;  // That it was made in, if it was.
 };
 
+// It has overflowed, and its owner is told.
+void lose(Queue& queue);
+
 struct Receive {
     std::uint64_t id = 0;
     std::vector<ibv_sge> pieces;

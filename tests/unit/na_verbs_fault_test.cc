@@ -24,10 +24,31 @@ TEST_CASE("verbs fault: a broken device brings everybody down, in words") {
         }
     }
     rig->settle();
-    // Later ones do not come up either.
+    // Later ones do not come up either, and are told why.
     rig->start_connect(client, server->address());
     REQUIRE(rig->pump_until([&] { return client.downs.size() == 4; }));
-    CHECK_FALSE(client.downs[3].error.empty());
+    says(client.downs[3].error, "of no use to this process any more");
+}
+
+TEST_CASE("verbs fault: a queue of completions that overflows costs its endpoint, in words") {
+    VerbsRig rig;
+    NaNode& server = rig->open();
+    NaNode& client = rig->open({.listens = false});
+    for (int i = 0; i < 3; ++i) rig->connect(client, server);
+    rig.fake.overflow(0);
+    REQUIRE(rig->pump_until([&] { return server.downs.size() == 3; }));
+    for (const Down& down : server.downs) {
+        CHECK(down.code == Code::unavailable);
+        says(down.error, "CQ");
+    }
+    // Who comes is refused with the reason; who has a card of his own goes on.
+    rig->settle();
+    const std::size_t before = client.downs.size();
+    rig->start_connect(client, server->address());
+    REQUIRE(rig->pump_until([&] { return client.downs.size() > before; }));
+    says(client.downs.back().error, "refused: the RDMA device is of no use");
+    NaNode& other = rig->open();
+    rig->connect(client, other);
 }
 
 TEST_CASE("verbs fault: a device that is taken out is told of") {
@@ -38,6 +59,10 @@ TEST_CASE("verbs fault: a device that is taken out is told of") {
     CHECK(down.code == Code::unavailable);
     says(down.error, "taken away");
     rig.wait_for_down(pair.b);
+    rig->settle();
+    rig->start_connect(pair.a, pair.b->address());
+    REQUIRE(rig->pump_until([&] { return pair.a.downs.size() == 2; }));
+    says(pair.a.downs.back().error, "taken away");
 }
 
 TEST_CASE("verbs fault: work that the card ends with an error ends its connection") {

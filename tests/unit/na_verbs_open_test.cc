@@ -1,7 +1,12 @@
 // Opening a verbs endpoint: what can be missing, and what is said then.
+#include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <atomic>
+#include <thread>
+
 #include "na/address.h"
+#include "na/verbs/message_memory.h"
 #include "support/verbs_rig.h"
 
 using namespace weft;
@@ -110,12 +115,67 @@ TEST_CASE("verbs open: small devices are made do with") {
     CHECK(rig->pump_until([&] { return pair.b.at(pair.ba).received == 100; }));
 }
 
-TEST_CASE("verbs open: an endpoint that listens everywhere is reached at each device's address") {
-    VerbsRig rig;
+TEST_CASE(
+    "verbs open: an endpoint that listens everywhere is reached over the device that it has") {
+    VerbsRig rig({.devices = 2});
     NaNode& server = rig->open({.uri = "verbs://0.0.0.0:0"});
-    const auto address = *parse_address(server->address());
+    const std::string port = std::to_string(parse_address(server->address())->port);
     NaNode& client = rig->open({.listens = false});
-    const PeerId peer =
-        rig->start_connect(client, "verbs://127.0.0.1:" + std::to_string(address.port));
+    const PeerId peer = rig->start_connect(client, "verbs://127.0.0.1:" + port);
     CHECK(rig->pump_until([&] { return client.at(peer).state == test::PeerState::up; }));
+    NaNode& other = rig->open({.uri = "verbs://127.0.0.2:0"});
+    rig->start_connect(other, "verbs://127.0.0.2:" + port);
+    says(rig.wait_for_down(other).error, "not over the device that this endpoint has open");
+}
+
+TEST_CASE("verbs open: IPv6 addresses are listened at and reached") {
+    VerbsRig rig;
+    NaNode& server = rig->open({.uri = "verbs://[::1]:0"});
+    CHECK(server->address().starts_with("verbs://[::1]:"));
+    NaNode& client = rig->open({.listens = false});
+    const PeerId peer = rig->connect(client, server);
+    REQUIRE(client.send(peer, 64));
+    client->flush();
+    CHECK(rig->pump_until([&] { return server.count(test::PeerState::up) == 1; }));
+}
+
+TEST_CASE("verbs open: a device whose cable is in its second port serves") {
+    VerbsRig rig({.ports = 2});
+    NaPair pair(*rig);
+    CHECK(rig.is_alive(pair));
+}
+
+TEST_CASE("verbs open: a device of iWARP is refused in words") {
+    FakeLimits limits;
+    limits.is_iwarp = true;
+    VerbsRig rig(limits);
+    const Status why = why_not_opened(rig);
+    CHECK(why.code() == Code::unimplemented);
+    says(std::string(why.text()), "fake0 speaks iWARP");
+}
+
+TEST_CASE("verbs open: memory for messages takes nothing that is another's") {
+    // While threads come and go, whose memory lies where the kernel likes.
+    std::atomic<bool> ends{false};
+    std::atomic<int> lost{0};
+    std::thread other([&] {
+        constexpr std::size_t bytes = 8u << 20;
+        while (!ends) {
+            void* const at =
+                ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            auto* const words = static_cast<volatile int*>(at);
+            for (std::size_t i = 0; i < bytes / sizeof(int); i += 4096) words[i] = 1;
+            std::this_thread::yield();
+            for (std::size_t i = 0; i < bytes / sizeof(int); i += 4096) lost += words[i] != 1;
+            ::munmap(at, bytes);
+        }
+    });
+    for (int i = 0; i < 300; ++i) {
+        verbs::MessageMemory memory;
+        REQUIRE(memory.make(512, 17 << 10, true));
+        memory.at(0)[0] = memory.at(511)[0] = std::byte{1};
+    }
+    ends = true;
+    other.join();
+    CHECK(lost == 0);
 }

@@ -47,14 +47,24 @@ Status Card::open_device(ibv_device* device) {
         return fail(Code::unavailable,
                     "can't open the RDMA device " + name + ": " + describe(errno));
     }
+    if (device->transport_type == IBV_TRANSPORT_IWARP) {
+        return fail(Code::unimplemented, "the RDMA device " + name +
+                                             " speaks iWARP, whose connections are made another "
+                                             "way; weft runs on InfiniBand and RoCE");
+    }
     if (const int error = ::ibv_query_device(context_.get(), &limits_)) {
         return fail(Code::unavailable,
                     "the RDMA device " + name + " does not answer: " + describe(error));
     }
+    // Of the port that is up, as far as one is.
     ibv_port_attr port{};
-    if (const int error = ::ibv_query_port(context_.get(), 1, &port)) {
-        return fail(Code::unavailable,
-                    "the port of the RDMA device " + name + " does not answer: " + describe(error));
+    for (std::uint8_t number = 1; number <= limits_.phys_port_cnt; ++number) {
+        if (const int error = ::ibv_query_port(context_.get(), number, &port)) {
+            return fail(Code::unavailable, "port " + std::to_string(number) +
+                                               " of the RDMA device " + name +
+                                               " does not answer: " + describe(error));
+        }
+        if (port.state == IBV_PORT_ACTIVE) break;
     }
     reads_max_ =
         std::clamp<std::uint32_t>(std::min(static_cast<std::uint32_t>(limits_.max_qp_rd_atom),

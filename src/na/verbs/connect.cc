@@ -38,6 +38,17 @@ static rdma_cm_id* make_connection(rdma_event_channel* channel, base::SlotId lan
     return made;
 }
 
+static bool has_port_up(ibv_context* context) {
+    ibv_device_attr device{};
+    if (::ibv_query_device(context, &device) != 0) return false;
+    for (std::uint8_t number = 1; number <= device.phys_port_cnt; ++number) {
+        ibv_port_attr port{};
+        const bool answers = ::ibv_query_port(context, number, &port) == 0;
+        if (answers && port.state == IBV_PORT_ACTIVE) return true;
+    }
+    return false;
+}
+
 // The first device with a port that is up, open.
 static Owned<ibv_context> first_device() {
     int count = 0;
@@ -45,11 +56,7 @@ static Owned<ibv_context> first_device() {
     Owned<ibv_context> found;
     for (int i = 0; i < count && !found; ++i) {
         Owned<ibv_context> context(::ibv_open_device(devices[i]));
-        ibv_port_attr port{};
-        if (context && ::ibv_query_port(context.get(), 1, &port) == 0 &&
-            port.state == IBV_PORT_ACTIVE) {
-            found = std::move(context);
-        }
+        if (context && has_port_up(context.get())) found = std::move(context);
     }
     if (devices) ::ibv_free_device_list(devices);
     return found;
@@ -164,6 +171,7 @@ void VerbsEndpoint::serve_resolving(PeerEntry& entry) {
 void VerbsEndpoint::start_connecting(PeerEntry& entry) {
     Peer& peer = entry.value;
     peer.state = PeerState::connecting;
+    if (!dead_.empty()) return bring_down(entry, Code::unavailable, dead_);
     peer.talk = take_lane(entry);
     if (!peer.talk) return bring_down(entry, Code::resource_exhausted, "too many queue pairs");
     Lane& lane = peer.talk->value;
@@ -199,6 +207,9 @@ void VerbsEndpoint::look_at_connections() {
 
 void VerbsEndpoint::on_happening(rdma_cm_id* connection, Happening& what) {
     if (what.type == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(connection, what);
+    if (connection == listener_.get() && what.type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+        return give_up(card_->name() + " was taken away");
+    }
     LaneEntry* lane = lanes_.find(lane_of(connection));
     if (!lane) return;
     if (lane->value.leaving) {
@@ -368,6 +379,7 @@ void VerbsEndpoint::on_request(rdma_cm_id* connection, const Happening& what) {
     };
     const Result<Opening> opening = decode_opening(ByteView(what.words, what.words_bytes));
     if (!opening) return reject(opening.status());
+    if (!dead_.empty()) return reject(fail(Code::unavailable, dead_));
     if (!card_->is_behind(connection->verbs)) {
         return reject(fail(Code::unavailable, "not over the device that this endpoint has open"));
     }

@@ -140,6 +140,7 @@ class VerbsEndpoint final : public Endpoint {
     void give_receives();
     void look();
     void on_trouble(const Trouble& trouble);
+    void give_up(const std::string& why);
     void serve_leaving();
     bool is_time_to_look(bool busy);
     void attend(PeerEntry& entry, TimePoint at);
@@ -195,6 +196,7 @@ class VerbsEndpoint final : public Endpoint {
 
     std::vector<SendSlot> slots_;
     std::vector<SendSlot*> slots_free_;
+    std::string dead_;                          // Why the card is of no use any more.
     std::vector<std::uint32_t> receives_idle_;  // To be given to the card.
     std::vector<std::uint32_t> handed_out_;     // Messages of the last poll.
 

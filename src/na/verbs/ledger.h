@@ -23,7 +23,7 @@ struct Ledger {
     std::uint64_t signalled = 0;       // Work requests that were to give a completion.
     std::uint64_t messages_in = 0;     // That came: a completion each.
     std::uint64_t payload_writes = 0;  // Messages with content, and gets: the card wrote to memory.
-    std::uint64_t page_misses = 0;     // Messages on a page that none of the last ones was on.
+    std::uint64_t page_misses = 0;     // Messages on pages that MessageMemory does not know.
     std::uint64_t receive_posts = 0;   // Lists of buffers given to the card for more.
     std::uint64_t transfers = 0;       // Puts and gets.
     std::uint64_t registrations = 0;   // Of memory.

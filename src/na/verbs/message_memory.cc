@@ -38,28 +38,32 @@ bool MessageMemory::make(std::uint32_t count, std::size_t message_bytes, bool on
     stride_ = (message_bytes + 63) / 64 * 64;
     count_ = count;
     const std::size_t bytes = (stride_ * count + large_page - 1) / large_page * large_page;
+    if (on_large_pages && take_from_pool(bytes)) return true;
     // A mapping of its own that begins where a large page may.
     void* const reserved = ::mmap(nullptr, bytes + 2 * large_page, PROT_NONE, of_our_own, -1, 0);
     if (reserved == MAP_FAILED) return false;
     reserved_ = {static_cast<std::byte*>(reserved), bytes + 2 * large_page};
     const auto begin = reinterpret_cast<std::uintptr_t>(reserved) / large_page + 1;
     void* const at = reinterpret_cast<void*>(begin * large_page);
-    constexpr int access = PROT_READ | PROT_WRITE;
-    constexpr int pages_of_2_mib =
-        MAP_HUGETLB | static_cast<int>(large_page_shift << MAP_HUGE_SHIFT);
-    const bool from_pool =
-        on_large_pages &&
-        ::mmap(at, bytes, access, of_our_own | MAP_FIXED | pages_of_2_mib, -1, 0) == at;
-    if (!from_pool && ::mmap(at, bytes, access, of_our_own | MAP_FIXED, -1, 0) != at) {
-        return false;
-    }
+    if (::mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) return false;
     memory_ = {static_cast<std::byte*>(at), bytes};
     (void)::madvise(at, bytes, on_large_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     (void)::madvise(at, bytes, MADV_DONTFORK);  // A fork's copy-on-write would move our own pages.
     (void)::madvise(at, bytes, MADV_POPULATE_WRITE);  // A card will hold it all.
-    if (from_pool || (on_large_pages && large_page_bytes(memory_.data()) == bytes)) {
+    if (on_large_pages && large_page_bytes(memory_.data()) == bytes) {
         page_shift_ = large_page_shift;
     }
+    return true;
+}
+
+// Of those that the administrator has set aside (vm.nr_hugepages); they begin where they may.
+bool MessageMemory::take_from_pool(std::size_t bytes) {
+    constexpr int of_2_mib = MAP_HUGETLB | static_cast<int>(large_page_shift << MAP_HUGE_SHIFT);
+    void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, of_our_own | of_2_mib, -1, 0);
+    if (at == MAP_FAILED) return false;
+    (void)::madvise(at, bytes, MADV_DONTFORK);
+    reserved_ = memory_ = {static_cast<std::byte*>(at), bytes};
+    page_shift_ = large_page_shift;
     return true;
 }
 

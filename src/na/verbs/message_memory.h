@@ -32,8 +32,8 @@ class MessageMemory {
     }
     // Whether the kernel gave large pages for all of it.
     bool is_on_large_pages() const { return page_shift_ == large_page_shift; }
-    // Whether the page that it begins on is new to a card that remembers where 64 pages are, each
-    // in the place that its number gives it.
+    // Whether the page that it begins on is new to a card that remembers where 64 pages of this
+    // memory are, each in the place that its number gives it.
     bool misses_page(const std::byte* message) {
         const auto page = static_cast<std::size_t>(message - memory_.data()) >> page_shift_;
         const auto known = static_cast<std::uint32_t>(page) + 1;
@@ -41,6 +41,8 @@ class MessageMemory {
     }
 
   private:
+    bool take_from_pool(std::size_t bytes);
+
     static constexpr unsigned page_shift = 12, large_page_shift = 21;
 
     Bytes reserved_;  // With memory_ in it, and nothing to either side.

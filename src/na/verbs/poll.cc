@@ -226,9 +226,16 @@ void VerbsEndpoint::look() {
 // What concerns one lane is told by its completions, and is a peer's to bring about.
 void VerbsEndpoint::on_trouble(const Trouble& trouble) {
     if (trouble.about == Trouble::About::one_lane) return;
+    if (trouble.about == Trouble::About::everything) return give_up(trouble.words);
     parts_.log.warning("verbs: " + trouble.words);
-    if (trouble.about != Trouble::About::everything) return;
-    peers_.for_each([&](PeerEntry& entry) { bring_down(entry, Code::unavailable, trouble.words); });
+}
+
+// A device that is broken, or gone, does not come back to those who have it open.
+void VerbsEndpoint::give_up(const std::string& why) {
+    if (!dead_.empty()) return;
+    dead_ = "the RDMA device is of no use to this process any more: " + why;
+    parts_.log.error("verbs: " + dead_ + "; restart it");
+    peers_.for_each([&](PeerEntry& entry) { bring_down(entry, Code::unavailable, dead_); });
 }
 
 void VerbsEndpoint::attend(PeerEntry& entry, TimePoint at) {

@@ -29,17 +29,32 @@ class VerbsProvider final : public Provider {
 
 }  // namespace
 
+// Of an address that others can reach, without saying by which device.
+static std::optional<SocketName> global_name(const sockaddr* address) {
+    if (!address) return std::nullopt;
+    std::size_t bytes = sizeof(sockaddr_in);
+    if (address->sa_family == AF_INET6) {
+        if (IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr)) {
+            return std::nullopt;
+        }
+        bytes = sizeof(sockaddr_in6);
+    } else if (address->sa_family != AF_INET) {
+        return std::nullopt;
+    }
+    auto name = SocketName::from_kernel(address, bytes);
+    if (!name || name->is_loopback()) return std::nullopt;
+    return *name;
+}
+
 std::optional<std::string> find_rdma_host() {
     const verbs::Owned<rdma_event_channel> channel(::rdma_create_event_channel());
     ifaddrs* all = nullptr;
     if (!channel || ::getifaddrs(&all) != 0) return std::nullopt;
     std::optional<std::string> found;
     for (const ifaddrs* one = all; one && !found; one = one->ifa_next) {
-        if (!one->ifa_addr || one->ifa_addr->sa_family != AF_INET) continue;
-        const auto name = SocketName::from_kernel(one->ifa_addr, sizeof(sockaddr_in));
+        const auto name = global_name(one->ifa_addr);
         rdma_cm_id* made = nullptr;
-        if (!name || name->is_loopback() ||
-            ::rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0) {
+        if (!name || ::rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0) {
             continue;
         }
         const verbs::Owned<rdma_cm_id> probe(made);

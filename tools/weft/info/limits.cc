@@ -61,7 +61,7 @@ bool may_lock_anything() {
     return false;
 }
 
-// An endpoint over verbs takes some 14 MiB for its messages; the rest is what transfers register.
+// An endpoint over verbs takes 16 MiB for its messages; the rest is what transfers register.
 Finding locked_memory() {
     const rlim_t limit = soft_limit(RLIMIT_MEMLOCK);
     Finding finding{"locked memory", in_words(limit, true), ""};

@@ -9,6 +9,7 @@
 #include "base/unique_fd.h"
 #include "na/address.h"
 #include "na/economies.h"
+#include "na/socket_name.h"
 #include "perf/first_line.h"
 
 namespace weft::tool {
@@ -21,15 +22,17 @@ volatile std::sig_atomic_t told_to_stop = 0;
 
 // A port that nobody has now; 0: none was found.
 std::uint16_t free_port() {
-    const base::UniqueFd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in6 name{};
-    name.sin6_family = AF_INET6;
-    socklen_t bytes = sizeof name;
-    if (!fd || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&name), bytes) != 0 ||
-        ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&name), &bytes) != 0) {
-        return 0;
+    for (const int family : {AF_INET6, AF_INET}) {  // A host may have no IPv6.
+        const base::UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_storage any{};
+        any.ss_family = static_cast<sa_family_t>(family);
+        if (!fd || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) != 0) continue;
+        socklen_t bytes = sizeof any;
+        if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&any), &bytes) != 0) continue;
+        const auto name = na::SocketName::from_kernel(reinterpret_cast<sockaddr*>(&any), bytes);
+        if (name) return name->port();
     }
-    return ntohs(name.sin6_port);
+    return 0;
 }
 
 struct Wish {
