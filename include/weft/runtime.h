@@ -26,8 +26,7 @@ class Node;
 }
 
 // Several runtimes may live in one process. Process-global are the signals that run() waits for,
-// and what libfabric needs with the first runtime: two FI_ variables, and the signal handlers that
-// its libraries took, which are given back (docs/environment.md).
+// and variables for libfabric, set with the first runtime (docs/environment.md).
 //
 // Thread: any, unless said otherwise. Lifetime: destroying it completes every call with CANCELLED
 // and joins its threads; channels, regions and buffers may outlive it (their operations then fail).

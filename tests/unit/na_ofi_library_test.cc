@@ -2,7 +2,11 @@
 // its own.
 #include <signal.h>
 
+#include <atomic>
+#include <thread>
+
 #include "na/ofi/library.h"
+#include "na/ofi/ofi.h"
 #include "support/catch.h"
 
 using namespace weft;
@@ -33,6 +37,21 @@ TEST_CASE("ofi library: what is no libfabric is not taken for one") {
     const Status status = na::ofi::load("libpthread.so.0", library);
     CHECK(status.code() == Code::unavailable);
     CHECK(status.text().find("fi_getinfo") != std::string_view::npos);
+}
+
+TEST_CASE("ofi library: while it is loaded, signals are the program's as well") {
+    const auto provider = na::make_ofi_tcp_provider();  // Says so to PSM.
+    void* const terminates = handler_of(SIGTERM);
+    void* const breaks = handler_of(SIGSEGV);
+    std::atomic<bool> ends{false};
+    std::atomic<int> changes{0};
+    std::thread looks([&] {
+        while (!ends) changes += handler_of(SIGTERM) != terminates || handler_of(SIGSEGV) != breaks;
+    });
+    CHECK(na::ofi::load_library().ok());
+    ends = true;
+    looks.join();
+    CHECK(changes == 0);
 }
 
 TEST_CASE("ofi library: signals are handled after it is loaded as they were before") {

@@ -26,7 +26,7 @@ class Weft(CMakePackage):
 
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
-    # weftConfig.cmake asks it for libfabric and rdma-core.
+    # weftConfig.cmake asks it for rdma-core.
     depends_on("pkgconfig", type=("build", "link"))
     # Its packages of CMake and its descriptors change with 4 (22.0).
     depends_on("protobuf@3.21", type=("build", "link", "run"))

@@ -31,14 +31,20 @@ bool find(void* file, const char* name, const char* version, Function& function)
 Status failed(const char* file) {
     const char* why = ::dlerror();
     return fail(Code::unavailable, "libfabric can't be loaded: " + std::string(why ? why : file) +
-                                       "; install libfabric1 1.17 or later");
+                                       "; install libfabric1 1.17 or later, or say where it is "
+                                       "(LD_LIBRARY_PATH)");
 }
 
 struct Loaded {
     Library library;
-    Status status = load("libfabric.so.1", library);
+    Status status = fail(Code::unavailable, "");
 
     Loaded() {
+#ifdef WEFT_LIBFABRIC
+        status =
+            load(WEFT_LIBFABRIC, library);  // Beside the headers, where that is a place of its own.
+#endif
+        if (!status.ok()) status = load("libfabric.so.1", library);
         if (status.ok() && when_loaded) when_loaded(library);
     }
 };

@@ -56,6 +56,8 @@ bool is_on(std::string_view text) {
 }  // namespace
 
 void prepare_environment() {
+    // PSM, which Debian's libfabric brings along, would take the program's signals as it is loaded.
+    ::setenv("IPATH_NO_BACKTRACE", "1", 0);
     for (const Setting& setting : all_settings()) {
         ::setenv(setting.name, setting.value.c_str(), 0);
     }
