@@ -209,16 +209,19 @@ void Engine::begin(const std::shared_ptr<Operation>& operation, Interval below) 
         expired.engine.expire(expired);
     };
     context_.timers().arm(operation->deadline, operation->until);
-    forward_below(operation, below);
+    forward_below(operation, below, false);
 }
 
-void Engine::forward_below(const std::shared_ptr<Operation>& operation, Interval below) {
-    for (const Interval child : split(below, operation->header.tree)) forward(operation, child);
+void Engine::forward_below(const std::shared_ptr<Operation>& operation, Interval below,
+                           bool again) {
+    for (const Interval child : split(below, operation->header.tree)) {
+        forward(operation, child, again);
+    }
 }
 
-void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child) {
+void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child, bool again) {
     Result<Channel> channel = operation->group->channel(operation->rank_of(child));
-    if (!channel) return adopt(operation, child, channel.status());
+    if (!channel) return adopt(operation, child, again, channel.status());
 
     struct Body {
         ForwardHeader header;
@@ -237,10 +240,10 @@ void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child
     options.timeout = until == never ? no_timeout : std::max(until - context_.now(), Duration(1));
     const OperationId id =
         channel->call_with(forward_method, writer, options,
-                           [this, operation, child](const Status& status, ByteView reply) {
+                           [this, operation, child, again](const Status& status, ByteView reply) {
                                if (!operation->running) return;
                                if (!status.ok()) {
-                                   adopt(operation, child, status);
+                                   adopt(operation, child, again, status);
                                } else if (auto outcomes = decode_outcomes(reply)) {
                                    operation->gathering.set_subtree(child, *std::move(outcomes));
                                } else {
@@ -253,12 +256,16 @@ void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child
 
 // The child's own outcome is that of asking it. Those below it are asked by us, whether it has done
 // so or not, while there is time and anybody waits for them.
-void Engine::adopt(const std::shared_ptr<Operation>& operation, Interval child, const Status& why) {
+void Engine::adopt(const std::shared_ptr<Operation>& operation, Interval child, bool again,
+                   Status why) {
+    // That we did not reach it does not say that nobody did.
+    if (again && why.effect() == Effect::none) why = std::move(why).with_effect(Effect::unknown);
     const bool goes_on = why.code() != Code::cancelled && !operation->stopped &&
                          !context_.is_closed() && context_.now() < operation->until;
     if (!goes_on) return operation->gathering.fail_subtree(child, why);
-    operation->gathering.set({operation->rank_of(child), why, {}});
-    forward_below(operation, {child.first + 1, child.last});
+    again = why.effect() != Effect::none;
+    operation->gathering.set({operation->rank_of(child), std::move(why), {}});
+    forward_below(operation, {child.first + 1, child.last}, again);
 }
 
 void Engine::run_here(const std::shared_ptr<Operation>& operation) {

@@ -75,9 +75,10 @@ class Engine {
     void tell(const std::shared_ptr<Operation>& operation, std::vector<RankOutcome> all);
     void watch(const std::shared_ptr<Operation>& operation, Call call);
     void begin(const std::shared_ptr<Operation>& operation, Interval below);
-    void forward_below(const std::shared_ptr<Operation>& operation, Interval below);
-    void forward(const std::shared_ptr<Operation>& operation, Interval child);
-    void adopt(const std::shared_ptr<Operation>& operation, Interval child, const Status& why);
+    // `again`: somebody who died may have asked them before.
+    void forward_below(const std::shared_ptr<Operation>& operation, Interval below, bool again);
+    void forward(const std::shared_ptr<Operation>& operation, Interval child, bool again);
+    void adopt(const std::shared_ptr<Operation>& operation, Interval child, bool again, Status why);
     void run_here(const std::shared_ptr<Operation>& operation);
     void progress(const std::shared_ptr<Operation>& operation);
     void expire(Operation& operation);

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "coll/tree.h"
 #include "support/catch.h"
+#include "support/seed.h"
 #include "support/sim_rig.h"
 
 using namespace weft;
@@ -195,6 +197,58 @@ TEST_CASE("a rank that dies while it handles costs itself only, and nobody is as
     }
     REQUIRE(outcomes[inner].status.code() == Code::unavailable);
     REQUIRE(outcomes[inner].status.effect() == Effect::unknown);
+}
+
+TEST_CASE("ranks that die at any moment cost themselves only, and nobody runs twice", "[seeded]") {
+    for (std::uint64_t run = 0; run < 100; ++run) {
+        const std::uint64_t seed = test::seed_of(run);
+        INFO("TEST_SEED=" << seed);
+        base::SeededRandom random(seed);
+        const auto n = static_cast<std::uint32_t>(2 + random.next() % 32);
+        Cluster cluster(n);
+        for (Config& service : cluster.services) service.hold = true;
+        // From outside, or by a member, who lives.
+        const bool is_member = random.next() % 2;
+        const auto root = static_cast<std::uint32_t>(random.next() % n);
+        Runtime& caller = is_member ? *cluster.rig.runtimes[root] : *cluster.client;
+        const Group group = caller.group(view_of(n)).value();
+        std::vector<RankOutcome> outcomes;
+        group.collective(set_config, {0, nullptr, [](void*, std::byte*) {}}, {.timeout = 20s},
+                         [&](std::vector<RankOutcome> all) { outcomes = std::move(all); });
+        std::map<std::uint64_t, std::uint32_t> deaths;  // By millisecond.
+        std::set<std::uint32_t> dead;
+        for (std::uint64_t i = random.next() % 4; i > 0; --i) {
+            const auto rank = static_cast<std::uint32_t>(random.next() % n);
+            if (!is_member || rank != root) deaths[random.next() % 20] = rank;
+        }
+        for (std::uint64_t ms = 0; ms < 8000 && outcomes.empty(); ++ms) {
+            cluster.rig.run_for(ms < 100 ? 100us : 1ms);
+            if (const auto at = deaths.find(ms); at != deaths.end()) {
+                dead.insert(at->second);
+                cluster.rig.kill("s" + std::to_string(at->second));
+            }
+            for (Config& service : cluster.services) {
+                if (service.held.empty() || random.next() % 8) continue;
+                service.held.back().reply(as_bytes("well"));
+                service.held.clear();
+            }
+        }
+        check_every_rank_once(outcomes, n);
+        cluster.rig.run_for(10s);
+        for (std::uint32_t rank = 0; rank < n; ++rank) {
+            INFO("rank " << rank << " of " << n << ": " << outcomes[rank].status.to_string());
+            REQUIRE(cluster.services[rank].values.size() <= 1);
+            if (!dead.count(rank)) {
+                REQUIRE(outcomes[rank].status.ok());
+                REQUIRE(as_text(outcomes[rank].reply) == "well");
+            } else if (!outcomes[rank].status.ok()) {
+                REQUIRE(outcomes[rank].status.code() == Code::unavailable);
+            }
+            if (outcomes[rank].status.effect() == Effect::none) {
+                REQUIRE(cluster.services[rank].values.empty());
+            }
+        }
+    }
 }
 
 TEST_CASE("a collective whose root died ends everywhere") {
