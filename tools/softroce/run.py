@@ -48,6 +48,10 @@ STEPS = (
          "failed=0; build/release/bin/weft_conformance -d yes '~[kill]*- OfiVerbs' || failed=1; "
          f"{CASES} weft_conformance '*- OfiVerbs[kill]' || failed=1; "
          "build/release/bin/weft_unit -d yes 'ofi+verbs*' || failed=1; exit $failed"),
+    Step("ipv6", 1, False, 60,
+         "TEST_RDMA_HOST=[fd77::1] build/release/bin/weft_conformance -d yes "
+         "'both sides of a connection learn who is there - Verbs,"
+         "put and get move the right bytes at every size and offset - Verbs'"),
     Step("calls", 1, False, 300, f"{CASES} weft_integration '*over verbs*,*over ofi+verbs*,[kill]'"),
     Step("faults", 1, False, 400, f"{CASES} weft_integration '[verbs]'"),
     Step("leaks", 1, False, 300, f"{CASES} weft_leaks '*over verbs*'"),
