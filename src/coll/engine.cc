@@ -18,13 +18,12 @@ static TimePoint share_of(TimePoint now, TimePoint deadline) {
     return deadline == never ? never : now + share(std::max(deadline - now, Duration(0)));
 }
 
-// A rank whose parent died is asked by somebody else within this: both hear of a death at the same
-// time, or by a silence of three seconds.
-constexpr Duration orphan_lasts = 4s;
-// After a deadline others may still ask: each rank above keeps back half a second at most.
-constexpr Duration deadline_slack = 10s;
-// Of a collective without a deadline whose origin says nothing any more.
-constexpr Duration answer_lasts = 600s;
+// A rank whose parent died is asked by somebody else within this: a silence is found in three
+// seconds, and so is each further one of those above it that died together, one after the other.
+constexpr Duration orphan_lasts = 15s;
+// After a deadline others may still ask: each rank above keeps back a second at most.
+constexpr Duration deadline_slack = 20s;
+constexpr Duration sweep_every = 30s;
 // Who adopts is above: no more than the tree is deep, and again after each death.
 constexpr std::size_t askers_max = 64;
 
@@ -33,7 +32,14 @@ Engine::Engine(core::Context& context, rpc::Server& server, Connect connect, Run
       server_(server),
       connect_(std::move(connect)),
       run_on_context_(std::move(run)),
-      origin_(context.random().next()) {
+      origin_(context.random().next()),
+      known_(context.random().next()) {
+    sweeping_.engine = this;
+    sweeping_.fire = [](base::Timer& timer, TimePoint now) {
+        Engine& engine = *static_cast<Sweeping&>(timer).engine;
+        engine.known_.sweep(now);
+        if (!engine.known_.empty()) engine.context_.timers().arm(timer, now + sweep_every);
+    };
     Status status =
         server_.add_method(forward_method.name, [this](Call call) { on_forward(std::move(call)); });
     WEFT_ASSERT(status.ok());
@@ -60,6 +66,7 @@ std::shared_ptr<GroupImpl> Engine::joined(std::uint64_t digest) const {
 
 void Engine::shutdown() {
     groups_.clear();
+    context_.timers().cancel(sweeping_);
     known_.clear([this](Operation& operation) {
         context_.timers().cancel(operation.deadline);
         context_.timers().cancel(operation.orphaned);
@@ -78,7 +85,7 @@ void Engine::start(std::shared_ptr<GroupImpl> group, std::uint64_t method,
     header.epoch = group->view.epoch();
     header.identity = {origin_, next_sequence_++};
     unsettled_.insert(header.identity.sequence);
-    header.unsettled = static_cast<std::uint32_t>(header.identity.sequence - *unsettled_.begin());
+    header.unsettled = header.identity.sequence - *unsettled_.begin();
     header.method = method;
     header.root = group->own_rank.value_or(0);
     header.last = n;
@@ -158,7 +165,12 @@ void Engine::on_forward(Call call) {
     auto operation = std::make_shared<Operation>(*this, group, header);
     operation->until = share_of(now, call.deadline());
     operation->body = call.request().subspan(sizeof(ForwardHeader));
+    if (header.last - header.first > 1) {  // Those below may be asked when the request is gone.
+        operation->own_body.assign(operation->body.begin(), operation->body.end());
+        operation->body = operation->own_body;
+    }
     operation->detached = true;  // Who asked may die, and who adopts this rank waits for the rest.
+    if (known_.empty()) context_.timers().arm(sweeping_, now + sweep_every);
     known_.add(header.identity, header.settled(), now, operation);
     watch(operation, std::move(call));
     begin(operation, {header.first + 1, header.last});
@@ -171,9 +183,17 @@ void Engine::ask_again(const ForwardHeader& header, Call call) {
     if (!operation->header.is_again(header)) {
         return call.fail(rejected(Code::invalid_argument, "another collective of that number"));
     }
-    if (!operation->running) return call.reply(operation->answer);
+    const auto refuse = [&](Code code, const char* why) {
+        call.fail(fail(code, why).with_effect(Effect::unknown).with_stage(Stage::executing));
+    };
+    // Whoever asks then asks those below by himself.
+    if (operation->stopped) return refuse(Code::aborted, "nobody asked in time what it came to");
+    if (!operation->running) {
+        if (operation->answer.empty()) return refuse(Code::aborted, "its outcomes were not kept");
+        return call.reply(operation->answer);
+    }
     if (operation->asked_by.size() == askers_max) {
-        return call.fail(rejected(Code::resource_exhausted, "too many ask for one collective"));
+        return refuse(Code::resource_exhausted, "too many ask for one collective");
     }
     watch(operation, std::move(call));
 }
@@ -219,6 +239,14 @@ void Engine::forward_below(const std::shared_ptr<Operation>& operation, Interval
     }
 }
 
+// What `speaker` says of those below it, whom somebody else may have asked before it did.
+static void doubt(std::vector<RankOutcome>& outcomes, std::uint32_t speaker) {
+    for (RankOutcome& outcome : outcomes) {
+        if (outcome.rank == speaker || outcome.status.effect() != Effect::none) continue;
+        outcome.status = std::move(outcome.status).with_effect(Effect::unknown);
+    }
+}
+
 void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child, bool again) {
     Result<Channel> channel = operation->group->channel(operation->rank_of(child));
     if (!channel) return adopt(operation, child, again, channel.status());
@@ -245,9 +273,14 @@ void Engine::forward(const std::shared_ptr<Operation>& operation, Interval child
                                if (!status.ok()) {
                                    adopt(operation, child, again, status);
                                } else if (auto outcomes = decode_outcomes(reply)) {
+                                   if (again) doubt(*outcomes, operation->rank_of(child));
                                    operation->gathering.set_subtree(child, *std::move(outcomes));
-                               } else {
-                                   operation->gathering.fail_subtree(child, outcomes.status());
+                               } else {  // It ran, and can't say what came of it.
+                                   adopt(operation, child, again,
+                                         std::move(outcomes)
+                                             .status()
+                                             .with_effect(Effect::unknown)
+                                             .with_stage(Stage::executing));
                                }
                                progress(operation);
                            });
@@ -260,8 +293,12 @@ void Engine::adopt(const std::shared_ptr<Operation>& operation, Interval child, 
                    Status why) {
     // That we did not reach it does not say that nobody did.
     if (again && why.effect() == Effect::none) why = std::move(why).with_effect(Effect::unknown);
-    const bool goes_on = why.code() != Code::cancelled && !operation->stopped &&
-                         !context_.is_closed() && context_.now() < operation->until;
+    // These would be said by all of them.
+    const bool is_everybodys = why.code() == Code::cancelled ||
+                               why.code() == Code::failed_precondition ||
+                               why.code() == Code::invalid_argument;
+    const bool goes_on = !is_everybodys && !operation->stopped && !context_.is_closed() &&
+                         context_.now() < operation->until;
     if (!goes_on) return operation->gathering.fail_subtree(child, why);
     again = why.effect() != Effect::none;
     operation->gathering.set({operation->rank_of(child), std::move(why), {}});
@@ -272,9 +309,13 @@ void Engine::run_here(const std::shared_ptr<Operation>& operation) {
     const std::uint32_t rank = *operation->group->own_rank;
     server_.dispatch_local(
         operation->header.method, operation->body, operation->until,
-        [this, operation, rank](const Status& status, ByteView reply) {
+        [this, operation, rank](Status status, ByteView reply) {
             if (!operation->running) return;
-            operation->gathering.set({rank, status, {reply.begin(), reply.end()}});
+            // By the end of this runtime, in the middle of the handler.
+            if (status.code() == Code::cancelled) {
+                status = std::move(status).with_effect(Effect::unknown);
+            }
+            operation->gathering.set({rank, std::move(status), {reply.begin(), reply.end()}});
             progress(operation);
         });
 }
@@ -288,12 +329,15 @@ void Engine::progress(const std::shared_ptr<Operation>& operation) {
     operation->children.clear();
     std::vector<RankOutcome> all = operation->gathering.take();
     if (operation->done) return tell(operation, std::move(all));
+    const bool nothing_ran = all.size() == 1 && all[0].status.effect() == Effect::none;
     const std::size_t room = operation->asked_by.front()->reply_bytes_max();
-    operation->answer = encode_outcomes(std::move(all), room);
-    operation->keep_until = operation->until == never ? context_.now() + answer_lasts
-                                                      : operation->until + deadline_slack;
-    for (const auto& call : std::exchange(operation->asked_by, {})) call->reply(operation->answer);
+    std::vector<std::byte> answer = encode_outcomes(std::move(all), room);
+    for (const auto& call : std::exchange(operation->asked_by, {})) call->reply(answer);
+    operation->keep_until = operation->until == never ? never : operation->until + deadline_slack;
     operation->body = {};
+    operation->own_body = {};
+    known_.finish(*operation, std::move(answer));
+    if (nothing_ran) known_.drop(operation->header.identity);
 }
 
 // The children's calls have ended before; what is missing is the handler here.

@@ -89,6 +89,10 @@ class Engine {
     const Connect connect_;
     const RunOnContext run_on_context_;
     std::vector<std::shared_ptr<GroupImpl>> groups_;
+    struct Sweeping : base::Timer {
+        Engine* engine = nullptr;
+    };
+    Sweeping sweeping_;                  // While anything is known.
     const std::uint64_t origin_;         // Of the collectives that begin here,
     std::uint64_t next_sequence_ = 0;    // which are numbered.
     std::set<std::uint64_t> unsettled_;  // Of these, without all outcomes.

@@ -45,7 +45,7 @@ void Gathering::fail_subtree(Interval child, const Status& status) {
     set({dead, status, {}});
     const bool keeps = status.code() == Code::deadline_exceeded ||
                        status.code() == Code::failed_precondition ||
-                       status.code() == Code::cancelled;
+                       status.code() == Code::invalid_argument || status.code() == Code::cancelled;
     const Effect effect = status.effect() == Effect::none ? Effect::none : Effect::unknown;
     for (std::uint32_t position = child.first + 1; position < child.last; ++position) {
         set({rank_of(position),

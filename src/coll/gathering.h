@@ -22,8 +22,8 @@ class Gathering {
     // What a child's reply said about its subtree; ranks it leaves out become INTERNAL.
     void set_subtree(Interval child, std::vector<RankOutcome> outcomes);
     // The call to the child failed: the child gets the status, and each rank below it UNAVAILABLE
-    // (DEADLINE_EXCEEDED, FAILED_PRECONDITION and CANCELLED keep their code), naming the child;
-    // effect none where nothing was sent, else unknown.
+    // (DEADLINE_EXCEEDED, FAILED_PRECONDITION, INVALID_ARGUMENT and CANCELLED keep their code),
+    // naming the child; effect none where nothing was sent, else unknown.
     void fail_subtree(Interval child, const Status& status);
 
     bool complete() const { return missing_ == 0; }

@@ -1,5 +1,5 @@
-// One collective at one rank, alive while a child, the local handler, a timer or the table of those
-// that are known refers to it.
+// One collective at one rank, alive while a child, the local handler or the table of those that are
+// known refers to it.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,8 @@ struct Operation {
     const std::shared_ptr<GroupImpl> group;
     const ForwardHeader header;
     Gathering gathering;
-    ByteView body;  // In `own_body`, or in the request of the first who asked.
+    ByteView
+        body;  // In `own_body`; or, where nobody is below, in the request while that is handled.
     TimePoint until = never;
     Timer deadline;
     std::vector<std::pair<Channel, OperationId>> children;
@@ -45,8 +46,9 @@ struct Operation {
     bool running = true;
     bool stopped = false;  // Nobody waits for it: what fails is not adopted.
 
-    // Where it began.
     std::vector<std::byte> own_body;
+
+    // Where it began.
     bool detached = false;  // From the handler that started it.
     core::InScope made_in;  // Where its completion runs.
     GroupCompletion done;

@@ -23,7 +23,7 @@ Result<ForwardView> decode_forward(ByteView bytes, std::uint32_t members) {
     if (!header.tree.is_possible({header.first + 1, header.last})) {
         return fail(Code::invalid_argument, "a collective with an impossible tree");
     }
-    if (header.unsettled > header.identity.sequence || header.reserved != 0) {
+    if (header.unsettled > header.identity.sequence) {
         return fail(Code::invalid_argument, "a collective with an impossible number");
     }
     if (header.method == forward_method.hash) {

@@ -25,8 +25,8 @@ struct ForwardHeader {
     std::uint32_t first = 0;   // Positions [first, last): the receiver is `first`.
     std::uint32_t last = 0;
     Tree tree;
-    std::uint32_t unsettled = 0;  // Collectives of this origin, up to this one, without outcomes.
-    std::uint32_t reserved = 0;
+    // This one's number minus that of the first of its origin's whose outcomes are not all there.
+    std::uint64_t unsettled = 0;
 
     std::uint64_t settled() const { return identity.sequence - unsettled; }
     // Whether it asks for the same of the same ranks.

@@ -75,7 +75,7 @@ Frame next_frame(const Victim& victim, const Frames& good, Input& input) {
                 case 2: header.last = input.value<std::uint32_t>(); break;
                 case 3: header.tree = input.value<coll::Tree>(); break;
                 case 4: header.identity = input.value<coll::Identity>(); break;
-                case 5: header.unsettled = input.value<std::uint32_t>(); break;
+                case 5: header.unsettled = input.value<std::uint64_t>(); break;
                 default: header.method = input.value<std::uint64_t>(); break;
             }
             return victim.forward(header, input.take(input.byte() % 64));

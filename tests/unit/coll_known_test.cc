@@ -14,6 +14,7 @@ namespace {
 struct Part {
     bool running = true;
     TimePoint keep_until{};
+    std::vector<std::byte> answer;
 };
 using KnownParts = coll::Known<Part>;
 using Place = KnownParts::Place;
@@ -23,7 +24,7 @@ TimePoint moment_at(Duration since) { return TimePoint(since); }
 }  // namespace
 
 TEST_CASE("known collectives: one that began is known, and over when its origin says so") {
-    KnownParts known;
+    KnownParts known(12345);
     const Identity id{7, 5};
     CHECK(known.look(id, 5, moment_at(1s)) == Place::fresh);
     const auto part = std::make_shared<Part>();
@@ -46,7 +47,7 @@ TEST_CASE("known collectives: any order of words begins each at most once") {
     for (std::uint64_t seed = 1; seed <= 50; ++seed) {
         INFO("seed " << seed);
         base::SeededRandom random(seed);
-        KnownParts known;
+        KnownParts known(12345);
         std::set<std::uint64_t> begun;
         std::map<std::uint64_t, std::shared_ptr<Part>> running;
         for (int word = 0; word < 400; ++word) {
@@ -68,8 +69,64 @@ TEST_CASE("known collectives: any order of words begins each at most once") {
     }
 }
 
+TEST_CASE(
+    "known collectives: any number is forgotten in time, and one without an end with its origin") {
+    KnownParts known(12345);
+    const Identity last{1, UINT64_MAX}, endless{2, 7};
+    for (const Identity id : {last, endless}) {
+        REQUIRE(known.look(id, 0, moment_at(1s)) == Place::fresh);
+        auto part = std::make_shared<Part>();
+        known.add(id, 0, moment_at(1s), part);
+        part->keep_until = id.origin == 1 ? moment_at(50s) : never;
+        CHECK(known.finish(*part, std::vector<std::byte>(100)));
+    }
+    CHECK(known.answer_bytes() == 200);
+    known.sweep(moment_at(51s));
+    CHECK(known.parts() == 1);
+    CHECK(known.answer_bytes() == 100);
+    // Its origin is heard of, so it may still ask again.
+    CHECK(known.look({2, 8}, 0, moment_at(500s)) == Place::fresh);
+    known.sweep(moment_at(1000s));
+    CHECK(known.look(endless, 0, moment_at(1000s)) == Place::known);
+    known.sweep(moment_at(1601s));
+    CHECK(known.empty());
+    CHECK(known.answer_bytes() == 0);
+}
+
+TEST_CASE("known collectives: answers take no more than they may") {
+    KnownParts known(12345);
+    std::uint64_t kept = 0;
+    for (std::uint64_t i = 0; i < 10; ++i) {
+        auto part = std::make_shared<Part>();
+        REQUIRE(known.look({1, i}, 0, moment_at(1s)) == Place::fresh);
+        known.add({1, i}, 0, moment_at(1s), part);
+        part->keep_until = moment_at(50s);
+        kept += known.finish(*part, std::vector<std::byte>(KnownParts::answer_bytes_most / 4));
+        CHECK(part->answer.empty() == (i >= 4));
+        CHECK_FALSE(part->running);
+    }
+    CHECK(kept == 4);
+    known.drop({1, 0});
+    known.drop({1, 0});  // Gone already.
+    CHECK(known.parts() == 9);
+    CHECK(known.answer_bytes() == KnownParts::answer_bytes_most / 4 * 3);
+    CHECK(known.look({1, 10}, 10, moment_at(2s)) == Place::fresh);  // All are settled.
+    CHECK(known.parts() == 0);
+    CHECK(known.answer_bytes() == 0);
+}
+
+TEST_CASE("known collectives: origins that a peer chose do not meet in one place") {
+    KnownParts known(987654321);
+    for (std::uint64_t i = 0; i < 20000; ++i) {
+        const Identity id{i << 32, 0};
+        REQUIRE(known.look(id, 0, moment_at(1s)) == Place::fresh);
+        known.add(id, 0, moment_at(1s), std::make_shared<Part>());
+    }
+    CHECK(known.parts() == 20000);  // In a moment: with the numbers for hashes it takes seconds.
+}
+
 TEST_CASE("known collectives: what nobody settles is forgotten in time, and is bounded") {
-    KnownParts known;
+    KnownParts known(12345);
     for (std::uint64_t i = 0; i < KnownParts::most / 2; ++i) {
         REQUIRE(known.look({i, 0}, 0, moment_at(1s)) == Place::fresh);
         auto part = std::make_shared<Part>();
