@@ -166,6 +166,43 @@ TEST_CASE("any ranks may be dead: each is named, and all others are reached once
     }
 }
 
+TEST_CASE("a member that adopts sends on what it was asked, though that request is gone") {
+    const std::uint32_t n = 160;
+    const coll::Interval parent = coll::split({0, n}, {}).front();
+    const coll::Interval child = coll::split({parent.first + 1, parent.last}, {}).front();
+    REQUIRE(child.size() > 1);  // Whoever is below it is asked by `parent`.
+    Cluster cluster(n);
+    const Group group = cluster.client->group(view_of(n)).value();
+    check_every_rank_once(cluster.broadcast(group, "all are connected"), n);
+    for (Config& service : cluster.services) service.hold = true;
+    std::vector<std::vector<RankOutcome>> outcomes;
+    const std::vector<std::string> texts{std::string(5000, 'a'), std::string(5000, 'b'),
+                                         std::string(200'000, 'c'), std::string(200'000, 'd')};
+    // One after the other, so that later ones take the place of earlier ones; the child forwards
+    // none.
+    cluster.rig.kill("s" + std::to_string(child.first));
+    for (const std::string& text : texts) {
+        group.collective(set_config, BodyWriter::of(as_bytes(text)), {.timeout = 20s},
+                         [&](std::vector<RankOutcome> all) { outcomes.push_back(std::move(all)); });
+        cluster.rig.run_for(20us);
+    }
+    for (int ms = 0; ms < 8000 && outcomes.size() < texts.size(); ++ms) {
+        cluster.rig.run_for(1ms);
+        for (Config& service : cluster.services) {
+            for (Call& call : service.held) call.reply(as_bytes("well"));
+            service.held.clear();
+        }
+    }
+    REQUIRE(outcomes.size() == texts.size());
+    for (std::uint32_t rank = 0; rank < n; ++rank) {
+        INFO("rank " << rank);
+        if (rank == child.first) continue;
+        const std::vector<std::string>& told = cluster.services[rank].values;
+        REQUIRE(told.size() == texts.size() + 1);
+        REQUIRE(std::is_permutation(texts.begin(), texts.end(), told.begin() + 1, told.end()));
+    }
+}
+
 TEST_CASE("a rank that dies while it handles costs itself only, and nobody is asked twice") {
     const std::uint32_t n = 24;
     Cluster cluster(n);
