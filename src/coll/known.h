@@ -72,7 +72,7 @@ class Known {
         ++parts_;
     }
     // It runs no more. False: there is no room for its answer, which is forgotten.
-    bool finish(Part& part, std::vector<std::byte> answer) {
+    bool finish(Part& part, std::vector<std::byte>&& answer) {
         part.running = false;
         if (answer_bytes_ + answer.size() > answer_bytes_most) return false;
         answer_bytes_ += answer.size();
