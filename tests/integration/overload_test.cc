@@ -171,7 +171,8 @@ TEST_CASE("overload: ten times what a server can do costs it nothing, and who is
         CHECK(tally.other == 0);
         CHECK(tally.refused > tally.made / 2);
         CHECK(tally.refused_latest < promised(20ms));
-        CHECK(after < before + (4u << 20));
+        // A sanitizer keeps what was freed for a while.
+        if (slowness == 1) CHECK(after < before + (4u << 20));
         CHECK(client.runtime.node().client.is_balanced());
     }
 }
