@@ -170,7 +170,7 @@ void Engine::on_forward(Call call) {
         operation->body = operation->own_body;
     }
     operation->detached = true;  // Who asked may die, and who adopts this rank waits for the rest.
-    if (known_.empty()) context_.timers().arm(sweeping_, now + sweep_every);
+    if (!sweeping_.is_linked()) context_.timers().arm(sweeping_, now + sweep_every);
     known_.add(header.identity, header.settled(), now, operation);
     watch(operation, std::move(call));
     begin(operation, {header.first + 1, header.last});

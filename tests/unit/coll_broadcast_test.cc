@@ -106,6 +106,12 @@ TEST_CASE("a collective runs only methods that are made for it") {
         CHECK(outcome.status.effect() == Effect::none);
     }
     for (const Config& service : cluster.services) CHECK(service.values.empty());
+    // What ran nowhere is not remembered; nothing of it is left when time goes by.
+    for (int again = 0; again < 3; ++again) cluster.broadcast(group, "x", {}, set_one);
+    cluster.rig.run_for(200s);
+    for (const auto& runtime : cluster.rig.runtimes) {
+        CHECK(runtime->node().context.timers().armed() == 0);
+    }
 }
 
 TEST_CASE("any member's broadcast reaches every rank once, itself included") {
