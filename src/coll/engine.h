@@ -63,6 +63,7 @@ class Engine {
     std::size_t running() const { return running_; }
     // That are remembered, for those who may ask again.
     std::size_t known() const { return known_.parts(); }
+    bool sweeps() const { return sweeping_.is_linked(); }
 
     core::Context& context() { return context_; }
     rpc::Server& server() { return server_; }
