@@ -3,11 +3,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include <weft/channel.h>
+#include <weft/group_view.h>
 #include <weft/result.h>
 
 namespace weft {
@@ -15,42 +14,6 @@ namespace weft {
 namespace coll {
 class GroupImpl;
 }
-
-struct Member {
-    std::uint32_t rank = 0;
-    std::vector<std::string> uris;  // Of which the best is used, as by connect().
-};
-
-// Who belongs to a group in one epoch. Immutable and shared; a change makes a new view with a
-// higher epoch. Ranks are 0 .. size-1, in order.
-class GroupView {
-  public:
-    static constexpr std::size_t members_max = 1u << 20;
-
-    // Errors: INVALID_ARGUMENT, with what is wrong and where: no name, ranks that are not 0..n-1
-    // once each, a member without or with a malformed address.
-    static Result<GroupView> make(std::string name, std::uint64_t epoch,
-                                  std::vector<Member> members);
-    // From the JSON of a group file: {"name":"…","epoch":1,"members":[{"rank":0,"uris":["…"]}]}.
-    static Result<GroupView> parse(std::string_view json);
-    // Errors: NOT_FOUND, PERMISSION_DENIED (naming the file), else as parse().
-    static Result<GroupView> load(const std::string& path);
-
-    const std::string& name() const { return name_; }
-    std::uint64_t epoch() const { return epoch_; }
-    std::uint32_t size() const { return static_cast<std::uint32_t>(members_.size()); }
-    // Requires: rank < size().
-    const Member& member(std::uint32_t rank) const { return members_[rank]; }
-    // Equal for equal views, in every process.
-    std::uint64_t digest() const { return digest_; }
-
-  private:
-    GroupView() = default;
-    std::string name_;
-    std::uint64_t epoch_ = 0;
-    std::vector<Member> members_;
-    std::uint64_t digest_ = 0;
-};
 
 // What one rank answered to a collective call; for each rank there is exactly one.
 struct RankOutcome {

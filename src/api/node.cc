@@ -281,15 +281,17 @@ Result<Group> Node::group(GroupView view) {
 }
 
 Status Node::join(GroupView view, std::uint32_t rank) {
-    if (rank >= view.size()) {
-        return fail(Code::out_of_range, "rank " + std::to_string(rank) + ": group '" + view.name() +
-                                            "' has ranks 0 to " + std::to_string(view.size() - 1));
+    const Member* const member = view.find(rank);
+    if (!member) {
+        return fail(Code::out_of_range,
+                    "group '" + view.name() + "' has no rank " + std::to_string(rank));
     }
+    const auto index = static_cast<std::uint32_t>(member - view.members().data());
     Status status;
     on_context([&] {
         auto impl =
             std::make_shared<coll::GroupImpl>(collectives, shared_from_this(), std::move(view));
-        impl->own_rank = rank;
+        impl->own_rank = index;
         status = collectives.join(std::move(impl));
     });
     return status;

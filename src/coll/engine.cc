@@ -362,12 +362,12 @@ std::vector<RankOutcome> GroupImpl::fail_all(const Status& why) const {
 
 Result<Channel> GroupImpl::channel(std::uint32_t rank) {
     if (rank >= view.size()) {
-        return fail(Code::out_of_range, "group '" + view.name() + "' has ranks 0 to " +
-                                            std::to_string(view.size() - 1));
+        return fail(Code::out_of_range,
+                    "group '" + view.name() + "' has no rank " + std::to_string(rank));
     }
     if (channels_.size() <= rank) channels_.resize(rank + 1);
     if (!channels_[rank]) {
-        Result<Channel> channel = engine.connect()(view.member(rank).uris);
+        Result<Channel> channel = engine.connect()(view.at(rank).uris);
         if (!channel) return channel;
         channels_[rank] = *std::move(channel);
     }
