@@ -34,7 +34,7 @@ Task<std::vector<Answer>> set_everywhere(Group group, storage::Setting setting) 
     co_return answers;
 }
 
-// Asks all at once: a dead one costs its time once.
+// Asks all at once: a dead one costs its time once. Answers are in order of `channels`.
 Task<std::vector<Answer>> ask_all(std::vector<Result<Channel>> channels, std::string key) {
     using Call = ProtoCall<storage::Setting>;
     storage::GetConfigRequest request;
@@ -47,7 +47,7 @@ Task<std::vector<Answer>> ask_all(std::vector<Result<Channel>> channels, std::st
     }
     std::vector<Answer> answers;
     for (std::size_t i = 0; i < channels.size(); ++i) {
-        Answer answer{static_cast<std::uint32_t>(i), channels[i].status(), ""};
+        Answer answer{0, channels[i].status(), ""};
         if (calls[i]) {
             Call& call = *calls[i];
             const Result<storage::Setting> setting = co_await call;
@@ -137,11 +137,12 @@ Status show(const SettingOptions& options, Invocation& invocation) {
     Result<Runtime> runtime = Runtime::create();
     if (!runtime) return std::move(runtime).status();
     std::vector<Result<Channel>> channels;
-    for (std::uint32_t rank = 0; rank < view->size(); ++rank) {
-        channels.push_back(runtime->connect(view->member(rank).uris));
+    for (const Member& member : view->members()) channels.push_back(runtime->connect(member.uris));
+    std::vector<Answer> answers = runtime->block_on(ask_all(std::move(channels), options.key));
+    for (std::uint32_t index = 0; index < view->size(); ++index) {
+        answers[index].rank = view->at(index).rank;
     }
-    return report(options.key, runtime->block_on(ask_all(std::move(channels), options.key)),
-                  invocation);
+    return report(options.key, answers, invocation);
 }
 
 }  // namespace
