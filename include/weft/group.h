@@ -1,13 +1,15 @@
-// A server group: who is in it, and calling all of it at once.
+// Calling a server group as one.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include <weft/channel.h>
+#include <weft/group_options.h>
+#include <weft/group_view.h>
 #include <weft/result.h>
 
 namespace weft {
@@ -16,65 +18,74 @@ namespace coll {
 class GroupImpl;
 }
 
-struct Member {
-    std::uint32_t rank = 0;
-    std::vector<std::string> uris;  // Of which the best is used, as by connect().
-};
-
-// Who belongs to a group in one epoch. Immutable and shared; a change makes a new view with a
-// higher epoch. Ranks are 0 .. size-1, in order.
-class GroupView {
-  public:
-    static constexpr std::size_t members_max = 1u << 20;
-
-    // Errors: INVALID_ARGUMENT, with what is wrong and where: no name, ranks that are not 0..n-1
-    // once each, a member without or with a malformed address.
-    static Result<GroupView> make(std::string name, std::uint64_t epoch,
-                                  std::vector<Member> members);
-    // From the JSON of a group file: {"name":"…","epoch":1,"members":[{"rank":0,"uris":["…"]}]}.
-    static Result<GroupView> parse(std::string_view json);
-    // Errors: NOT_FOUND, PERMISSION_DENIED (naming the file), else as parse().
-    static Result<GroupView> load(const std::string& path);
-
-    const std::string& name() const { return name_; }
-    std::uint64_t epoch() const { return epoch_; }
-    std::uint32_t size() const { return static_cast<std::uint32_t>(members_.size()); }
-    // Requires: rank < size().
-    const Member& member(std::uint32_t rank) const { return members_[rank]; }
-    // Equal for equal views, in every process.
-    std::uint64_t digest() const { return digest_; }
-
-  private:
-    GroupView() = default;
-    std::string name_;
-    std::uint64_t epoch_ = 0;
-    std::vector<Member> members_;
-    std::uint64_t digest_ = 0;
-};
-
-// What one rank answered to a collective call; for each rank there is exactly one.
+// What one rank answered to a collective; for each that takes part there is exactly one.
 struct RankOutcome {
     std::uint32_t rank = 0;
     Status status;  // Of the rank itself: those below one that died are asked by others.
-    std::vector<std::byte> reply;
+    std::vector<std::byte> reply;   // Empty where replies are merged.
+    std::uint64_t incarnation = 0;  // Of the rank, in the caller's view.
 };
 
-using GroupCompletion = Function<void(std::vector<RankOutcome>), 64>;
+// What a collective came to.
+struct GroupOutcome {
+    // By its policy. Not OK: that of the first rank that failed, by rank, which its text names; or,
+    // without ranks, why it did not begin.
+    Status status;
+    std::vector<RankOutcome> ranks;  // In order of rank.
+    // With a reduction: of the ranks that have OK.
+    std::vector<std::byte> merged;
+    std::uint64_t epoch = 0;  // Of the view that it ran in.
+};
 
-// A handle on a group, for members and for outside clients. Thread: as Channel.
+using GroupCompletion = Function<void(GroupOutcome), 64>;
+
+// Names a collective, for cancel(). 0: none.
+using CollectiveId = std::uint64_t;
+
+// A handle on a group, for members and for outside clients: copies are the same one. Thread: as
+// Channel.
 class Group {
   public:
     Group() = default;
     explicit Group(std::shared_ptr<coll::GroupImpl> impl) : impl_(std::move(impl)) {}
 
-    // Runs the method on every rank, through a tree: `done` gets one outcome per rank, in order of
-    // rank, once, by the deadline. RuntimeOptions::argument_bytes_max limits the request, and what
-    // a member answers for its whole subtree: outcomes have 16 bytes and more each. Errors, in
-    // every outcome: RESOURCE_EXHAUSTED for a full queue.
-    void collective(const MethodId& method, const BodyWriter& body, const CallOptions& options,
-                    GroupCompletion done) const;
+    // Runs the method on every rank, through a tree: `done` gets one outcome per rank, once, by the
+    // deadline. RuntimeOptions::argument_bytes_max limits the request, and what a member answers
+    // for its whole subtree. Errors, in the outcome: RESOURCE_EXHAUSTED for a full queue;
+    // FAILED_PRECONDITION for a view that the members have no more and none could be learnt of;
+    // INVALID_ARGUMENT for options that can't be.
+    CollectiveId collective(const MethodId& method, const BodyWriter& body,
+                            const GroupCallOptions& options, GroupCompletion done) const;
+    // The same where each rank gets a body of its own: as many as take part, in order of rank. They
+    // are copied.
+    CollectiveId scatter(const MethodId& method, std::span<const ByteView> bodies,
+                         const GroupCallOptions& options, GroupCompletion done) const;
+    // It completes with CANCELLED in the ranks that have not answered, and their handlers are told.
+    // Thread: the context's.
+    void cancel(CollectiveId id) const;
 
-    const GroupView& view() const;
+    // ---- members that meet ---------------------------------------------------------------------
+    // For members, each of which calls it once under the same `name` (at most 256 bytes, not in use
+    // by another meeting meanwhile) and with the same options. Completes once all have, with what
+    // they brought: a list (allgather), or with a reduction (but by a method) their merged value
+    // (allreduce). The lowest rank that takes part leads; when it dies, all the others' end with
+    // UNAVAILABLE. A barrier is a meeting where nothing is brought. Policies other than `all` are
+    // of the leader's: others' missing does not hold up. Errors also: FAILED_PRECONDITION: no
+    // member, or another of that name here.
+    void meet(std::string_view name, ByteView value, const GroupCallOptions& options,
+              GroupCompletion done) const;
+
+    // ---- the view ------------------------------------------------------------------------------
+    // The latest that is known here.
+    GroupView view() const;
+    // For whoever decides on the group: from here on it is this one, for the members that this
+    // runtime is, and for this handle. Errors: INVALID_ARGUMENT: another name; ABORTED: not later
+    // than the one that is known.
+    Status install(GroupView view) const;
+    // `told` hears of each change, in order, in turns of its own, from which anything may be
+    // called. Replaces an earlier one of this handle.
+    void on_change(Function<void(const MemberChange&)> told) const;
+
     // To one member. Errors: OUT_OF_RANGE, else as Runtime::connect().
     Result<Channel> channel(std::uint32_t rank) const;
     // As Channel::on_thread().

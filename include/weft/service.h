@@ -2,6 +2,7 @@
 #pragma once
 
 #include <weft/call.h>
+#include <weft/group_options.h>
 #include <weft/method.h>
 
 namespace weft {
@@ -11,6 +12,8 @@ struct MethodTraits {
     // The members of a group run it when the group is called as a whole. Such a call has no client
     // that could die or cancel, so only methods made for it may be called so.
     bool collective = false;
+    // For Reduction::Operation::method; nullptr: its replies can't be merged.
+    MergeFunction merge = nullptr;
 };
 
 // Where a service puts its methods.

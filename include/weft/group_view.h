@@ -1,0 +1,96 @@
+// Who belongs to a group, in one epoch of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <weft/result.h>
+
+namespace weft {
+
+struct Member {
+    std::uint32_t rank = 0;         // Never another member's, also when this one has left.
+    std::vector<std::string> uris;  // Of which the best is used, as by connect().
+    // Which life of this rank, for those who decide on the group: the epoch in which it joined,
+    // say, so that none repeats. 0: not told.
+    std::uint64_t incarnation = 0;
+    // It finishes what it has, and takes part in nothing that begins.
+    bool draining = false;
+    friend bool operator==(const Member&, const Member&) = default;
+};
+
+// Immutable and shared: a copy costs a reference. A change makes a new view with a higher epoch.
+// Members are in order of rank; a member's index is its place in that order.
+class GroupView {
+  public:
+    static constexpr std::size_t members_max = 1u << 20;
+
+    // Errors: INVALID_ARGUMENT, with what is wrong and where: no name, a rank twice, a member
+    // without or with a malformed address.
+    static Result<GroupView> make(std::string name, std::uint64_t epoch,
+                                  std::vector<Member> members);
+    // From the JSON of a group file: {"name":"…","epoch":1,"members":[{"rank":0,"uris":["…"]}]};
+    // a member may have "incarnation" and "draining".
+    static Result<GroupView> parse(std::string_view json);
+    // Errors: NOT_FOUND, PERMISSION_DENIED (naming the file), else as parse().
+    static Result<GroupView> load(const std::string& path);
+    // What parse() takes.
+    std::string to_json() const;
+    // For messages between members. Errors of decode(): INVALID_ARGUMENT.
+    std::string encode() const;
+    static Result<GroupView> decode(std::string_view bytes);
+
+    const std::string& name() const { return data_->name; }
+    std::uint64_t epoch() const { return data_->epoch; }
+    std::uint32_t size() const { return static_cast<std::uint32_t>(data_->members.size()); }
+    const std::vector<Member>& members() const { return data_->members; }
+    // By index. Requires: index < size().
+    const Member& at(std::uint32_t index) const { return data_->members[index]; }
+    // nullptr: none. Cost: a search, none where ranks are 0 to n-1.
+    const Member* find(std::uint32_t rank) const;
+    // Equal for equal views, in every process.
+    std::uint64_t digest() const { return data_->digest; }
+
+  private:
+    struct Data {
+        std::string name;
+        std::uint64_t epoch = 0;
+        std::vector<Member> members;
+        std::uint64_t digest = 0;
+    };
+    explicit GroupView(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
+    std::shared_ptr<const Data> data_;
+};
+
+// What became of one member between a view and a later one.
+struct MemberChange {
+    enum class Cause : std::uint8_t {
+        joined,
+        restarted,  // The same rank in another incarnation.
+        moved,      // The same incarnation at other addresses.
+        draining,
+        left,
+    };
+    std::uint64_t epoch = 0;  // Of the view that has it so.
+    std::uint32_t rank = 0;
+    std::uint64_t incarnation = 0;  // Of `left`: the one that left.
+    Cause cause = Cause::joined;
+    friend bool operator==(const MemberChange&, const MemberChange&) = default;
+};
+std::string_view name_of(MemberChange::Cause cause);  // "joined"
+
+// In order of rank. Requires: both have one name.
+std::vector<MemberChange> changes_between(const GroupView& before, const GroupView& after);
+
+// The next epoch's view without this rank. Errors: NOT_FOUND; FAILED_PRECONDITION: it is the last.
+Result<GroupView> evict(const GroupView& view, std::uint32_t rank);
+// The next epoch's view in which this rank is draining. Errors: NOT_FOUND.
+Result<GroupView> drain(const GroupView& view, std::uint32_t rank);
+// The next epoch's view with this member: its incarnation is that epoch, where it names none.
+// Errors: ALREADY_EXISTS: a rank that is there must leave first, or come with a later incarnation.
+Result<GroupView> admit(const GroupView& view, Member member);
+
+}  // namespace weft
