@@ -61,7 +61,6 @@ std::string operation_of(FieldOptions::Merge rule) {
         case FieldOptions::MAX: return "Max";
         case FieldOptions::AND: return "And";
         case FieldOptions::OR: return "Or";
-        case FieldOptions::CONCAT: return "Concat";
         default: return "First";
     }
 }
@@ -92,35 +91,30 @@ void print_message_field(const FieldDescriptor& field, const Words& words, io::P
     out.Print("    }\n");
 }
 
+// Of a number or text, of which both replies have one.
+std::string combination_of(const FieldDescriptor& field) {
+    const bool is_text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+    if (is_text && merge_of(field) == FieldOptions::CONCAT) {
+        return "into.mutable_$field$()->append(from.$field$());\n";
+    }
+    if (is_text) return "if (into.$field$().empty()) into.set_$field$(from.$field$());\n";
+    return "into.set_$field$(::weft::merging::$operation$()(into.$field$(), from.$field$()));\n";
+}
+
 void print_value_field(const FieldDescriptor& field, const Words& words, io::Printer& out) {
     if (!field.has_presence()) {
-        out.Print(words,
-                  "    into.set_$field$(::weft::merging::$operation$()(into.$field$(), "
-                  "from.$field$()));\n");
-        return;
+        return out.Print(words, ("    " + combination_of(field)).c_str());
     }
     out.Print(words,
               "    if (!into.has_$field$()) {\n"
               "        if (from.has_$field$()) into.set_$field$(from.$field$());\n");
     if (merge_of(field) != FieldOptions::FIRST) {
-        out.Print(words,
-                  "    } else if (from.has_$field$()) {\n"
-                  "        into.set_$field$(::weft::merging::$operation$()(into.$field$(), "
-                  "from.$field$()));\n");
+        out.Print(words, ("    } else if (from.has_$field$()) {\n"
+                          "        " +
+                          combination_of(field))
+                             .c_str());
     }
     out.Print("    }\n");
-}
-
-void print_text_field(const FieldDescriptor& field, const Words& words, io::Printer& out) {
-    if (field.has_presence()) {
-        out.Print(words, "    if (from.has_$field$()");
-        if (merge_of(field) == FieldOptions::FIRST) out.Print(words, " && !into.has_$field$()");
-        out.Print(words, ") into.mutable_$field$()->append(from.$field$());\n");
-    } else if (merge_of(field) == FieldOptions::FIRST) {
-        out.Print(words, "    if (into.$field$().empty()) into.set_$field$(from.$field$());\n");
-    } else {
-        out.Print(words, "    into.mutable_$field$()->append(from.$field$());\n");
-    }
 }
 
 void print_list_field(const FieldDescriptor& field, const Words& words, io::Printer& out) {
@@ -149,9 +143,6 @@ void print_field(const FieldDescriptor& field, io::Printer& out) {
     if (const Descriptor* type = field.message_type()) {
         words["of"] = compiler::cpp::QualifiedClassName(type);
         return print_message_field(field, words, out);
-    }
-    if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-        return print_text_field(field, words, out);
     }
     print_value_field(field, words, out);
 }
