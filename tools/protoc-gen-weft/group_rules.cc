@@ -39,6 +39,12 @@ void check_method(const MethodDescriptor& method, std::vector<std::string>& prob
     if (!options.collective()) {
         return refuse("group is of collective methods only; add collective: true");
     }
+    if (!GroupOptions::Policy_IsValid(group.policy())) {
+        refuse("policy: " + std::to_string(group.policy()) + " is of a later protoc-gen-weft");
+    }
+    if (!GroupOptions::Topology_IsValid(group.topology())) {
+        refuse("topology: " + std::to_string(group.topology()) + " is of a later protoc-gen-weft");
+    }
     if (group.has_quorum() && group.policy() != GroupOptions::QUORUM) {
         refuse("quorum is of policy: QUORUM only");
     } else if (group.has_quorum() && group.quorum() == 0) {
@@ -89,7 +95,7 @@ const char* what_for(const FieldDescriptor& field, Merge rule) {
             return is_message && !field.is_repeated() ? nullptr : "one message (put it into one)";
         case FieldOptions::FIRST:
         case FieldOptions::UNSET: return nullptr;
-        default: return "later versions of protoc-gen-weft";
+        default: return "a later protoc-gen-weft";
     }
 }
 
