@@ -127,6 +127,8 @@ void Group::on_change(Function<void(const MemberChange&)> told) const {
     impl_->engine.run_on_context([&] { impl_->on_change(std::move(told)); });
 }
 
+Executor& Group::executor() const { return impl_->engine.context(); }
+
 bool Group::on_thread() const { return impl_->engine.context().on_thread(); }
 
 Result<Channel> Group::channel(std::uint32_t rank) const {
