@@ -40,7 +40,9 @@ Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
             for (std::uint64_t rank = range.first; rank <= range.last; ++rank) {
                 if (choice.strangers.size() > GroupView::members_max) break;
                 const auto one = static_cast<std::uint32_t>(rank);
-                if (!view.find(one)) choice.strangers.push_back(one);
+                if (!view.find(one) && !beginning.exclude.contains(one)) {
+                    choice.strangers.push_back(one);
+                }
             }
         }
     }
@@ -148,6 +150,8 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
 }
 
 CollectiveId Engine::start(Beginning beginning) {
+    // Between turns the context's time stands still.
+    if (!context_.in_turn()) context_.refresh_time();
     context_.rouse();
     Result<std::shared_ptr<Operation>> made = make(beginning);
     if (!made) {

@@ -73,6 +73,14 @@ void Outcomes::add_missing(Interval of, const Status& status) {
     }
 }
 
+void Outcomes::doubt(Interval of) {
+    for (Outcome& outcome : notable_) {
+        const bool is_sure = !outcome.status.ok() && outcome.status.effect() == Effect::none;
+        if (!is_sure || !of.contains(outcome.position)) continue;
+        outcome.status = std::move(outcome.status).with_effect(Effect::unknown);
+    }
+}
+
 // ---- merging -----------------------------------------------------------------------------------
 
 void Outcomes::merge_in(Interval over, std::vector<std::byte> value) {

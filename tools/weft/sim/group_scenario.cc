@@ -226,6 +226,8 @@ void GroupScenario::begin_something(const std::string& origin, bool stuck) {
 }
 
 void GroupScenario::send(Told& told, const Group& group) {
+    note(GroupLedger::describe(told) + " begins, for " +
+         std::to_string((told.deadline - now()) / 1ms) + " ms");
     GroupCallOptions options;
     options.timeout = told.deadline - now();
     options.policy = told.policy;
@@ -425,10 +427,8 @@ void GroupScenario::plan_changes() {
 
 void GroupScenario::plan() {
     plan_collectives();
-    if (!is_stuck()) {
-        plan_faults();
-        plan_changes();
-    }
+    if (!is_stuck() && !is_wild()) plan_faults();
+    if (!is_stuck()) plan_changes();
     if (below(2) == 0) simulation().in(any_moment(), [this] { meet(); });
 }
 
