@@ -185,7 +185,7 @@ void Part::refused(std::uint32_t id, std::uint64_t epoch, TimePoint now) {
     ask.named = true;
     ask.silent_at = never;
     if (!may_refresh_ || epoch <= plan_->epoch) {
-        may_refresh_ = false;
+        unpark(now);
         return send(id, now);
     }
     ask.parked = true;
@@ -283,6 +283,7 @@ void Part::fall_silent(TimePoint now) {
         ask.is_silent = true;
         below.push_back({ask.of.first + 1, ask.of.last});
     }
+    if (!below.empty()) unpark(now);  // He may have begun.
     for (const Interval& one : below) {
         if (one.size() > 0 && !outcomes_.contains(one)) ask_below(one, true, now);
     }
