@@ -71,8 +71,11 @@ void Part::failed(std::uint32_t id, Status why, TimePoint now) {
     const Ask ask = *found;
     asks_.erase(asks_.begin() + (found - asks_.data()));
     unpark(now);
-    // That we did not reach it does not say that nobody did.
-    if (ask.again && why.effect() == Effect::none) why = std::move(why).with_effect(Effect::unknown);
+    // That we did not reach it now does not say that nobody did, nor that we had not before.
+    const bool was_reached = ask.again || ask.asking != Asking::all;
+    if (was_reached && why.effect() == Effect::none) {
+        why = std::move(why).with_effect(Effect::unknown);
+    }
     if (ask.is_silent || ask.asking == Asking::alone) {
         outcomes_.add(ask.of.first, std::move(why), {});
     } else {
@@ -279,6 +282,8 @@ void Part::fall_silent(TimePoint now) {
         ask.is_silent = true;
         below.push_back({ask.of.first + 1, ask.of.last});
     }
+    // Who is silent may have begun; those who refused don't wait for his word.
+    if (!below.empty()) unpark(now);
     for (const Interval& one : below) {
         if (one.size() > 0 && !outcomes_.contains(one)) ask_below(one, true, now);
     }
