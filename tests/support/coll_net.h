@@ -107,6 +107,11 @@ class CollNet {
         origin_ = &make(origin_rank(), std::move(plan), ++begun_, role);
         enter(*origin_, [&] { origin_->part.begin(now_); });
     }
+    // In another view, of the same ranks.
+    void start_anew(std::shared_ptr<const coll::Plan> plan) {
+        origin_->part.be_replaced();
+        start(std::move(plan));
+    }
     void stop(const Status& why) {
         enter(*origin_, [&] { origin_->part.stop(why); });
     }
@@ -199,6 +204,7 @@ class CollNet {
         void give_up(Part&, std::uint32_t ask, bool stop) override { net.give_up(*this, ask, stop); }
         void run(Part&) override { net.run_method(*this); }
         void stop_running(Part&) override {
+            stopped = true;
             if (net.is_live(*this)) ++net.ranks[rank].stops;
         }
         void reply_to(Part&, std::uint32_t asker, Answer::Kind kind) override {
@@ -234,6 +240,7 @@ class CollNet {
         std::vector<std::byte> answer;
         std::vector<std::byte> own_answer;
         TimePoint armed = never;
+        bool stopped = false;  // Its method.
     };
     static constexpr std::size_t room = 1 << 20;
 
@@ -480,7 +487,7 @@ class CollNet {
         if (!is_live(one)) return;
         Rank& rank = ranks[one.rank];
         const auto end = [this, &one] {
-            if (!is_live(one)) return;
+            if (!is_live(one) || one.stopped) return;
             strike(one.rank, Moment::ran);
             if (ranks[one.rank].hangs_until > now_) {  // What it does next, when it goes on.
                 return push(now_, one.rank, [this, &one] { finish(one); });
@@ -488,7 +495,7 @@ class CollNet {
             finish(one);
         };
         const auto begin = [this, &one, &rank, end] {
-            if (!is_live(one)) return;
+            if (!is_live(one) || one.stopped) return;
             ++rank.runs[rank.runs.size() - 1];
             if (rank.runs_for == never_ends) return;
             if (setup_.in_place && rank.runs_for == 0ns) return end();
@@ -498,6 +505,7 @@ class CollNet {
         begin();
     }
     void finish(Instance& one) {
+        if (one.stopped) return;
         const Rank& rank = ranks[one.rank];
         const std::uint32_t position = one.part.role().mine.first;
         const Status status =
