@@ -53,6 +53,8 @@ function(weft_generate)
             VERBATIM)
         # What protoc itself writes is not ours to keep free of warnings.
         set_source_files_properties(${out}/${stem}.pb.cc PROPERTIES COMPILE_OPTIONS -w)
+        set_source_files_properties(${out}/${stem}.weft.cc PROPERTIES
+                                    INCLUDE_DIRECTORIES "${imports}")
         list(APPEND sources ${outputs})
     endforeach()
     target_sources(${arg_TARGET} PRIVATE ${sources})

@@ -27,10 +27,10 @@ Task<Status> call_all(Runtime& runtime, Group group) {
     setting.set_key("cache_bytes");
     setting.set_value("4194304");
     const auto members = co_await demo::StoreGroupClient(group).SetConfig(setting);
-    for (const auto& [rank, status, reply] : members) {
-        std::cout << "set: rank " << rank << ": " << status.to_string() << '\n';
+    for (const auto& member : members) {
+        std::cout << "set: rank " << member.rank << ": " << member.status.to_string() << '\n';
     }
-    co_return members.first_error();
+    co_return members.status();
 }
 
 int main(int argc, char** argv) try {

@@ -41,7 +41,7 @@ int main(int argc, char** argv) try {
     store.data = runtime.allocate(128 << 20).value();
     for (std::size_t i = 0; i < store.data.size(); ++i) store.data.data()[i] = std::byte(i >> 12);
     Status status = runtime.join(view, rank);
-    if (status.ok()) status = runtime.serve(store, view.member(rank).uris);
+    if (status.ok()) status = runtime.serve(store, view.find(rank)->uris);
     if (status.ok()) status = runtime.run();
     if (!status.ok()) std::cerr << status.to_string() << '\n';
     return static_cast<int>(status.code());

@@ -13,8 +13,8 @@
 // one on the thread that turns the channel's context. It never runs inside the function that starts
 // the operation, and must not throw there (out of io_context::run() it may). Memory comes from its
 // associated allocator. A signal of its cancellation slot, of any type, ends a call or transfer
-// with CANCELLED and tells the peer; collectives can't be cancelled. The operation keeps its
-// channel. Everything passed in has been copied when the function returns, and the io_context has
+// with CANCELLED and tells the peer; so it does a collective (Group::cancel) that was started on the
+// thread of its group's context. The operation keeps its channel. Everything passed in has been copied when the function returns, and the io_context has
 // work until the handler ran. An io_context that is destroyed meanwhile takes its handlers with it.
 #pragma once
 
@@ -34,6 +34,7 @@
 
 #include <weft/asio/driver.h>
 #include <weft/asio/launch.h>
+#include <weft/asio/launch_collective.h>
 #include <weft/protobuf.h>
 
 namespace weft {
@@ -66,16 +67,28 @@ struct Tokens {
                                                              CallWork{method, Body(body), options});
     }
 
-    template <class Read>
-    static decltype(auto) collective(const Group& group, const MethodId& method,
-                                     const BodyWriter& body, const CallOptions& options,
+    template <class Result, class AnyGroup>
+    static decltype(auto) collective(const AnyGroup& group, const MethodId& method,
+                                     const BodyWriter& body, const GroupCallOptions& options,
                                      Token& token) {
-        using Signature = void(std::invoke_result_t<Read, std::vector<RankOutcome>>);
+        return begin<Result>(group, CollectiveWork{method, Body(body), options}, token);
+    }
+
+    template <class Result, class AnyGroup>
+    static decltype(auto) scatter(const AnyGroup& group, const MethodId& method, Bodies&& bodies,
+                                  const GroupCallOptions& options, Token& token) {
+        return begin<Result>(group, ScatterWork{method, std::move(bodies), options}, token);
+    }
+
+  private:
+    template <class Result, class AnyGroup, class Work>
+    static decltype(auto) begin(const AnyGroup& group, Work&& work, Token& token) {
+        using Signature = void(Result);
         static_assert(boost::asio::completion_token_for<Token, Signature>,
-                      "the last argument takes no weft::GroupResult<Reply>, and is no completion "
-                      "token for one");
-        return boost::asio::async_initiate<Token, Signature>(LaunchCollective<Read>(), token, group,
-                                                             method, Body(body), options);
+                      "the last argument takes no weft::GroupResult<Reply> (of methods that are "
+                      "merged: weft::MergedResult<Reply>), and is no completion token for one");
+        return boost::asio::async_initiate<Token, Signature>(LaunchCollective<Result>(), token,
+                                                             group, std::forward<Work>(work));
     }
 };
 

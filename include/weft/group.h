@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <weft/channel.h>
+#include <weft/executor.h>
 #include <weft/group_options.h>
 #include <weft/group_view.h>
 #include <weft/result.h>
@@ -88,6 +89,8 @@ class Group {
 
     // To one member. Errors: OUT_OF_RANGE, else as Runtime::connect().
     Result<Channel> channel(std::uint32_t rank) const;
+    // Where completions run.
+    Executor& executor() const;
     // As Channel::on_thread().
     bool on_thread() const;
     explicit operator bool() const { return impl_ != nullptr; }

@@ -35,6 +35,19 @@ enum class Policy : std::uint8_t {
     best_effort,  // Always, with what could be reached.
 };
 
+// A policy, or none: then it is the method's own, as its .proto has it, else `all`.
+class PolicyChoice {
+  public:
+    constexpr PolicyChoice() = default;
+    constexpr PolicyChoice(Policy policy) : policy_(policy), is_made_(true) {}
+    constexpr operator Policy() const { return policy_; }
+    constexpr bool is_made() const { return is_made_; }
+
+  private:
+    Policy policy_ = Policy::all;
+    bool is_made_ = false;
+};
+
 // Adds one reply to those that were merged before. Associative. Pure: it runs at any member, on the
 // context's thread. Errors: the rank (and all that were merged with it) then has this status.
 using MergeFunction = Status (*)(std::vector<std::byte>& into, ByteView from);
@@ -59,13 +72,17 @@ struct Reduction {
 };
 
 // Per collective. As CallOptions: an aggregate for designated initialisers, trivially copyable.
+//
+// Generated clients take what is left open from the .proto (options.proto): the timeout, the
+// priority, the policy with its quorum, and a topology that is automatic. What becomes of the
+// replies is said there alone; of `reduction` they look at `ordered`.
 struct GroupCallOptions {
     // Covers everything. Zero: the method's own, else the runtime's default (30 s).
     Duration timeout{};
     std::uint8_t priority = 0;
     // As CallOptions::detached.
     bool detached = false;
-    Policy policy = Policy::all;
+    PolicyChoice policy{};
     std::uint32_t quorum = 0;  // Of Policy::quorum; 0: more than half.
     // Those who take part: of all that are not draining, or of those named here, without those
     // excluded. A rank that is no member is a failure of its own (NOT_FOUND). The sets have to live

@@ -18,6 +18,7 @@
 #include <weft/bulk.pb.h>
 #include <weft/call.h>
 #include <weft/channel.h>
+#include <weft/group_options.h>
 #include <weft/method.h>
 #include <weft/service.h>
 #include <weft/task.h>
@@ -32,6 +33,8 @@ struct ProtoMethod {
     bool idempotent = false;
     std::uint32_t priority = 0;  // From 0 to 7.
     bool collective = false;
+    MergeFunction merge = nullptr;  // Of collective ones whose replies become one.
+    GroupCallOptions group{};       // What calls of a group leave open.
 };
 
 // ---- bulk ---------------------------------------------------------------------------------------
@@ -282,13 +285,13 @@ void serve(MethodRegistrar& registrar, Service& service,
         const auto handle = [&service](Call call) {
             detail::serve_inline<handler, Service, Request, Reply>(service, std::move(call));
         };
-        registrar.add(method.id, handle, {.collective = method.collective});
+        registrar.add(method.id, handle, {.collective = method.collective, .merge = method.merge});
     } else {
         static_assert(std::is_same_v<Outcome, Task<Status>>);
         const auto handle = [&service](Call call) {
             detail::serve_task<handler, Service, Request, Reply>(service, std::move(call));
         };
-        registrar.add(method.id, handle, {.collective = method.collective});
+        registrar.add(method.id, handle, {.collective = method.collective, .merge = method.merge});
     }
 }
 

@@ -1,140 +1,192 @@
-// Collective calls with protobuf messages: what a generated <Service>GroupClient stands on.
+// Collectives with protobuf messages: what a generated <Service>GroupClient stands on, and members
+// that meet.
 #pragma once
 
+#include <concepts>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <weft/group.h>
+#include <weft/group_result.h>
 #include <weft/protobuf.h>
 
 namespace weft {
 
-// One member's answer; `reply` is empty unless the status is OK.
-template <class Reply>
-struct RankReply {
-    std::uint32_t rank = 0;
-    Status status;
-    Reply reply;
-};
-
-// What a collective call came to, member by member: a failure of some is data, not one merged code.
-template <class Reply>
-class [[nodiscard]] GroupResult {
-  public:
-    GroupResult() = default;
-    explicit GroupResult(std::vector<RankReply<Reply>> ranks) : ranks_(std::move(ranks)) {}
-
-    std::size_t size() const { return ranks_.size(); }
-    auto begin() const { return ranks_.begin(); }
-    auto end() const { return ranks_.end(); }
-    const RankReply<Reply>& operator[](std::size_t at) const { return ranks_[at]; }
-
-    std::size_t ok_count() const {
-        std::size_t count = 0;
-        for (const RankReply<Reply>& rank : ranks_) count += rank.status.ok();
-        return count;
-    }
-    // Also false for a group without members: nobody did it.
-    bool all_ok() const { return !ranks_.empty() && ok_count() == ranks_.size(); }
-    // With the rank in its text; OK when there is none.
-    Status first_error() const {
-        for (const RankReply<Reply>& rank : ranks_) {
-            if (!rank.status.ok()) {
-                return Status(rank.status).in("rank " + std::to_string(rank.rank));
-            }
-        }
-        return {};
-    }
-
-  private:
-    std::vector<RankReply<Reply>> ranks_;
-};
-
 namespace detail {
 
-// Outcomes are a std::vector<RankOutcome>.
+GroupCallOptions options_for(const GroupCallOptions& of_method, Duration timeout,
+                             std::uint32_t priority, MergeFunction merge, GroupCallOptions options);
+
+template <class Request, class Reply>
+GroupCallOptions options_for(const ProtoMethod<Request, Reply>& method,
+                             const GroupCallOptions& options) {
+    return options_for(method.group, method.timeout, method.priority, method.merge, options);
+}
+
+// Who it is that has to have succeeded: of options.
+struct Wanted {
+    Policy policy = Policy::all;
+    std::uint32_t quorum = 0;
+
+    Wanted() = default;
+    explicit Wanted(const GroupCallOptions& options)
+        : policy(options.policy), quorum(options.quorum) {}
+    bool is_met(std::size_t ok, std::size_t all) const;
+};
+
+// Makes the result of an outcome.
+template <class Result>
+struct ReadGroup;
+
 template <class Reply>
-struct ReadRanks {
-    template <class Outcomes>
-    GroupResult<Reply> operator()(Outcomes&& outcomes) const {
+struct ReadGroup<GroupResult<Reply>> {
+    GroupResult<Reply> operator()(GroupOutcome&& outcome, const Wanted& wanted) const {
         std::vector<RankReply<Reply>> ranks;
-        ranks.reserve(outcomes.size());
-        for (auto& [rank, status, bytes] : outcomes) {
+        ranks.reserve(outcome.ranks.size());
+        for (RankOutcome& rank : outcome.ranks) {
             RankReply<Reply>& taken = ranks.emplace_back();
-            taken.rank = rank;
-            taken.status = std::move(status);
-            if (taken.status.ok()) taken.status = read_reply<Reply>(&taken.reply, bytes);
+            taken.rank = rank.rank;
+            taken.incarnation = rank.incarnation;
+            taken.status = std::move(rank.status);
+            if (taken.status.ok()) taken.status = read_reply<Reply>(&taken.reply, rank.reply);
             if (!taken.status.ok()) taken.reply.Clear();
         }
-        return GroupResult<Reply>(std::move(ranks));
+        GroupResult<Reply> result(std::move(outcome.status), outcome.epoch, std::move(ranks));
+        // Of replies that do not parse those who judged knew nothing.
+        if (!result.status().ok() || wanted.is_met(result.ok_count(), result.size())) return result;
+        return {result.first_error(), result.epoch(), result.ranks()};
     }
+};
+
+template <class Reply>
+struct ReadGroup<MergedResult<Reply>> {
+    MergedResult<Reply> operator()(GroupOutcome&& outcome, const Wanted&) const {
+        std::vector<RankStatus> ranks;
+        ranks.reserve(outcome.ranks.size());
+        for (RankOutcome& rank : outcome.ranks) {
+            ranks.push_back({rank.rank, std::move(rank.status), rank.incarnation});
+        }
+        Reply reply;
+        if (Status read = read_reply<Reply>(&reply, outcome.merged); !read.ok()) {
+            reply.Clear();
+            if (outcome.status.ok()) outcome.status = std::move(read);
+        }
+        return {std::move(outcome.status), outcome.epoch, std::move(ranks), std::move(reply)};
+    }
+};
+
+template <>
+struct ReadGroup<Status> {
+    Status operator()(GroupOutcome&& outcome, const Wanted&) const {
+        return std::move(outcome.status);
+    }
+};
+
+// The bodies of a request for each rank.
+class Bodies {
+  public:
+    template <class Request>
+    explicit Bodies(std::span<const Request> each) {
+        bodies_.reserve(each.size());
+        for (const Request& one : each) {
+            const BodyWriter writer = writer_of(one);
+            writer(bodies_.emplace_back(writer.bytes).data());
+        }
+    }
+    std::vector<ByteView> views() const { return {bodies_.begin(), bodies_.end()}; }
+
+  private:
+    std::vector<std::vector<std::byte>> bodies_;
 };
 
 }  // namespace detail
 
-// What generated stubs do with a completion token of Boost.Asio for void(GroupResult<Reply>): see
+// A request for each rank.
+template <class Requests, class Request>
+concept RequestsOf = std::constructible_from<std::span<const Request>, const Requests&>;
+
+// What generated stubs do with a completion token of Boost.Asio for void(Result): see
 // <weft/asio.h>. `group` is a weft::Group.
-template <class AnyGroup, class Request, class Reply, class Token>
+template <class Result, class AnyGroup, class Request, class Reply, class Token>
 decltype(auto) collective(const AnyGroup& group, const ProtoMethod<Request, Reply>& method,
-                          const Request& in, const CallOptions& options, Token&& token) {
+                          const Request& in, const GroupCallOptions& options, Token&& token) {
     static_assert(detail::IsDefined<detail::Tokens<Token>>,
                   "for a completion token include <weft/asio.h>");
     if constexpr (detail::IsDefined<detail::Tokens<Token>>) {
-        return detail::Tokens<Token>::template collective<detail::ReadRanks<Reply>>(
+        return detail::Tokens<Token>::template collective<Result>(
             group, method.id, detail::writer_of(in), detail::options_for(method, options), token);
     }
 }
 
+template <class Result, class AnyGroup, class Request, class Reply, class Token>
+decltype(auto) scatter(const AnyGroup& group, const ProtoMethod<Request, Reply>& method,
+                       std::span<const Request> each, const GroupCallOptions& options,
+                       Token&& token) {
+    static_assert(detail::IsDefined<detail::Tokens<Token>>,
+                  "for a completion token include <weft/asio.h>");
+    if constexpr (detail::IsDefined<detail::Tokens<Token>>) {
+        return detail::Tokens<Token>::template scatter<Result>(
+            group, method.id, detail::Bodies(each), detail::options_for(method, options), token);
+    }
+}
+
 // What `co_await group_client.Method(in)` waits for. Starts when it is made, is awaited at most
-// once, resumes on the executor it was made on. Destroying it early forgets the outcome; the
-// members are not told.
-template <class Reply>
+// once, resumes on the executor it was made on. Destroying it early cancels it where that executor
+// is the group's own (Group::cancel); elsewhere it forgets the outcome, and the members are not
+// told.
+template <class Result>
 class [[nodiscard]] GroupCall {
   public:
     // `group` is a weft::Group.
-    template <class AnyGroup, class Request>
+    template <class AnyGroup, class Request, class Reply>
     GroupCall(const AnyGroup& group, const ProtoMethod<Request, Reply>& method, const Request& in,
-              const CallOptions& options)
-        : shared_(std::make_shared<Shared>()) {
-        shared_->home = Executor::current();
-        if (!shared_->home && !group.on_thread()) {
-            shared_->refuse(group.view().size());
-            return;
-        }
-        group.collective(method.id, detail::writer_of(in), detail::options_for(method, options),
-                         [shared = shared_](auto outcomes) {
-                             shared->result = detail::ReadRanks<Reply>()(std::move(outcomes));
-                             shared->bring_home(shared);
-                         });
+              const GroupCallOptions& options) {
+        start(group, detail::options_for(method, options), [&](const auto& with, auto done) {
+            return group.collective(method.id, detail::writer_of(in), with, std::move(done));
+        });
+    }
+    // A request for each rank that takes part, in order of rank.
+    template <class AnyGroup, class Request, class Reply>
+    GroupCall(const AnyGroup& group, const ProtoMethod<Request, Reply>& method,
+              std::span<const Request> each, const GroupCallOptions& options) {
+        start(group, detail::options_for(method, options), [&](const auto& with, auto done) {
+            const detail::Bodies bodies(each);
+            return group.scatter(method.id, bodies.views(), with, std::move(done));
+        });
+    }
+    // As Group::meet().
+    template <class AnyGroup>
+    GroupCall(const AnyGroup& group, std::string_view name, ByteView value,
+              const GroupCallOptions& options) {
+        start(group, options, [&](const auto& with, auto done) {
+            group.meet(name, value, with, std::move(done));
+            return CollectiveId();
+        });
     }
     GroupCall(const GroupCall&) = delete;
     GroupCall& operator=(const GroupCall&) = delete;
-    ~GroupCall() { shared_->awaiting = nullptr; }
+    ~GroupCall() {
+        shared_->awaiting = nullptr;
+        if (!shared_->done && cancel_) cancel_();
+    }
 
     bool await_ready() const noexcept { return shared_->done; }
     void await_suspend(std::coroutine_handle<> awaiting) noexcept { shared_->awaiting = awaiting; }
-    GroupResult<Reply> await_resume() { return std::move(shared_->result); }
+    Result await_resume() { return std::move(shared_->result); }
 
   private:
     // Of the awaiter and the completion, whichever is left.
     struct Shared {
         Executor* home = nullptr;
-        GroupResult<Reply> result;  // The completion's until it came home.
-        bool done = false;          // Home's thread only, as what follows.
+        Result result;      // The completion's until it came home.
+        bool done = false;  // Home's thread only, as what follows.
         std::coroutine_handle<> awaiting;
-
-        void refuse(std::uint32_t ranks_in_all) {
-            std::vector<RankReply<Reply>> ranks;
-            for (std::uint32_t rank = 0; rank < ranks_in_all; ++rank) {
-                ranks.push_back({rank, detail::nowhere(), {}});
-            }
-            result = GroupResult<Reply>(std::move(ranks));
-            done = true;
-        }
 
         void bring_home(std::shared_ptr<Shared> self) {
             if (!home || home == Executor::current()) return finish();
@@ -147,7 +199,50 @@ class [[nodiscard]] GroupCall {
         }
     };
 
-    std::shared_ptr<Shared> shared_;
+    template <class AnyGroup, class Begin>
+    void start(const AnyGroup& group, const GroupCallOptions& options, Begin begin) {
+        const detail::Wanted wanted(options);
+        shared_->home = Executor::current();
+        if (!shared_->home && !group.on_thread()) {
+            GroupOutcome refused;
+            refused.status = detail::nowhere();
+            shared_->result = detail::ReadGroup<Result>()(std::move(refused), wanted);
+            shared_->done = true;
+            return;
+        }
+        const CollectiveId id =
+            begin(options, [shared = shared_, wanted](GroupOutcome outcome) mutable {
+                shared->result = detail::ReadGroup<Result>()(std::move(outcome), wanted);
+                shared->bring_home(shared);
+            });
+        // An id is of the group's thread, which is this one.
+        if (id != 0) cancel_ = [group, id] { group.cancel(id); };
+    }
+
+    const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+    Function<void()> cancel_;
 };
+
+// ---- members that meet --------------------------------------------------------------------------
+
+// What all members bring, each of which calls it once under that name: see Group::meet(). Policies,
+// the timeout and those who take part count; there is no reduction.
+template <class Message, class AnyGroup>
+GroupCall<GroupResult<Message>> meet(const AnyGroup& group, std::string_view name,
+                                     const Message& message, GroupCallOptions options = {}) {
+    options.reduction = {};
+    const BodyWriter writer = detail::writer_of(message);
+    std::vector<std::byte> value(writer.bytes);
+    writer(value.data());
+    return {group, name, value, options};
+}
+
+// Until all members are here. Gives a Status, by the policy.
+template <class AnyGroup>
+GroupCall<Status> barrier(const AnyGroup& group, std::string_view name,
+                          GroupCallOptions options = {}) {
+    options.reduction = {};
+    return {group, name, ByteView(), options};
+}
 
 }  // namespace weft

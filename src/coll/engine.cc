@@ -29,6 +29,7 @@ Engine::Engine(core::Context& context, rpc::Server& server, Connect connect, Run
     WEFT_ASSERT(status.ok());
     status = server_.add_method(view_method.name, [this](Call call) { on_view(std::move(call)); });
     WEFT_ASSERT(status.ok());
+    meetings_.serve();
 }
 
 Engine::~Engine() = default;
@@ -55,6 +56,7 @@ std::shared_ptr<GroupImpl> Engine::joined(std::uint64_t digest) const {
 void Engine::shutdown() {
     groups_.clear();
     context_.timers().cancel(sweeping_);
+    meetings_.shutdown();
     for (auto& [sequence, operation] : std::exchange(begun_, {})) operation->forget();
     known_.clear([](Operation& operation) { operation.forget(); });
 }

@@ -15,6 +15,7 @@
 
 #include "coll/group_impl.h"
 #include "coll/known.h"
+#include "coll/meetings.h"
 #include "coll/operation.h"
 #include "coll/wire.h"
 #include "rpc/server.h"
@@ -62,8 +63,11 @@ class Engine {
     std::size_t running() const { return running_; }
     // That are remembered, for those who may ask again.
     std::size_t known() const { return known_.parts(); }
+    bool sweeps() const { return sweeping_.is_linked(); }
 
     core::Context& context() { return context_; }
+    rpc::Server& server() { return server_; }
+    Meetings& meetings() { return meetings_; }
     Duration default_timeout = 30s;
     const Connect& connect() const { return connect_; }
     void run_on_context(Function<void()> work) const { run_on_context_(std::move(work)); }
@@ -114,6 +118,7 @@ class Engine {
     std::map<std::uint64_t, std::shared_ptr<Operation>> begun_;  // Of these, without all outcomes.
     std::size_t running_ = 0;
     Known<Operation> known_;  // Of others, that this rank took part in.
+    Meetings meetings_{*this};
 };
 
 // A share of the time until a deadline; the rest is kept back for what comes after.

@@ -83,6 +83,36 @@ CollectiveId Group::scatter(const MethodId& method, std::span<const ByteView> bo
     });
 }
 
+void Group::meet(std::string_view name, ByteView value, const GroupCallOptions& options,
+                 GroupCompletion done) const {
+    Engine::Beginning beginning = beginning_of(impl_, MethodId(), options);
+    coll::Meetings::Coming coming;
+    coming.group = impl_;
+    coming.name = name;
+    coming.value.assign(value.begin(), value.end());
+    coming.options = beginning.options;
+    coming.include = std::move(beginning.include);
+    coming.exclude = std::move(beginning.exclude);
+    coming.deadline = beginning.deadline;
+    coming.done = std::move(done);
+    core::Context& context = impl_->engine.context();
+    if (context.on_thread()) return impl_->engine.meetings().come(std::move(coming));
+    const std::size_t room = value.size() + name.size() + core::Context::handed_over_bytes;
+    core::Context::Admission admission(context, room);
+    if (!admission) {
+        return context.post([group = impl_, why = context.why_not_admitted(room),
+                             told = std::move(coming.done)]() mutable {
+            told(coll::failed_outcome(*group, why));
+        });
+    }
+    auto handed = std::make_unique<coll::Meetings::Coming>(std::move(coming));
+    context.post([handed = std::move(handed), admission = std::move(admission)]() mutable {
+        admission.release();
+        Engine& engine = handed->group->engine;
+        engine.meetings().come(std::move(*handed));
+    });
+}
+
 void Group::cancel(CollectiveId id) const { impl_->engine.cancel(id); }
 
 GroupView Group::view() const { return impl_->view(); }
@@ -96,6 +126,8 @@ Status Group::install(GroupView view) const {
 void Group::on_change(Function<void(const MemberChange&)> told) const {
     impl_->engine.run_on_context([&] { impl_->on_change(std::move(told)); });
 }
+
+Executor& Group::executor() const { return impl_->engine.context(); }
 
 bool Group::on_thread() const { return impl_->engine.context().on_thread(); }
 

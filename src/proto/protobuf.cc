@@ -1,4 +1,5 @@
 #include <weft/protobuf.h>
+#include <weft/protobuf_merge.h>
 
 #include <array>
 #include <string>
@@ -32,4 +33,23 @@ Status not_served(const MethodId& method) {
 }
 
 }  // namespace detail
+
+namespace merging {
+
+// Of ranks whose handlers have run.
+static Status not_merged(Code code, std::string text) {
+    return fail(code, std::move(text)).with_effect(Effect::applied).with_stage(Stage::executing);
+}
+
+Status too_large(std::string_view type) {
+    return not_merged(Code::resource_exhausted,
+                      "replies are too large to be merged into one " + std::string(type));
+}
+
+Status thrown(std::string_view type) {
+    return not_merged(Code::internal,
+                      "merging replies into one " + std::string(type) + " threw an exception");
+}
+
+}  // namespace merging
 }  // namespace weft

@@ -77,9 +77,9 @@ void start(const RawPeer& liar, const Channel& channel, const Group& group, cons
         under_way.transfer = status;
     });
     group.collective(echo::v1::EchoMethods::Everywhere.id, BodyWriter{0, nullptr, [](auto...) {}},
-                     {.timeout = 2ms}, [&](std::vector<RankOutcome> outcomes) {
+                     {.timeout = 2ms}, [&](GroupOutcome outcome) {
                          ++under_way.gathered;
-                         under_way.outcomes = std::move(outcomes);
+                         under_way.outcomes = std::move(outcome.ranks);
                      });
 }
 

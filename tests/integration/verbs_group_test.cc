@@ -68,14 +68,17 @@ TEST_CASE("verbs: a group of six is called typed and in bytes", "[verbs]") {
         REQUIRE(client.turn_until([&] { return typed.has_value(); }, 2 * patience));
         INFO(bytes << " bytes: " << typed->first_error().to_string());
         REQUIRE(typed->size() == n);
+        CHECK(typed->status().ok());
         CHECK(typed->all_ok());
         for (const auto& answer : *typed) CHECK(answer.reply.text() == text);
 
-        std::vector<RankOutcome> raw;
+        GroupOutcome outcome;
+        const std::vector<RankOutcome>& raw = outcome.ranks;
         group.collective(stamp, BodyWriter::of(as_bytes(text)), {.timeout = patience},
-                         [&](std::vector<RankOutcome> all) { raw = std::move(all); });
+                         [&](GroupOutcome all) { outcome = std::move(all); });
         REQUIRE(client.turn_until([&] { return !raw.empty(); }, 2 * patience));
         REQUIRE(raw.size() == n);
+        CHECK(outcome.status.ok());
         for (std::uint32_t rank = 0; rank < n; ++rank) {
             INFO(raw[rank].status.to_string());
             CHECK(raw[rank].status.ok());

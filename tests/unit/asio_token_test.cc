@@ -166,7 +166,9 @@ TEST_CASE("asio: calls in bytes, transfers and collectives take tokens, too") {
                    .Everywhere(request, {}, asio::use_future);
     pair.settle();
     const GroupResult<EchoReply> ranks = value_of(std::move(all));
+    CHECK(ranks.status().ok());
     CHECK(ranks.all_ok());
+    CHECK(ranks.epoch() == 1);
     CHECK(ranks[0].reply.text() == "all");
 }
 

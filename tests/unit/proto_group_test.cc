@@ -1,114 +1,285 @@
 // Collective stubs: over a stand-in of weft::Group that says what we like, and over a real group.
 #include <weft/protobuf_group.h>
 
+#include "merge.weft.h"
 #include "support/echo.h"
+#include "support/fake_group.h"
 #include "support/owned_coroutine.h"
 
 using namespace weft;
 using echo::v1::EchoMethods;
 using echo::v1::EchoReply;
 using echo::v1::EchoRequest;
+using merge::v1::MergingMethods;
+using test::FakeGroup;
 using test::OwnedCoroutine;
 
 namespace {
 
-struct GroupOutcome {
-    std::uint32_t rank;
-    Status status;
-    std::vector<std::byte> reply;
-};
-using Done = Function<void(std::vector<GroupOutcome>), 64>;
-
-// Answers when told to.
-struct FakeGroup {
-    mutable EchoRequest asked;
-    mutable Duration timeout{};
-    mutable Done done;
-    bool here = true;
-    struct View {
-        std::uint32_t size() const { return 3; }
-    };
-    View view() const { return {}; }
-    bool on_thread() const { return here; }
-    void collective(const MethodId& method, const BodyWriter& body, const CallOptions& options,
-                    Done completion) const {
-        CHECK(method.name == "echo.v1.Echo/Hasty");
-        std::vector<std::byte> bytes(body.bytes);
-        body(bytes.data());
-        CHECK(asked.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
-        timeout = options.timeout;
-        done = std::move(completion);
-    }
-};
+using Replies = GroupResult<EchoReply>;
+using Merged = MergedResult<merge::v1::Lists>;
 
 std::vector<std::byte> bytes_of(std::string_view text) {
     const ByteView view = as_bytes(text);
     return {view.begin(), view.end()};
 }
 
-OwnedCoroutine ask(FakeGroup& group, std::optional<GroupResult<EchoReply>>& into) {
-    into = co_await GroupCall<EchoReply>(group, EchoMethods::Hasty, test::request_of("all"), {});
+GroupOutcome outcome_of(Status status, std::vector<RankOutcome> ranks = {}) {
+    GroupOutcome outcome;
+    outcome.status = std::move(status);
+    outcome.ranks = std::move(ranks);
+    outcome.epoch = 3;
+    return outcome;
+}
+
+OwnedCoroutine ask(FakeGroup group, std::optional<Replies>& into, GroupCallOptions options = {}) {
+    into = co_await GroupCall<Replies>(group, EchoMethods::Hasty, test::request_of("all"), options);
+}
+
+OwnedCoroutine merge_all(FakeGroup group, std::optional<Merged>& into,
+                         GroupCallOptions options = {}) {
+    into = co_await GroupCall<Merged>(group, MergingMethods::Ordered,
+                                       merge::v1::Question(), options);
 }
 
 }  // namespace
 
-TEST_CASE("a collective call has one outcome per rank") {
+TEST_CASE("a collective call has one outcome per rank, and a verdict") {
     FakeGroup group;
-    std::optional<GroupResult<EchoReply>> result;
+    std::optional<Replies> result;
     OwnedCoroutine coroutine = ask(group, result);
     CHECK_FALSE(result.has_value());
-    CHECK(group.asked.text() == "all");
-    CHECK(group.timeout == 20ms);
-    std::vector<GroupOutcome> outcomes;
-    outcomes.push_back({0, Status(), bytes_of("\n\2me")});
-    outcomes.push_back({4, fail(Code::unavailable, "died"), {}});
-    outcomes.push_back({5, Status(), bytes_of("\n\x7f")});
-    group.done(std::move(outcomes));
+    CHECK(group->method == "echo.v1.Echo/Hasty");
+    CHECK(group.asked<EchoRequest>().text() == "all");
+    CHECK(group->options.timeout == 20ms);
+    CHECK(group->options.priority == 3);
+    std::vector<RankOutcome> ranks;
+    ranks.push_back({0, Status(), bytes_of("\n\2me"), 11});
+    ranks.push_back({4, fail(Code::unavailable, "died"), {}, 12});
+    ranks.push_back({5, Status(), bytes_of("\n\x7f"), 13});
+    group.say(outcome_of(fail(Code::unavailable, "rank 4: died"), std::move(ranks)));
     REQUIRE(result.has_value());
+    CHECK(result->status().text() == "rank 4: died");
+    CHECK(result->epoch() == 3);
     CHECK(result->size() == 3);
     CHECK(result->ok_count() == 1);
     CHECK_FALSE(result->all_ok());
     CHECK((*result)[0].reply.text() == "me");
+    CHECK((*result)[0].incarnation == 11);
     CHECK(result->first_error().text() == "rank 4: died");
     CHECK((*result)[2].status.code() == Code::internal);
     CHECK((*result)[2].status.effect() == Effect::applied);
+    CHECK((*result)[2].incarnation == 13);
+}
+
+TEST_CASE("a reply that does not parse counts against the policy") {
+    const auto status_of = [](GroupCallOptions options) {
+        FakeGroup group;
+        std::optional<Replies> result;
+        OwnedCoroutine coroutine = ask(group, result, options);
+        std::vector<RankOutcome> ranks;
+        ranks.push_back({0, Status(), bytes_of("\n\2me")});
+        ranks.push_back({1, Status(), bytes_of("\n\x7f")});
+        ranks.push_back({2, Status(), {}});
+        group.say(outcome_of(Status(), std::move(ranks)));
+        REQUIRE(result.has_value());
+        CHECK(result->epoch() == 3);
+        CHECK(result->ok_count() == 2);
+        return result->status();
+    };
+    CHECK(status_of({}).code() == Code::internal);
+    CHECK(status_of({}).text() == "rank 1: the reply is not a valid echo.v1.EchoReply");
+    CHECK(status_of({.policy = Policy::quorum}).ok());
+    CHECK(status_of({.policy = Policy::quorum, .quorum = 2}).ok());
+    CHECK(status_of({.policy = Policy::quorum, .quorum = 3}).code() == Code::internal);
+    CHECK(status_of({.policy = Policy::best_effort}).ok());
 }
 
 TEST_CASE("a collective call is refused where nothing could resume its awaiter") {
     FakeGroup group;
-    group.here = false;
-    std::optional<GroupResult<EchoReply>> result;
+    group->here = false;
+    std::optional<Replies> result;
     OwnedCoroutine coroutine = ask(group, result);
     REQUIRE(result.has_value());
-    CHECK(result->size() == 3);
-    CHECK((*result)[2].rank == 2);
-    CHECK((*result)[2].status.code() == Code::failed_precondition);
-    CHECK_FALSE(group.done);
+    CHECK(result->size() == 0);
+    CHECK(result->status().code() == Code::failed_precondition);
+    CHECK(result->first_error().code() == Code::failed_precondition);
+    CHECK_FALSE(result->all_ok());
+    CHECK_FALSE(group->done);
 }
 
-TEST_CASE("a collective call's outcome may come after its coroutine has gone") {
+TEST_CASE("a collective call whose coroutine goes is cancelled") {
     FakeGroup group;
-    std::optional<GroupResult<EchoReply>> result;
+    std::optional<Replies> result;
     OwnedCoroutine coroutine = ask(group, result);
     coroutine.destroy();
-    group.done({});
+    CHECK(group->cancelled == 1);
+    group.say(outcome_of(fail(Code::cancelled, "as wished")));
     CHECK_FALSE(result.has_value());
+}
+
+TEST_CASE("a collective call that has ended, or was handed over, is not cancelled") {
+    FakeGroup group;
+    std::optional<Replies> result;
+    OwnedCoroutine ended = ask(group, result);
+    group.say(outcome_of(Status()));
+    ended.destroy();
+    CHECK(group->cancelled == 0);
+    group->gives_id = false;
+    OwnedCoroutine handed = ask(group, result);
+    handed.destroy();
+    CHECK(group->cancelled == 0);
+    group.say(outcome_of(Status()));
 }
 
 TEST_CASE("a group without members has not done it") {
     FakeGroup group;
-    std::optional<GroupResult<EchoReply>> result;
+    std::optional<Replies> result;
     OwnedCoroutine coroutine = ask(group, result);
-    group.done({});
+    group.say(outcome_of(Status()));
     REQUIRE(result.has_value());
     CHECK_FALSE(result->all_ok());
     CHECK(result->first_error().ok());
 }
 
+TEST_CASE("a merged call has one reply, and a status of each rank") {
+    FakeGroup group;
+    std::optional<Merged> result;
+    OwnedCoroutine coroutine = merge_all(group, result);
+    GroupOutcome outcome = outcome_of(Status());
+    outcome.ranks.push_back({0, Status(), {}, 11});
+    outcome.ranks.push_back({1, fail(Code::unavailable, "died"), {}, 12});
+    outcome.ranks.push_back({2, Status(), {}, 13});
+    outcome.merged = bytes_of("\n\2ac");
+    group.say(std::move(outcome));
+    REQUIRE(result.has_value());
+    CHECK(result->status().ok());
+    CHECK(result->reply().text() == "ac");
+    CHECK(result->ok_count() == 2);
+    CHECK(result->epoch() == 3);
+    REQUIRE(result->ranks().size() == 3);
+    CHECK((*result)[1].status.code() == Code::unavailable);
+    CHECK((*result)[2].incarnation == 13);
+    CHECK(result->first_error().text() == "rank 1: died");
+}
+
+TEST_CASE("merged bytes that do not parse fail the call, unless it has failed before") {
+    for (const bool failed : {false, true}) {
+        FakeGroup group;
+        std::optional<Merged> result;
+        OwnedCoroutine coroutine = merge_all(group, result);
+        GroupOutcome outcome = outcome_of(failed ? fail(Code::unavailable, "died") : Status());
+        outcome.ranks.push_back({0, Status(), {}});
+        outcome.merged = bytes_of("\n\2ac\n\x7f");
+        group.say(std::move(outcome));
+        REQUIRE(result.has_value());
+        CHECK(result->status().code() == (failed ? Code::unavailable : Code::internal));
+        CHECK(result->reply().text().empty());
+    }
+}
+
+TEST_CASE("what a caller leaves open is the method's own") {
+    FakeGroup group;
+    std::optional<Merged> result;
+    OwnedCoroutine own = merge_all(group, result);
+    GroupCallOptions had = group->options;
+    CHECK(had.timeout == 50ms);
+    CHECK(had.priority == 2);
+    CHECK(had.policy == Policy::quorum);
+    CHECK(had.quorum == 3);
+    CHECK(had.topology.shape == Topology::Shape::k_ary);
+    CHECK(had.topology.fanout == 4);
+    CHECK(had.reduction.operation == Reduction::Operation::method);
+    CHECK(had.reduction.ordered);
+    CHECK(had.merge == MergingMethods::Ordered.merge);
+
+    OwnedCoroutine other = merge_all(group, result, {.timeout = 1s,
+                                                     .priority = 5,
+                                                     .policy = Policy::all,
+                                                     .topology = {.shape = Topology::Shape::flat},
+                                                     .reduction = {Reduction::Operation::sum}});
+    had = group->options;
+    CHECK(had.timeout == 1s);
+    CHECK(had.priority == 5);
+    CHECK(had.policy == Policy::all);
+    CHECK(had.quorum == 0);
+    CHECK(had.topology.shape == Topology::Shape::flat);
+    CHECK(had.reduction.operation == Reduction::Operation::method);  // Whatever the caller says.
+
+    OwnedCoroutine fewer = merge_all(group, result, {.quorum = 2, .topology = {.by_host = true}});
+    had = group->options;
+    CHECK(had.policy == Policy::quorum);
+    CHECK(had.quorum == 2);
+    CHECK(had.topology.by_host);
+    CHECK(had.topology.shape == Topology::Shape::automatic);
+
+    GroupCallOptions ordered;
+    ordered.reduction.ordered = true;
+    std::optional<Replies> replies;
+    OwnedCoroutine list = ask(group, replies, ordered);
+    CHECK(group->options.reduction.operation == Reduction::Operation::none);
+    CHECK_FALSE(group->options.reduction.ordered);  // A list is, anyway.
+    CHECK(group->options.merge == nullptr);
+
+    CHECK(MergingMethods::List.group.policy == Policy::best_effort);
+    CHECK(MergingMethods::List.group.topology.shape == Topology::Shape::flat);
+    CHECK(MergingMethods::List.group.topology.by_host);
+    CHECK_FALSE(MergingMethods::Everything.group.policy.is_made());
+}
+
+TEST_CASE("a scatter takes a request for each rank") {
+    FakeGroup group;
+    std::optional<Replies> result;
+    const std::vector<EchoRequest> each = {test::request_of("one"), test::request_of("two")};
+    const auto scatter = [](FakeGroup to, std::span<const EchoRequest> all,
+                            std::optional<Replies>& into) -> OwnedCoroutine {
+        into = co_await GroupCall<Replies>(to, EchoMethods::Hasty, all, {.timeout = 1s});
+    };
+    OwnedCoroutine coroutine = scatter(group, each, result);
+    REQUIRE(group->bodies.size() == 2);
+    CHECK(group.asked<EchoRequest>(0).text() == "one");
+    CHECK(group.asked<EchoRequest>(1).text() == "two");
+    CHECK(group->options.timeout == 1s);
+    group.say(outcome_of(Status()));
+    CHECK(result.has_value());
+    static_assert(RequestsOf<std::vector<EchoRequest>, EchoRequest>);
+    static_assert(!RequestsOf<EchoRequest, EchoRequest>);
+}
+
+TEST_CASE("members bring messages to a meeting, and nothing to a barrier") {
+    FakeGroup group;
+    std::optional<GroupResult<EchoRequest>> brought;
+    std::optional<Status> here;
+    const auto bring = [](FakeGroup to, auto& into) -> OwnedCoroutine {
+        GroupCallOptions options{.timeout = 1s};
+        options.reduction.operation = Reduction::Operation::sum;
+        into = co_await meet(to, "halo", test::request_of("mine"), options);
+    };
+    OwnedCoroutine meeting = bring(group, brought);
+    CHECK(group->method == "halo");
+    CHECK(group.asked<EchoRequest>().text() == "mine");
+    CHECK(group->options.timeout == 1s);
+    CHECK(group->options.reduction.operation == Reduction::Operation::none);
+    std::vector<RankOutcome> ranks;
+    ranks.push_back({0, Status(), bytes_of("\n\6theirs")});
+    group.say(outcome_of(Status(), std::move(ranks)));
+    REQUIRE(brought.has_value());
+    CHECK((*brought)[0].reply.text() == "theirs");
+
+    const auto arrive = [](FakeGroup to, auto& into) -> OwnedCoroutine {
+        into = co_await barrier(to, "dawn");
+    };
+    OwnedCoroutine waiting = arrive(group, here);
+    CHECK(group->method == "dawn");
+    CHECK(group->bodies.at(0).empty());
+    group.say(outcome_of(fail(Code::unavailable, "the leader died")));
+    REQUIRE(here.has_value());
+    CHECK(here->code() == Code::unavailable);
+}
+
 namespace {
 
-Task<void> ask_everywhere(Group group, std::string text,
-                          std::optional<GroupResult<EchoReply>>& into) {
+Task<void> ask_everywhere(Group group, std::string text, std::optional<Replies>& into) {
     echo::v1::EchoRequestText request;
     request.set_text(text);
     into = co_await echo::v1::EchoGroupClient(group).Everywhere(request, {.timeout = 1s});
@@ -133,12 +304,14 @@ TEST_CASE("a generated group client reaches every member of a real group") {
     Runtime& client = rig.add("");
     const Group group = client.group(view).value();
     for (const char* text : {"hello", "fail"}) {
-        std::optional<GroupResult<EchoReply>> result;
+        std::optional<Replies> result;
         client.spawn(ask_everywhere(group, text, result));
         REQUIRE(rig.run_until([&] { return result.has_value(); }));
         REQUIRE(result->size() == n);
         const bool fails = text == std::string("fail");
         CHECK(result->all_ok() == !fails);
+        CHECK(result->epoch() == 1);
+        CHECK(result->status().code() == (fails ? Code::not_found : Code::ok));
         CHECK(result->first_error().code() == (fails ? Code::not_found : Code::ok));
         for (const auto& answer : *result) CHECK(answer.reply.text() == (fails ? "" : text));
     }

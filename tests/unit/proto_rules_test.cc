@@ -1,5 +1,7 @@
-// What expect_refusal.sh can't make: two names with one 64-bit hash.
+// What expect_refusal.sh can't make: two names with one 64-bit hash, options of a later time.
 #include <google/protobuf/descriptor.pb.h>
+
+#include <weft/options.pb.h>
 
 #include "protoc-gen-weft/rules.h"
 #include "support/catch.h"
@@ -64,4 +66,31 @@ TEST_CASE("methods of imported files count, too") {
     const auto problems = find_problems(*file, hash_of_last_letter);
     REQUIRE(problems.size() == 1);
     CHECK(problems[0].find("b.proto: p.Second/Load") == 0);
+}
+
+TEST_CASE("what only a later plugin knows is refused") {
+    FileDescriptorProto proto = file_named("a.proto");
+    add_service(proto, "First", {"Read"});
+    FieldDescriptorProto& field = *proto.mutable_message_type(0)->add_field();
+    field.set_name("sum");
+    field.set_number(1);
+    field.set_label(FieldDescriptorProto::LABEL_OPTIONAL);
+    field.set_type(FieldDescriptorProto::TYPE_UINT32);
+    field.mutable_options()->MutableExtension(weft::field)->set_merge(
+        static_cast<weft::FieldOptions::Merge>(42));
+    weft::MethodOptions& options = *proto.mutable_service(0)
+                                        ->mutable_method(0)
+                                        ->mutable_options()
+                                        ->MutableExtension(weft::method);
+    options.set_collective(true);
+    options.mutable_group()->set_policy(static_cast<weft::GroupOptions::Policy>(43));
+    options.mutable_group()->set_topology(static_cast<weft::GroupOptions::Topology>(44));
+    DescriptorPool pool(DescriptorPool::generated_pool());
+    const FileDescriptor* file = pool.BuildFile(proto);
+    REQUIRE(file);
+    const std::vector<std::string> expected = {
+        "a.proto: p.Empty.sum: merge = 42 is for a later protoc-gen-weft, not for uint32",
+        "a.proto: p.First/Read: policy: 43 is of a later protoc-gen-weft",
+        "a.proto: p.First/Read: topology: 44 is of a later protoc-gen-weft"};
+    CHECK(find_problems(*file) == expected);
 }

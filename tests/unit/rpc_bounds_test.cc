@@ -203,10 +203,7 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
         std::thread([&] {
             for (std::size_t i = 0; i < calls; ++i) {
                 group.collective(echo_method, BodyWriter::of(body), {},
-                                 [&](std::vector<RankOutcome> all) {
-                                     REQUIRE(all.size() == 1);
-                                     count(all[0].status);
-                                 });
+                                 [&](const GroupOutcome& outcome) { count(outcome.status); });
             }
         }).join();
         CHECK(run_all(calls) == fits);
@@ -287,7 +284,7 @@ TEST_CASE("what can't be copied when it is handed over takes no room from others
         const GroupView view = GroupView::make("one", 1, {{0, {"sim://server"}}}).value();
         const Group group = pair.client.group(view).value();
         hand_over(
-            [&] { group.collective(echo_method, body, {}, [](std::vector<RankOutcome>) {}); });
+            [&] { group.collective(echo_method, body, {}, [](const GroupOutcome&) {}); });
     }
     SECTION("awaited calls") {
         Runtime other = Runtime::create({.manual = true}).value();

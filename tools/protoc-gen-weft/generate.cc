@@ -7,6 +7,7 @@
 
 #include <google/protobuf/compiler/cpp/names.h>
 
+#include "protoc-gen-weft/generate_merge.h"
 #include "protoc-gen-weft/names.h"
 
 namespace weft::plugin {
@@ -39,6 +40,37 @@ Words words_of(const ServiceDescriptor& service) {
     return {{"service", service.name()}, {"full_name", service.full_name()}};
 }
 
+// In C++: Topology::Shape.
+std::string shape_of(GroupOptions::Topology topology) {
+    switch (topology) {
+        case GroupOptions::FLAT: return "flat";
+        case GroupOptions::K_ARY: return "k_ary";
+        case GroupOptions::K_NOMIAL: return "k_nomial";
+        case GroupOptions::GREEDY: return "greedy";
+        default: return "automatic";
+    }
+}
+
+// What GroupOptions says beyond the defaults, as designated initialisers of GroupCallOptions.
+std::string initialisers_of(const GroupOptions& group) {
+    std::string text;
+    const auto add = [&text](const std::string& one) { text += (text.empty() ? "" : ", ") + one; };
+    if (group.policy() == GroupOptions::QUORUM) add(".policy = ::weft::Policy::quorum");
+    if (group.policy() == GroupOptions::BEST_EFFORT) add(".policy = ::weft::Policy::best_effort");
+    if (group.has_quorum()) add(".quorum = " + std::to_string(group.quorum()));
+    if (group.topology() != GroupOptions::AUTOMATIC || group.by_host()) {
+        std::string topology = ".shape = ::weft::Topology::Shape::" + shape_of(group.topology());
+        if (group.has_fanout()) topology += ", .fanout = " + std::to_string(group.fanout());
+        if (group.by_host()) topology += ", .by_host = true";
+        add(".topology = {" + topology + "}");
+    }
+    if (group.merge()) {
+        add(std::string(".reduction = {.operation = ::weft::Reduction::Operation::method") +
+            (group.ordered() ? ", .ordered = true}" : "}"));
+    }
+    return text;
+}
+
 // What MethodOptions says beyond the defaults, as designated initialisers.
 std::string initialisers_of(const MethodDescriptor& method) {
     const MethodOptions& options = options_of(method);
@@ -49,7 +81,12 @@ std::string initialisers_of(const MethodDescriptor& method) {
     }
     if (options.idempotent()) text += ", .idempotent = true";
     if (options.priority() > 0) text += ", .priority = " + std::to_string(options.priority());
-    if (options.collective()) text += ", .collective = true";
+    if (!options.collective()) return text;
+    text += ", .collective = true";
+    if (options.group().merge()) text += ", .merge = &weft_merges::" + cpp_name(method);
+    if (const std::string group = initialisers_of(options.group()); !group.empty()) {
+        text += ", .group = {" + group + "}";
+    }
     return text;
 }
 
@@ -63,6 +100,7 @@ Words words_of(const MethodDescriptor& method) {
     words["outcome"] = is_inline ? "::weft::Status" : "::weft::Task<::weft::Status>";
     words["return"] = is_inline ? "return" : "co_return";
     words["initialisers"] = initialisers_of(method);
+    words["result"] = is_merged(method) ? "MergedResult" : "GroupResult";
     return words;
 }
 
@@ -97,6 +135,7 @@ void print_comment(const MethodDescriptor& method, io::Printer& out) {
 
 void print_methods(const ServiceDescriptor& service, io::Printer& out) {
     out.Print(words_of(service), "\nstruct $service$Methods {\n");
+    print_merge_declarations(service, out);
     for_each_method(service, [&](const MethodDescriptor& method) {
         out.Print(words_of(method),
                   "    static constexpr ::weft::ProtoMethod<$in$, $out$> $method${\n"
@@ -122,6 +161,7 @@ void print_service(const ServiceDescriptor& service, io::Printer& out) {
         "};\n");
 }
 
+// Template parameters are called so that no method is likely to be.
 void print_client(const ServiceDescriptor& service, io::Printer& out) {
     out.Print(words_of(service),
               "\nclass $service$Client {\n"
@@ -136,20 +176,20 @@ void print_client(const ServiceDescriptor& service, io::Printer& out) {
                   "        const $in$& in, ::weft::CallOptions options = {}) const {\n"
                   "        return {weft_channel_, $service$Methods::$method$, in, options};\n"
                   "    }\n"
-                  "    template <::weft::Receives<$out$> Done>\n"
+                  "    template <::weft::Receives<$out$> WeftDone>\n"
                   "    ::weft::OperationId $method$(\n"
                   "        const $in$& in, const ::weft::CallOptions& options,\n"
-                  "        Done&& done) const {\n"
+                  "        WeftDone&& done) const {\n"
                   "        return ::weft::call(weft_channel_, $service$Methods::$method$, in,\n"
-                  "                            options, std::forward<Done>(done));\n"
+                  "                            options, std::forward<WeftDone>(done));\n"
                   "    }\n"
-                  "    template <class Token>\n"
-                  "        requires(!::weft::Receives<Token, $out$>)\n"
+                  "    template <class WeftToken>\n"
+                  "        requires(!::weft::Receives<WeftToken, $out$>)\n"
                   "    decltype(auto) $method$(\n"
                   "        const $in$& in, const ::weft::CallOptions& options,\n"
-                  "        Token&& token) const {\n"
+                  "        WeftToken&& token) const {\n"
                   "        return ::weft::call(weft_channel_, $service$Methods::$method$, in,\n"
-                  "                            options, std::forward<Token>(token));\n"
+                  "                            options, std::forward<WeftToken>(token));\n"
                   "    }\n");
     });
     out.Print(
@@ -157,6 +197,39 @@ void print_client(const ServiceDescriptor& service, io::Printer& out) {
         "  private:\n"
         "    ::weft::Channel weft_channel_;\n"
         "};\n");
+}
+
+// With one request for all, and with one for each rank; both to be awaited, and for a token.
+void print_group_method(const MethodDescriptor& method, io::Printer& out) {
+    const Words words = words_of(method);
+    out.Print(words,
+              "    ::weft::GroupCall<::weft::$result$<$out$>> $method$(\n"
+              "        const $in$& in, ::weft::GroupCallOptions options = {}) const {\n"
+              "        return {weft_group_, $service$Methods::$method$, in, options};\n"
+              "    }\n"
+              "    template <class WeftToken>\n"
+              "    decltype(auto) $method$(\n"
+              "        const $in$& in, const ::weft::GroupCallOptions& options,\n"
+              "        WeftToken&& token) const {\n"
+              "        return ::weft::collective<::weft::$result$<$out$>>(\n"
+              "            weft_group_, $service$Methods::$method$, in, options,\n"
+              "            std::forward<WeftToken>(token));\n"
+              "    }\n");
+    out.Print(words,
+              "    template <::weft::RequestsOf<$in$> WeftRequests>\n"
+              "    ::weft::GroupCall<::weft::$result$<$out$>> $method$(\n"
+              "        const WeftRequests& each, ::weft::GroupCallOptions options = {}) const {\n"
+              "        return {weft_group_, $service$Methods::$method$,\n"
+              "                std::span<const $in$>(each), options};\n"
+              "    }\n"
+              "    template <::weft::RequestsOf<$in$> WeftRequests, class WeftToken>\n"
+              "    decltype(auto) $method$(\n"
+              "        const WeftRequests& each, const ::weft::GroupCallOptions& options,\n"
+              "        WeftToken&& token) const {\n"
+              "        return ::weft::scatter<::weft::$result$<$out$>>(\n"
+              "            weft_group_, $service$Methods::$method$,\n"
+              "            std::span<const $in$>(each), options, std::forward<WeftToken>(token));\n"
+              "    }\n");
 }
 
 void print_group_client(const ServiceDescriptor& service, io::Printer& out) {
@@ -170,18 +243,7 @@ void print_group_client(const ServiceDescriptor& service, io::Printer& out) {
         if (!options_of(method).collective()) return;
         out.Print("\n");
         print_comment(method, out);
-        out.Print(words_of(method),
-                  "    ::weft::GroupCall<$out$> $method$(\n"
-                  "        const $in$& in, ::weft::CallOptions options = {}) const {\n"
-                  "        return {weft_group_, $service$Methods::$method$, in, options};\n"
-                  "    }\n"
-                  "    template <class Token>\n"
-                  "    decltype(auto) $method$(\n"
-                  "        const $in$& in, const ::weft::CallOptions& options,\n"
-                  "        Token&& token) const {\n"
-                  "        return ::weft::collective(weft_group_, $service$Methods::$method$, in,\n"
-                  "                                  options, std::forward<Token>(token));\n"
-                  "    }\n");
+        print_group_method(method, out);
     });
     out.Print(
         "\n"
@@ -222,6 +284,7 @@ void print_source(const FileDescriptor& file, io::Printer& out) {
         "#include \"$stem$.weft.h\"\n",
         "file", file.name(), "stem", stem_of(file));
     if (file.service_count() == 0) return;
+    print_merge_includes(file, out);
     const std::string space = namespace_of(file);
     if (!space.empty()) out.Print("\nnamespace $space$ {\n", "space", space);
     for (int i = 0; i < file.service_count(); ++i) {
@@ -243,6 +306,7 @@ void print_source(const FileDescriptor& file, io::Printer& out) {
         });
         if (service.method_count() == 0) out.Print("    (void)registrar;\n");
         out.Print("}\n");
+        print_merge_functions(service, out);
     }
     if (!space.empty()) out.Print("\n}  // namespace $space$\n", "space", space);
 }

@@ -120,7 +120,7 @@ std::string cpp_name(const MethodDescriptor& method) {
     const bool taken =
         std::find(std::begin(keywords), std::end(keywords), name) != std::end(keywords) ||
         name == service + "Service" || name == service + "Client" ||
-        name == service + "GroupClient" || name == service + "Methods";
+        name == service + "GroupClient" || name == service + "Methods" || name == "weft_merges";
     return taken ? name + "_" : name;
 }
 
@@ -128,18 +128,41 @@ const MethodOptions& options_of(const MethodDescriptor& method) {
     return method.options().GetExtension(weft::method);
 }
 
-bool has_collective(const ServiceDescriptor& service) {
+FieldOptions::Merge merge_of(const FieldDescriptor& field) {
+    return field.options().GetExtension(weft::field).merge();
+}
+
+const std::string& merge_header_of(const FileDescriptor& file) {
+    return file.options().GetExtension(weft::file).merge_header();
+}
+
+static bool is_collective(const MethodDescriptor& method) {
+    return options_of(method).collective();
+}
+
+bool is_merged(const MethodDescriptor& method) {
+    return is_collective(method) && options_of(method).group().merge();
+}
+
+using Judgement = bool (*)(const MethodDescriptor&);
+
+static bool has(const ServiceDescriptor& service, Judgement is_one) {
     for (int i = 0; i < service.method_count(); ++i) {
-        if (options_of(*service.method(i)).collective()) return true;
+        if (is_one(*service.method(i))) return true;
     }
     return false;
 }
 
-bool has_collective(const FileDescriptor& file) {
+static bool has(const FileDescriptor& file, Judgement is_one) {
     for (int i = 0; i < file.service_count(); ++i) {
-        if (has_collective(*file.service(i))) return true;
+        if (has(*file.service(i), is_one)) return true;
     }
     return false;
 }
+
+bool has_collective(const ServiceDescriptor& service) { return has(service, is_collective); }
+bool has_collective(const FileDescriptor& file) { return has(file, is_collective); }
+bool has_merged(const ServiceDescriptor& service) { return has(service, is_merged); }
+bool has_merged(const FileDescriptor& file) { return has(file, is_merged); }
 
 }  // namespace weft::plugin

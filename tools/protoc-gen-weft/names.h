@@ -18,6 +18,13 @@ std::string wire_name(const google::protobuf::MethodDescriptor& method);
 std::string cpp_name(const google::protobuf::MethodDescriptor& method);
 
 const MethodOptions& options_of(const google::protobuf::MethodDescriptor& method);
+FieldOptions::Merge merge_of(const google::protobuf::FieldDescriptor& field);
+const std::string& merge_header_of(const google::protobuf::FileDescriptor& file);
+
+// Whether a group's replies become one.
+bool is_merged(const google::protobuf::MethodDescriptor& method);
+bool has_merged(const google::protobuf::ServiceDescriptor& service);
+bool has_merged(const google::protobuf::FileDescriptor& file);
 bool has_collective(const google::protobuf::ServiceDescriptor& service);
 bool has_collective(const google::protobuf::FileDescriptor& file);
 

@@ -3,21 +3,15 @@
 #include <map>
 #include <set>
 
+#include "protoc-gen-weft/group_rules.h"
 #include "protoc-gen-weft/names.h"
+#include "protoc-gen-weft/place.h"
 
 namespace weft::plugin {
 
 using namespace google::protobuf;
 
 namespace {
-
-template <class Described>
-std::string place_of(const FileDescriptor& file, const Described& what) {
-    SourceLocation at;
-    if (!what.GetSourceLocation(&at)) return file.name() + ": ";
-    return file.name() + ":" + std::to_string(at.start_line + 1) + ":" +
-           std::to_string(at.start_column + 1) + ": ";
-}
 
 // The path of the first BulkRef in a message, "range.source"; empty: none.
 std::string path_to_bulk(const Descriptor& message, std::set<const Descriptor*>& seen) {
@@ -101,6 +95,7 @@ std::vector<std::string> find_problems(const FileDescriptor& file, MethodHash ha
         check_class_names(service, problems);
         for (int m = 0; m < service.method_count(); ++m) check_method(*service.method(m), problems);
     }
+    check_group_rules(file, problems);
     Taken taken;
     std::set<const FileDescriptor*> seen;
     take_hashes(file, hash, taken, seen, &problems);

@@ -1,4 +1,4 @@
-// How <weft/asio.h> starts and cancels operations of a channel or a group.
+// How <weft/asio.h> starts and cancels operations of a channel.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,6 @@
 
 #include <weft/asio/operation.h>
 #include <weft/channel.h>
-#include <weft/group.h>
 
 namespace weft::detail {
 
@@ -157,19 +156,6 @@ struct Launch {
         launch(slot, channel, std::forward<Work>(work),
                Ticket<Waiter>(
                    *Waiter::make(std::decay_t<Handler>(std::forward<Handler>(handler)), channel)));
-    }
-};
-
-template <class Read>
-struct LaunchCollective {
-    template <class Handler>
-    void operator()(Handler&& handler, const Group& group, const MethodId& method, const Body& body,
-                    const CallOptions& options) const {
-        using Waiter = AsioOperation<std::decay_t<Handler>, Read, Group>;
-        const Starting scope;
-        group.collective(method, body.writer(), options,
-                         Ticket<Waiter>(*Waiter::make(
-                             std::decay_t<Handler>(std::forward<Handler>(handler)), group)));
     }
 };
 

@@ -25,29 +25,36 @@ struct Answer {
     std::string value;
 };
 
-Task<std::vector<Answer>> set_everywhere(Group group, storage::Setting setting) {
+// Errors: of the whole, when it did not begin.
+Task<Result<std::vector<Answer>>> set_everywhere(Group group, storage::Setting setting) {
     storage::StoreGroupClient members(std::move(group));
     const GroupResult<storage::SetConfigReply> result =
         co_await members.SetConfig(setting, {.timeout = call_timeout});
+    if (result.size() == 0 && !result.status().ok()) co_return result.status();
     std::vector<Answer> answers;
     for (const auto& rank : result) answers.push_back({rank.rank, rank.status, setting.value()});
     co_return answers;
 }
 
+struct Asked {
+    std::uint32_t rank = 0;
+    Result<Channel> channel;
+};
+
 // Asks all at once: a dead one costs its time once.
-Task<std::vector<Answer>> ask_all(std::vector<Result<Channel>> channels, std::string key) {
+Task<std::vector<Answer>> ask_all(std::vector<Asked> asked, std::string key) {
     using Call = ProtoCall<storage::Setting>;
     storage::GetConfigRequest request;
     request.set_key(key);
-    std::vector<std::unique_ptr<Call>> calls(channels.size());
-    for (std::size_t i = 0; i < channels.size(); ++i) {
-        if (!channels[i]) continue;
-        calls[i] = std::make_unique<Call>(*channels[i], storage::StoreMethods::GetConfig, request,
+    std::vector<std::unique_ptr<Call>> calls(asked.size());
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+        if (!asked[i].channel) continue;
+        calls[i] = std::make_unique<Call>(*asked[i].channel, storage::StoreMethods::GetConfig, request,
                                           CallOptions{.timeout = call_timeout});
     }
     std::vector<Answer> answers;
-    for (std::size_t i = 0; i < channels.size(); ++i) {
-        Answer answer{static_cast<std::uint32_t>(i), channels[i].status(), ""};
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+        Answer answer{asked[i].rank, asked[i].channel.status(), ""};
         if (calls[i]) {
             Call& call = *calls[i];
             const Result<storage::Setting> setting = co_await call;
@@ -112,14 +119,17 @@ Status set(const SettingOptions& options, Invocation& invocation) {
     storage::Setting setting;
     setting.set_key(options.key);
     setting.set_value(options.value);
-    return report(options.key, runtime->block_on(set_everywhere(*group, setting)), invocation);
+    const Result<std::vector<Answer>> answers =
+        runtime->block_on(set_everywhere(*group, setting));
+    if (!answers) return answers.status();
+    return report(options.key, *answers, invocation);
 }
 
 Status show_one(const SettingOptions& options, Invocation& invocation) {
     Result<Session> session = Session::open(options.servers);
     if (!session) return std::move(session).status();
     const std::vector<Answer> answers =
-        session->runtime.block_on(ask_all({session->channel}, options.key));
+        session->runtime.block_on(ask_all({{0, session->channel}}, options.key));
     if (!answers[0].status.ok()) return answers[0].status;
     if (invocation.json) {
         print({{"key", options.key}, {"value", answers[0].value}});
@@ -136,11 +146,11 @@ Status show(const SettingOptions& options, Invocation& invocation) {
     if (!view) return std::move(view).status();
     Result<Runtime> runtime = Runtime::create();
     if (!runtime) return std::move(runtime).status();
-    std::vector<Result<Channel>> channels;
-    for (std::uint32_t rank = 0; rank < view->size(); ++rank) {
-        channels.push_back(runtime->connect(view->member(rank).uris));
+    std::vector<Asked> members;
+    for (const Member& member : view->members()) {
+        members.push_back({member.rank, runtime->connect(member.uris)});
     }
-    return report(options.key, runtime->block_on(ask_all(std::move(channels), options.key)),
+    return report(options.key, runtime->block_on(ask_all(std::move(members), options.key)),
                   invocation);
 }
 

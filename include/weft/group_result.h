@@ -1,0 +1,101 @@
+// What a typed collective comes to: a reply of each rank, or one that is merged of all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/status.h>
+
+namespace weft {
+
+// One member's answer; `reply` is empty unless the status is OK.
+template <class Reply>
+struct RankReply {
+    std::uint32_t rank = 0;
+    Status status;
+    Reply reply;
+    std::uint64_t incarnation = 0;  // Of the rank, in the caller's view.
+};
+
+// The same where replies are merged.
+struct RankStatus {
+    std::uint32_t rank = 0;
+    Status status;
+    std::uint64_t incarnation = 0;
+};
+
+namespace detail {
+
+// What both results say about their ranks.
+template <class Rank>
+class RankList {
+  public:
+    // By the policy. Not OK: that of the first rank that failed, which its text names; or, without
+    // ranks, why it did not begin.
+    const Status& status() const { return status_; }
+    // Of the view that it ran in.
+    std::uint64_t epoch() const { return epoch_; }
+
+    // Those who took part, in order of rank: a failure of some is data, not one merged code.
+    const std::vector<Rank>& ranks() const { return ranks_; }
+    std::size_t size() const { return ranks_.size(); }
+    auto begin() const { return ranks_.begin(); }
+    auto end() const { return ranks_.end(); }
+    const Rank& operator[](std::size_t at) const { return ranks_[at]; }
+
+    std::size_t ok_count() const {
+        std::size_t count = 0;
+        for (const Rank& rank : ranks_) count += rank.status.ok();
+        return count;
+    }
+    // Also false for a group without members: nobody did it.
+    bool all_ok() const { return !ranks_.empty() && ok_count() == ranks_.size(); }
+    // Whatever the policy is; with the rank in its text. OK when there is none.
+    Status first_error() const {
+        for (const Rank& rank : ranks_) {
+            if (!rank.status.ok()) {
+                return Status(rank.status).in("rank " + std::to_string(rank.rank));
+            }
+        }
+        return ranks_.empty() ? status_ : Status();
+    }
+
+  protected:
+    RankList() = default;
+    RankList(Status status, std::uint64_t epoch, std::vector<Rank> ranks)
+        : status_(std::move(status)), epoch_(epoch), ranks_(std::move(ranks)) {}
+
+  private:
+    Status status_;
+    std::uint64_t epoch_ = 0;
+    std::vector<Rank> ranks_;
+};
+
+}  // namespace detail
+
+template <class Reply>
+class [[nodiscard]] GroupResult : public detail::RankList<RankReply<Reply>> {
+  public:
+    GroupResult() = default;
+    GroupResult(Status status, std::uint64_t epoch, std::vector<RankReply<Reply>> ranks)
+        : detail::RankList<RankReply<Reply>>(std::move(status), epoch, std::move(ranks)) {}
+};
+
+template <class Reply>
+class [[nodiscard]] MergedResult : public detail::RankList<RankStatus> {
+  public:
+    MergedResult() = default;
+    MergedResult(Status status, std::uint64_t epoch, std::vector<RankStatus> ranks, Reply reply)
+        : RankList(std::move(status), epoch, std::move(ranks)), reply_(std::move(reply)) {}
+
+    // Merged of the ok_count() ranks that have OK; empty when there is none.
+    const Reply& reply() const { return reply_; }
+
+  private:
+    Reply reply_;
+};
+
+}  // namespace weft

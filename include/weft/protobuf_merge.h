@@ -1,0 +1,153 @@
+// Merging protobuf replies: what the functions stand on that protoc-gen-weft makes of
+// (weft.field).merge. Generated sources include it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <weft/protobuf.h>
+
+namespace weft::merging {
+
+// ---- two values ---------------------------------------------------------------------------------
+
+// Integers wrap, so that order and grouping make no difference.
+struct Sum {
+    template <class T>
+    T operator()(T into, T from) const {
+        if constexpr (std::is_integral_v<T>) {
+            using Bits = std::make_unsigned_t<T>;
+            return static_cast<T>(static_cast<Bits>(into) + static_cast<Bits>(from));
+        } else {
+            return into + from;
+        }
+    }
+};
+
+template <class T>
+bool is_nan(T value) {
+    if constexpr (std::is_floating_point_v<T>) return std::isnan(value);
+    return false;
+}
+
+struct Min {
+    template <class T>
+    T operator()(T into, T from) const {
+        if (is_nan(into)) return into;
+        return is_nan(from) || from < into ? from : into;
+    }
+};
+
+struct Max {
+    template <class T>
+    T operator()(T into, T from) const {
+        if (is_nan(into)) return into;
+        return is_nan(from) || into < from ? from : into;
+    }
+};
+
+struct And {
+    template <class T>
+    T operator()(T into, T from) const {
+        return into & from;
+    }
+};
+
+struct Or {
+    template <class T>
+    T operator()(T into, T from) const {
+        return into | from;
+    }
+};
+
+struct First {
+    template <class T>
+    T operator()(T into, T from) const {
+        return into != T{} ? into : from;
+    }
+};
+
+// ---- fields of many values, and of none that is known ------------------------------------------
+
+// Element by element; what one is longer by stays.
+template <class List, class Operation>
+void each(List& into, const List& from, Operation merge) {
+    const int both = std::min(into.size(), from.size());
+    for (int i = 0; i < both; ++i) into.Set(i, merge(into.Get(i), from.Get(i)));
+    for (int i = both; i < from.size(); ++i) into.Add(from.Get(i));
+}
+
+// Fields that this program's .proto does not have stay, one reply's behind the other's.
+template <class Message>
+void unknown(Message& into, const Message& from) {
+    const auto& fields = from.GetReflection()->GetUnknownFields(from);
+    if (fields.empty()) [[likely]]
+        return;
+    into.GetReflection()->MutableUnknownFields(&into)->MergeFrom(fields);
+}
+
+// ---- USER ---------------------------------------------------------------------------------------
+
+// Found first and of no use, so that what is found is the program's function of that name, next to
+// its message, and no namespace or variable.
+void merge() = delete;
+
+template <class Message>
+concept HasMerge = requires(Message& into, const Message& from) {
+    merge(into, from);
+    requires std::same_as<decltype(merge(into, from)), void> ||
+        std::same_as<decltype(merge(into, from)), Status>;
+};
+
+template <class Message>
+Status by_user(Message& into, const Message& from) {
+    if constexpr (!HasMerge<Message>) {
+        return {};  // Whoever calls has a better word for it.
+    } else if constexpr (std::is_void_v<decltype(merge(into, from))>) {
+        merge(into, from);
+        return {};
+    } else {
+        return merge(into, from);
+    }
+}
+
+// ---- replies ------------------------------------------------------------------------------------
+
+// What protobuf can read and write.
+inline constexpr std::size_t bytes_max = std::numeric_limits<int>::max();
+
+Status too_large(std::string_view type);
+// Of what is thrown: INTERNAL, without its text.
+Status thrown(std::string_view type);
+
+// A MergeFunction, by one for messages. Errors (then `into` is as before): INTERNAL: bytes that do
+// not parse, an exception; RESOURCE_EXHAUSTED; what `fields` says. Thread: any.
+template <class Reply>
+Status replies(std::vector<std::byte>& into, ByteView from, Status (*fields)(Reply&, Reply&),
+               std::size_t most = bytes_max) {
+    detail::Pooled<Reply> merged, other;
+    const auto type = [&] { return (*merged).GetTypeName(); };
+    // In all, so that no list has more elements than it can count.
+    if (into.size() > most || from.size() > most - into.size()) return too_large(type());
+    try {
+        if (!merged.parse(into) || !other.parse(from)) return detail::bad_reply(type());
+        Status status = fields(*merged, *other);
+        const std::size_t bytes = (*merged).ByteSizeLong();  // Pooled must know it, in any case.
+        if (!status.ok()) return status;
+        if (bytes > most) return too_large(type());
+        into.resize(bytes);
+        (*merged).SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(into.data()));
+        return {};
+    } catch (...) {
+        return thrown(type());
+    }
+}
+
+}  // namespace weft::merging

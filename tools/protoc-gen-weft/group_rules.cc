@@ -1,0 +1,229 @@
+#include "protoc-gen-weft/group_rules.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include <google/protobuf/compiler/cpp/names.h>
+
+#include "protoc-gen-weft/names.h"
+#include "protoc-gen-weft/place.h"
+
+namespace weft::plugin {
+
+using namespace google::protobuf;
+using Merge = FieldOptions::Merge;
+
+namespace {
+
+// As the engine has it (src/coll/tree.h).
+constexpr std::uint32_t fanout_min = 2;
+constexpr std::uint32_t fanout_max = 64;
+
+// ---- methods -----------------------------------------------------------------------------------
+
+bool takes_fanout(GroupOptions::Topology topology) {
+    return topology == GroupOptions::K_ARY || topology == GroupOptions::K_NOMIAL ||
+           topology == GroupOptions::GREEDY;
+}
+
+void check_method(const MethodDescriptor& method, std::vector<std::string>& problems) {
+    const auto refuse = [&](const std::string& why) {
+        problems.push_back(place_of(*method.file(), method) + wire_name(method) + ": " + why);
+    };
+    const MethodOptions& options = options_of(method);
+    const GroupOptions& group = options.group();
+    if (!options.has_group()) return;
+    if (!options.collective()) {
+        return refuse("group is of collective methods only; add collective: true");
+    }
+    if (!GroupOptions::Policy_IsValid(group.policy())) {
+        refuse("policy: " + std::to_string(group.policy()) + " is of a later protoc-gen-weft");
+    }
+    if (!GroupOptions::Topology_IsValid(group.topology())) {
+        refuse("topology: " + std::to_string(group.topology()) + " is of a later protoc-gen-weft");
+    }
+    if (group.has_quorum() && group.policy() != GroupOptions::QUORUM) {
+        refuse("quorum is of policy: QUORUM only");
+    } else if (group.has_quorum() && group.quorum() == 0) {
+        refuse("quorum: 0 is none; leave it out for more than half");
+    }
+    if (group.has_fanout() && !takes_fanout(group.topology())) {
+        refuse("fanout is of topology: K_ARY, K_NOMIAL or GREEDY only");
+    } else if (group.has_fanout() && (group.fanout() < fanout_min || group.fanout() > fanout_max)) {
+        refuse("fanout: " + std::to_string(group.fanout()) + " is not from 2 to 64");
+    }
+    if (group.ordered() && !group.merge()) {
+        refuse("ordered is of merge: true only; a list is in order of rank anyway");
+    }
+}
+
+// ---- fields ------------------------------------------------------------------------------------
+
+bool is_integer(const FieldDescriptor& field) {
+    switch (field.cpp_type()) {
+        case FieldDescriptor::CPPTYPE_INT32:
+        case FieldDescriptor::CPPTYPE_INT64:
+        case FieldDescriptor::CPPTYPE_UINT32:
+        case FieldDescriptor::CPPTYPE_UINT64: return true;
+        default: return false;
+    }
+}
+
+bool is_number(const FieldDescriptor& field) {
+    return is_integer(field) || field.cpp_type() == FieldDescriptor::CPPTYPE_FLOAT ||
+           field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
+}
+
+// What a rule is for, when it is not for this field; nullptr: it is.
+const char* what_for(const FieldDescriptor& field, Merge rule) {
+    const bool is_message = field.message_type() != nullptr;
+    const bool is_bool = field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL;
+    const bool is_text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+    switch (rule) {
+        case FieldOptions::SUM: return is_number(field) ? nullptr : "numbers";
+        case FieldOptions::MIN:
+        case FieldOptions::MAX:
+            return is_number(field) || field.enum_type() ? nullptr : "numbers and enums";
+        case FieldOptions::CONCAT:
+            return is_text || field.is_repeated() ? nullptr : "strings, bytes and repeated fields";
+        case FieldOptions::AND:
+        case FieldOptions::OR: return is_bool || is_integer(field) ? nullptr : "bools and integers";
+        case FieldOptions::USER:
+            return is_message && !field.is_repeated() ? nullptr : "one message (put it into one)";
+        case FieldOptions::FIRST:
+        case FieldOptions::UNSET: return nullptr;
+        default: return "a later protoc-gen-weft";
+    }
+}
+
+std::string kind_of(const FieldDescriptor& field) {
+    std::string kind = field.is_repeated() ? "repeated " : "";
+    if (const Descriptor* type = field.message_type()) return kind + type->full_name();
+    if (const EnumDescriptor* type = field.enum_type()) return kind + type->full_name();
+    return kind + field.type_name();
+}
+
+class FieldRules {
+  public:
+    explicit FieldRules(std::vector<std::string>& problems) : problems_(problems) {}
+
+    // All that have a rule.
+    void check_given(const Descriptor& message) {
+        for (int i = 0; i < message.field_count(); ++i) {
+            if (merge_of(*message.field(i)) != FieldOptions::UNSET) check_rule(*message.field(i));
+        }
+        for (int i = 0; i < message.nested_type_count(); ++i) check_given(*message.nested_type(i));
+    }
+
+    // All of a message that is merged, and of those in it that are merged by their own rules.
+    void check_merged(const Descriptor& message, const std::string& method) {
+        if (!merged_.insert(&message).second) return;
+        const auto refuse_all = [&](const std::string& what) {
+            problems_.push_back(place_of(*message.file(), message) + message.full_name() + ": " +
+                                what + " can't be merged, as " + method + " would have to do");
+        };
+        if (message.extension_range_count() > 0) refuse_all("extensions");
+        // It says nothing of the fields that it does not know.
+        if (message.file()->options().optimize_for() == google::protobuf::FileOptions::LITE_RUNTIME) {
+            refuse_all("messages of optimize_for = LITE_RUNTIME");
+        }
+        for (int i = 0; i < message.field_count(); ++i) {
+            const FieldDescriptor& field = *message.field(i);
+            if (!check_rule(field) || merge_of(field) != FieldOptions::UNSET) continue;
+            const Descriptor* type = field.message_type();
+            if (!type || field.is_repeated()) {
+                refuse(field, "has no rule by which " + method +
+                                  " could merge it; add [(weft.field).merge = ...]");
+            } else if (std::set<const Descriptor*> seen; !has_rules(*type, seen)) {
+                refuse(field, "has no rule by which " + method + " could merge it, nor have the " +
+                                  "fields of " + type->full_name() +
+                                  "; add [(weft.field).merge = ...] here or there");
+            } else {
+                check_merged(*type, method);
+            }
+        }
+    }
+
+  private:
+    void refuse(const FieldDescriptor& field, const std::string& why) {
+        problems_.push_back(place_of(*field.file(), field) + field.full_name() + ": " + why);
+    }
+
+    // False: it has been refused, now or before.
+    bool check_rule(const FieldDescriptor& field) {
+        const auto [at, is_new] = judged_.emplace(&field, true);
+        if (!is_new) return at->second;
+        const std::size_t before = problems_.size();
+        const Merge rule = merge_of(field);
+        if (field.is_map()) {
+            refuse(field,
+                   "maps can't be merged; make it a repeated message, or put it into a "
+                   "message that is merged by USER");
+        } else if (field.real_containing_oneof()) {
+            refuse(field,
+                   "parts of a oneof can't be merged; put the oneof into a message that is "
+                   "merged by USER or FIRST");
+        } else if (const char* others = what_for(field, rule)) {
+            const bool is_known = FieldOptions::Merge_IsValid(rule);
+            refuse(field, "merge = " +
+                              (is_known ? FieldOptions::Merge_Name(rule) : std::to_string(rule)) +
+                              " is for " + others + ", not for " + kind_of(field));
+        } else if (rule == FieldOptions::USER && merge_header_of(*field.file()).empty()) {
+            const std::string type = compiler::cpp::QualifiedClassName(field.message_type()).substr(2);
+            refuse(field, "merge = USER needs option (weft.file).merge_header, the C++ header with"
+                          " merge(" + type + "&, const " + type + "&)");
+        }
+        return at->second = problems_.size() == before;
+    }
+
+    // Whether a message says how it is merged. One without fields has nothing to say.
+    static bool has_rules(const Descriptor& message, std::set<const Descriptor*>& seen) {
+        if (message.field_count() == 0) return true;
+        if (!seen.insert(&message).second) return false;
+        for (int i = 0; i < message.field_count(); ++i) {
+            const FieldDescriptor& field = *message.field(i);
+            if (merge_of(field) != FieldOptions::UNSET) return true;
+            const Descriptor* type = field.message_type();
+            if (type && !field.is_repeated() && has_rules(*type, seen)) return true;
+        }
+        return false;
+    }
+
+    std::vector<std::string>& problems_;
+    std::map<const FieldDescriptor*, bool> judged_;
+    std::set<const Descriptor*> merged_;
+};
+
+// It goes between quotes behind #include.
+void check_header(const FileDescriptor& file, std::vector<std::string>& problems) {
+    const std::string& header = merge_header_of(file);
+    const bool is_name = std::all_of(header.begin(), header.end(), [](unsigned char c) {
+        return std::isalnum(c) || std::string_view("_-+./").find(static_cast<char>(c)) !=
+                                      std::string_view::npos;
+    });
+    if (is_name) return;
+    problems.push_back(file.name() +
+                       ": (weft.file).merge_header names no header: only letters, digits and _-+./ "
+                       "can be in it");
+}
+
+}  // namespace
+
+void check_group_rules(const FileDescriptor& file, std::vector<std::string>& problems) {
+    check_header(file, problems);
+    FieldRules rules(problems);
+    for (int i = 0; i < file.message_type_count(); ++i) rules.check_given(*file.message_type(i));
+    for (int s = 0; s < file.service_count(); ++s) {
+        const ServiceDescriptor& service = *file.service(s);
+        for (int m = 0; m < service.method_count(); ++m) {
+            const MethodDescriptor& method = *service.method(m);
+            check_method(method, problems);
+            if (is_merged(method)) rules.check_merged(*method.output_type(), wire_name(method));
+        }
+    }
+}
+
+}  // namespace weft::plugin
