@@ -52,6 +52,7 @@ class CollNet {
         std::uint32_t from = 0;
         std::uint32_t to = 0;
         Asking asking = Asking::all;
+        bool named = false;
     };
     struct Rank {
         std::uint64_t incarnation = 1;  // Of which the view tells 1.
@@ -135,7 +136,7 @@ class CollNet {
 
     // What is left over of parts that nothing struck.
     std::string leftovers() const {
-        std::string all;
+        std::string all = left_at_end_;
         for (const auto& one : instances_) {
             if (!is_live(*one)) continue;
             const Part& part = one->part;
@@ -343,7 +344,7 @@ class CollNet {
         call.patience = Part::patience_of(ask);
         call.deadline = coll::share_of(now_, from.part.role().until);
         from.questions[ask.id] = &call;
-        sent.push_back({from.rank, call.to, ask.asking});
+        sent.push_back({from.rank, call.to, ask.asking, ask.named});
         push(leaves(from.rank) + setup_.latency, call.to, [this, &call] { come(call); });
         push(call.deadline, from.rank, [this, &call] {
             if (!call.open || !is_live(*call.from)) return;
@@ -520,6 +521,9 @@ class CollNet {
     void done(Instance& one) {
         if (!is_live(one)) return;
         if (&one == origin_) done_at = now_;
+        if (one.part.asks() > 0 || !one.questions.empty()) {
+            left_at_end_ += " questions at the end of " + std::to_string(one.rank);
+        }
         if (one.part.role().is_origin) return;
         one.answer = coll::encode_answer(one.part.outcomes().told(true), room);
         if (const Answer* own = one.part.outcomes().own()) {
@@ -535,6 +539,7 @@ class CollNet {
     std::priority_queue<Event> events_;
     std::uint64_t events_made_ = 0;
     std::uint64_t begun_ = 0;
+    std::string left_at_end_;
     Instance* origin_ = nullptr;
     TimePoint now_ = TimePoint(1h);
 

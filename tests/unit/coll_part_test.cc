@@ -119,6 +119,18 @@ std::string judge_rank(const CollNet& net, const coll::Outcome& one) {
     return {};
 }
 
+// Nobody asks another one to take part twice, but by name.
+std::string judge_questions(const CollNet& net) {
+    std::set<std::tuple<std::uint32_t, std::uint32_t, bool>> asked;
+    for (const CollNet::Sent& one : net.sent) {
+        if (one.asking != coll::Asking::all) continue;
+        if (!asked.emplace(one.from, one.to, one.named).second) {
+            return std::to_string(one.from) + " asks " + std::to_string(one.to) + " twice";
+        }
+    }
+    return {};
+}
+
 std::string judge(const CollNet& net, const Expected& expected, TimePoint began) {
     const coll::Plan& plan = net.origin().plan();
     if (net.tells != 1) return "told " + std::to_string(net.tells) + " times";
@@ -214,6 +226,7 @@ TEST_CASE("coll part: where nothing fails, messages are the tree's and every ran
                 net.run();
                 INFO(describe(n, form, merging, outside));
                 REQUIRE(judge(net, {{}, 100ms}, began) == "");
+                REQUIRE(judge_questions(net) == "");
                 REQUIRE(net.last_work - began < 100ms);
                 std::set<std::pair<std::uint32_t, std::uint32_t>> expected, sent;
                 edges(net.origin_rank(), {outside ? 0u : 1u, n}, *plan, expected);
@@ -236,6 +249,7 @@ static void strike_once(std::uint32_t n, const Form& form, Merging merging, bool
     if (net.ranks[fault.position].fault) return;  // A leaf forwards nothing.
     const bool hangs = fault.kind == Kind::hangs;
     std::string wrong = judge(net, {{fault.position}, fault.lasts + 1s}, began);
+    if (wrong.empty()) wrong = judge_questions(net);
     if (wrong.empty()) {
         const Status& its = net.told[fault.position].status;
         const bool never_came = fault.moment == Moment::start &&
@@ -322,6 +336,22 @@ TEST_CASE("coll part: one that dies between two questions may have run") {
             REQUIRE(judge(net, {{0}, 1s}, began) == "");
             REQUIRE(net.told[0].status.effect() == Effect::unknown);
         }
+    }
+}
+
+// 0 asks 1, 1 asks 2, 2 asks 3 in the end; 3 ran before, for 1, when 2 said nothing.
+TEST_CASE("coll part: what one says of those below it, whom others may have asked, is doubted") {
+    for (const Merging merging : mergings) {
+        CollNet net({plan_of(15, forms[1], merging), 15});
+        net.ranks[2].fault = Fault{2, Moment::start, Kind::hangs, 2s};
+        net.ranks[3].fault = Fault{3, Moment::ran, Kind::dies, 0ns};
+        net.ranks[3].runs_for = 100ms;
+        net.at(1s, [&] { net.kill(1, 20s); });
+        const TimePoint began = net.now();
+        net.run();
+        INFO(name_of(merging));
+        REQUIRE(net.ranks[3].runs == std::vector<int>{1});
+        REQUIRE(judge(net, {{1, 3}, 22s}, began) == "");
     }
 }
 
@@ -557,6 +587,15 @@ TEST_CASE("coll part: one who says nothing does not hold up those with a later v
             }
         }
     }
+}
+
+TEST_CASE("coll part: one who takes long does not hold up those with a later view") {
+    CollNet net({plan_of(2, forms[0], Merging::list), 2, true});
+    net.ranks[0].runs_for = 20s;
+    net.ranks[1].epoch = 2;
+    net.at(1s, [&] { REQUIRE(net.ranks[1].runs[0] == 1); });
+    net.run();
+    REQUIRE(net.told[1].status.ok());
 }
 
 TEST_CASE("coll part: one who is in no such group says so, and has not run it") {
