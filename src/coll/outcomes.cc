@@ -63,10 +63,9 @@ void Outcomes::add(Interval of, Answer answer) {
         ok_ += outcome.status.ok();
         if (!outcome.status.ok() || !outcome.reply.empty()) notable_.push_back(std::move(outcome));
     }
-    const bool takes_ok =
-        !merging_ || (answer.has_value && is_new && overlap(hull, of) == hull &&
-                      (is_whole(answer.ok, known_.missing(hull)) ||
-                       base::is_mutated(base::Mutant::reply_counted_twice)));
+    const bool takes_ok = !merging_ || (answer.has_value && is_new && overlap(hull, of) == hull &&
+                                        (is_whole(answer.ok, known_.missing(hull)) ||
+                                         base::is_mutated(base::Mutant::reply_counted_twice)));
     if (!takes_ok) return;
     for (const Interval& one : answer.ok) {
         for (const Interval& fresh : known_.missing(overlap(one, of))) {

@@ -1,5 +1,5 @@
-// What members of a group send each other: questions, members by name, bodies for each, answers; and
-// what comes of answers.
+// What members of a group send each other: questions, members by name, bodies for each, answers;
+// and what comes of answers.
 #include "coll/outcomes.h"
 #include "coll/wire.h"
 #include "fuzz/fuzz.h"

@@ -18,8 +18,6 @@ coll::Answer answer_to(RawPeer& raw, const Frame& question) {
     return coll::decode_answer(ByteView(answers[0]).subspan(sizeof(rpc::ReplyHeader))).value();
 }
 
-}  // namespace coll_asked
-
 TEST_CASE("a member tells of itself alone, with others below it and without") {
     Victim victim;
     RawPeer raw(victim.rig);
@@ -30,17 +28,16 @@ TEST_CASE("a member tells of itself alone, with others below it and without") {
             header.last = last;
             header.operation = merges ? static_cast<std::uint8_t>(Reduction::Operation::max) : 0;
             const std::string body = request_of("x").SerializeAsString();
-            const coll::Answer all =
-                coll_asked::answer_to(raw, victim.forward(header, as_bytes(body)));
+            const coll::Answer all = answer_to(raw, victim.forward(header, as_bytes(body)));
             CHECK(all.kind == coll::Answer::Kind::complete);
             header.asking = coll::Asking::rest;
-            const coll::Answer again = coll_asked::answer_to(raw, victim.forward(header));
+            const coll::Answer again = answer_to(raw, victim.forward(header));
             CHECK(again.kind == coll::Answer::Kind::complete);
             CHECK(again.ok == all.ok);
             CHECK(again.value == all.value);
             if (!merges) continue;  // Alone are asked those whose replies are in a value.
             header.asking = coll::Asking::alone;
-            const coll::Answer own = coll_asked::answer_to(raw, victim.forward(header));
+            const coll::Answer own = answer_to(raw, victim.forward(header));
             CHECK(own.kind == coll::Answer::Kind::complete);
             CHECK(own.ok == std::vector<coll::Interval>{{0, 1}});
             CHECK(own.has_value);
@@ -50,3 +47,5 @@ TEST_CASE("a member tells of itself alone, with others below it and without") {
     CHECK(victim.service.handled == 4);
     victim.check_serves();
 }
+
+}  // namespace coll_asked

@@ -7,10 +7,11 @@
 #include "support/seed.h"
 
 using namespace weft;
-using coll::Interval;
-using coll::IntervalSet;
 
 namespace coll_interval {
+
+using coll::Interval;
+using coll::IntervalSet;
 
 constexpr std::uint32_t end = 48;
 
@@ -31,10 +32,7 @@ std::vector<Interval> absent(const std::set<std::uint32_t>& positions, Interval 
     return intervals_of(gaps);
 }
 
-}  // namespace coll_interval
-
 TEST_CASE("intervals: a set of them is the set of their positions") {
-    using namespace coll_interval;
     for (std::uint64_t index = 0; index < 2000; ++index) {
         std::mt19937_64 random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -66,3 +64,5 @@ TEST_CASE("intervals: the last positions that there are") {
     CHECK(set.missing({0, most}).empty());
     CHECK(set.contains({5, 5}));
 }
+
+}  // namespace coll_interval

@@ -10,11 +10,12 @@
 #include "support/seed.h"
 
 using namespace weft;
+
+namespace coll_outcomes {
+
 using coll::Answer;
 using coll::Interval;
 using coll::Outcomes;
-
-namespace coll_outcomes {
 
 using Random = std::mt19937_64;
 constexpr std::size_t room = 1 << 20;
@@ -121,10 +122,7 @@ void check_value(const Outcomes& all, const Ranks& ranks, Interval of) {
     REQUIRE(all.value() == value);
 }
 
-}  // namespace coll_outcomes
-
 TEST_CASE("outcomes: whatever order answers come in, each rank counts once") {
-    using namespace coll_outcomes;
     for (std::uint64_t index = 0; index < 6000; ++index) {
         Random random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -164,7 +162,6 @@ TEST_CASE("outcomes: whatever order answers come in, each rank counts once") {
 }
 
 TEST_CASE("outcomes: what others say of strangers, or of those that are known, is left out") {
-    using namespace coll_outcomes;
     const Status ok = Status().with_effect(Effect::applied);
     Outcomes all({});
     all.add(3, fail(Code::unavailable, "gone"), {});
@@ -186,7 +183,6 @@ TEST_CASE("outcomes: what others say of strangers, or of those that are known, i
 }
 
 TEST_CASE("outcomes: a merged value is taken whole or not at all") {
-    using namespace coll_outcomes;
     std::vector<std::byte> eight(8);
     eight[0] = std::byte{1};
     Answer answer;
@@ -224,7 +220,6 @@ TEST_CASE("outcomes: a merged value is taken whole or not at all") {
 }
 
 TEST_CASE("outcomes: in order, a value with holes does not go round what comes into them") {
-    using namespace coll_outcomes;
     Outcomes all(merge_for(Way::joined));
     const auto bytes = [](std::string_view text) {
         const ByteView view = as_bytes(text);
@@ -243,7 +238,6 @@ TEST_CASE("outcomes: in order, a value with holes does not go round what comes i
 }
 
 TEST_CASE("outcomes: merged ones are told once all are there, and a rank's own any time") {
-    using namespace coll_outcomes;
     Outcomes all(merge_for(Way::joined));
     const std::vector<std::byte> reply{std::byte{'x'}};
     CHECK(all.own() == nullptr);
@@ -263,3 +257,5 @@ TEST_CASE("outcomes: merged ones are told once all are there, and a rank's own a
     REQUIRE(told.outcomes.size() == 1);
     CHECK(told.outcomes[0].position == 6);
 }
+
+}  // namespace coll_outcomes

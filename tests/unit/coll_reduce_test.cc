@@ -35,10 +35,7 @@ Status take(std::vector<std::byte>& into, ByteView from) {
     return {};
 }
 
-}  // namespace coll_reduce
-
 TEST_CASE("reduce: numbers without a sign, which wrap round") {
-    using namespace coll_reduce;
     using U = std::vector<std::uint64_t>;
     const std::uint64_t most = ~std::uint64_t{0};
     const U a{1, most, 0, std::uint64_t{1} << 63}, b{2, 1, most, std::uint64_t{1} << 63};
@@ -46,12 +43,10 @@ TEST_CASE("reduce: numbers without a sign, which wrap round") {
     CHECK(merged(Operation::min, Number::u64, a, b) == U{1, 1, 0, std::uint64_t{1} << 63});
     CHECK(merged(Operation::max, Number::u64, a, b) == U{2, most, most, std::uint64_t{1} << 63});
     CHECK(merged(Operation::bit_and, Number::u64, a, b) == U{0, 1, 0, std::uint64_t{1} << 63});
-    CHECK(merged(Operation::bit_or, Number::u64, a, b) ==
-          U{3, most, most, std::uint64_t{1} << 63});
+    CHECK(merged(Operation::bit_or, Number::u64, a, b) == U{3, most, most, std::uint64_t{1} << 63});
 }
 
 TEST_CASE("reduce: numbers with a sign, which wrap round") {
-    using namespace coll_reduce;
     using I = std::vector<std::int64_t>;
     constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
     constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
@@ -64,7 +59,6 @@ TEST_CASE("reduce: numbers with a sign, which wrap round") {
 }
 
 TEST_CASE("reduce: floating point numbers") {
-    using namespace coll_reduce;
     using F = std::vector<double>;
     const double inf = std::numeric_limits<double>::infinity();
     const F a{0.5, -inf, 1e300, -0.25}, b{0.25, 1, 1e308, -1};
@@ -76,7 +70,6 @@ TEST_CASE("reduce: floating point numbers") {
 }
 
 TEST_CASE("reduce: nothing is merged of arrays that do not match, and nothing is touched") {
-    using namespace coll_reduce;
     const coll::Merge merge{{Operation::sum, Number::u64, false}, nullptr};
     for (const auto& [into_bytes, from_bytes] :
          {std::pair<std::size_t, std::size_t>{8, 16}, {16, 8}, {0, 8}, {8, 0}, {7, 7}, {12, 12}}) {
@@ -92,7 +85,6 @@ TEST_CASE("reduce: nothing is merged of arrays that do not match, and nothing is
 }
 
 TEST_CASE("reduce: the method's own function merges, where there is one") {
-    using namespace coll_reduce;
     std::vector<std::byte> into(3);
     const std::vector<std::byte> from(5);
     coll::Merge merge{{Operation::method, Number::u64, false}, nullptr};
@@ -103,7 +95,6 @@ TEST_CASE("reduce: the method's own function merges, where there is one") {
 }
 
 TEST_CASE("reduce: what can't be is refused") {
-    using namespace coll_reduce;
     for (int operation = 0; operation < 256; ++operation) {
         for (int number = 0; number < 256; ++number) {
             const Reduction reduction{static_cast<Operation>(operation),
@@ -116,3 +107,5 @@ TEST_CASE("reduce: what can't be is refused") {
         }
     }
 }
+
+}  // namespace coll_reduce

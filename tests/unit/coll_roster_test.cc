@@ -8,10 +8,11 @@
 #include "support/seed.h"
 
 using namespace weft;
-using coll::Interval;
-using coll::Roster;
 
 namespace coll_roster {
+
+using coll::Interval;
+using coll::Roster;
 
 using Random = std::mt19937_64;
 
@@ -26,11 +27,11 @@ GroupView view_of(std::uint32_t n, std::uint32_t hosts, Random& random, bool has
     for (std::uint32_t i = 0; i < n; ++i) {
         const std::string host = "h" + std::to_string(random() % hosts);
         const bool has_port = random() % 2 == 0;
-        members.push_back({rank,
-                           {has_port ? "tcp://" + host + ":" + std::to_string(1000 + i)
-                                     : "sim://" + host},
-                           i + 1,
-                           false});
+        members.push_back(
+            {rank,
+             {has_port ? "tcp://" + host + ":" + std::to_string(1000 + i) : "sim://" + host},
+             i + 1,
+             false});
         rank += 1 + (has_gaps ? static_cast<std::uint32_t>(random() % 3) : 0);
     }
     return GroupView::make("g", 1, std::move(members)).value();
@@ -43,7 +44,8 @@ RankSet some_of(const GroupView& view, Random& random) {
     for (const Member& member : view.members()) {
         if (random() % 8 < share) chosen.add(member.rank);
     }
-    if (chosen.empty()) chosen.add(view.at(static_cast<std::uint32_t>(random() % view.size())).rank);
+    if (chosen.empty())
+        chosen.add(view.at(static_cast<std::uint32_t>(random() % view.size())).rank);
     return chosen;
 }
 
@@ -117,15 +119,12 @@ void check_two_levels(const Roster& roster, const coll::Tree& tree, bool outside
     }
 }
 
-const std::vector<coll::Tree> trees = {{coll::Shape::flat},         {coll::Shape::k_ary, 2},
-                                       {coll::Shape::k_ary, 5},     {coll::Shape::k_nomial, 2},
-                                       {coll::Shape::k_nomial, 4},  {},
+const std::vector<coll::Tree> trees = {{coll::Shape::flat},        {coll::Shape::k_ary, 2},
+                                       {coll::Shape::k_ary, 5},    {coll::Shape::k_nomial, 2},
+                                       {coll::Shape::k_nomial, 4}, {},
                                        {coll::Shape::greedy, 2, 1}};
 
-}  // namespace coll_roster
-
 TEST_CASE("roster: all, some, by host and named ones stand where going through all puts them") {
-    using namespace coll_roster;
     for (std::uint64_t index = 0; index < 600; ++index) {
         Random random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -144,7 +143,8 @@ TEST_CASE("roster: all, some, by host and named ones stand where going through a
         REQUIRE_FALSE(roster.is_named());
         REQUIRE(expected.size() == size);
         for (std::uint32_t at = 0; at < size; ++at) REQUIRE(roster.at(at) == *expected[at]);
-        REQUIRE(is_same(roster.hosts(), by_host ? hosts_of(expected) : std::vector<std::uint32_t>()));
+        REQUIRE(
+            is_same(roster.hosts(), by_host ? hosts_of(expected) : std::vector<std::uint32_t>()));
 
         // Of a part of it, named; its trees are those of the whole one.
         const auto first = static_cast<std::uint32_t>(random() % size);
@@ -163,14 +163,14 @@ TEST_CASE("roster: all, some, by host and named ones stand where going through a
 }
 
 TEST_CASE("roster: a tree of two levels cuts no host, and tells each through its first") {
-    using namespace coll_roster;
     for (std::uint32_t n = 1; n <= 512; n += n < 40 ? 1 : 23) {
         for (std::uint64_t sample = 0; sample < 6; ++sample) {
             Random random(test::seed_of(n * 16 + sample));
             INFO("TEST_SEED=" << test::seed_of(n * 16 + sample) << ", " << n << " ranks");
-            const std::uint32_t hosts = sample == 0   ? 1
-                                        : sample == 1 ? n
-                                                      : 1 + static_cast<std::uint32_t>(random() % n);
+            const std::uint32_t hosts = sample == 0 ? 1
+                                        : sample == 1
+                                            ? n
+                                            : 1 + static_cast<std::uint32_t>(random() % n);
             const GroupView view = view_of(n, hosts, random, sample % 2 == 0);
             RankSet chosen;
             if (sample > 2) chosen = some_of(view, random);
@@ -186,7 +186,9 @@ TEST_CASE("roster: a tree of two levels cuts no host, and tells each through its
 }
 
 TEST_CASE("roster: of everybody it takes no memory of its own") {
-    coll_roster::Random random(1);
-    const Roster roster({coll_roster::view_of(100, 3, random), {}, 17, false});
+    Random random(1);
+    const Roster roster({view_of(100, 3, random), {}, 17, false});
     CHECK(roster.heap_bytes() == 0);
 }
+
+}  // namespace coll_roster

@@ -6,10 +6,11 @@
 #include "support/seed.h"
 
 using namespace weft;
-using coll::Answer;
-using coll::Interval;
 
 namespace coll_wire {
+
+using coll::Answer;
+using coll::Interval;
 
 using Random = std::mt19937_64;
 
@@ -134,10 +135,7 @@ void for_each_damage(const std::vector<std::byte>& whole, Random& random, Check 
     }
 }
 
-}  // namespace coll_wire
-
 TEST_CASE("collective wire: questions there and back, and damaged ones") {
-    using namespace coll_wire;
     for (std::uint64_t index = 0; index < 400; ++index) {
         Random random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -168,7 +166,6 @@ TEST_CASE("collective wire: questions there and back, and damaged ones") {
 }
 
 TEST_CASE("collective wire: ranks that take part are in order and do not touch") {
-    using namespace coll_wire;
     Random random(1);
     Forward sent = some_forward(random);
     const auto takes = [&](std::vector<RankSet::Range> ranges) {
@@ -187,7 +184,6 @@ TEST_CASE("collective wire: ranks that take part are in order and do not touch")
 }
 
 TEST_CASE("collective wire: members by name there and back, and damaged ones") {
-    using namespace coll_wire;
     for (std::uint64_t index = 0; index < 300; ++index) {
         Random random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -211,7 +207,6 @@ TEST_CASE("collective wire: members by name there and back, and damaged ones") {
 }
 
 TEST_CASE("collective wire: bodies for each are cut out as they were put together") {
-    using namespace coll_wire;
     for (std::uint64_t index = 0; index < 300; ++index) {
         Random random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -257,7 +252,6 @@ TEST_CASE("collective wire: bodies for each are cut out as they were put togethe
 }
 
 TEST_CASE("collective wire: answers there and back, and damaged ones") {
-    using namespace coll_wire;
     for (std::uint64_t index = 0; index < 400; ++index) {
         Random random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -293,7 +287,6 @@ TEST_CASE("collective wire: answers there and back, and damaged ones") {
 }
 
 TEST_CASE("collective wire: into less room goes every rank, with what it lost") {
-    using namespace coll_wire;
     for (std::uint64_t index = 0; index < 3000; ++index) {
         Random random(test::seed_of(index));
         const Answer sent = some_answer(random);
@@ -335,3 +328,5 @@ TEST_CASE("collective wire: into less room goes every rank, with what it lost") 
         }
     }
 }
+
+}  // namespace coll_wire

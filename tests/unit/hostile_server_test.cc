@@ -281,7 +281,7 @@ TEST_CASE("hostile server: a rank that lies about outcomes speaks for its own su
     CHECK(all[1].status.text().find("I speak") == std::string_view::npos);
     lies.outcomes = {{0, fail(Code::data_loss, "or not"), {}}, {0, ok, {}}};
     CHECK(outcomes_after(lies)[0].status.code() == Code::data_loss);  // The worse is believed.
-    CHECK(outcomes_after({})[0].status.code() == Code::internal);  // Left itself out.
+    CHECK(outcomes_after({})[0].status.code() == Code::internal);     // Left itself out.
     coll::Answer listed;
     listed.outcomes = {{0, ok, std::vector<std::byte>(100)}};
     CHECK(outcomes_after(listed, 3)[0].status.code() == Code::data_loss);
