@@ -261,7 +261,8 @@ void Operation::ask(const ForwardHeader& header, Call call) {
     const auto refuse = [&](Code code, const char* why) {
         call.fail(fail(code, why).with_effect(Effect::unknown).with_stage(Stage::executing));
     };
-    const bool alone = header.asking == Asking::alone;
+    // Of itself only: the same as all, where nobody is below.
+    const bool alone = header.asking == Asking::alone && part_.role().mine.size() > 1;
     if (part_.is_over()) {
         const std::vector<std::byte>& kept = alone ? own_answer_ : answer;
         // Whoever asks then asks those below by himself.

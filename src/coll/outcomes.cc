@@ -43,21 +43,20 @@ static Interval hull_of(const std::vector<Interval>& all) {
     return hull;
 }
 
+// All of these, and it says of the others in between that they failed: in order, nothing can come
+// in between any more.
+static bool is_whole(const std::vector<Interval>& ok, const std::vector<Interval>& not_known) {
+    IntervalSet told;
+    for (const Interval& one : ok) told.add(one);
+    return told.intervals() == not_known;
+}
+
 void Outcomes::add(Interval of, Answer answer) {
     const Interval hull = hull_of(answer.ok);
     // A merged value whose ranks others have told of meanwhile, or which is missing, counts for
     // none of them.
     const bool is_new = known_.missing(hull) == std::vector<Interval>{hull} ||
                         base::is_mutated(base::Mutant::reply_counted_twice);
-    const bool takes_ok = !merging_ || (answer.has_value && is_new && overlap(hull, of) == hull);
-    if (takes_ok) {
-        for (const Interval& one : answer.ok) {
-            for (const Interval& fresh : known_.missing(overlap(one, of))) {
-                know(fresh);
-                ok_ += fresh.size();
-            }
-        }
-    }
     for (Outcome& outcome : answer.outcomes) {
         if (!of.contains(outcome.position) || known_.contains(outcome.position)) continue;
         if (merging_ && outcome.status.ok()) continue;
@@ -65,7 +64,17 @@ void Outcomes::add(Interval of, Answer answer) {
         ok_ += outcome.status.ok();
         if (!outcome.status.ok() || !outcome.reply.empty()) notable_.push_back(std::move(outcome));
     }
-    if (merging_ && takes_ok && hull.size() > 0) merge_in(hull, std::move(answer.value));
+    const bool takes_ok = !merging_ || (answer.has_value && is_new && overlap(hull, of) == hull &&
+                                        (is_whole(answer.ok, known_.missing(hull)) ||
+                                         base::is_mutated(base::Mutant::reply_counted_twice)));
+    if (!takes_ok) return;
+    for (const Interval& one : answer.ok) {
+        for (const Interval& fresh : known_.missing(overlap(one, of))) {
+            know(fresh);
+            ok_ += fresh.size();
+        }
+    }
+    if (merging_ && hull.size() > 0) merge_in(hull, std::move(answer.value));
 }
 
 void Outcomes::add_missing(Interval of, const Status& status) {

@@ -175,12 +175,13 @@ void Part::refused(std::uint32_t id, std::uint64_t epoch, TimePoint now) {
     Ask& ask = *find(id);
     const bool is_hopeless = epoch == 0 || ask.named || ask.asking != Asking::all;
     if (is_hopeless) {
-        return failed(id,
-                      rejected(Code::failed_precondition,
-                               "stale view: the caller's has epoch " + std::to_string(plan_->epoch) +
-                                   "; here: " +
-                                   (epoch == 0 ? "no such group" : "epoch " + std::to_string(epoch))),
-                      now);
+        return failed(
+            id,
+            rejected(
+                Code::failed_precondition,
+                "stale view: the caller's has epoch " + std::to_string(plan_->epoch) +
+                    "; here: " + (epoch == 0 ? "no such group" : "epoch " + std::to_string(epoch))),
+            now);
     }
     ask.named = true;
     ask.silent_at = never;
@@ -253,9 +254,8 @@ void Part::desert(TimePoint now) {
 }
 
 void Part::answer_impatient(TimePoint now) {
-    const auto due = std::stable_partition(askers_.begin(), askers_.end(), [&](const Asker& one) {
-        return one.answer_by > now;
-    });
+    const auto due = std::stable_partition(askers_.begin(), askers_.end(),
+                                           [&](const Asker& one) { return one.answer_by > now; });
     if (due == askers_.end()) return;
     const std::vector<Asker> told(due, askers_.end());
     askers_.erase(due, askers_.end());
@@ -337,8 +337,8 @@ bool Part::is_decided() const {
         return outcomes_.ok_count() >= role_.quorum ||
                outcomes_.ok_count() + missing < role_.quorum;
     }
-    return !runs_ && std::all_of(asks_.begin(), asks_.end(),
-                                 [](const Ask& ask) { return ask.is_silent; });
+    return !runs_ &&
+           std::all_of(asks_.begin(), asks_.end(), [](const Ask& ask) { return ask.is_silent; });
 }
 
 void Part::leave() {

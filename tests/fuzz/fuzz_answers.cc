@@ -14,6 +14,21 @@ using fuzz::must;
 
 namespace {
 
+// Of a rank that is asked for its part in a collective.
+coll::Answer forged(Input& input) {
+    coll::Answer answer;
+    answer.kind = static_cast<coll::Answer::Kind>(input.byte() % 8 == 0 ? input.byte() % 3 : 0);
+    answer.epoch = input.byte() % 3;
+    const std::uint32_t rank = input.byte() % 3;
+    const ByteView body = input.take(input.byte() % 32);
+    if (input.byte() % 4 == 0) answer.ok = {{rank, rank + 1 + input.byte() % 2}};
+    answer.has_value = input.byte() % 4 == 0;
+    if (answer.has_value) answer.value.assign(body.begin(), body.end());
+    answer.outcomes.push_back(
+        {rank, Status().with_effect(Effect::applied), {body.begin(), body.end()}});
+    return answer;
+}
+
 // The answer that an honest server would give to a frame, nearly.
 Frame answer_to(const Frame& asked, Input& input) {
     switch (head_of(asked).kind) {
@@ -23,13 +38,7 @@ Frame answer_to(const Frame& asked, Input& input) {
             reply.call = request.call;
             reply.head.aux = input.byte() % 4 == 0 ? input.value<std::uint16_t>() : rpc::plain_ok;
             if (input.byte() % 4 != 0 && request.method == coll::forward_method.hash) {
-                const std::uint32_t rank = input.byte() % 3;
-                const ByteView body = input.take(input.byte() % 32);
-                return frame_of(
-                    reply,
-                    coll::encode_outcomes(
-                        {{rank, Status().with_effect(Effect::applied), {body.begin(), body.end()}}},
-                        60'000));
+                return frame_of(reply, coll::encode_answer(forged(input), 60'000));
             }
             return frame_of(reply, input.take(input.byte()));
         }
@@ -60,8 +69,17 @@ struct UnderWay {
     std::vector<RankOutcome> outcomes;
 };
 
+// How the group is called.
+GroupCallOptions options_of(std::uint8_t choice) {
+    GroupCallOptions options{.timeout = 2ms};
+    options.policy = static_cast<Policy>(choice % 3);
+    options.topology.by_host = choice & 0x40;
+    if (choice & 0x80) options.reduction.operation = Reduction::Operation::bit_or;
+    return options;
+}
+
 void start(const RawPeer& liar, const Channel& channel, const Group& group, const Buffer& local,
-           UnderWay& under_way) {
+           const GroupCallOptions& options, UnderWay& under_way) {
     weft::call(channel, echo::v1::EchoMethods::Now, request_of("question"),
                CallOptions{.timeout = 2ms}, [&](const Status& status, const echo::v1::EchoReply&) {
                    ++under_way.called;
@@ -77,7 +95,7 @@ void start(const RawPeer& liar, const Channel& channel, const Group& group, cons
         under_way.transfer = status;
     });
     group.collective(echo::v1::EchoMethods::Everywhere.id, BodyWriter{0, nullptr, [](auto...) {}},
-                     {.timeout = 2ms}, [&](GroupOutcome outcome) {
+                     options, [&](GroupOutcome outcome) {
                          ++under_way.gathered;
                          under_way.outcomes = std::move(outcome.ranks);
                      });
@@ -108,7 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const Buffer local = victim.client.allocate(4096).value();
     for (int rounds = 0; rounds < 8 && !input.empty(); ++rounds) {
         UnderWay under_way;
-        start(liar, channel, group, local, under_way);
+        start(liar, channel, group, local, options_of(input.byte()), under_way);
         for (int i = 0; i < 3; ++i) liar.wait(20us);
         Frames answers;
         for (const Frame& asked : liar.take()) {

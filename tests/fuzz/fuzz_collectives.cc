@@ -1,58 +1,142 @@
-// What members of a group send each other.
-#include "coll/gathering.h"
+// What members of a group send each other: questions, members by name, bodies for each, answers;
+// and what comes of answers.
+#include "coll/outcomes.h"
 #include "coll/wire.h"
 #include "fuzz/fuzz.h"
 
 using namespace weft;
 using fuzz::must;
 
-static bool is_same(const RankOutcome& a, const RankOutcome& b) {
-    return a.rank == b.rank && a.status.code() == b.status.code() &&
+static bool is_same(const coll::Outcome& a, const coll::Outcome& b) {
+    return a.position == b.position && a.status.code() == b.status.code() &&
            a.status.effect() == b.status.effect() && a.status.stage() == b.status.stage() &&
            a.status.text().substr(0, 256) == b.status.text() &&
            a.status.peer().substr(0, 256) == b.status.peer() && a.reply == b.reply;
 }
 
-static void check_forward(ByteView bytes, std::uint32_t members) {
-    const auto view = coll::decode_forward(bytes, members);
+static void check_forward(ByteView bytes) {
+    const auto view = coll::decode_forward(bytes);
     if (!view) return;
     const coll::ForwardHeader& header = view->header;
-    must(header.first < header.last && header.last <= members, "a subtree lies in its group");
-    must(header.root < members, "the root is a member");
+    must(header.first < header.last && header.last <= GroupView::members_max, "a subtree");
     must(header.tree.is_possible({header.first + 1, header.last}), "tree");
     must(header.method != coll::forward_method.hash, "no collective of collectives");
-    std::vector<std::byte> again(coll::forward_bytes(view->body.size()));
-    coll::encode_forward(header, view->body, again);
+    must(header.asking <= coll::Asking::stop, "question");
+    must(header.settled() <= header.identity.sequence, "what is settled");
+    must(view->ranges.size() == header.ranges && view->named.size() == header.named, "parts");
+    std::uint64_t next = 0;
+    for (const RankSet::Range& range : view->ranges) {
+        must(range.first >= next && range.first <= range.last, "ranks in order, apart");
+        next = std::uint64_t{range.last} + 2;
+    }
+    const coll::ForwardParts parts{header, view->ranges, view->named, view->body};
+    std::vector<std::byte> again(parts.bytes());
+    coll::encode_forward(parts, again);
     must(std::ranges::equal(again, bytes), "a collective is written as it came");
 }
 
-static void check_outcomes(ByteView bytes, std::size_t room) {
-    const auto outcomes = coll::decode_outcomes(bytes);
-    if (!outcomes) return;
-    must(outcomes->size() <= bytes.size() / 16, "an outcome takes 16 bytes and more");
-    const auto again = coll::encode_outcomes(*outcomes, ~std::size_t{0});
-    must(again.size() <= bytes.size(), "outcomes do not grow");
-    const auto twice = coll::decode_outcomes(again);
-    must(twice.ok() && std::ranges::equal(*outcomes, *twice, is_same),
-         "outcomes survive the way there and back");
+static void check_members(ByteView bytes, std::uint32_t count) {
+    const auto members = coll::decode_members(bytes, count);
+    if (!members) return;
+    must(members->size() == count, "as many members as positions");
+    std::vector<const Member*> all;
+    for (const Member& member : *members) {
+        must(!member.uris.empty() && member.uris.size() <= GroupView::uris_max, "addresses");
+        all.push_back(&member);
+    }
+    must(std::ranges::equal(coll::encode_members(all), bytes), "members are written as they came");
+}
+
+static void check_pieces(ByteView bytes, std::uint32_t count, coll::Interval of) {
+    if (!coll::piece_of(bytes, count, 0).ok()) return;
+    std::size_t total = 0;
+    for (std::uint32_t i = 0; i < count; ++i) total += coll::piece_of(bytes, count, i)->size() + 4;
+    must(total == bytes.size(), "each byte is somebody's");
+    std::vector<std::byte> cut;
+    coll::append_pieces(cut, bytes, {0, count}, of);
+    for (std::uint32_t at = of.first; at < of.last; ++at) {
+        const auto piece = coll::piece_of(cut, of.size(), at - of.first);
+        must(piece.ok() && std::ranges::equal(*piece, *coll::piece_of(bytes, count, at)),
+             "a part of the bodies is the bodies of a part");
+    }
+}
+
+static void check_answer(ByteView bytes, std::size_t room) {
+    const auto answer = coll::decode_answer(bytes);
+    if (!answer) return;
+    must(coll::bytes_of(*answer) <= bytes.size(), "an answer takes what it came in, at most");
+    const auto again = coll::encode_answer(*answer, ~std::size_t{0});
+    must(again.size() <= bytes.size(), "answers do not grow");
+    const auto twice = coll::decode_answer(again);
+    must(twice.ok() && twice->kind == answer->kind && twice->epoch == answer->epoch &&
+             twice->ok == answer->ok && twice->value == answer->value &&
+             std::ranges::equal(answer->outcomes, twice->outcomes, is_same),
+         "answers survive the way there and back");
+    // A large interval takes no room until its value does not fit.
+    std::uint64_t succeeded = 0;
+    for (const coll::Interval& one : answer->ok) succeeded += one.size();
+    if (succeeded > 1 << 12) return;
     // Into less room: no rank is lost, and a success stays one or says what was lost.
-    const auto less = coll::decode_outcomes(coll::encode_outcomes(*outcomes, room));
-    must(less.ok() && less->size() == outcomes->size(), "no rank is lost for want of room");
-    for (std::size_t i = 0; i < outcomes->size(); ++i) {
-        const RankOutcome& before = (*outcomes)[i];
-        const RankOutcome& after = (*less)[i];
-        must(before.rank == after.rank, "ranks keep their order");
+    const auto less = coll::decode_answer(coll::encode_answer(*answer, room));
+    must(less.ok(), "what was shrunk can be read");
+    std::uint64_t still = 0;
+    for (const coll::Interval& one : less->ok) still += one.size();
+    must(still + less->outcomes.size() == succeeded + answer->outcomes.size(), "no rank is lost");
+    for (std::size_t i = 0; i < answer->outcomes.size(); ++i) {
+        const coll::Outcome& before = answer->outcomes[i];
+        const coll::Outcome& after = less->outcomes[i];
+        must(before.position == after.position, "ranks keep their order");
         must(after.reply == before.reply || after.status.code() == Code::resource_exhausted,
              "a reply that did not fit says so");
     }
+}
+
+// Two answers about one subtree, whoever wrote them.
+static void check_outcomes(ByteView first, ByteView second, const coll::Merge& merge,
+                           coll::Interval of) {
+    coll::Outcomes all(merge);
+    for (const ByteView bytes : {first, second}) {
+        auto answer = coll::decode_answer(bytes);
+        if (answer) all.add(of, *std::move(answer));
+    }
+    for (const coll::Interval& one : all.known().intervals()) {
+        must(one.first >= of.first && one.last <= of.last, "nobody speaks for others");
+    }
+    all.add_missing(of, fail(Code::unavailable, "nothing was said"));
+    all.finish();
+    must(all.known_count() == of.size() && all.contains(of), "each is known once");
+    must(all.ok_count() <= of.size(), "no more succeeded than there are");
+    const coll::Answer told = all.told(true);
+    std::uint64_t succeeded = 0;
+    for (const coll::Interval& one : told.ok) succeeded += one.size();
+    must(succeeded + told.outcomes.size() == of.size(), "each is told of once");
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     fuzz::Input input(data, size);
     const std::uint8_t which = input.byte();
     const auto room = input.value<std::uint16_t>();
-    const std::vector<std::byte> bytes = fuzz::exact(input.rest());
-    if (which % 2 == 0) check_forward(bytes, 1 + which);
-    else check_outcomes(bytes, room);
+    switch (which % 5) {
+        case 0: check_forward(fuzz::exact(input.rest())); break;
+        case 1: check_answer(fuzz::exact(input.rest()), room); break;
+        case 2: check_members(fuzz::exact(input.rest()), room % 64); break;
+        case 3: {
+            const std::uint32_t count = 1 + which / 8;
+            const std::uint32_t first = room % count;
+            check_pieces(fuzz::exact(input.rest()), count,
+                         {first, first + 1 + (room >> 8) % (count - first)});
+            break;
+        }
+        case 4: {
+            coll::Merge merge;
+            merge.reduction.operation = static_cast<Reduction::Operation>(room % 4);
+            merge.reduction.ordered = room & 4;
+            const std::uint32_t begin = room >> 8 & 7;
+            const auto one = fuzz::exact(input.take(input.value<std::uint16_t>() % 512));
+            check_outcomes(one, fuzz::exact(input.rest()), merge,
+                           {begin, begin + 1 + (room >> 11 & 31)});
+            break;
+        }
+    }
     return 0;
 }

@@ -55,19 +55,25 @@ struct Victim {
     Frame request(MethodId method, const std::string& text) const {
         return request(method, as_bytes(request_of(text).SerializeAsString()));
     }
+    // To rank 0, of both.
     coll::ForwardHeader forward_header() const {
         coll::ForwardHeader header;
         header.view = view().digest();
+        header.group = method_hash(view().name());
         header.epoch = 1;
         header.identity = {77, ++collectives_};  // Another one each time.
         header.method = echo::v1::EchoMethods::Everywhere.id.hash;
         header.last = 2;
+        header.patience_us = 10'000;
         return header;
     }
-    Frame forward(const coll::ForwardHeader& header, ByteView body = {}) const {
-        Frame bytes(coll::forward_bytes(body.size()));
-        coll::encode_forward(header, body, bytes);
+    Frame forward(const coll::ForwardParts& parts) const {
+        Frame bytes(parts.bytes());
+        coll::encode_forward(parts, bytes);
         return request(coll::forward_method, bytes);
+    }
+    Frame forward(const coll::ForwardHeader& header, ByteView body = {}) const {
+        return forward({header, {}, {}, body});
     }
     Frame open(const RegionRef& ref) const {
         bulk::OpenFrame frame;

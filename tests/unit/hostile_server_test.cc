@@ -249,17 +249,17 @@ TEST_CASE("hostile server: a rank that lies about outcomes speaks for its own su
     const GroupView view =
         GroupView::make("mixed", 1, {{0, {"sim://liar"}}, {1, {"sim://server"}}}).value();
     const Group group = fooled.victim.client.group(view).value();
-    const auto outcomes_after = [&](std::vector<RankOutcome> told, std::size_t cut = 0) {
+    const auto outcomes_after = [&](const coll::Answer& told, std::size_t cut = 0) {
         std::vector<RankOutcome> all;
         int completions = 0;
         group.collective(echo::v1::EchoMethods::Everywhere.id,
                          BodyWriter{0, nullptr, [](auto...) {}}, {.timeout = 20ms},
-                         [&](std::vector<RankOutcome> with) {
+                         [&](GroupOutcome with) {
                              ++completions;
-                             all = std::move(with);
+                             all = std::move(with.ranks);
                          });
         fooled.answer([&](const rpc::RequestHeader& request) {
-            const std::vector<std::byte> body = coll::encode_outcomes(told, 60'000);
+            const std::vector<std::byte> body = coll::encode_answer(told, 60'000);
             return Frames{
                 Fooled::reply_to(request, as_text(ByteView(body).first(body.size() - cut)))};
         });
@@ -273,13 +273,25 @@ TEST_CASE("hostile server: a rank that lies about outcomes speaks for its own su
     };
     const Status ok = Status().with_effect(Effect::applied);
     // For others, for nobody, twice.
-    std::vector<RankOutcome> lies = {{0, ok, {}}, {0, fail(Code::internal, "again"), {}}};
-    lies.push_back({1, fail(Code::internal, "I speak for rank 1"), {}});
-    lies.push_back({0xffffffff, ok, {}});
+    coll::Answer lies;
+    lies.ok = {{0, 1}, {9, 0xffffffff}};
+    lies.outcomes = {{1, fail(Code::internal, "I speak for rank 1"), {}}, {0xffffffff, ok, {}}};
     const std::vector<RankOutcome> all = outcomes_after(lies);
     CHECK(all[0].status.ok());
     CHECK(all[1].status.text().find("I speak") == std::string_view::npos);
-    CHECK(outcomes_after({})[0].status.code() == Code::internal);  // Left itself out.
-    CHECK(outcomes_after({{0, ok, std::vector<std::byte>(100)}}, 3)[0].status.code() ==
-          Code::data_loss);
+    lies.outcomes = {{0, fail(Code::data_loss, "or not"), {}}, {0, ok, {}}};
+    CHECK(outcomes_after(lies)[0].status.code() == Code::data_loss);  // The worse is believed.
+    CHECK(outcomes_after({})[0].status.code() == Code::internal);     // Left itself out.
+    coll::Answer listed;
+    listed.outcomes = {{0, ok, std::vector<std::byte>(100)}};
+    CHECK(outcomes_after(listed, 3)[0].status.code() == Code::data_loss);
+    coll::Answer stale;  // For which there is nothing to be learnt: it has no such group.
+    stale.kind = coll::Answer::Kind::stale;
+    CHECK(outcomes_after(stale)[0].status.code() == Code::failed_precondition);
+    // A reply that nobody wanted merged.
+    coll::Answer merged;
+    merged.ok = {{0, 1}};
+    merged.has_value = true;
+    merged.value = std::vector<std::byte>(1000);
+    CHECK(outcomes_after(merged)[0].reply.empty());
 }

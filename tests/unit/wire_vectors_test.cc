@@ -185,40 +185,107 @@ TEST_CASE("the bytes of references and grants are the documented ones") {
     check_bytes("bulk_revoke", bytes_of(revoke));
 }
 
-TEST_CASE("the bytes of collectives are the documented ones") {
-    const coll::ForwardHeader header{0xaaaa, 4, {0xbbbb, 0xdd}, 0xcccc, 2, 3, 9, {}, 5};
-    std::vector<std::byte> bytes(coll::forward_bytes(2));
-    coll::encode_forward(header, as_bytes("hi"), bytes);
-    check_bytes("forward", bytes);
-    const std::vector<std::byte> forward = vector_of("forward");  // The view looks into it.
-    const coll::ForwardView back = coll::decode_forward(forward, 12).value();
-    CHECK(back.header.last == 9);
-    CHECK(as_text(back.body) == "hi");
+namespace {
 
-    std::vector<RankOutcome> outcomes;
-    outcomes.push_back({3,
-                        Status().with_effect(Effect::applied).with_stage(Stage::executing),
-                        {std::byte{'o'}, std::byte{'k'}}});
-    outcomes.push_back({4,
-                        fail(Code::unavailable, "gone")
-                            .with_effect(Effect::none)
-                            .with_stage(Stage::queued)
-                            .with_peer("sm://s4"),
-                        {}});
-    check_bytes("outcomes", coll::encode_outcomes(outcomes, 4096));
-    const auto read = coll::decode_outcomes(vector_of("outcomes")).value();
-    REQUIRE(read.size() == 2);
-    CHECK(read[0].status.ok());
-    CHECK(read[1].status.peer() == "sm://s4");
-    CHECK(read[1].status.text() == "gone");
+coll::ForwardHeader question() {
+    coll::ForwardHeader header;
+    header.view = 0xaaaa;
+    header.group = 0xbbbb;
+    header.epoch = 4;
+    header.identity = {0xcccc, 0xdd};
+    header.method = 0xeeee;
+    header.first = 3;
+    return header;
 }
 
-TEST_CASE("outcomes cut short anywhere are refused, not believed") {
-    const std::vector<std::byte> whole = vector_of("outcomes");
+std::vector<std::byte> encoded(const coll::ForwardParts& parts) {
+    std::vector<std::byte> bytes(parts.bytes());
+    coll::encode_forward(parts, bytes);
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("the bytes of collectives' questions are the documented ones") {
+    coll::ForwardHeader header = question();
+    header.unsettled = 5;
+    header.root = 2;
+    header.last = 9;
+    header.patience_us = 250'000;
+    header.flags = coll::ForwardHeader::ordered;
+    header.operation = static_cast<std::uint8_t>(Reduction::Operation::sum);
+    header.number = static_cast<std::uint8_t>(Reduction::Number::f64);
+    const std::vector<RankSet::Range> ranks{{2, 17}};
+    check_bytes("forward", encoded({header, ranks, {}, as_bytes("hi")}));
+    const std::vector<std::byte> forward = vector_of("forward");  // The view looks into it.
+    const coll::ForwardView back = coll::decode_forward(forward).value();
+    CHECK(back.header.last == 9);
+    CHECK(back.header.settled() == 0xd8);
+    CHECK(back.ranges == ranks);
+    CHECK(as_text(back.body) == "hi");
+
+    header = question();
+    header.last = 5;
+    header.tree = {coll::Shape::k_ary, 2};
+    header.patience_us = 1'000'000;
+    header.flags = coll::ForwardHeader::scatters;
+    const Member first{4, {"sm://s4"}, 7, false}, second{9, {"sm://s9", "sim://s9"}, 0, false};
+    const std::vector<std::byte> named = coll::encode_members({&first, &second});
+    const std::vector<std::byte> bodies = [] {
+        const ByteView bytes = as_bytes(std::string_view("\1\0\0\0\2\0\0\0abc", 11));
+        return std::vector<std::byte>(bytes.begin(), bytes.end());
+    }();
+    check_bytes("forward_named", encoded({header, {}, named, bodies}));
+    const std::vector<std::byte> whole = vector_of("forward_named");
+    const coll::ForwardView other = coll::decode_forward(whole).value();
+    const std::vector<Member> members = coll::decode_members(other.named, 2).value();
+    CHECK(members[0] == first);
+    CHECK(members[1] == second);
+    CHECK(as_text(coll::piece_of(other.body, 2, 1).value()) == "bc");
+}
+
+TEST_CASE("the bytes of collectives' answers are the documented ones") {
+    coll::Answer answer;
+    answer.kind = coll::Answer::Kind::partial;
+    answer.ok = {{3, 4}, {6, 9}};
+    answer.outcomes.push_back({4,
+                               Status().with_effect(Effect::applied).with_stage(Stage::executing),
+                               {std::byte{'o'}, std::byte{'k'}}});
+    answer.outcomes.push_back({5,
+                               fail(Code::unavailable, "gone")
+                                   .with_effect(Effect::none)
+                                   .with_stage(Stage::queued)
+                                   .with_peer("sm://s4"),
+                               {}});
+    check_bytes("answer", coll::encode_answer(answer, 4096));
+    const coll::Answer read = coll::decode_answer(vector_of("answer")).value();
+    CHECK(read.ok == answer.ok);
+    REQUIRE(read.outcomes.size() == 2);
+    CHECK(read.outcomes[0].status.ok());
+    CHECK(read.outcomes[1].status.peer() == "sm://s4");
+    CHECK(read.outcomes[1].status.text() == "gone");
+
+    coll::Answer merged;
+    merged.ok = {{3, 9}};
+    merged.has_value = true;
+    merged.value = std::vector<std::byte>(8);
+    merged.value[0] = std::byte{42};
+    check_bytes("answer_merged", coll::encode_answer(merged, 4096));
+    CHECK(coll::decode_answer(vector_of("answer_merged"))->value == merged.value);
+
+    coll::Answer stale;
+    stale.kind = coll::Answer::Kind::stale;
+    stale.epoch = 5;
+    check_bytes("answer_stale", coll::encode_answer(stale, 4096));
+    CHECK(coll::decode_answer(vector_of("answer_stale"))->epoch == 5);
+}
+
+TEST_CASE("answers cut short anywhere are refused, not believed") {
+    const std::vector<std::byte> whole = vector_of("answer");
     int refused = 0;
     for (std::size_t bytes = 1; bytes < whole.size(); ++bytes) {
-        refused += !coll::decode_outcomes(ByteView(whole).first(bytes)).ok();
+        refused += !coll::decode_answer(ByteView(whole).first(bytes)).ok();
     }
-    // All but the end of the first outcome.
-    CHECK(refused == static_cast<int>(whole.size()) - 2);
+    // All but the ends of the intervals and of the first outcome.
+    CHECK(refused == static_cast<int>(whole.size()) - 3);
 }

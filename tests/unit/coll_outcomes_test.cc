@@ -1,0 +1,261 @@
+// What is known of a subtree, by a model of it: answers that come twice, late, in part, that
+// overlap, and replies that can't be merged.
+#include <map>
+#include <random>
+
+#include "base/codec.h"
+#include "coll/outcomes.h"
+#include "coll/wire.h"
+#include "support/catch.h"
+#include "support/seed.h"
+
+using namespace weft;
+
+namespace coll_outcomes {
+
+using coll::Answer;
+using coll::Interval;
+using coll::Outcomes;
+
+using Random = std::mt19937_64;
+constexpr std::size_t room = 1 << 20;
+
+// Refuses replies that begin with '!', if anything was there before.
+Status join(std::vector<std::byte>& into, ByteView from) {
+    if (!from.empty() && from[0] == std::byte{'!'}) return fail(Code::data_loss, "can't be read");
+    into.insert(into.end(), from.begin(), from.end());
+    return {};
+}
+
+enum class Way { list, sum, joined };
+
+coll::Merge merge_for(Way way) {
+    if (way == Way::list) return {};
+    if (way == Way::sum) return {{Reduction::Operation::sum, Reduction::Number::u64, false}, {}};
+    return {{Reduction::Operation::method, Reduction::Number::u64, true}, join};
+}
+
+// What each rank has to say, wherever it says it.
+struct Ranks {
+    Ranks(std::uint32_t n, Way way, Random& random) : merge(merge_for(way)) {
+        for (std::uint32_t at = 0; at < n; ++at) {
+            std::vector<std::byte> reply;
+            if (way == Way::sum) {
+                // Some are longer than the others, which does not go together.
+                reply.resize(random() % 16 == 0 ? 16 : 8);
+                base::store(reply.data(), std::uint64_t{1} << at);
+            } else {
+                std::string text = "<" + std::to_string(at) + ">";
+                if (way == Way::joined && random() % 16 == 0) text = "!" + text;
+                if (way == Way::list && random() % 4 == 0) text.clear();
+                const ByteView bytes = as_bytes(text);
+                reply.assign(bytes.begin(), bytes.end());
+            }
+            replies.push_back(std::move(reply));
+            fails.push_back(random() % 5 == 0);
+        }
+    }
+    Status status(std::uint32_t at) const {
+        const Status applied = Status().with_effect(Effect::applied).with_stage(Stage::executing);
+        return fails[at] ? rejected(Code::not_found, "nothing at " + std::to_string(at)) : applied;
+    }
+    ByteView reply(std::uint32_t at) const {
+        return fails[at] ? ByteView() : ByteView(replies[at]);
+    }
+    coll::Merge merge;
+    std::vector<std::vector<std::byte>> replies;
+    std::vector<bool> fails;
+};
+
+// Of all of an interval, made in a random way of parts of it; over the wire.
+Answer answer_of(Interval of, const Ranks& ranks, Random& random, int depth) {
+    Outcomes all(ranks.merge);
+    std::vector<Interval> parts;
+    for (std::uint32_t at = of.first; at < of.last;) {
+        const std::uint32_t left = of.last - at;
+        const auto size = depth == 0 ? 1 : 1 + static_cast<std::uint32_t>(random() % left);
+        parts.push_back({at, at + size});
+        at += size;
+    }
+    std::shuffle(parts.begin(), parts.end(), random);
+    for (const Interval part : parts) {
+        if (part.size() == 1) {
+            all.add(part.first, ranks.status(part.first), ranks.reply(part.first));
+        } else {
+            all.add(part, answer_of(part, ranks, random, depth - 1));
+        }
+    }
+    REQUIRE(all.known_count() == of.size());
+    all.finish();
+    return coll::decode_answer(coll::encode_answer(all.told(true), room)).value();
+}
+
+// All of it is known: the value is that of those who are told to have succeeded.
+void check_value(const Outcomes& all, const Ranks& ranks, Interval of) {
+    std::map<std::uint32_t, const coll::Outcome*> notable;
+    for (const coll::Outcome& one : all.notable()) {
+        REQUIRE(notable.emplace(one.position, &one).second);
+    }
+    std::uint32_t ok = 0;
+    std::vector<std::byte> value;
+    for (std::uint32_t at = of.first; at < of.last; ++at) {
+        const auto found = notable.find(at);
+        const bool succeeded = found == notable.end() || found->second->status.ok();
+        REQUIRE((!ranks.fails[at] || !succeeded));
+        if (ranks.fails[at]) REQUIRE(found->second->status.code() == Code::not_found);
+        if (!ranks.fails[at] && !succeeded) {  // It could not be merged.
+            REQUIRE_FALSE(ranks.merge.is_list());
+            REQUIRE(found->second->status.effect() == Effect::applied);
+        }
+        if (!succeeded) continue;
+        ++ok;
+        const std::vector<std::byte>& reply = ranks.replies[at];
+        if (ranks.merge.is_list()) {
+            REQUIRE((found == notable.end() ? reply.empty() : found->second->reply == reply));
+        } else if (ok == 1) {
+            value = reply;
+        } else {
+            REQUIRE(ranks.merge(value, reply).ok());
+        }
+    }
+    REQUIRE(all.ok_count() == ok);
+    REQUIRE(all.value() == value);
+}
+
+TEST_CASE("outcomes: whatever order answers come in, each rank counts once") {
+    for (std::uint64_t index = 0; index < 6000; ++index) {
+        Random random(test::seed_of(index));
+        INFO("TEST_SEED=" << test::seed_of(index));
+        const auto first = static_cast<std::uint32_t>(random() % 3);
+        const Interval mine{first, first + 1 + static_cast<std::uint32_t>(random() % 40)};
+        const Way way = static_cast<Way>(random() % 3);
+        const Ranks ranks(mine.last, way, random);
+        Outcomes all(ranks.merge);
+        while (!all.contains(mine)) {
+            const auto at = mine.first + static_cast<std::uint32_t>(random() % mine.size());
+            const std::uint32_t ok_before = all.ok_count();
+            const std::uint32_t known_before = all.known_count();
+            if (random() % 3 == 0) {
+                const bool was_known = all.contains({at, at + 1});
+                REQUIRE(all.add(at, ranks.status(at), ranks.reply(at)) == !was_known);
+                REQUIRE(all.known_count() == known_before + !was_known);
+                continue;
+            }
+            const Interval of{at, at + 1 + static_cast<std::uint32_t>(random() % (mine.last - at))};
+            Answer answer = answer_of(of, ranks, random, 2);
+            if (way == Way::list && random() % 4 == 0) {  // As far as somebody knows.
+                answer.kind = Answer::Kind::partial;
+                if (!answer.outcomes.empty()) answer.outcomes.pop_back();
+                if (!answer.ok.empty()) answer.ok.erase(answer.ok.begin());
+            }
+            const bool is_new = all.missing(of) == std::vector<Interval>{of};
+            const bool is_all = answer.kind == Answer::Kind::complete;
+            all.add(of, std::move(answer));
+            REQUIRE(all.ok_count() <= ok_before + of.size());
+            // Only merged ones whose ranks are known in part may be left out.
+            if (is_all && (way == Way::list || is_new)) REQUIRE(all.contains(of));
+        }
+        REQUIRE(all.known_count() == mine.size());
+        all.finish();
+        check_value(all, ranks, mine);
+    }
+}
+
+TEST_CASE("outcomes: what others say of strangers, or of those that are known, is left out") {
+    const Status ok = Status().with_effect(Effect::applied);
+    Outcomes all({});
+    all.add(3, fail(Code::unavailable, "gone"), {});
+    Answer lie;
+    lie.ok = {{0, 9}};
+    lie.outcomes.push_back({4, fail(Code::internal, "no"), {}});
+    lie.outcomes.push_back({6, ok, {std::byte{1}}});
+    lie.outcomes.push_back({2, ok, {std::byte{1}}});
+    lie.outcomes.push_back({77, ok, {std::byte{1}}});
+    all.add({2, 5}, lie);
+    CHECK(all.known().intervals() == std::vector<Interval>{{2, 5}});
+    CHECK(all.ok_count() == 1);
+    REQUIRE(all.notable().size() == 3);
+    CHECK(all.notable()[0].position == 3);
+    CHECK(all.notable()[0].status.code() == Code::unavailable);
+    CHECK(all.notable()[1].position == 4);  // Of both that it says the worse.
+    CHECK(all.notable()[1].status.code() == Code::internal);
+    CHECK(all.notable()[2].status.ok());
+}
+
+TEST_CASE("outcomes: a merged value is taken whole or not at all") {
+    std::vector<std::byte> eight(8);
+    eight[0] = std::byte{1};
+    Answer answer;
+    answer.ok = {{2, 3}, {4, 6}};
+    answer.outcomes.push_back({3, fail(Code::internal, "no"), {}});
+    answer.has_value = true;
+    answer.value = eight;
+    SECTION("one of its ranks is known") {
+        Outcomes all(merge_for(Way::sum));
+        all.add(4, Status(), eight);
+        all.add({2, 6}, answer);
+        CHECK(all.ok_count() == 1);
+        CHECK(all.missing({2, 6}) == std::vector<Interval>{{2, 3}, {5, 6}});
+        CHECK(all.value() == eight);
+    }
+    SECTION("one of its ranks is not its sender's") {
+        Outcomes all(merge_for(Way::sum));
+        all.add({2, 5}, answer);
+        CHECK(all.ok_count() == 0);
+        CHECK(all.value().empty());
+    }
+    SECTION("it is not there") {
+        Outcomes all(merge_for(Way::sum));
+        answer.has_value = false;
+        all.add({2, 6}, answer);
+        CHECK(all.ok_count() == 0);
+    }
+    SECTION("replies that are listed") {
+        Outcomes all(merge_for(Way::sum));
+        Answer listed;
+        listed.outcomes.push_back({2, Status(), eight});
+        all.add({2, 6}, listed);
+        CHECK(all.known_count() == 0);
+    }
+}
+
+TEST_CASE("outcomes: in order, a value with holes does not go round what comes into them") {
+    Outcomes all(merge_for(Way::joined));
+    const auto bytes = [](std::string_view text) {
+        const ByteView view = as_bytes(text);
+        return std::vector<std::byte>(view.begin(), view.end());
+    };
+    Answer holes;  // Of 1 nothing is said.
+    holes.ok = {{0, 1}, {2, 3}};
+    holes.has_value = true;
+    holes.value = bytes("<0><2>");
+    all.add({0, 3}, holes);
+    for (const std::uint32_t at : {0u, 1u, 2u}) {
+        all.add(at, Status(), bytes("<" + std::to_string(at) + ">"));
+    }
+    all.finish();
+    CHECK(as_text(all.value()) == "<0><1><2>");
+}
+
+TEST_CASE("outcomes: merged ones are told once all are there, and a rank's own any time") {
+    Outcomes all(merge_for(Way::joined));
+    const std::vector<std::byte> reply{std::byte{'x'}};
+    CHECK(all.own() == nullptr);
+    all.keep_own(5, Status(), reply);
+    all.add(5, Status(), reply);
+    all.add(7, Status(), reply);
+    CHECK(all.told(false).ok.empty());
+    CHECK_FALSE(all.told(false).has_value);
+    REQUIRE(all.own());
+    CHECK(all.own()->ok == std::vector<Interval>{{5, 6}});
+    CHECK(all.own()->value == reply);
+    all.add_missing({5, 8}, fail(Code::unavailable, "gone"));
+    all.finish();
+    const Answer told = all.told(true);
+    CHECK(told.ok == std::vector<Interval>{{5, 6}, {7, 8}});
+    CHECK(as_text(told.value) == "xx");
+    REQUIRE(told.outcomes.size() == 1);
+    CHECK(told.outcomes[0].position == 6);
+}
+
+}  // namespace coll_outcomes

@@ -1,0 +1,194 @@
+// Who stands where, by going through everybody; and trees of two levels over that.
+#include <algorithm>
+#include <random>
+
+#include "coll/roster.h"
+#include "coll/tree.h"
+#include "support/catch.h"
+#include "support/seed.h"
+
+using namespace weft;
+
+namespace coll_roster {
+
+using coll::Interval;
+using coll::Roster;
+
+using Random = std::mt19937_64;
+
+std::uint32_t host_of(const Member& member) {
+    const std::string& uri = member.uris.front();
+    return static_cast<std::uint32_t>(std::stoul(uri.substr(uri.find("://") + 4)));
+}
+
+GroupView view_of(std::uint32_t n, std::uint32_t hosts, Random& random, bool has_gaps = true) {
+    std::vector<Member> members;
+    std::uint32_t rank = 0;
+    for (std::uint32_t i = 0; i < n; ++i) {
+        const std::string host = "h" + std::to_string(random() % hosts);
+        const bool has_port = random() % 2 == 0;
+        members.push_back(
+            {rank,
+             {has_port ? "tcp://" + host + ":" + std::to_string(1000 + i) : "sim://" + host},
+             i + 1,
+             false});
+        rank += 1 + (has_gaps ? static_cast<std::uint32_t>(random() % 3) : 0);
+    }
+    return GroupView::make("g", 1, std::move(members)).value();
+}
+
+// Some of its ranks; at least one.
+RankSet some_of(const GroupView& view, Random& random) {
+    RankSet chosen;
+    const std::uint64_t share = 1 + random() % 8;
+    for (const Member& member : view.members()) {
+        if (random() % 8 < share) chosen.add(member.rank);
+    }
+    if (chosen.empty())
+        chosen.add(view.at(static_cast<std::uint32_t>(random() % view.size())).rank);
+    return chosen;
+}
+
+std::vector<const Member*> in_order(const GroupView& view, const RankSet& chosen,
+                                    std::uint32_t root, bool by_host) {
+    std::vector<const Member*> all;
+    for (const Member& member : view.members()) {
+        if (chosen.empty() || chosen.contains(member.rank)) all.push_back(&member);
+    }
+    std::rotate(all.begin(), all.begin() + root, all.end());
+    if (!by_host) return all;
+    std::vector<const Member*> grouped;
+    for (const Member* first : all) {
+        if (std::count(grouped.begin(), grouped.end(), first) > 0) continue;
+        for (const Member* one : all) {
+            if (host_of(*one) == host_of(*first)) grouped.push_back(one);
+        }
+    }
+    return grouped;
+}
+
+std::vector<std::uint32_t> hosts_of(const std::vector<const Member*>& all) {
+    std::vector<std::uint32_t> begin;
+    for (std::uint32_t at = 0; at < all.size(); ++at) {
+        if (at == 0 || host_of(*all[at]) != host_of(*all[at - 1])) begin.push_back(at);
+    }
+    return begin;
+}
+
+template <class Hosts>
+bool is_same(const Hosts& a, const std::vector<std::uint32_t>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+// Who tells whom below a node, by position; its own host is `own`.
+void walk(std::uint32_t node, Interval below, const coll::Tree& tree, const Roster& roster,
+          std::vector<std::uint32_t>& told_by) {
+    std::uint32_t next = below.first;
+    std::vector<Interval> children = coll::split(below, tree, roster.hosts());
+    for (const Interval child : children) {
+        REQUIRE(child.size() >= 1);
+        REQUIRE(told_by[child.first] == ~0u);
+        told_by[child.first] = node;
+        walk(child.first, {child.first + 1, child.last}, tree, roster, told_by);
+    }
+    std::sort(children.begin(), children.end(),
+              [](const Interval& a, const Interval& b) { return a.first < b.first; });
+    for (const Interval child : children) {  // They share it out.
+        REQUIRE(child.first == next);
+        next = child.last;
+    }
+    REQUIRE(next == below.last);
+}
+
+void check_two_levels(const Roster& roster, const coll::Tree& tree, bool outside) {
+    const std::uint32_t n = roster.all().size();
+    const std::uint32_t nobody = n;
+    std::vector<std::uint32_t> told_by(n, ~0u);
+    walk(outside ? nobody : 0, {outside ? 0u : 1u, n}, tree, roster, told_by);
+    const auto hosts = roster.hosts();
+    for (std::uint32_t at = outside ? 0 : 1; at < n; ++at) {
+        REQUIRE(told_by[at] != ~0u);
+        const bool is_first = std::binary_search(hosts.begin(), hosts.end(), at);
+        const std::uint32_t from = told_by[at];
+        if (is_first) {  // By the first of another host.
+            REQUIRE((from == nobody || std::binary_search(hosts.begin(), hosts.end(), from)));
+        } else {
+            REQUIRE(from != nobody);
+            REQUIRE(host_of(roster.at(at)) == host_of(roster.at(from)));
+        }
+    }
+}
+
+const std::vector<coll::Tree> trees = {{coll::Shape::flat},        {coll::Shape::k_ary, 2},
+                                       {coll::Shape::k_ary, 5},    {coll::Shape::k_nomial, 2},
+                                       {coll::Shape::k_nomial, 4}, {},
+                                       {coll::Shape::greedy, 2, 1}};
+
+TEST_CASE("roster: all, some, by host and named ones stand where going through all puts them") {
+    for (std::uint64_t index = 0; index < 600; ++index) {
+        Random random(test::seed_of(index));
+        INFO("TEST_SEED=" << test::seed_of(index));
+        const auto n = static_cast<std::uint32_t>(1 + random() % 40);
+        const GroupView view = view_of(n, 1 + static_cast<std::uint32_t>(random() % n), random);
+        RankSet chosen;
+        if (random() % 2 == 0) chosen = some_of(view, random);
+        const std::uint32_t size = coll::members_among(view, chosen.ranges());
+        REQUIRE(size == (chosen.empty() ? n : chosen.size()));
+        const auto root = static_cast<std::uint32_t>(random() % size);
+        const bool by_host = random() % 2 == 0;
+        const Roster roster({view, chosen.ranges(), root, by_host});
+        const auto expected = in_order(view, chosen, root, by_host);
+        REQUIRE(roster.all() == Interval{0, size});
+        REQUIRE(roster.root() == root);
+        REQUIRE_FALSE(roster.is_named());
+        REQUIRE(expected.size() == size);
+        for (std::uint32_t at = 0; at < size; ++at) REQUIRE(roster.at(at) == *expected[at]);
+        REQUIRE(
+            is_same(roster.hosts(), by_host ? hosts_of(expected) : std::vector<std::uint32_t>()));
+
+        // Of a part of it, named; its trees are those of the whole one.
+        const auto first = static_cast<std::uint32_t>(random() % size);
+        const auto last = first + 1 + static_cast<std::uint32_t>(random() % (size - first));
+        std::vector<Member> members;
+        for (std::uint32_t at = first; at < last; ++at) members.push_back(roster.at(at));
+        const Roster named(first, std::move(members), root, by_host);
+        REQUIRE(named.is_named());
+        REQUIRE(named.all() == Interval{first, last});
+        for (std::uint32_t at = first; at < last; ++at) REQUIRE(named.at(at) == roster.at(at));
+        for (const coll::Tree& tree : trees) {
+            REQUIRE(coll::split({first + 1, last}, tree, named.hosts()) ==
+                    coll::split({first + 1, last}, tree, roster.hosts()));
+        }
+    }
+}
+
+TEST_CASE("roster: a tree of two levels cuts no host, and tells each through its first") {
+    for (std::uint32_t n = 1; n <= 512; n += n < 40 ? 1 : 23) {
+        for (std::uint64_t sample = 0; sample < 6; ++sample) {
+            Random random(test::seed_of(n * 16 + sample));
+            INFO("TEST_SEED=" << test::seed_of(n * 16 + sample) << ", " << n << " ranks");
+            const std::uint32_t hosts = sample == 0 ? 1
+                                        : sample == 1
+                                            ? n
+                                            : 1 + static_cast<std::uint32_t>(random() % n);
+            const GroupView view = view_of(n, hosts, random, sample % 2 == 0);
+            RankSet chosen;
+            if (sample > 2) chosen = some_of(view, random);
+            const std::uint32_t size = coll::members_among(view, chosen.ranges());
+            const Roster roster(
+                {view, chosen.ranges(), static_cast<std::uint32_t>(random() % size), true});
+            for (const coll::Tree& tree : trees) {
+                check_two_levels(roster, tree, false);
+                check_two_levels(roster, tree, true);
+            }
+        }
+    }
+}
+
+TEST_CASE("roster: of everybody it takes no memory of its own") {
+    Random random(1);
+    const Roster roster({view_of(100, 3, random), {}, 17, false});
+    CHECK(roster.heap_bytes() == 0);
+}
+
+}  // namespace coll_roster

@@ -1,0 +1,332 @@
+// What members say to one another: there and back, what does not fit, and bytes that nobody writes.
+#include <random>
+
+#include "coll/wire.h"
+#include "support/catch.h"
+#include "support/seed.h"
+
+using namespace weft;
+
+namespace coll_wire {
+
+using coll::Answer;
+using coll::Interval;
+
+using Random = std::mt19937_64;
+
+std::vector<std::byte> some_bytes(Random& random, std::size_t most) {
+    std::vector<std::byte> bytes(random() % (most + 1));
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    return bytes;
+}
+
+std::string some_text(Random& random, std::size_t most) {
+    return std::string(random() % (most + 1), static_cast<char>('a' + random() % 26));
+}
+
+coll::ForwardHeader some_header(Random& random) {
+    coll::ForwardHeader header;
+    header.view = random();
+    header.group = random();
+    header.epoch = random();
+    header.identity = {random(), random()};
+    header.method = random();
+    header.unsettled = random() % (header.identity.sequence + 1);
+    header.root = static_cast<std::uint32_t>(random());
+    header.first = static_cast<std::uint32_t>(random() % 1000);
+    header.last = header.first + 1 + static_cast<std::uint32_t>(random() % 1000);
+    header.tree.shape = static_cast<coll::Shape>(random() % 4);
+    header.patience_us = static_cast<std::uint32_t>(random());
+    header.asking = static_cast<coll::Asking>(random() % 4);
+    header.flags = static_cast<std::uint8_t>(random() % 8);
+    header.operation = static_cast<std::uint8_t>(random() % 4);
+    header.number = static_cast<std::uint8_t>(random() % 3);
+    return header;
+}
+
+struct Forward {
+    coll::ForwardHeader header;
+    std::vector<RankSet::Range> ranges;
+    std::vector<std::byte> named;
+    std::vector<std::byte> body;
+    std::vector<std::byte> encode() const {
+        const coll::ForwardParts parts{header, ranges, named, body};
+        std::vector<std::byte> bytes(parts.bytes());
+        coll::encode_forward(parts, bytes);
+        return bytes;
+    }
+};
+
+Forward some_forward(Random& random) {
+    RankSet ranks;
+    for (std::uint64_t i = random() % 5; i > 0; --i) {
+        const auto first = static_cast<std::uint32_t>(random() % 5000);
+        ranks.add(first, first + static_cast<std::uint32_t>(random() % 50));
+    }
+    return {some_header(random), ranks.ranges(), some_bytes(random, 60), some_bytes(random, 60)};
+}
+
+std::vector<Member> some_members(Random& random, std::uint32_t count) {
+    std::vector<Member> members;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Member member{static_cast<std::uint32_t>(random()), {}, random(), false};
+        for (std::uint64_t uris = 1 + random() % 3; uris > 0; --uris) {
+            member.uris.push_back("tcp://" + some_text(random, 20) + ":1");
+        }
+        members.push_back(std::move(member));
+    }
+    return members;
+}
+
+std::vector<std::byte> encode(const std::vector<Member>& members) {
+    std::vector<const Member*> all;
+    for (const Member& member : members) all.push_back(&member);
+    return coll::encode_members(all);
+}
+
+Answer some_answer(Random& random, std::size_t most = 300) {
+    Answer answer;
+    answer.kind = static_cast<Answer::Kind>(random() % 3);
+    answer.epoch = random();
+    std::uint32_t at = 0;
+    for (std::uint64_t i = random() % 6; i > 0; --i) {
+        at += static_cast<std::uint32_t>(random() % 4);
+        const auto size = 1 + static_cast<std::uint32_t>(random() % 4);
+        answer.ok.push_back({at, at + size});
+        at += size;
+    }
+    answer.has_value = random() % 2 == 0;
+    if (answer.has_value) answer.value = some_bytes(random, most * 2);
+    for (std::uint64_t i = random() % 6; i > 0; --i) {
+        coll::Outcome outcome;
+        outcome.position = ++at;
+        if (random() % 2 == 0) {
+            outcome.status = Status().with_effect(Effect::applied).with_stage(Stage::executing);
+            outcome.reply = some_bytes(random, most * 2);
+        } else {
+            outcome.status = fail(static_cast<Code>(1 + random() % 16), some_text(random, most))
+                                 .with_effect(static_cast<Effect>(random() % 3))
+                                 .with_stage(static_cast<Stage>(random() % 5))
+                                 .with_peer(some_text(random, most));
+        }
+        answer.outcomes.push_back(std::move(outcome));
+    }
+    return answer;
+}
+
+// What an answer comes to without replies and texts; a small value is kept.
+std::size_t least_of(const Answer& answer) {
+    return 16 + answer.ok.size() * sizeof(Interval) + answer.outcomes.size() * 16 +
+           (answer.has_value ? 4 + std::min<std::size_t>(answer.value.size(), 256) : 0);
+}
+
+template <class Check>
+void for_each_damage(const std::vector<std::byte>& whole, Random& random, Check check) {
+    for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
+        check(std::vector<std::byte>(whole.begin(),
+                                     whole.begin() + static_cast<std::ptrdiff_t>(bytes)));
+    }
+    for (int i = 0; i < 60; ++i) {
+        std::vector<std::byte> bytes = whole;
+        for (std::uint64_t flips = 1 + random() % 3; flips > 0 && !bytes.empty(); --flips) {
+            bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+        }
+        check(std::move(bytes));
+    }
+}
+
+TEST_CASE("collective wire: questions there and back, and damaged ones") {
+    for (std::uint64_t index = 0; index < 400; ++index) {
+        Random random(test::seed_of(index));
+        INFO("TEST_SEED=" << test::seed_of(index));
+        const Forward sent = some_forward(random);
+        const std::vector<std::byte> bytes = sent.encode();
+        const coll::ForwardView got = coll::decode_forward(bytes).value();
+        REQUIRE(got.header.view == sent.header.view);
+        REQUIRE(got.header.identity.sequence == sent.header.identity.sequence);
+        REQUIRE(got.header.subtree() == sent.header.subtree());
+        REQUIRE(got.header.tree == sent.header.tree);
+        REQUIRE(got.header.asking == sent.header.asking);
+        REQUIRE(got.header.flags == sent.header.flags);
+        REQUIRE(got.header.patience_us == sent.header.patience_us);
+        REQUIRE(got.ranges == sent.ranges);
+        REQUIRE(std::ranges::equal(got.named, sent.named));
+        REQUIRE(std::ranges::equal(got.body, sent.body));
+        for_each_damage(bytes, random, [](const std::vector<std::byte>& damaged) {
+            const auto view = coll::decode_forward(damaged);
+            if (!view) {
+                REQUIRE(view.status().code() == Code::invalid_argument);
+                return;
+            }
+            REQUIRE(view->ranges.size() * sizeof(RankSet::Range) <= damaged.size());
+            REQUIRE(view->header.last <= GroupView::members_max);
+            REQUIRE(view->header.first < view->header.last);
+        });
+    }
+}
+
+TEST_CASE("collective wire: ranks that take part are in order and do not touch") {
+    Random random(1);
+    Forward sent = some_forward(random);
+    const auto takes = [&](std::vector<RankSet::Range> ranges) {
+        sent.ranges = std::move(ranges);
+        return coll::decode_forward(sent.encode()).ok();
+    };
+    const std::uint32_t most = ~std::uint32_t{0};
+    CHECK(takes({}));
+    CHECK(takes({{0, most}}));
+    CHECK(takes({{0, 0}, {2, 3}, {most, most}}));
+    CHECK_FALSE(takes({{3, 2}}));
+    CHECK_FALSE(takes({{0, 0}, {1, 2}}));
+    CHECK_FALSE(takes({{4, 6}, {5, 9}}));
+    CHECK_FALSE(takes({{4, 6}, {1, 2}}));
+    CHECK_FALSE(takes({{0, most}, {0, 1}}));
+}
+
+TEST_CASE("collective wire: members by name there and back, and damaged ones") {
+    for (std::uint64_t index = 0; index < 300; ++index) {
+        Random random(test::seed_of(index));
+        INFO("TEST_SEED=" << test::seed_of(index));
+        const auto count = static_cast<std::uint32_t>(1 + random() % 8);
+        const std::vector<Member> members = some_members(random, count);
+        const std::vector<std::byte> bytes = encode(members);
+        REQUIRE(coll::decode_members(bytes, count).value() == members);
+        REQUIRE_FALSE(coll::decode_members(bytes, count + 1).ok());
+        REQUIRE_FALSE(coll::decode_members(bytes, count - 1).ok());
+        REQUIRE_FALSE(coll::decode_members(bytes, ~std::uint32_t{0}).ok());
+        for_each_damage(bytes, random, [&](const std::vector<std::byte>& damaged) {
+            const auto got = coll::decode_members(damaged, count);
+            if (!got) return;
+            REQUIRE(got->size() == count);
+            for (const Member& member : *got) REQUIRE_FALSE(member.uris.empty());
+        });
+    }
+    // More addresses than a member may have are not sent.
+    Member many{1, std::vector<std::string>(40, "tcp://a:1"), 1, false};
+    CHECK(coll::decode_members(encode({many}), 1).value()[0].uris.size() == 16);
+}
+
+TEST_CASE("collective wire: bodies for each are cut out as they were put together") {
+    for (std::uint64_t index = 0; index < 300; ++index) {
+        Random random(test::seed_of(index));
+        INFO("TEST_SEED=" << test::seed_of(index));
+        const auto first = static_cast<std::uint32_t>(random() % 100);
+        const Interval all{first, first + 1 + static_cast<std::uint32_t>(random() % 12)};
+        std::vector<std::vector<std::byte>> bodies;
+        for (std::uint32_t i = 0; i < all.size(); ++i) bodies.push_back(some_bytes(random, 9));
+        const auto put_together = [&](Interval of) {
+            std::vector<std::byte> bytes;
+            for (std::uint32_t at = of.first; at < of.last; ++at) {
+                const auto size = static_cast<std::uint32_t>(bodies[at - all.first].size());
+                for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<std::byte>(size >> 8 * i));
+            }
+            for (std::uint32_t at = of.first; at < of.last; ++at) {
+                const auto& body = bodies[at - all.first];
+                bytes.insert(bytes.end(), body.begin(), body.end());
+            }
+            return bytes;
+        };
+        const std::vector<std::byte> whole = put_together(all);
+        for (std::uint32_t i = 0; i < all.size(); ++i) {
+            REQUIRE(std::ranges::equal(coll::piece_of(whole, all.size(), i).value(), bodies[i]));
+        }
+        for (std::uint32_t begin = all.first; begin < all.last; ++begin) {
+            for (std::uint32_t end = begin + 1; end <= all.last; ++end) {
+                std::vector<std::byte> cut{std::byte{7}};
+                coll::append_pieces(cut, whole, all, {begin, end});
+                std::vector<std::byte> expected = put_together({begin, end});
+                expected.insert(expected.begin(), std::byte{7});
+                REQUIRE(cut == expected);
+            }
+        }
+        REQUIRE_FALSE(coll::piece_of(whole, ~std::uint32_t{0}, 0).ok());
+        for_each_damage(whole, random, [&](const std::vector<std::byte>& damaged) {
+            const auto piece = coll::piece_of(damaged, all.size(), all.size() - 1);
+            if (!piece) return;
+            REQUIRE(piece->data() + piece->size() == damaged.data() + damaged.size());
+            for (std::uint32_t i = 0; i < all.size(); ++i) {
+                REQUIRE(coll::piece_of(damaged, all.size(), i).ok());
+            }
+        });
+    }
+}
+
+TEST_CASE("collective wire: answers there and back, and damaged ones") {
+    for (std::uint64_t index = 0; index < 400; ++index) {
+        Random random(test::seed_of(index));
+        INFO("TEST_SEED=" << test::seed_of(index));
+        const Answer sent = some_answer(random, 200);
+        const std::vector<std::byte> bytes = coll::encode_answer(sent, 1 << 20);
+        REQUIRE(bytes.size() == coll::bytes_of(sent));
+        const Answer got = coll::decode_answer(bytes).value();
+        REQUIRE(got.kind == sent.kind);
+        REQUIRE(got.epoch == sent.epoch);
+        REQUIRE(got.ok == sent.ok);
+        REQUIRE(got.has_value == sent.has_value);
+        REQUIRE(got.value == sent.value);
+        REQUIRE(got.outcomes.size() == sent.outcomes.size());
+        for (std::size_t i = 0; i < got.outcomes.size(); ++i) {
+            const coll::Outcome& a = sent.outcomes[i];
+            const coll::Outcome& b = got.outcomes[i];
+            REQUIRE(a.position == b.position);
+            REQUIRE(a.status.to_string() == b.status.to_string());
+            REQUIRE(a.status.effect() == b.status.effect());
+            REQUIRE(a.status.stage() == b.status.stage());
+            REQUIRE(a.status.peer() == b.status.peer());
+            REQUIRE(a.reply == b.reply);
+        }
+        for_each_damage(bytes, random, [](const std::vector<std::byte>& damaged) {
+            const auto answer = coll::decode_answer(damaged);
+            if (!answer) {
+                REQUIRE(answer.status().code() == Code::data_loss);
+                return;
+            }
+            REQUIRE(coll::bytes_of(*answer) <= damaged.size());
+        });
+    }
+}
+
+TEST_CASE("collective wire: into less room goes every rank, with what it lost") {
+    for (std::uint64_t index = 0; index < 3000; ++index) {
+        Random random(test::seed_of(index));
+        const Answer sent = some_answer(random);
+        const std::size_t room = random() % (coll::bytes_of(sent) + 10);
+        INFO("TEST_SEED=" << test::seed_of(index) << ", room for " << room << " of "
+                          << coll::bytes_of(sent));
+        const std::vector<std::byte> bytes = coll::encode_answer(sent, room);
+        const Answer got = coll::decode_answer(bytes).value();
+        if (bytes.size() > room) REQUIRE(bytes.size() == least_of(got));
+        REQUIRE(got.kind == sent.kind);
+        // Each rank as it was, or with what became of its reply.
+        const auto find = [](const Answer& in, std::uint32_t position) -> const coll::Outcome* {
+            const auto at =
+                std::find_if(in.outcomes.begin(), in.outcomes.end(),
+                             [&](const coll::Outcome& one) { return one.position == position; });
+            return at == in.outcomes.end() ? nullptr : &*at;
+        };
+        REQUIRE((got.has_value || !sent.has_value || !got.ok.size()));
+        for (const Interval& one : sent.ok) {
+            for (std::uint32_t at = one.first; at < one.last; ++at) {
+                const bool still = std::any_of(got.ok.begin(), got.ok.end(),
+                                               [&](Interval of) { return of.contains(at); });
+                if (still) continue;
+                const coll::Outcome* const now = find(got, at);
+                REQUIRE(now);
+                REQUIRE(now->status.code() == Code::resource_exhausted);
+                REQUIRE(now->status.effect() == Effect::applied);
+            }
+        }
+        for (const coll::Outcome& one : sent.outcomes) {
+            const coll::Outcome* const now = find(got, one.position);
+            REQUIRE(now);
+            REQUIRE(now->status.effect() == one.status.effect());
+            if (now->reply == one.reply) {
+                REQUIRE(now->status.code() == one.status.code());
+            } else {
+                REQUIRE(now->status.code() == Code::resource_exhausted);
+            }
+        }
+    }
+}
+
+}  // namespace coll_wire
