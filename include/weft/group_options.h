@@ -49,7 +49,8 @@ class PolicyChoice {
 };
 
 // Adds one reply to those that were merged before. Associative. Pure: it runs at any member, on the
-// context's thread. Errors: the rank (and all that were merged with it) then has this status.
+// context's thread. Errors, with `into` as it was: the rank (and all that were merged with it) then
+// has this status.
 using MergeFunction = Status (*)(std::vector<std::byte>& into, ByteView from);
 
 // What becomes of the replies.

@@ -245,6 +245,7 @@ void Operation::run(Part&) {
                 status = std::move(status).with_effect(Effect::unknown);
             }
             self->part_.ran(std::move(status), reply);
+            self->tell_alone();
             self->wait();
         });
     if (!is_mine_over_) running_here_ = started;
@@ -289,6 +290,22 @@ void Operation::ask(const ForwardHeader& header, Call call) {
     wait();
 }
 
+// Who wants to hear of this rank only has waited for nothing else.
+void Operation::tell_alone() {
+    const Answer* const own = part_.outcomes().own();
+    if (!own || part_.is_over()) return;
+    for (std::size_t i = 0; i < askers_.size();) {
+        if (!askers_[i].alone) {
+            ++i;
+            continue;
+        }
+        const Asker told = std::move(askers_[i]);
+        askers_.erase(askers_.begin() + static_cast<std::ptrdiff_t>(i));
+        told.call->reply(encode_answer(*own, told.call->reply_bytes_max()));
+        part_.asker_left(told.id, context_.now());
+    }
+}
+
 void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
     const auto at = std::find_if(askers_.begin(), askers_.end(),
                                  [&](const Asker& one) { return one.id == asker; });
@@ -299,12 +316,12 @@ void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
     const bool is_complete = kind == Answer::Kind::complete;
     if (told.alone) {
         const Answer* const own = part_.outcomes().own();
-        return told.call->reply(encode_answer(own ? *own : Outcomes::told_nothing(), room));
+        return told.call->reply(encode_answer(own ? *own : Outcomes::told_nothing(kind), room));
     }
     if (is_complete && !answer.empty()) return told.call->reply(answer);
-    Answer all = part_.outcomes().told(is_complete);
+    Answer all = part_.outcomes().told(kind);
     // What would be cut off now may fit by itself later.
-    if (!is_complete && bytes_of(all) > room) all = part_.outcomes().told_nothing();
+    if (!is_complete && bytes_of(all) > room) all = Outcomes::told_nothing(kind);
     std::vector<std::byte> bytes = encode_answer(std::move(all), room);
     told.call->reply(bytes);
     if (is_complete) answer = std::move(bytes);
@@ -321,7 +338,7 @@ void Operation::done(Part&) {
     own_body = {};
     if (origin) return engine_.on_origin_done(*this);
     if (answer.empty()) {
-        answer = encode_answer(part_.outcomes().told(true), engine_.reply_bytes_max());
+        answer = encode_answer(part_.outcomes().told(Answer::Kind::complete), engine_.reply_bytes_max());
     }
     if (const Answer* own = part_.outcomes().own(); own && bytes_of(*own) <= own_answer_max) {
         own_answer_ = encode_answer(*own, own_answer_max);

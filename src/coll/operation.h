@@ -101,6 +101,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     std::vector<std::byte> members_of(Interval of) const;
     CallOptions options_for_calls() const;
     void on_answer(std::uint32_t ask, std::uint32_t position, const Status& status, ByteView reply);
+    void tell_alone();
     void tell_to_stop(const Channel& channel) const;
     void note_leaf(const Status& status, TimePoint now);
     void on_time();

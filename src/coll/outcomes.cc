@@ -169,9 +169,10 @@ void Outcomes::keep_own(std::uint32_t position, const Status& status, ByteView r
     }
 }
 
-Answer Outcomes::told(bool complete) const {
+Answer Outcomes::told(Answer::Kind kind) const {
+    const bool complete = kind == Answer::Kind::complete;
     Answer answer;
-    answer.kind = complete ? Answer::Kind::complete : Answer::Kind::partial;
+    answer.kind = kind;
     if (merging_ && !complete) return answer;
     std::vector<std::uint32_t> apart;
     apart.reserve(notable_.size());

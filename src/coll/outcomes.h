@@ -28,6 +28,7 @@ struct Answer {
         complete,  // All of it is told.
         partial,   // This much is known so far.
         stale,     // It has another view and did nothing.
+        silent,    // As partial: only of some who say nothing it is not known.
     };
     Kind kind = Kind::complete;
     std::uint64_t epoch = 0;         // Of a stale one: what there is there; 0: no such group.
@@ -59,12 +60,12 @@ class Outcomes {
     std::uint32_t ok_count() const { return ok_; }
     std::uint32_t known_count() const { return known_count_; }
 
-    // All that is known, for whoever is above. Merged ones can be told once only, when all is there:
-    // before that there is nothing in it.
-    Answer told(bool complete) const;
-    static Answer told_nothing() {
+    // All that is known, for whoever is above, as an answer of that kind. Merged ones can be told
+    // once only, when all is there: before that there is nothing in it.
+    Answer told(Answer::Kind kind) const;
+    static Answer told_nothing(Answer::Kind kind) {
         Answer answer;
-        answer.kind = Answer::Kind::partial;
+        answer.kind = kind;
         return answer;
     }
     // The own reply of a rank whose replies are merged.

@@ -1,6 +1,7 @@
 #include "coll/part.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "base/mutant.h"
@@ -57,7 +58,8 @@ void Part::send(std::uint32_t id, TimePoint now) {
 
 // Twice as long each time: a handler that takes long costs few messages.
 Duration Part::patience_of(const Ask& ask) {
-    return std::min<Duration>(first_patience * (1 << std::min<int>(ask.rounds, 8)), last_patience);
+    const Duration first = least_patience + level_patience * std::bit_width(ask.of.size());
+    return std::min<Duration>(first * (1 << std::min<int>(ask.rounds, 8)), last_patience);
 }
 
 Part::Ask* Part::find(std::uint32_t id) {
@@ -129,6 +131,7 @@ void Part::answered(std::uint32_t id, Answer answer, TimePoint now) {
     if (answer.kind == Answer::Kind::stale) return refused(id, answer.epoch, now);
     if (ask->again || ask->is_silent) doubt(answer);
     const bool is_all = answer.kind == Answer::Kind::complete;
+    ask->has_silent = answer.kind == Answer::Kind::silent;
     outcomes_.add(ask->of, std::move(answer));
     if (!is_all) {
         if (ask->asking == Asking::all) ask->asking = Asking::rest;
@@ -259,8 +262,9 @@ void Part::answer_impatient(TimePoint now) {
     if (due == askers_.end()) return;
     const std::vector<Asker> told(due, askers_.end());
     askers_.erase(due, askers_.end());
-    if (askers_.empty()) orphaned_at_ = now + orphan_lasts;
-    for (const Asker& one : told) port_.reply_to(*this, one.id, Answer::Kind::partial);
+    if (askers_.empty()) orphaned_at_ = now + (deserted_ ? 0s : orphan_lasts);
+    const Answer::Kind kind = waits_for_silent() ? Answer::Kind::silent : Answer::Kind::partial;
+    for (const Asker& one : told) port_.reply_to(*this, one.id, kind);
 }
 
 // ---- time --------------------------------------------------------------------------------------
@@ -337,8 +341,13 @@ bool Part::is_decided() const {
         return outcomes_.ok_count() >= role_.quorum ||
                outcomes_.ok_count() + missing < role_.quorum;
     }
-    return !runs_ &&
-           std::all_of(asks_.begin(), asks_.end(), [](const Ask& ask) { return ask.is_silent; });
+    return waits_for_silent();
+}
+
+bool Part::waits_for_silent() const {
+    return !runs_ && std::all_of(asks_.begin(), asks_.end(), [](const Ask& ask) {
+        return ask.is_silent || ask.has_silent;
+    });
 }
 
 void Part::leave() {

@@ -45,6 +45,7 @@ class Part {
         bool named = false;      // The members of the subtree are named: theirs is another view.
         bool is_silent = false;  // Those below it have been asked by us.
         bool parked = false;     // Refused, for a later view; so may be all others.
+        bool has_silent = false;  // All it waits for are some that are silent.
         std::uint8_t rounds = 0;  // How often it said that there is more to come.
     };
 
@@ -83,7 +84,9 @@ class Part {
     };
 
     // How long one may take to say that he is there, and what the way may take on top.
-    static constexpr Duration first_patience = 250ms;
+    // Those above have more of it, so that what is said below is in what they say.
+    static constexpr Duration least_patience = 120ms;
+    static constexpr Duration level_patience = 10ms;
     static constexpr Duration last_patience = 2s;
     static constexpr Duration silence = 500ms;
     // A rank whose parent died is asked by somebody else within this: a silence is found in three
@@ -156,6 +159,7 @@ class Part {
     void unpark(TimePoint now);
     void leave();
     bool is_decided() const;
+    bool waits_for_silent() const;
     void end();
 
     // Around whatever may end it.

@@ -254,7 +254,7 @@ Result<Answer> decode_answer(ByteView bytes) {
     in.take<std::uint16_t>();
     const auto intervals = in.take<std::uint32_t>();
     answer.epoch = in.take<std::uint64_t>();
-    if (!in.ok() || answer.kind > Answer::Kind::stale || has_value > 1 ||
+    if (!in.ok() || answer.kind > Answer::Kind::silent || has_value > 1 ||
         intervals > in.left() / sizeof(Interval)) {
         return malformed();
     }

@@ -106,7 +106,7 @@ static void check_outcomes(ByteView first, ByteView second, const coll::Merge& m
     all.finish();
     must(all.known_count() == of.size() && all.contains(of), "each is known once");
     must(all.ok_count() <= of.size(), "no more succeeded than there are");
-    const coll::Answer told = all.told(true);
+    const coll::Answer told = all.told(coll::Answer::Kind::complete);
     std::uint64_t succeeded = 0;
     for (const coll::Interval& one : told.ok) succeeded += one.size();
     must(succeeded + told.outcomes.size() == of.size(), "each is told of once");

@@ -205,9 +205,9 @@ void CollNet::reply_to(Instance& from, std::uint32_t asker, Answer::Kind kind) {
     if (told.alone) {
         const Answer* const own = outcomes.own();
         return reply(*told.call,
-                     coll::encode_answer(own ? *own : coll::Outcomes::told_nothing(), room));
+                     coll::encode_answer(own ? *own : coll::Outcomes::told_nothing(kind), room));
     }
-    reply(*told.call, coll::encode_answer(outcomes.told(kind == Answer::Kind::complete), room));
+    reply(*told.call, coll::encode_answer(outcomes.told(kind), room));
 }
 
 void CollNet::run_method(Instance& one) {
@@ -255,7 +255,7 @@ void CollNet::done(Instance& one) {
         left_at_end_ += " questions at the end of " + std::to_string(one.rank);
     }
     if (one.part.role().is_origin) return;
-    one.answer = coll::encode_answer(one.part.outcomes().told(true), room);
+    one.answer = coll::encode_answer(one.part.outcomes().told(coll::Answer::Kind::complete), room);
     if (const Answer* own = one.part.outcomes().own()) {
         one.own_answer = coll::encode_answer(*own, room);
     }

@@ -87,7 +87,7 @@ Answer answer_of(Interval of, const Ranks& ranks, Random& random, int depth) {
     }
     REQUIRE(all.known_count() == of.size());
     all.finish();
-    return coll::decode_answer(coll::encode_answer(all.told(true), room)).value();
+    return coll::decode_answer(coll::encode_answer(all.told(Answer::Kind::complete), room)).value();
 }
 
 // All of it is known: the value is that of those who are told to have succeeded.
@@ -244,14 +244,14 @@ TEST_CASE("outcomes: merged ones are told once all are there, and a rank's own a
     all.keep_own(5, Status(), reply);
     all.add(5, Status(), reply);
     all.add(7, Status(), reply);
-    CHECK(all.told(false).ok.empty());
-    CHECK_FALSE(all.told(false).has_value);
+    CHECK(all.told(Answer::Kind::partial).ok.empty());
+    CHECK_FALSE(all.told(Answer::Kind::partial).has_value);
     REQUIRE(all.own());
     CHECK(all.own()->ok == std::vector<Interval>{{5, 6}});
     CHECK(all.own()->value == reply);
     all.add_missing({5, 8}, fail(Code::unavailable, "gone"));
     all.finish();
-    const Answer told = all.told(true);
+    const Answer told = all.told(Answer::Kind::complete);
     CHECK(told.ok == std::vector<Interval>{{5, 6}, {7, 8}});
     CHECK(as_text(told.value) == "xx");
     REQUIRE(told.outcomes.size() == 1);

@@ -19,6 +19,7 @@ constexpr MethodId do_method("sim.Group/Do");
 constexpr Duration group_calm = 25s;  // The longest deadline, and a second more.
 // Whom nobody asks any more gives up in that time; so, one after the other, do those below.
 constexpr Duration group_settle = 25s;
+constexpr Duration endless = 100s;
 constexpr std::uint32_t clients = 2;
 constexpr std::uint32_t collectives_a_seed = 12;
 
@@ -55,6 +56,7 @@ class GroupScenario : private SimStage {
     void begin_something(const std::string& origin, bool is_stuck);
     Told choose(const std::string& origin, const GroupView& view, bool is_stuck);
     void send(Told& told, const Group& group);
+    void cancel_in(Duration time, Told& told, const Group& group, CollectiveId id);
     void complete(Told& told, GroupOutcome outcome);
     GroupScene scene_of(const std::string& origin) const;
 
@@ -214,7 +216,9 @@ Told GroupScenario::choose(const std::string& origin, const GroupView& view, boo
     if (below(4) == 0) told.include = some(view.size());
     if (below(4) == 0) told.exclude = some(view.size() / 4 + 1);
     const std::vector<std::uint32_t> in = participants(view, told.include, told.exclude);
-    if (stuck && !in.empty()) told.stuck = in[below(in.size())];
+    if (!in.empty() && (stuck || below(10) == 0)) told.stuck = in[below(in.size())];
+    // It is cancelled, or, when whoever began it dies, forsaken.
+    if (told.stuck && !stuck) told.deadline = told.submitted + endless;
     return told;
 }
 
@@ -260,10 +264,16 @@ void GroupScenario::send(Told& told, const Group& group) {
         id = group.collective(do_method, BodyWriter::of(bytes_of(told.number, 8)), options, done);
     }
     told.is_submitting = false;
-    if (told.stuck || below(12) != 0) return;
-    simulation().in(random_time(100ms), [this, &told, group, id] {
-        if (told.is_complete || !is_awake(told.origin)) return;
-        if (!is_alive(told.origin, told.origin_life)) return;
+    const bool is_endless = told.deadline - told.submitted == endless;
+    if (is_endless || (!told.stuck && below(12) == 0)) {
+        cancel_in(random_time(is_endless ? 3s : 100ms), told, group, id);
+    }
+}
+
+void GroupScenario::cancel_in(Duration time, Told& told, const Group& group, CollectiveId id) {
+    simulation().in(time, [this, &told, group, id] {
+        if (told.is_complete || !is_alive(told.origin, told.origin_life)) return;
+        if (!is_awake(told.origin)) return cancel_in(watch_every, told, group, id);
         told.cancelled = now();
         group.cancel(id);
     });
@@ -310,8 +320,9 @@ void GroupScenario::strike(std::uint32_t rank) {
     stirred_ = now();
     const std::uint32_t life = simulation().lives(name);
     const Duration time = 50ms + random_time(5s);
-    switch (below(4)) {
+    switch (below(5)) {
         case 0:
+        case 1:
             note(name + " stands still for " + std::to_string(time / 1ms) + " ms");
             paused_.insert(name);
             simulation().pause(name);
@@ -321,7 +332,7 @@ void GroupScenario::strike(std::uint32_t rank) {
                 if (simulation().lives(name) == life) simulation().resume(name);
             });
             return;
-        case 1: note(name + " is killed"), simulation().kill(name); break;
+        case 2: note(name + " is killed"), simulation().kill(name); break;
         default: note(name + " crashes"), simulation().crash(name); break;
     }
     down_since_[rank] = now();
