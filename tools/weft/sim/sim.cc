@@ -85,7 +85,7 @@ void print_broken(const SimRun& run, const Request& request, bool is_first) {
     std::fprintf(stderr, "seed %llu:\n", static_cast<unsigned long long>(run.seed));
     for (const std::string& one : run.broken) std::fprintf(stderr, "  %s\n", one.c_str());
     // One flight is enough to begin with; each seed tells its own again.
-    if (is_first) {
+    if (is_first && !run.flight.empty()) {
         std::fprintf(stderr, "  the last before the first of it:\n");
         for (const std::string& one : run.flight) std::fprintf(stderr, "  %s\n", one.c_str());
     }
