@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/rank_set.h>
 #include <weft/result.h>
 
 namespace weft {
@@ -92,11 +93,15 @@ std::string_view name_of(MemberChange::Cause cause);  // "joined"
 // Requires: both have one name.
 std::vector<MemberChange> changes_between(const GroupView& before, const GroupView& after);
 
-// Of all three, errors: RESOURCE_EXHAUSTED: there is no later epoch.
-// The next epoch's view without this rank. Errors: NOT_FOUND; FAILED_PRECONDITION: it is the last.
+// Of all that follow, errors: RESOURCE_EXHAUSTED: there is no later epoch.
+// The next epoch's view without these ranks. Errors: NOT_FOUND: one is not there, INVALID_ARGUMENT:
+// none is named; FAILED_PRECONDITION: nobody would be left.
 Result<GroupView> evict(const GroupView& view, std::uint32_t rank);
-// The next epoch's view in which this rank is draining. Errors: NOT_FOUND.
+Result<GroupView> evict(const GroupView& view, const RankSet& ranks);
+// The next epoch's view in which these ranks are draining. Errors: NOT_FOUND, INVALID_ARGUMENT
+// likewise.
 Result<GroupView> drain(const GroupView& view, std::uint32_t rank);
+Result<GroupView> drain(const GroupView& view, const RankSet& ranks);
 // The next epoch's view with this member: its incarnation is that epoch, where it names none.
 // Errors: ALREADY_EXISTS: a rank that is there must leave first, or come with a later incarnation;
 // as make().

@@ -18,7 +18,10 @@ struct Engine::Choice {
 
 Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
     const GroupCallOptions& options = beginning.options;
-    Choice choice{{beginning.group->view(), {}, 0, options.topology.by_host}, 0, false, {}};
+    const bool is_automatic = options.topology.shape == Topology::Shape::automatic;
+    const bool by_host =
+        options.topology.by_host || (is_automatic && beginning.group->shares_hosts());
+    Choice choice{{beginning.group->view(), {}, 0, by_host}, 0, false, {}};
     const GroupView& view = choice.roster.view;
     RankSet chosen;
     std::uint32_t in_front = 0;  // Of this runtime's own rank.
@@ -40,7 +43,9 @@ Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
             for (std::uint64_t rank = range.first; rank <= range.last; ++rank) {
                 if (choice.strangers.size() > GroupView::members_max) break;
                 const auto one = static_cast<std::uint32_t>(rank);
-                if (!view.find(one)) choice.strangers.push_back(one);
+                if (!view.find(one) && !beginning.exclude.contains(one)) {
+                    choice.strangers.push_back(one);
+                }
             }
         }
     }
@@ -53,11 +58,11 @@ Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
     return choice;
 }
 
-static Tree tree_of(const Topology& topology) {
+static Tree tree_of(const Topology& topology, const Costs& costs, std::size_t bytes) {
     Tree tree;
     tree.fanout = topology.fanout;
     switch (topology.shape) {
-        case Topology::Shape::automatic: return Tree{};
+        case Topology::Shape::automatic: return costs.tree(bytes);
         case Topology::Shape::flat: tree.shape = Shape::flat; break;
         case Topology::Shape::k_ary: tree.shape = Shape::k_ary; break;
         case Topology::Shape::k_nomial: tree.shape = Shape::k_nomial; break;
@@ -97,7 +102,7 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     Result<Choice> choice = choose(beginning);
     if (!choice) return std::move(choice).status();
     const std::uint32_t n = choice->size;
-    const Tree tree = tree_of(options.topology);
+    const Tree tree = tree_of(options.topology, beginning.group->costs, beginning.body.size());
     if (!tree.is_possible({choice->runs_here ? 1u : 0u, n})) {
         return fail(Code::invalid_argument, "no such tree over " + std::to_string(n) +
                                                 " ranks with a fanout of " +
@@ -148,6 +153,8 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
 }
 
 CollectiveId Engine::start(Beginning beginning) {
+    // Between turns the context's time stands still.
+    if (!context_.in_turn()) context_.refresh_time();
     context_.rouse();
     Result<std::shared_ptr<Operation>> made = make(beginning);
     if (!made) {

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <mutex>
+#include <string_view>
+#include <unordered_set>
 
 #include "coll/engine.h"
+#include "group/host.h"
 
 namespace weft::coll {
 
@@ -48,6 +51,7 @@ Status GroupImpl::install(GroupView later) {
         view_ = later;
     }
     plans_.clear();
+    shares_hosts_.reset();
     for (const MemberChange& change : changes_between(before, later)) {
         if (change.cause == MemberChange::Cause::left) links_.erase(change.rank);
         for (const auto& told : told_) {
@@ -59,6 +63,15 @@ Status GroupImpl::install(GroupView later) {
 
 void GroupImpl::on_change(Function<void(const MemberChange&)> told) {
     told_.push_back(std::make_shared<Function<void(const MemberChange&)>>(std::move(told)));
+}
+
+bool GroupImpl::shares_hosts() {
+    if (shares_hosts_) return *shares_hosts_;
+    const GroupView now = view();
+    std::unordered_set<std::string_view> hosts;
+    for (const Member& member : now.members()) hosts.insert(group::host_of(member));
+    shares_hosts_ = hosts.size() > 1 && hosts.size() < now.size();
+    return *shares_hosts_;
 }
 
 static bool is_same(const Merge& a, const Merge& b) {

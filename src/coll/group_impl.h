@@ -10,6 +10,7 @@
 
 #include <weft/group.h>
 
+#include "coll/costs.h"
 #include "coll/part.h"
 
 namespace weft::coll {
@@ -34,7 +35,11 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     std::shared_ptr<const Plan> plan(Roster::Parts roster, std::uint64_t method, const Tree& tree,
                                      const Merge& merge, std::uint8_t flags);
 
+    // Whether there are several hosts, and fewer than members: two levels are worth it.
+    bool shares_hosts();
+
     Engine& engine;
+    Costs costs;
     std::optional<std::uint32_t> own_rank;  // When this runtime is, or was, a member.
 
   private:
@@ -50,6 +55,7 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     std::unordered_map<std::uint32_t, Link> links_;  // By rank.
     std::vector<std::shared_ptr<Function<void(const MemberChange&)>>> told_;
     std::vector<std::shared_ptr<const Plan>> plans_;  // The last first.
+    std::optional<bool> shares_hosts_;                // Of the view, once it was asked for.
 };
 
 }  // namespace weft::coll

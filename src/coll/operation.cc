@@ -56,6 +56,7 @@ bool Operation::is_for(const ForwardHeader& header) const {
 
 void Operation::begin() {
     const auto kept = shared_from_this();
+    leaves_.asked = context_.clock().now();
     part_.begin(context_.now());
     wait();
 }
@@ -164,15 +165,26 @@ void Operation::ask(Part&, const Part::Ask& ask) {
         forward_method, writer, options_for_calls(),
         [self = shared_from_this(), id = ask.id, position = ask.of.first](
             const Status& status, ByteView reply) { self->on_answer(id, position, status, reply); });
-    questions_.push_back({ask.id, *std::move(channel), call});
+    const bool is_leaf = ask.of.size() == 1 && ask.asking == Asking::all && !ask.again;
+    questions_.push_back({ask.id, is_leaf, *std::move(channel), call});
+}
+
+// All are asked in begin(), in one go; what comes later has other reasons.
+void Operation::note_leaf(const Status& status, TimePoint now) {
+    if (!status.ok()) return;
+    leaves_.first = std::min(leaves_.first, now);
+    leaves_.last = now;
+    ++leaves_.answers;
 }
 
 void Operation::on_answer(std::uint32_t ask, std::uint32_t position, const Status& status,
                           ByteView reply) {
-    const std::size_t there =
-        std::erase_if(questions_, [&](const Question& one) { return one.ask == ask; });
-    if (there == 0) return;  // Given up.
+    const auto at = std::find_if(questions_.begin(), questions_.end(),
+                                 [&](const Question& one) { return one.ask == ask; });
+    if (at == questions_.end()) return;  // Given up.
     const TimePoint now = context_.now();
+    if (at->is_leaf) note_leaf(status, context_.clock().now());
+    questions_.erase(at);
     if (!status.ok()) {
         part_.failed(ask, status, now);
     } else if (Result<Answer> told = decode_answer(reply)) {
@@ -300,6 +312,10 @@ void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
 void Operation::done(Part&) {
     running = false;
     forget();
+    if (leaves_.answers >= 2) {
+        group->costs.note(body.size(), leaves_.answers, leaves_.first - leaves_.asked,
+                          leaves_.last - leaves_.asked);
+    }
     body = {};
     own_body = {};
     if (origin) return engine_.on_origin_done(*this);

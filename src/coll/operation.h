@@ -71,8 +71,16 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     };
     struct Question {
         std::uint32_t ask = 0;
+        bool is_leaf = false;  // Nobody is below, nor was it asked before.
         Channel channel;
         OperationId call;
+    };
+    // Of answers by those with nobody below, from when they were asked, together.
+    struct Leaves {
+        TimePoint asked = never;
+        TimePoint first = never;
+        TimePoint last{};
+        std::uint32_t answers = 0;
     };
     struct Asker {
         std::uint32_t id = 0;
@@ -94,6 +102,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     CallOptions options_for_calls() const;
     void on_answer(std::uint32_t ask, std::uint32_t position, const Status& status, ByteView reply);
     void tell_to_stop(const Channel& channel) const;
+    void note_leaf(const Status& status, TimePoint now);
     void on_time();
     void wait();
 
@@ -103,6 +112,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     const std::uint64_t unsettled_;
     Timer timer_;  // For the part's due(), or earlier.
     std::vector<Question> questions_;
+    Leaves leaves_;
     std::vector<Asker> askers_;
     std::uint32_t next_asker_ = 1;
     base::SlotId running_here_;

@@ -1,6 +1,7 @@
 #include "coll/outcomes.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/mutant.h"
 
@@ -70,6 +71,14 @@ void Outcomes::add(Interval of, Answer answer) {
 void Outcomes::add_missing(Interval of, const Status& status) {
     for (const Interval& gap : known_.missing(of)) {
         for (std::uint32_t at = gap.first; at < gap.last; ++at) add(at, status, {});
+    }
+}
+
+void Outcomes::doubt(Interval of) {
+    for (Outcome& outcome : notable_) {
+        const bool is_sure = !outcome.status.ok() && outcome.status.effect() == Effect::none;
+        if (!is_sure || !of.contains(outcome.position)) continue;
+        outcome.status = std::move(outcome.status).with_effect(Effect::unknown);
     }
 }
 
@@ -167,7 +176,14 @@ Answer Outcomes::told(bool complete) const {
         }
         if (one.size() > 0) answer.ok.push_back(one);
     }
-    answer.outcomes = notable_;
+    // That nothing was done may not be true any more when all is told: somebody may fall silent, and
+    // those below him be asked again.
+    std::copy_if(notable_.begin(), notable_.end(), std::back_inserter(answer.outcomes),
+                 [&](const Outcome& outcome) {
+                     const bool is_final = complete || outcome.status.ok() ||
+                                           outcome.status.effect() != Effect::none;
+                     return is_final;
+                 });
     answer.has_value = merging_ != nullptr && ok_ > 0;
     if (answer.has_value) answer.value = value();
     return answer;

@@ -51,6 +51,9 @@ class Outcomes {
     // The same failure for all that are not known.
     void add_missing(Interval of, const Status& status);
 
+    // Somebody may run it yet: that it had no effect is not sure any more.
+    void doubt(Interval of);
+
     bool contains(Interval of) const { return known_.contains(of); }
     std::vector<Interval> missing(Interval of) const { return known_.missing(of); }
     std::uint32_t ok_count() const { return ok_; }

@@ -28,6 +28,8 @@ void Part::begin(TimePoint now) {
 // ---- whom it asks ------------------------------------------------------------------------------
 
 void Part::ask_below(Interval below, bool again, TimePoint now) {
+    // Of some that are asked again something may be known already.
+    if (again) outcomes_.doubt(below);
     std::vector<Interval> children = split(below, plan_->tree, plan_->roster->hosts());
     if (base::is_mutated(base::Mutant::child_forgotten) && children.size() > 2) {
         children.pop_back();
@@ -71,8 +73,11 @@ void Part::failed(std::uint32_t id, Status why, TimePoint now) {
     const Ask ask = *found;
     asks_.erase(asks_.begin() + (found - asks_.data()));
     unpark(now);
-    // That we did not reach it does not say that nobody did.
-    if (ask.again && why.effect() == Effect::none) why = std::move(why).with_effect(Effect::unknown);
+    // That we did not reach it does not say that nobody did, or that we had not before.
+    const bool is_doubtful = ask.again || ask.is_silent || ask.asking != Asking::all;
+    if (is_doubtful && why.effect() == Effect::none) {
+        why = std::move(why).with_effect(Effect::unknown);
+    }
     if (ask.is_silent || ask.asking == Asking::alone) {
         outcomes_.add(ask.of.first, std::move(why), {});
     } else {
@@ -109,12 +114,11 @@ void Part::adopt(const Ask& ask, Status why, TimePoint now) {
     if (goes_on) ask_below(below, again, now);
 }
 
-// What somebody says of those below him, whom another one may have asked before he did.
-static void doubt(Answer& answer, std::uint32_t speaker) {
+// Another one may have asked all of them before, and himself in another life.
+static void doubt(Answer& answer) {
     for (Outcome& outcome : answer.outcomes) {
-        const bool is_doubtful = outcome.position != speaker && !outcome.status.ok() &&
-                                 outcome.status.effect() == Effect::none;
-        if (is_doubtful) outcome.status = std::move(outcome.status).with_effect(Effect::unknown);
+        if (outcome.status.ok() || outcome.status.effect() != Effect::none) continue;
+        outcome.status = std::move(outcome.status).with_effect(Effect::unknown);
     }
 }
 
@@ -123,7 +127,7 @@ void Part::answered(std::uint32_t id, Answer answer, TimePoint now) {
     Ask* const ask = find(id);
     if (!ask) return;
     if (answer.kind == Answer::Kind::stale) return refused(id, answer.epoch, now);
-    if (ask->again) doubt(answer, ask->of.first);
+    if (ask->again || ask->is_silent) doubt(answer);
     const bool is_all = answer.kind == Answer::Kind::complete;
     outcomes_.add(ask->of, std::move(answer));
     if (!is_all) {
@@ -181,7 +185,7 @@ void Part::refused(std::uint32_t id, std::uint64_t epoch, TimePoint now) {
     ask.named = true;
     ask.silent_at = never;
     if (!may_refresh_ || epoch <= plan_->epoch) {
-        may_refresh_ = false;
+        unpark(now);
         return send(id, now);
     }
     ask.parked = true;
@@ -279,6 +283,7 @@ void Part::fall_silent(TimePoint now) {
         ask.is_silent = true;
         below.push_back({ask.of.first + 1, ask.of.last});
     }
+    if (!below.empty()) unpark(now);  // He may have begun.
     for (const Interval& one : below) {
         if (one.size() > 0 && !outcomes_.contains(one)) ask_below(one, true, now);
     }

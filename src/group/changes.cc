@@ -72,37 +72,54 @@ static Result<GroupView> next_view(const GroupView& view, std::vector<Member> me
     return GroupView::make(view.name(), view.epoch() + 1, std::move(members));
 }
 
-// Why this rank can't be changed; OK: it can.
-static Status judge_change(const GroupView& view, std::uint32_t rank, bool is_there) {
-    if (view.epoch() == std::numeric_limits<std::uint64_t>::max()) {
-        return fail(Code::resource_exhausted, "group '" + view.name() + "' has no epoch after " +
-                                                  std::to_string(view.epoch()));
+static Status judge_epoch(const GroupView& view) {
+    if (view.epoch() != std::numeric_limits<std::uint64_t>::max()) return {};
+    return fail(Code::resource_exhausted,
+                "group '" + view.name() + "' has no epoch after " + std::to_string(view.epoch()));
+}
+
+// Why these can't be changed; OK: they can. Ends at the first that is not there.
+static Status judge_ranks(const GroupView& view, const RankSet& ranks) {
+    if (ranks.empty()) return fail(Code::invalid_argument, "no rank is named");
+    for (const RankSet::Range& range : ranks.ranges()) {
+        for (std::uint64_t rank = range.first; rank <= range.last; ++rank) {
+            if (view.find(static_cast<std::uint32_t>(rank))) continue;
+            return fail(Code::not_found, "group '" + view.name() + "' has no rank " +
+                                             std::to_string(rank) + " in epoch " +
+                                             std::to_string(view.epoch()));
+        }
     }
-    if (!is_there || view.find(rank)) return {};
-    return fail(Code::not_found, "group '" + view.name() + "' has no rank " + std::to_string(rank) +
-                                     " in epoch " + std::to_string(view.epoch()));
+    return judge_epoch(view);
+}
+
+Result<GroupView> evict(const GroupView& view, const RankSet& ranks) {
+    if (Status status = judge_ranks(view, ranks); !status.ok()) return status;
+    if (ranks.size() == view.size()) {
+        return fail(Code::failed_precondition,
+                    "group '" + view.name() + "' would have no member left");
+    }
+    std::vector<Member> members = view.members();
+    std::erase_if(members, [&](const Member& member) { return ranks.contains(member.rank); });
+    return next_view(view, std::move(members));
 }
 
 Result<GroupView> evict(const GroupView& view, std::uint32_t rank) {
-    if (Status status = judge_change(view, rank, true); !status.ok()) return status;
-    if (view.size() == 1) {
-        return fail(Code::failed_precondition,
-                    "rank " + std::to_string(rank) + " is the last of group '" + view.name() + "'");
-    }
+    return evict(view, RankSet{rank});
+}
+
+Result<GroupView> drain(const GroupView& view, const RankSet& ranks) {
+    if (Status status = judge_ranks(view, ranks); !status.ok()) return status;
     std::vector<Member> members = view.members();
-    std::erase_if(members, [&](const Member& member) { return member.rank == rank; });
+    for (Member& member : members) member.draining |= ranks.contains(member.rank);
     return next_view(view, std::move(members));
 }
 
 Result<GroupView> drain(const GroupView& view, std::uint32_t rank) {
-    if (Status status = judge_change(view, rank, true); !status.ok()) return status;
-    std::vector<Member> members = view.members();
-    members[static_cast<std::size_t>(view.find(rank) - view.members().data())].draining = true;
-    return next_view(view, std::move(members));
+    return drain(view, RankSet{rank});
 }
 
 Result<GroupView> admit(const GroupView& view, Member member) {
-    if (Status status = judge_change(view, member.rank, false); !status.ok()) return status;
+    if (Status status = judge_epoch(view); !status.ok()) return status;
     const Member* const there = view.find(member.rank);
     if (there && member.incarnation <= there->incarnation) {
         return fail(Code::already_exists,

@@ -40,7 +40,7 @@ Result<GroupView> FileAuthority::change(const Decision& decision) {
     const Result<base::UniqueFd> lock = group::lock_file(*target);
     if (!lock) return lock.status();
     const Result<GroupView> before = GroupView::load(*target);
-    if (!before) return before;
+    if (!before) return before.status();
     Result<GroupView> after = decision(*before);
     if (!after || after->digest() == before->digest()) return after;
     if (Status status = judge_decision(*before, *after); !status.ok()) return status;

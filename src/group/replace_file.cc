@@ -22,12 +22,25 @@ Result<std::string> resolve_link(const std::string& path) {
     return std::string(real.get());
 }
 
+// With those who may write the file, when the lock is ours to share.
+static void share(int lock, const std::string& path) {
+    struct stat file;
+    if (::stat(path.c_str(), &file) != 0) return;
+    [[maybe_unused]] const int owned = ::fchown(lock, static_cast<uid_t>(-1), file.st_gid);
+    [[maybe_unused]] const int shared = ::fchmod(lock, file.st_mode & 0666);
+}
+
 Result<base::UniqueFd> lock_file(const std::string& path) {
     const std::string name = path + ".lock";
-    constexpr int flags = O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    base::UniqueFd lock(::open(name.c_str(), flags | O_RDWR, 0666));
-    // Another user's. Those who may read it may lock it, but on file systems of the network.
-    if (!lock && errno == EACCES) lock.reset(::open(name.c_str(), flags | O_RDONLY, 0666));
+    constexpr int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    base::UniqueFd lock(::open(name.c_str(), flags | O_RDWR | O_CREAT, 0666));
+    if (lock) {
+        share(lock.get(), path);
+    } else if (errno == EACCES) {
+        // Another user's. Those who may read it may lock it, but on file systems of the network.
+        lock.reset(::open(name.c_str(), flags | O_RDONLY));
+        if (!lock) errno = EACCES;  // None may be made here, whether there is one or not.
+    }
     int held = lock ? -1 : 0;
     while (held < 0 && (held = ::flock(lock.get(), LOCK_EX)) < 0 && errno == EINTR) {
     }

@@ -19,18 +19,28 @@ struct Host {
     unsigned slowness = 1;
     na::sim::Scarcity* scarcity = nullptr;
     TimePoint busy_until{};  // A turn takes its time.
+    // Its first timer, as it was when others were in that state: kept, for asking takes its time.
+    TimePoint timer_due = never;
+    std::uint64_t timer_known_in = 0;
     // Destroyed in the order from the last to the first.
     std::shared_ptr<void> state;
     std::unique_ptr<Runtime> process;
 
     core::Context& context() const { return process->node().context; }
-    // When it has something to do, unless something comes in before.
-    TimePoint due(TimePoint now) const;
+    // When it has something to do, unless something comes in before. `world`: another number each time
+    // that the timers of hosts may have changed but by their own turns.
+    TimePoint due(TimePoint now, std::uint64_t world);
 };
 
-inline TimePoint Host::due(TimePoint now) const {
+inline TimePoint Host::due(TimePoint now, std::uint64_t world) {
     if (!process || is_paused) return never;
-    const TimePoint at = context().has_work() ? now : context().next_deadline();
+    if (context().has_work()) return std::max(now, busy_until);
+    if (timer_known_in != world) {
+        timer_due = context().timers().next_deadline();
+        timer_known_in = world;
+    }
+    TimePoint at = timer_due;
+    for (const auto& slot : context().endpoints()) at = std::min(at, slot->endpoint->next_deadline());
     return at == never ? never : std::max(at, busy_until);
 }
 

@@ -60,7 +60,7 @@ class Simulation::Impl {
         options.connect_timeout = connect_timeout;
         return options;
     }
-    TimePoint next_instant() const;
+    TimePoint next_instant();
     void pass(TimePoint to);
     void turn_hosts();
     void run_changes();
@@ -78,6 +78,7 @@ class Simulation::Impl {
     std::vector<std::function<void()>> changes_;
     std::vector<Host*> due_;  // Kept, for its memory.
     bool in_turn_ = false;
+    std::uint64_t state_ = 1;  // Of what is not done in turns: Host::due().
     std::uint64_t turns_ = 0;
     std::uint64_t faults_ = 0;
 };
@@ -147,13 +148,14 @@ void Simulation::Impl::run_changes() {
     std::vector<std::function<void()>> due;
     due.swap(changes_);
     for (auto& what : due) what();
+    ++state_;
 }
 
-TimePoint Simulation::Impl::next_instant() const {
+TimePoint Simulation::Impl::next_instant() {
     TimePoint next = world_->next_event();
     if (!script_.empty()) next = std::min(next, script_.front().at);
     const TimePoint now = clock_->now();
-    for (const auto& host : hosts_) next = std::min(next, host->due(now));
+    for (const auto& host : hosts_) next = std::min(next, host->due(now, state_));
     return std::max(next, now);
 }
 
@@ -165,6 +167,7 @@ void Simulation::Impl::pass(TimePoint to) {
         const std::function<void()> what = std::move(script_.back().what);
         script_.pop_back();
         what();
+        ++state_;
     }
     turn_hosts();
 }
@@ -173,19 +176,20 @@ void Simulation::Impl::turn_hosts() {
     const TimePoint now = clock_->now();
     due_.clear();
     for (const auto& host : hosts_) {
-        if (host->due(now) <= now) due_.push_back(host.get());
+        if (host->due(now, state_) <= now) due_.push_back(host.get());
     }
     // Fisher and Yates; what one does may leave another without anything to do.
     for (std::size_t left = due_.size(); left > 0; --left) {
         if (left > 1) std::swap(due_[left - 1], due_[order_.next() % left]);
         Host& host = *due_[left - 1];
-        if (host.due(now) > now) continue;
+        if (host.due(now, state_) > now) continue;
         in_turn_ = true;
         {
             const na::sim::Scarcity::Scope scope(*host.scarcity);
             host.context().turn(now);
         }
         in_turn_ = false;
+        host.timer_known_in = 0;
         ++turns_;
         host.busy_until = now + turn_time * host.slowness;
         if (!changes_.empty()) run_changes();
@@ -195,6 +199,7 @@ void Simulation::Impl::turn_hosts() {
 bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit) {
     WEFT_ASSERT(!in_turn_);
     const TimePoint end = saturating_add(clock_->now(), limit);
+    ++state_;  // Whoever runs it may have done anything before.
     while (!done()) {
         const TimePoint next = next_instant();
         if (next > end || next == never) {

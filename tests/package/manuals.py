@@ -31,14 +31,21 @@ def options_of(text):
     return set(re.findall(r"^ +(?:-h,)?(--[a-z-]+)", text, re.M))
 
 
+def names_below(*command):
+    return re.findall(r"^  ([a-z]+) ", help_of(*command).partition("Subcommands:")[2], re.M)
+
+
+@functools.cache
 def commands():
-    return re.findall(r"^  ([a-z]+) ", help_of().split("Subcommands:")[1], re.M)
+    """Those that do something: "put", "group ls"."""
+    return [" ".join([name, *below]) for name in names_below()
+            for below in ([[one] for one in names_below(name)] or [[]])]
 
 
 class ManualPage(unittest.TestCase):
     def sections(self):
         """Of the part COMMANDS: the text of each command's."""
-        parts = re.split(r"^\.SS weft ([a-z]+)", PAGE.split(".SH COMMANDS")[1], flags=re.M)
+        parts = re.split(r"^\.SS weft ([a-z]+(?: [a-z]+)?)", PAGE.split(".SH COMMANDS")[1], flags=re.M)
         return dict(zip(parts[1::2], (part.split("\n.SH ")[0] for part in parts[2::2])))
 
     def test_every_command_has_its_section(self):
@@ -49,7 +56,7 @@ class ManualPage(unittest.TestCase):
             with self.subTest(command=command):
                 titles = re.findall(r"^\.TP\n(.*)", section, re.M)
                 described = {word for title in titles for word in re.findall(r"--[a-z-]+", title)}
-                self.assertEqual(described | COMMON, options_of(help_of(command)))
+                self.assertEqual(described | COMMON, options_of(help_of(*command.split())))
 
     def test_options_of_all_commands(self):
         everywhere = PAGE.split(".SH OPTIONS")[1].split(".SH ")[0]
@@ -59,8 +66,8 @@ class ManualPage(unittest.TestCase):
     def test_positionals_are_those_of_help(self):
         for command in commands():
             with self.subTest(command=command):
-                usage = re.search(rf"^Usage: weft {command} \[OPTIONS\](.*)", help_of(command),
-                                  re.M).group(1)
+                usage = re.search(rf"^Usage: weft {command} \[OPTIONS\](.*)",
+                                  help_of(*command.split()), re.M).group(1)
                 title = re.search(rf"^\.SS weft {command}(.*)", PAGE, re.M).group(1)
                 self.assertEqual(re.sub(r"\\f.", "", title), usage)
 
@@ -78,11 +85,14 @@ class ManualPage(unittest.TestCase):
 
 
 class Completion(unittest.TestCase):
-    CASES = [([""], set(commands())), (["p"], {"ping", "perf", "put"}),
+    CASES = [([""], set(names_below())), (["group", ""], set(names_below("group"))),
+             (["group", "--json", "ev"], {"evict"}), (["group", "-"], options_of(help_of("group"))),
+             (["p"], {"ping", "perf", "put"}),
              (["put", "--q"], {"--quiet"}), (["perf", "--memory", ""], {"arena", "private"}),
              (["perf", "f"], {"floor"}), (["ping", "--count", ""], set()),
              (["--vers"], {"--version"}),
-             *((([command, "-"]), options_of(help_of(command))) for command in commands())]
+             *((([*command.split(), "-"]), options_of(help_of(*command.split())))
+               for command in commands())]
 
     def check(self, complete):
         for words, wanted in self.CASES:

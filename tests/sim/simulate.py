@@ -8,12 +8,13 @@ import sys
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 WEFT, SCENARIO, SEEDS = sys.argv[1], sys.argv[2], int(sys.argv[3])
-CALLS = {"rpc": 1000, "bulk": 200}  # A seed, at least.
+CALLS = {"rpc": 1000, "bulk": 200, "group": 8}  # A seed, at least.
+NODES = {"group": "64"}
 RULES_MIN = 25
 
 
 def sim(*arguments):
-    done = subprocess.run([WEFT, "sim", "--scenario", SCENARIO, "--nodes", "16", "--json", *arguments],
+    done = subprocess.run([WEFT, "sim", "--scenario", SCENARIO, "--nodes", NODES.get(SCENARIO, "16"), "--json", *arguments],
                           stdout=subprocess.PIPE, text=True, timeout=900)
     result = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == (13 if result["failed"] else 0), done.returncode

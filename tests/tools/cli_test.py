@@ -65,7 +65,8 @@ class Usage(unittest.TestCase):
         for arguments in ([], ["nothing"], ["perf"], ["perf", "nonsense"], ["ping"],
                           ["perf", "rpc", "--size", "x"], ["perf", "rpc", "--spin", "--block"],
                           ["perf", "serve"], ["ping", "sm://x", "--interval", "soon"],
-                          ["sim", "--scenario", "nonsense"], ["sim", "--nodes", "1"]):
+                          ["sim", "--scenario", "nonsense"], ["sim", "--nodes", "1"],
+                          ["group"], ["group", "nonsense"]):
             done = weft(*arguments)
             self.assertEqual(done.returncode, 64, arguments)
             self.assertTrue(done.stderr or done.stdout, arguments)
@@ -83,10 +84,14 @@ class Usage(unittest.TestCase):
         text = page.read_text(encoding="utf-8")
         listed = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--smoke"}  # tools/bench.py.
         there = set()
-        for command in re.findall(r"^  (\w+) ", weft("--help").stdout.split("Subcommands:")[1], re.M):
-            self.assertIn(f"weft {command}", text)
-            there |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", re.sub(
-                r"(?m)^(?! *-).*$", "", weft(command, "--help").stdout)))
+        left = [()]
+        while left:
+            command = left.pop()
+            said = weft(*command, "--help").stdout
+            self.assertIn(" ".join(["weft", *command]), text)
+            there |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", re.sub(r"(?m)^(?! *-).*$", "", said)))
+            left += [(*command, below) for below in re.findall(
+                r"^  (\w+) ", said.partition("Subcommands:")[2], re.M)]
         self.assertEqual(there - {"--version"}, listed)
 
     def test_a_bad_address_is_one_sentence(self):

@@ -174,3 +174,19 @@ TEST_CASE("a group that nobody knows is an error with the words of those who ref
     CHECK(outcome.status.text().find("no such group") != std::string_view::npos);
     for (const RankOutcome& one : outcome.ranks) CHECK(one.status.effect() == Effect::none);
 }
+
+TEST_CASE("a client between two views goes on by name when one that is behind refuses last") {
+    const std::uint32_t n = 12;
+    GroupRig rig(n);
+    const GroupView second = drain(rig.view(), 3).value();
+    const GroupView third = drain(second, 5).value();
+    for (std::uint32_t late = 0; late < n; ++late) {
+        INFO("rank " << late);
+        GroupRig fresh(n);
+        install(fresh, third, {late});
+        const Group group = fresh.client->group(second).value();
+        const GroupOutcome outcome = fresh.call(group, "x", {.timeout = 10s});
+        CHECK(outcome.status.ok());
+        CHECK(outcome.ranks.size() == (outcome.epoch == 2 ? n - 1 : n - 2));
+    }
+}

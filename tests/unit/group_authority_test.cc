@@ -141,6 +141,11 @@ TEST_CASE("a change keeps the file's mode and owner") {
     REQUIRE(::stat(at.path.c_str(), &state) == 0);
     CHECK((state.st_mode & 07777) == 0640);
     CHECK(state.st_uid == (is_root ? nobody : ::geteuid()));
+    // Those who may write the file may take the lock.
+    const gid_t group = state.st_gid;
+    REQUIRE(::stat((at.path.string() + ".lock").c_str(), &state) == 0);
+    CHECK((state.st_mode & 07777) == 0640);
+    CHECK(state.st_gid == group);
 }
 
 TEST_CASE("who may not write gets no change") {

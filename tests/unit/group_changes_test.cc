@@ -129,6 +129,13 @@ TEST_CASE("a rank is evicted, drained and admitted in the next epoch") {
     const GroupView more = admit(view, {3, {"sm://c"}, 0, false}).value();
     CHECK(more.size() == 3);
     CHECK(*more.find(3) == Member{3, {"sm://c"}, 8, false});
+    // Several at once.
+    const GroupView both = drain(view, RankSet{5, 2}).value();
+    CHECK(both.epoch() == 8);
+    CHECK((both.find(5)->draining && both.find(2)->draining));
+    const GroupView first_only = evict(more, RankSet{5, 3}).value();
+    CHECK(first_only.epoch() == 9);
+    CHECK(first_only.members() == std::vector<Member>{{2, {"sm://a"}, 1, false}});
     // Again, as a later life of it.
     const GroupView again = admit(draining, {5, {"sm://d"}, 9, false}).value();
     CHECK(*again.find(5) == Member{5, {"sm://d"}, 9, false});
@@ -145,7 +152,14 @@ TEST_CASE("a change that can't be says why in one sentence") {
     CHECK(status_of(drain(view, 1)).code() == Code::not_found);
     const Status last = status_of(evict(view, 2));
     CHECK(last.code() == Code::failed_precondition);
-    CHECK_THAT(last.to_string(), Contains("rank 2 is the last of group 'store'"));
+    CHECK_THAT(last.to_string(), Contains("group 'store' would have no member left"));
+    CHECK(status_of(evict(view, RankSet{})).code() == Code::invalid_argument);
+    CHECK(status_of(drain(view, RankSet{})).to_string() == "INVALID_ARGUMENT: no rank is named");
+    RankSet all;
+    all.add(0, UINT32_MAX);
+    CHECK_THAT(status_of(evict(view, all)).to_string(), Contains("no rank 0"));
+    CHECK_THAT(status_of(drain(view, RankSet{2, UINT32_MAX})).to_string(),
+               Contains("no rank 4294967295 in epoch 7"));
     for (const std::uint64_t incarnation : {0, 2, 3}) {
         const Status there = status_of(admit(view, {2, {"sm://b"}, incarnation, false}));
         CHECK(there.code() == Code::already_exists);

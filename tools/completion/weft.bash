@@ -5,13 +5,12 @@ declare -gA _weft_help  # What was read: libraries behind libfabric take 0.2 s t
 _weft() {
     local program=$1 current=$2 previous=$3 command= word help
     COMPREPLY=()
+    help=${_weft_help[$program]:=$("$program" --help 2>/dev/null)}
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-        if [[ $word != -* ]]; then
-            command=$word
-            break
-        fi
+        [[ $word != -* && $help == *Subcommands:* ]] || continue
+        command+=" $word"
+        help=${_weft_help[$program$command]:=$("$program" $command --help 2>/dev/null)}
     done
-    help=${_weft_help[$program $command]:=$("$program" ${command:+"$command"} --help 2>/dev/null)}
 
     # An option with a value reads "--name TYPE"; the possible ones read "--name TYPE:{one,other}".
     if [[ $previous == --* && $help == *" $previous "[[:upper:]][[:upper:]]* ]]; then
@@ -28,7 +27,7 @@ _weft() {
     fi
     if [[ $current == -* ]]; then
         word=$(grep -oE '^ +(-h,)?--[a-z-]+' <<<"$help" | grep -oE -e '--[a-z-]+')
-    elif [[ -z $command ]]; then
+    elif [[ $help == *Subcommands:* ]]; then
         word=$(sed -n '/^Subcommands:/,$s/^  \([a-z]\{1,\}\) .*/\1/p' <<<"$help")
     else
         word=$(sed -n 's/^  [a-z]\{1,\} TEXT:{\([^}]*\)}.*/\1/p' <<<"$help")

@@ -14,6 +14,8 @@ void set_up_info(CLI::App& command, Invocation& invocation);
 void set_up_perf(CLI::App& command, Invocation& invocation);
 void set_up_ping(CLI::App& command, Invocation& invocation);
 
+void set_up_group(CLI::App& command, Invocation& invocation);
+
 void set_up_sim(CLI::App& command, Invocation& invocation);
 
 void set_up_serve(CLI::App& command, Invocation& invocation);

@@ -28,6 +28,7 @@ constexpr Command commands[] = {
     {"info", set_up_info},   {"ping", set_up_ping}, {"perf", set_up_perf}, {"sim", set_up_sim},
     {"serve", set_up_serve}, {"put", set_up_put},   {"get", set_up_get},   {"ls", set_up_ls},
     {"stat", set_up_stat},   {"rm", set_up_rm},     {"set", set_up_set},   {"show", set_up_show},
+    {"group", set_up_group},
 };
 
 constexpr int usage_error = 64;  // EX_USAGE of sysexits.h.
@@ -49,7 +50,10 @@ bool asks_for_json(int argc, char** argv) {
 
 void print_usage_error(const CLI::App& app, const std::string& why, bool json) {
     std::string command = "weft";
-    for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
+    for (const CLI::App* sub = &app; !sub->get_subcommands().empty();) {
+        sub = sub->get_subcommands().front();
+        command += " " + sub->get_name();
+    }
     const std::string text = base::printable(why) + "; see '" + command + " --help'";
     std::fprintf(stderr, "weft: %s\n", text.c_str());
     if (!json) return;
@@ -59,11 +63,25 @@ void print_usage_error(const CLI::App& app, const std::string& why, bool json) {
     print({{"error", error}});
 }
 
+// The command of this name below another.
+const CLI::App* find_command(const CLI::App& in, std::string_view name) {
+    const auto all = in.get_subcommands([](const CLI::App*) { return true; });
+    const auto at = std::find_if(all.begin(), all.end(),
+                                 [&](const CLI::App* sub) { return sub->get_name() == name; });
+    return at == all.end() ? nullptr : *at;
+}
+
 std::string why_refused(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-    const auto is_word = [](const char* argument) { return argument[0] != '-'; };
-    char** const word = std::find_if(argv + 1, argv + argc, is_word);
-    if (!app.get_subcommands().empty() || word == argv + argc) return error.what();
-    return std::string("there is no command '") + *word + "'";
+    const CLI::App* in = &app;
+    std::string path;
+    for (char** word = argv + 1; word != argv + argc && in->get_require_subcommand_min() > 0;
+         ++word) {
+        if ((*word)[0] == '-') continue;
+        path += (path.empty() ? "" : " ") + std::string(*word);
+        in = find_command(*in, *word);
+        if (!in) return "there is no command '" + path + "'";
+    }
+    return error.what();
 }
 
 // What was printed has arrived, or the exit status says so.

@@ -18,8 +18,6 @@ namespace weft::tool {
 
 namespace {
 
-constexpr MethodId ping_method("weft.Node/Ping");
-
 struct PingOptions {
     std::string uri;
     std::uint32_t count = 5;
@@ -104,10 +102,6 @@ void run_and_print(const PingOptions& options, Invocation& invocation) {
         print_summary(options, tally);
     }
     invocation.status = tally.last_failure;
-}
-
-std::string duration_or_complain(const std::string& text) {
-    return parse_duration(text) ? "" : "expected a duration such as 500ms, 1.5s or 2m";
 }
 
 }  // namespace

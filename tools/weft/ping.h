@@ -7,6 +7,8 @@
 
 namespace weft::tool {
 
+inline constexpr MethodId ping_method("weft.Node/Ping");  // Which every server has.
+
 class Pinger {
   public:
     static Result<Pinger> connect(const std::string& uri);

@@ -32,7 +32,12 @@ void ProgressBar::loop() {
 }
 
 std::string ProgressBar::amount(double of) const {
-    return unit_ == Unit::bytes ? format_bytes(of) : format_count(of) + " seeds";
+    switch (unit_) {
+        case Unit::bytes: return format_bytes(of);
+        case Unit::seeds: return format_count(of) + " seeds";
+        case Unit::members: return format_count(of) + " members";
+    }
+    return format_count(of);
 }
 
 void ProgressBar::draw() const {

@@ -15,7 +15,7 @@ namespace weft::tool {
 
 class ProgressBar {
   public:
-    enum class Unit : std::uint8_t { bytes, seeds };
+    enum class Unit : std::uint8_t { bytes, seeds, members };
     // `total` 0: unknown, as of a pipe.
     ProgressBar(std::uint64_t total, bool wanted, Unit unit = Unit::bytes);
     ~ProgressBar();

@@ -72,6 +72,10 @@ std::optional<Duration> parse_duration(std::string_view text) {
     return std::nullopt;
 }
 
+std::string duration_or_complain(const std::string& text) {
+    return parse_duration(text) ? "" : "expected a duration such as 500ms, 1.5s or 2m";
+}
+
 std::string Table::text() const {
     std::vector<std::size_t> widths;
     for (const auto& row : rows_) {
@@ -85,7 +89,7 @@ std::string Table::text() const {
         for (std::size_t i = 0; i < row.size(); ++i) {
             const std::string pad(widths[i] - width_of(row[i]), ' ');
             if (i > 0) text += "  ";
-            text += i == 0 ? row[i] + pad : pad + row[i];
+            text += left_.count(i) != 0 ? row[i] + pad : pad + row[i];
         }
         while (text.ends_with(' ')) text.pop_back();
         text += '\n';

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,15 +21,21 @@ std::string format_count(double count);
 // "500ms", "1.5s", "2m", "20us", "3h"; a bare number means seconds.
 std::optional<Duration> parse_duration(std::string_view text);
 
+// For an option that takes one: empty when it is.
+std::string duration_or_complain(const std::string& text);
+
 // Rows of equal length, each column as wide as its widest cell; numbers should come formatted.
 class Table {
   public:
     explicit Table(std::vector<std::string> heads) { add(std::move(heads)); }
     void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-    // Lines that end in '\n'. The first column is flush left, the others flush right.
+    // So are the first column, as it is, and this one; the others are flush right.
+    void flush_left(std::size_t column) { left_.insert(column); }
+    // Lines that end in '\n'.
     std::string text() const;
 
   private:
+    std::set<std::size_t> left_{0};
     std::vector<std::vector<std::string>> rows_;
 };
 

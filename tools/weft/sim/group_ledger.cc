@@ -96,11 +96,17 @@ void GroupLedger::judge_ranks(const Told& told, const GroupScene& scene) {
         told.outcome.epoch >= told.epoch_known && told.outcome.epoch <= scene.epoch_last;
     verdict_.hold(is_valid, Rule::view_is_known, seen);
     if (!is_valid) return;
-    const std::vector<std::uint32_t> wanted =
-        participants(scene.views->at(told.outcome.epoch), told.include, told.exclude);
+    const GroupView& view = scene.views->at(told.outcome.epoch);
+    std::vector<std::uint32_t> wanted = participants(view, told.include, told.exclude);
     std::vector<std::uint32_t> got;
     for (const RankOutcome& one : told.outcome.ranks) got.push_back(one.rank);
     if (wanted.empty()) return;
+    // Who is named and has left by then is told to be no member.
+    for (const RankOutcome& one : told.outcome.ranks) {
+        const bool is_named = told.include && told.include->contains(one.rank);
+        if (view.find(one.rank) || !is_named || one.status.code() != Code::not_found) continue;
+        wanted.insert(std::lower_bound(wanted.begin(), wanted.end(), one.rank), one.rank);
+    }
     verdict_.hold(got == wanted, Rule::those_take_part, seen);
     for (const RankOutcome& one : told.outcome.ranks) judge_rank(told, one, scene);
 }

@@ -89,6 +89,7 @@ class GroupScenario : private SimStage {
     std::vector<TimePoint> begins_;              // Of collectives.
     std::set<std::uint32_t> struck_;             // Ranks that something was wrong with.
     std::set<std::string> paused_;
+    std::map<std::string, TimePoint> resumed_;
     std::map<std::uint32_t, TimePoint> down_since_;
     TimePoint stirred_ = TimePoint::min();  // When something went wrong or changed last.
     std::set<std::uint32_t> came_;          // To the meeting.
@@ -226,6 +227,8 @@ void GroupScenario::begin_something(const std::string& origin, bool stuck) {
 }
 
 void GroupScenario::send(Told& told, const Group& group) {
+    note(GroupLedger::describe(told) + " begins, for " +
+         std::to_string((told.deadline - now()) / 1ms) + " ms");
     GroupCallOptions options;
     options.timeout = told.deadline - now();
     options.policy = told.policy;
@@ -279,6 +282,8 @@ GroupScene GroupScenario::scene_of(const std::string& origin) const {
     GroupScene scene;
     scene.now = now();
     if (chaos_) scene.awake_since = chaos_->awake_since(origin);
+    const auto resumed = resumed_.find(origin);
+    if (resumed != resumed_.end()) scene.awake_since = std::max(scene.awake_since, resumed->second);
     scene.epoch_last = views_.rbegin()->first;
     scene.views = &views_;
     const GroupView& truth = views_.rbegin()->second;
@@ -312,6 +317,7 @@ void GroupScenario::strike(std::uint32_t rank) {
             simulation().pause(name);
             simulation().in(time, [this, name, life] {
                 paused_.erase(name);
+                resumed_[name] = now();
                 if (simulation().lives(name) == life) simulation().resume(name);
             });
             return;
@@ -425,10 +431,8 @@ void GroupScenario::plan_changes() {
 
 void GroupScenario::plan() {
     plan_collectives();
-    if (!is_stuck()) {
-        plan_faults();
-        plan_changes();
-    }
+    if (!is_stuck() && !is_wild()) plan_faults();
+    if (!is_stuck()) plan_changes();
     if (below(2) == 0) simulation().in(any_moment(), [this] { meet(); });
 }
 

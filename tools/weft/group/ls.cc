@@ -1,0 +1,125 @@
+// `weft group ls`: the members of a group, and whether they answer.
+#include <cstdio>
+#include <optional>
+
+#include <weft/group_authority.h>
+
+#include "base/text.h"
+#include "cli/text.h"
+#include "group/group.h"
+#include "group/probe.h"
+
+namespace weft::tool {
+
+namespace {
+
+struct LsOptions {
+    std::string group;
+    bool probe = false;
+    Duration timeout = 1s;
+};
+
+using Answers = std::optional<std::vector<Answer>>;  // None: nobody was asked.
+
+const char* state_of(const Member& member) { return member.draining ? "draining" : "active"; }
+
+Json to_json(const GroupView& view, const Answers& answers) {
+    Json json;
+    json["name"] = view.name();
+    json["epoch"] = view.epoch();
+    json["members"] = Json::array();
+    for (std::uint32_t index = 0; index < view.size(); ++index) {
+        const Member& member = view.at(index);
+        Json one;
+        one["rank"] = member.rank;
+        one["incarnation"] = member.incarnation;
+        one["state"] = state_of(member);
+        one["uris"] = member.uris;
+        if (answers) {
+            const Answer& answer = (*answers)[index];
+            const bool answered = answer.status.ok();
+            one["answered_ns"] = answered ? Json(answer.trip.count()) : Json(nullptr);
+            one["error"] = answered ? Json(nullptr) : tool::to_json(answer.status);
+        }
+        json["members"].push_back(std::move(one));
+    }
+    return json;
+}
+
+std::string text_of(const Answer& answer) {
+    if (!answer.status.ok()) return std::string(name_of(answer.status.code()));
+    return format_ns(static_cast<double>(answer.trip.count()));
+}
+
+void print_table(const GroupView& view, const Answers& answers) {
+    std::printf("group %s, epoch %llu, %u member%s\n", base::printable(view.name()).c_str(),
+                static_cast<unsigned long long>(view.epoch()), view.size(),
+                view.size() == 1 ? "" : "s");
+    std::vector<std::string> heads = {"rank", "incarnation", "state"};
+    if (answers) heads.push_back("answer");
+    heads.push_back("addresses");
+    Table table(heads);
+    table.flush_left(2);
+    table.flush_left(heads.size() - 1);
+    for (std::uint32_t index = 0; index < view.size(); ++index) {
+        const Member& member = view.at(index);
+        std::vector<std::string> row = {std::to_string(member.rank),
+                                        std::to_string(member.incarnation), state_of(member)};
+        if (answers) row.push_back(text_of((*answers)[index]));
+        row.push_back(join(member.uris));
+        table.add(std::move(row));
+    }
+    std::fputs(table.text().c_str(), stdout);
+}
+
+// The first failure among them, by rank.
+Status first_failure(const GroupView& view, const Answers& answers) {
+    if (!answers) return {};
+    for (std::uint32_t index = 0; index < view.size(); ++index) {
+        const Status& status = (*answers)[index].status;
+        if (!status.ok()) return Status(status).in("rank " + std::to_string(view.at(index).rank));
+    }
+    return {};
+}
+
+Status ls(const LsOptions& options, Invocation& invocation) {
+    const Result<GroupView> view = group_file(options.group)->view();
+    if (!view) return view.status();
+    Answers answers;
+    if (options.probe) {
+        Result<std::vector<Answer>> asked = probe(*view, options.timeout, !invocation.json);
+        if (!asked) return std::move(asked).status();
+        answers = *std::move(asked);
+    }
+    if (invocation.json) {
+        print(to_json(*view, answers));
+        invocation.printed = true;
+    } else {
+        print_table(*view, answers);
+    }
+    return first_failure(*view, answers);
+}
+
+}  // namespace
+
+void set_up_group_ls(CLI::App& command, Invocation& invocation) {
+    auto options = std::make_shared<LsOptions>();
+    command.description("List the members of a group");
+    command.footer(
+        "With --probe it says of each how long it took to answer, and the exit status is the first "
+        "failure's.\nExample: weft group ls --group store.json --probe");
+    add_group_option(command, options->group);
+    CLI::Option* probe =
+        command.add_flag("--probe", options->probe, "Ask each member whether it lives");
+    command
+        .add_option_function<std::string>(
+            "--timeout",
+            [options](const std::string& value) { options->timeout = *parse_duration(value); },
+            "--probe: for each answer")
+        ->check(duration_or_complain)
+        ->default_str("1s")
+        ->needs(probe);
+    command.callback([options, &invocation] { invocation.status = ls(*options, invocation); });
+}
+
+}  // namespace weft::tool

@@ -1,0 +1,123 @@
+// `weft group watch`: what changes in a group, a line for each.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <optional>
+
+#include <weft/group_authority.h>
+
+#include "base/text.h"
+#include "base/unique_fd.h"
+#include "group/group.h"
+#include "storage/file.h"
+
+namespace weft::tool {
+
+namespace {
+
+struct WatchOptions {
+    std::string group;
+    std::uint64_t until_epoch = UINT64_MAX;  // After that there is none.
+};
+
+class Watch {
+  public:
+    Watch(const WatchOptions& options, bool json) : options_(options), json_(json) {}
+
+    // Until a signal comes, the epoch, or nobody reads any more.
+    Status run();
+
+  private:
+    void tell(const GroupView& view);
+    void print_start(const GroupView& view) const;
+    void end() const;
+
+    const WatchOptions& options_;
+    const bool json_;
+    std::optional<GroupView> last_;
+    base::UniqueFd over_;
+};
+
+void Watch::end() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto put = ::write(over_.get(), &one, sizeof one);
+}
+
+void Watch::print_start(const GroupView& view) const {
+    if (json_) {
+        print({{"name", view.name()}, {"epoch", view.epoch()}, {"members", view.size()}});
+        return;
+    }
+    std::printf("epoch %llu: group %s, %u member%s\n",
+                static_cast<unsigned long long>(view.epoch()), base::printable(view.name()).c_str(),
+                view.size(), view.size() == 1 ? "" : "s");
+}
+
+void Watch::tell(const GroupView& view) {
+    if (!last_) {
+        print_start(view);
+    } else {
+        for (const MemberChange& change : changes_between(*last_, view)) {
+            if (json_) {
+                print(to_json(change, view));
+            } else {
+                std::printf("%s\n", text_of(change, view).c_str());
+            }
+        }
+    }
+    last_ = view;
+    std::fflush(stdout);
+    if (view.epoch() >= options_.until_epoch || std::ferror(stdout) != 0) end();
+}
+
+void tell_of_trouble(const std::string& file, const Status& why) {
+    const std::string text =
+        why.ok() ? "the group file '" + file + "' is good again" : why.to_string();
+    std::fprintf(stderr, "weft: %s\n", base::printable(text).c_str());
+}
+
+Status Watch::run() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    over_.reset(::eventfd(0, EFD_CLOEXEC));
+    const base::UniqueFd signalled(::signalfd(-1, &signals, SFD_CLOEXEC));
+    if (!over_ || !signalled) return storage::errno_status(errno, "can't wait for signals");
+    const auto authority = group_file(options_.group);
+    Status status =
+        authority->follow([this](const GroupView& view) { tell(view); },
+                          [this](const Status& why) { tell_of_trouble(options_.group, why); });
+    if (!status.ok()) return status;
+    pollfd ends[] = {{over_.get(), POLLIN, 0}, {signalled.get(), POLLIN, 0}};
+    while (::poll(ends, 2, -1) < 0 && errno == EINTR) {
+    }
+    if (ends[1].revents == 0) return {};
+    // Output that nobody takes is waited for; a second signal ends that.
+    signalfd_siginfo first;
+    [[maybe_unused]] const auto taken = ::read(signalled.get(), &first, sizeof first);
+    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+    return {};
+}
+
+}  // namespace
+
+void set_up_group_watch(CLI::App& command, Invocation& invocation) {
+    auto options = std::make_shared<WatchOptions>();
+    command.description("Print what changes in a group until SIGTERM or SIGINT");
+    command.footer(
+        "The first line is the view that holds. With --json each line is an object of its own. "
+        "What is wrong with the file meanwhile goes to standard error.\n"
+        "Example: weft group watch --group store.json");
+    add_group_option(command, options->group);
+    command.add_option("--until-epoch", options->until_epoch, "End when this epoch was seen")
+        ->check(complain_when_no_number);
+    command.callback(
+        [options, &invocation] { invocation.status = Watch(*options, invocation.json).run(); });
+}
+
+}  // namespace weft::tool
