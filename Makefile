@@ -6,6 +6,7 @@
 #   make test LABELS=unit      only these labels
 #   make check                 format, layers, documents, headers, clang-tidy
 #   make softroce              real verbs, in a small virtual machine; TEST=demo, SMOKE=1, SHELL=1
+#   make plots                 draws docs/pictures again, from weft sim
 #   make deb                   Debian packages, in build/deb
 #   make package-test          installs them in a clean root, as root, and builds against them there
 #   make soak                  what takes too long for CI; SOAK_MINUTES=60; PARTS="leaks cycles"
@@ -16,11 +17,11 @@ TARGETS ?=
 export PRESET LABELS TARGETS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-deb setup-softroce build test check demo bench softroce deb package-test soak
+.PHONY: help setup setup-deb setup-softroce build test check demo bench plots softroce deb package-test soak
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,11p'
-	@echo "targets: setup build test check demo bench softroce deb package-test soak"
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,12p'
+	@echo "targets: setup build test check demo bench plots softroce deb package-test soak"
 
 setup:
 	@tools/setup.sh
@@ -46,6 +47,10 @@ demo: setup
 bench: setup
 	@PRESET=release tools/build.sh
 	@python3 tools/bench.py
+
+plots: setup
+	@PRESET=release tools/build.sh weft_cli
+	@tools/plots.py
 
 # SHELL=1 is a wish of the user's; make would take it for the name of a shell.
 softroce_flags = $(if $(TEST),--test $(TEST)) $(if $(SMOKE),--smoke)

@@ -204,7 +204,8 @@ std::size_t Outcomes::heap_bytes() const {
     for (const Outcome& outcome : notable_) bytes += outcome.reply.capacity();
     if (!merging_) return bytes;
     bytes += sizeof(Merging) + merging_->pieces.capacity() * sizeof(Piece) +
-             merging_->own.value.capacity();
+             merging_->own.value.capacity() + merging_->own.ok.capacity() * sizeof(Interval) +
+             merging_->own.outcomes.capacity() * sizeof(Outcome);
     for (const Piece& piece : merging_->pieces) bytes += piece.value.capacity();
     return bytes;
 }

@@ -38,16 +38,17 @@ class Part {
     // A question under way.
     struct Ask {
         std::uint32_t id = 0;
-        Interval of;                  // Of a failure or an answer: all of these are judged by it.
-        TimePoint silent_at = never;  // Unless it says something.
+        Interval of;  // Of a failure or an answer: all of these are judged by it.
         Asking asking = Asking::all;
-        bool again = false;      // Somebody else may have asked them before.
-        bool named = false;      // The members of the subtree are named: theirs is another view.
-        bool is_silent = false;  // Those below it have been asked by us.
-        bool parked = false;     // Refused, for a later view; so may be all others.
-        bool has_silent = false;  // All it waits for are some that are silent.
         std::uint8_t rounds = 0;  // How often it said that there is more to come.
+        bool again : 1 = false;   // Somebody else may have asked them before.
+        bool named : 1 = false;   // The members of the subtree are named: theirs is another view.
+        bool is_silent : 1 = false;   // Those below it have been asked by us.
+        bool parked : 1 = false;      // Refused, for a later view; so may be all others.
+        bool has_silent : 1 = false;  // All it waits for are some that are silent.
+        TimePoint silent_at = never;  // Unless it says something.
     };
+    static_assert(sizeof(Ask) == 24);  // One for each rank of a group, all parts together.
 
     // A rank's surroundings. Each function may be called from within those of the part, and may
     // call answered(), failed() and ran() at once.
@@ -75,9 +76,9 @@ class Part {
     };
 
     struct Role {
-        Interval mine;            // Positions that it is responsible for.
-        bool is_origin = false;   // It began here.
-        bool runs = true;         // mine.first is this rank; else an outside client.
+        Interval mine;           // Positions that it is responsible for.
+        bool is_origin = false;  // It began here.
+        bool runs = true;        // mine.first is this rank; else an outside client.
         Policy policy = Policy::all;
         std::uint32_t quorum = 0;
         TimePoint until = never;
@@ -134,6 +135,7 @@ class Part {
     const Outcomes& outcomes() const { return outcomes_; }
     std::size_t asks() const { return asks_.size(); }
     std::size_t askers() const { return askers_.size(); }
+    // All that it holds by itself, but for the texts of failures.
     std::size_t state_bytes() const {
         return sizeof *this + outcomes_.heap_bytes() + asks_.capacity() * sizeof(Ask) +
                askers_.capacity() * sizeof(Asker);

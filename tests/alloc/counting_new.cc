@@ -1,12 +1,20 @@
 #include "alloc/counting_new.h"
 
+#include <cstddef>
 #include <cstdlib>
 #include <new>
 
 namespace weft::test {
 
 static thread_local std::uint64_t count = 0;
+static thread_local std::int64_t live = 0;
 std::uint64_t allocations() { return count; }
+std::int64_t live_bytes() { return live; }
+bool allocations_count() {
+    const std::uint64_t before = count;
+    ::operator delete(::operator new(1));
+    return count > before;
+}
 
 }  // namespace weft::test
 
@@ -16,15 +24,28 @@ std::uint64_t allocations() { return count; }
 // GCC pairs new and delete by name and does not see that both are ours.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
+// In front of each allocation, for not every delete is told the size.
+struct alignas(std::max_align_t) Size {
+    std::size_t bytes;
+};
+
 void* operator new(std::size_t bytes) {
     ++weft::test::count;
-    if (void* memory = std::malloc(bytes)) return memory;
-    throw std::bad_alloc();
+    auto* const size = static_cast<Size*>(std::malloc(sizeof(Size) + bytes));
+    if (!size) throw std::bad_alloc();
+    size->bytes = bytes;
+    weft::test::live += static_cast<std::int64_t>(bytes);
+    return size + 1;
+}
+void operator delete(void* memory) noexcept {
+    if (!memory) return;
+    Size* const size = static_cast<Size*>(memory) - 1;
+    weft::test::live -= static_cast<std::int64_t>(size->bytes);
+    std::free(size);
 }
 void* operator new[](std::size_t bytes) { return operator new(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { operator delete(memory); }
+void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { operator delete(memory); }
 
 #endif

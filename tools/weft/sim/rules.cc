@@ -10,9 +10,12 @@ enum Where : std::uint8_t {
     rpc = 1,
     bulk = 2,
     group = 4,
+    bcast = 8,
     both = rpc | bulk,
     talk = rpc | group,
     all = rpc | bulk | group,
+    members = group | bcast,
+    ranks = rpc | group | bcast,
 };
 
 struct Row {
@@ -91,9 +94,23 @@ constexpr std::array<Row, rules_count> rows{{
      "a merged value has the reply of each that succeeded once, in order where that is asked for"},
     {Rule::verdict_fits, group, "verdict-fits", "the verdict is that of the policy"},
     {Rule::meets_after_all, group, "meets-after-all", "a meeting ends well once all have come"},
-    {Rule::collectives_are_back, group, "collectives-are-back", "no collective is left"},
-    {Rule::ok_was_executed, talk, "ok-was-executed", "what said OK has run"},
-    {Rule::none_was_not_executed, talk, "none-was-not-executed", "what said effect none never ran"},
+    {Rule::collectives_are_back, members, "collectives-are-back", "no collective is left"},
+    {Rule::everyone_is_told, bcast, "everyone-is-told",
+     "a rank that lives runs it once, and its outcome is OK"},
+    {Rule::nobody_is_told_twice, bcast, "nobody-is-told-twice", "no rank runs it twice"},
+    {Rule::dead_have_no_success, bcast, "dead-have-no-success",
+     "a rank that died before it answered has a failure"},
+    {Rule::two_messages_each, bcast, "two-messages-each",
+     "without faults there are one question and one answer for each rank but the first"},
+    {Rule::bound_is_near, bcast, "bound-is-near",
+     "without faults the last rank is told within 1.15 times the least time"},
+    {Rule::state_is_small, bcast, "state-is-small",
+     "what a rank keeps of it takes 256 bytes at most, on average"},
+    {Rule::heals_in_time, bcast, "heals-in-time",
+     "all outcomes are there within one detection for each dead rank above another, and one more"},
+    {Rule::ok_was_executed, ranks, "ok-was-executed", "what said OK has run"},
+    {Rule::none_was_not_executed, ranks, "none-was-not-executed",
+     "what said effect none never ran"},
     {Rule::applied_was_executed, rpc, "applied-was-executed", "what said effect applied has run"},
     {Rule::ok_was_not_cancelled, rpc, "ok-was-not-cancelled",
      "the handler of what said OK heard of no cancel"},
@@ -136,7 +153,10 @@ std::string_view name_of(Rule rule) { return row_of(rule).name; }
 std::string_view meaning_of(Rule rule) { return row_of(rule).meaning; }
 
 bool is_judged_in(Rule rule, std::string_view scenario) {
-    const Where where = scenario == "rpc" ? rpc : scenario == "bulk" ? bulk : group;
+    const Where where = scenario == "rpc"     ? rpc
+                        : scenario == "bulk"  ? bulk
+                        : scenario == "group" ? group
+                                              : bcast;
     return (row_of(rule).where & where) != 0;
 }
 

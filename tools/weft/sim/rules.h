@@ -58,6 +58,14 @@ enum class Rule : std::uint8_t {
     verdict_fits,
     meets_after_all,
     collectives_are_back,
+    // Broadcasts over a network of costs.
+    everyone_is_told,
+    nobody_is_told_twice,
+    dead_have_no_success,
+    two_messages_each,
+    bound_is_near,
+    state_is_small,
+    heals_in_time,
     // At the end, of each call.
     ok_was_executed,
     none_was_not_executed,

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <weft/time.h>
 
+#include "cli/invocation.h"
 #include "sim/rules.h"
 
 namespace weft::tool {
@@ -22,6 +24,10 @@ struct SimRun {
     std::vector<std::string> broken;
     Tallies tallies{};
     std::vector<std::string> flight;  // The last that happened before the first of them broke.
+    // Of scenarios that measure:
+    std::optional<double> over_bound;
+    Json figures;       // For --json, beside what all scenarios have; null: none.
+    std::string table;  // For people.
 };
 
 struct SimOptions {
@@ -35,5 +41,6 @@ using Scenario = SimRun (*)(std::uint64_t seed, const SimOptions& options);
 SimRun run_rpc_scenario(std::uint64_t seed, const SimOptions& options);
 SimRun run_bulk_scenario(std::uint64_t seed, const SimOptions& options);
 SimRun run_group_scenario(std::uint64_t seed, const SimOptions& options);
+SimRun run_bcast_scenario(std::uint64_t seed, const SimOptions& options);
 
 }  // namespace weft::tool

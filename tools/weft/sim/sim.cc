@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdio>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -20,8 +21,14 @@ namespace {
 struct NamedScenario {
     const char* name;
     Scenario run;
+    std::uint64_t seeds = 100;  // When nobody says how many.
 };
-constexpr NamedScenario scenarios[] = {{"rpc", run_rpc_scenario}, {"bulk", run_bulk_scenario}, {"group", run_group_scenario}};
+constexpr NamedScenario scenarios[] = {
+    {"rpc", run_rpc_scenario},
+    {"bulk", run_bulk_scenario},
+    {"group", run_group_scenario},
+    {"bcast", run_bcast_scenario, 1},
+};
 
 std::vector<std::string> scenario_names() {
     std::vector<std::string> names;
@@ -31,7 +38,7 @@ std::vector<std::string> scenario_names() {
 
 struct Request {
     SimOptions options;
-    std::uint64_t seeds = 100;
+    std::uint64_t seeds = 0;  // 0: as many as the scenario has.
     std::uint64_t first_seed = 1;
     unsigned jobs = 0;
     bool rules = false;  // Tell of each how often it had something to judge.
@@ -46,9 +53,19 @@ struct Sum {
     std::uint64_t trace_hash = 0;
     double virtual_s = 0;
     double wall_s = 0;
+    std::optional<double> over_bound;  // The worst.
+    std::uint64_t figures_of = 0;      // The least seed; what it measured:
+    Json figures;
+    std::string table;
     Tallies tallies{};
 
-    void add(const SimRun& run) {
+    void add(SimRun run) {
+        if (run.over_bound) over_bound = std::max(over_bound.value_or(0), *run.over_bound);
+        if (!run.figures.is_null() && (figures.is_null() || run.seed < figures_of)) {
+            figures_of = run.seed;
+            figures = std::move(run.figures);
+            table = std::move(run.table);
+        }
         if (!run.broken.empty()) {
             first_failing = failed == 0 ? run.seed : std::min(first_failing, run.seed);
             ++failed;
@@ -68,7 +85,7 @@ void print_broken(const SimRun& run, const Request& request, bool is_first) {
     std::fprintf(stderr, "seed %llu:\n", static_cast<unsigned long long>(run.seed));
     for (const std::string& one : run.broken) std::fprintf(stderr, "  %s\n", one.c_str());
     // One flight is enough to begin with; each seed tells its own again.
-    if (is_first) {
+    if (is_first && !run.flight.empty()) {
         std::fprintf(stderr, "  the last before the first of it:\n");
         for (const std::string& one : run.flight) std::fprintf(stderr, "  %s\n", one.c_str());
     }
@@ -154,10 +171,12 @@ void print_sum(const Request& request, const Sum& sum, bool json) {
         object["trace_hash"] = hex(sum.trace_hash);
         object["virtual_s"] = sum.virtual_s;
         object["wall_s"] = sum.wall_s;
-        object["over_bound"] = nullptr;
+        object["over_bound"] = sum.over_bound ? Json(*sum.over_bound) : Json(nullptr);
+        if (sum.figures.is_object()) object.update(sum.figures);
         if (request.rules) object["rules"] = rules_as_json(request, sum);
         return print(object);
     }
+    std::fputs(sum.table.c_str(), stdout);
     if (request.rules) print_rules(request, sum);
     std::printf(
         "%s: %llu of %llu seeds from %llu on hold, %u nodes; %llu calls, %llu faults, %.0f virtual "
@@ -171,10 +190,11 @@ void print_sum(const Request& request, const Sum& sum, bool json) {
         hex(sum.trace_hash).c_str());
 }
 
-void run_and_print(const Request& request, Invocation& invocation) {
+void run_and_print(Request request, Invocation& invocation) {
     const auto* const row = std::find_if(
         std::begin(scenarios), std::end(scenarios),
         [&](const NamedScenario& one) { return request.options.scenario == one.name; });
+    if (request.seeds == 0) request.seeds = row->seeds;
     const Sum sum = run_all(request, *row);
     print_sum(request, sum, invocation.json);
     if (sum.failed == 0) return;
@@ -215,9 +235,8 @@ void set_up_sim(CLI::App& command, Invocation& invocation) {
     command.add_option("--scenario", request->options.scenario, "The workload")
         ->check(CLI::IsMember(scenario_names()))
         ->capture_default_str();
-    command.add_option("--seeds", request->seeds, "How many runs")
-        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
-        ->capture_default_str();
+    command.add_option("--seeds", request->seeds, "How many runs (default: 100, of bcast 1)")
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
     command.add_option("--first-seed", request->first_seed, "The seed of the first")
         ->capture_default_str();
     command.add_option("--nodes", request->options.nodes, "Hosts in each")

@@ -1,0 +1,317 @@
+// `weft sim --scenario bcast`: one broadcast with acknowledgements over all nodes, on a network of
+// costs. Seed 1 measures, without faults, over two networks; the others kill one rank in a hundred
+// in the middle: of even seeds as processes are killed, whose peers are told, of odd ones as hosts
+// that say nothing any more.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "cli/text.h"
+#include "coll/roster.h"
+#include "sim/broadcast_net.h"
+#include "sim/scenario.h"
+
+namespace weft::tool {
+
+namespace {
+
+constexpr LinkCost networks[] = {
+    {300ns, 2700ns},    // RDMA.
+    {3000ns, 15000ns},  // TCP.
+};
+constexpr double over_bound_max = 1.15;
+constexpr double state_bytes_mean_max = 256;
+constexpr Duration timeout = 120s;
+constexpr Duration told_of = 1ms;   // What it takes to hear of a process that was killed,
+constexpr Duration not_heard = 3s;  // and to give up a host that says nothing.
+
+double us(Duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
+double ratio(Duration time, Duration to) {
+    return to.count() == 0 ? 1
+                           : static_cast<double>(time.count()) / static_cast<double>(to.count());
+}
+
+coll::Tree k_nomial(std::uint8_t k) { return {coll::Shape::k_nomial, k, 1}; }
+
+Children as_split(const coll::Tree& tree) {
+    return [tree](coll::Interval below) { return coll::split(below, tree); };
+}
+
+// Trees and orders side by side, under the model alone.
+struct Order {
+    std::string name;
+    BroadcastTime time;
+};
+std::vector<Order> compare(std::uint32_t n, const LinkCost& cost, const coll::Tree& greedy) {
+    std::vector<Order> orders;
+    orders.push_back({"greedy", time_of(n, cost, as_split(greedy))});
+    for (const std::uint8_t k : {4, 8, 32}) {
+        orders.push_back({"k-nomial " + std::to_string(k) + ", largest first",
+                          time_of(n, cost, as_split(k_nomial(k)))});
+    }
+    for (const std::uint32_t k : {4u, 32u}) {
+        orders.push_back(
+            {"k-nomial " + std::to_string(k) + ", order of CaRT",
+             time_of(n, cost, [k](coll::Interval below) { return cart_children(below, k); })});
+    }
+    return orders;
+}
+
+Json as_json(const std::vector<Order>& orders) {
+    Json rows = Json::array();
+    for (const Order& order : orders) {
+        Json row;
+        row["order"] = order.name;
+        row["told_us"] = us(order.time.told);
+        row["acknowledged_us"] = us(order.time.acknowledged);
+        rows.push_back(std::move(row));
+    }
+    return rows;
+}
+
+std::string text_of(Duration time) { return format_ns(static_cast<double>(time.count())); }
+
+std::string table_of(const BroadcastNet& net, const LinkCost& cost, Duration bound,
+                     const std::vector<Order>& orders) {
+    Table table({"g " + text_of(cost.busy) + ", d " + text_of(cost.latency), "last is told",
+                 "over the bound", "all acknowledged"});
+    const auto add = [&](const std::string& name, Duration told, const std::string& acknowledged) {
+        char over[16];
+        std::snprintf(over, sizeof over, "%.3f", ratio(told, bound));
+        table.add({name, text_of(told), over, acknowledged});
+    };
+    add("bound", bound, "");
+    add("greedy, as the parts played it", net.told(), text_of(net.acknowledged()));
+    for (const Order& order : orders) {
+        add(order.name, order.time.told, text_of(order.time.acknowledged));
+    }
+    return table.text() + "\n";
+}
+
+// What dead ranks cost others: `inner` have some below them, `chain` is how many of them stand one
+// above the other at most.
+struct Harm {
+    std::uint32_t inner = 0;
+    std::uint32_t chain = 0;
+};
+void look_at(coll::Interval mine, std::uint32_t dead_above, const std::vector<bool>& is_dead,
+             const coll::Tree& tree, Harm& harm) {
+    const bool dead = is_dead[mine.first];
+    harm.inner += dead && mine.size() > 1;
+    harm.chain = std::max(harm.chain, dead_above += dead);
+    for (const coll::Interval child : coll::split({mine.first + 1, mine.last}, tree)) {
+        look_at(child, dead_above, is_dead, tree, harm);
+    }
+}
+
+struct StateBytes {
+    std::uint64_t total = 0;
+    std::uint32_t most = 0;
+};
+
+class BcastRun {
+  public:
+    BcastRun(std::uint64_t seed, const SimOptions& options)
+        : seed_(seed), n_(options.nodes), verbose_(options.verbose), random_(seed) {
+        run_.seed = seed;
+    }
+
+    SimRun run();
+
+  private:
+    void over(const LinkCost& cost);
+    std::vector<Death> draw_deaths(const coll::Roster& roster, Duration within);
+    void judge(const BroadcastNet& net, const coll::Roster& roster);
+    void judge_rank(const RankStory& story, const coll::Outcome& outcome, std::uint32_t rank);
+    void judge_cost(const BroadcastNet& net, double state_bytes_mean, double over_bound);
+    void measure(const BroadcastNet& net, const LinkCost& cost, const coll::Tree& tree);
+    Harm harm_of(const BroadcastNet& net, const coll::Plan& plan) const;
+    bool is_plain() const { return seed_ == 1; }
+    // Of odd seeds nobody is told of a death.
+    Duration detection() const { return seed_ % 2 == 0 ? told_of : not_heard; }
+
+    const std::uint64_t seed_;
+    const std::uint32_t n_;
+    const bool verbose_;
+    base::SeededRandom random_;
+    std::shared_ptr<coll::Plan> plan_;
+    Verdict verdict_;
+    SimRun run_;
+    StateBytes state_;
+    Json models_ = Json::array();
+    base::TraceHash trace_;
+};
+
+GroupView view_of(std::uint32_t n) {
+    std::vector<Member> members(n);
+    for (std::uint32_t rank = 0; rank < n; ++rank) {
+        members[rank].rank = rank;
+        members[rank].uris.push_back("sim://" + std::to_string(rank));
+    }
+    return GroupView::make("bcast", 1, std::move(members)).value();
+}
+
+SimRun BcastRun::run() {
+    const GroupView view = view_of(n_);
+    const auto root = static_cast<std::uint32_t>(random_.next() % n_);
+    plan_ = std::make_shared<coll::Plan>();
+    plan_->roster = std::make_shared<coll::Roster>(coll::Roster::Parts{view, {}, root, false});
+    plan_->view = view.digest();
+    plan_->group = method_hash(view.name());
+    plan_->epoch = view.epoch();
+    plan_->method = method_hash("weft.Sim/Broadcast");
+    for (const LinkCost& cost : networks) over(cost);
+    run_.figures["state_bytes_mean"] =
+        static_cast<double>(state_.total) / (static_cast<double>(n_) * std::size(networks));
+    run_.figures["state_bytes_max"] = state_.most;
+    run_.figures["models"] = std::move(models_);
+    run_.broken = verdict_.broken();
+    run_.tallies = verdict_.tallies();
+    run_.trace_hash = trace_.value();
+    return std::move(run_);
+}
+
+void BcastRun::over(const LinkCost& cost) {
+    plan_->tree = coll::tree_for(us(cost.busy), us(cost.latency));
+    const Duration plain = time_of(n_, cost, as_split(plan_->tree)).acknowledged;
+    BroadcastNet::Setup setup{plan_, cost, detection(), {}, timeout};
+    if (!is_plain()) setup.deaths = draw_deaths(*plan_->roster, plain);
+    run_.faults += setup.deaths.size();
+    BroadcastNet net(std::move(setup));
+    net.run();
+    run_.calls += net.questions();
+    run_.virtual_time += net.ended();
+    trace_.mix(net.trace_hash());
+    judge(net, *plan_->roster);
+    const Harm harm = harm_of(net, *plan_);
+    if (!is_plain()) {
+        const Duration allowed = detection() * (harm.chain + 1) + 2 * plain;
+        verdict_.hold(net.acknowledged() <= allowed, Rule::heals_in_time, [&] {
+            return text_of(net.acknowledged()) + " with " + std::to_string(harm.chain) +
+                   " dead ranks above one another";
+        });
+    }
+    measure(net, cost, plan_->tree);
+    models_.back()["dead_inner"] = harm.inner;
+    models_.back()["dead_above_one_another"] = harm.chain;
+}
+
+// At moments when a broadcast without faults would be under way.
+std::vector<Death> BcastRun::draw_deaths(const coll::Roster& roster, Duration within) {
+    const std::uint32_t root = roster.at(0).rank;
+    std::set<std::uint32_t> ranks;
+    const std::uint32_t count = std::min(std::max(n_ / 100, 1u), n_ - 1);
+    while (ranks.size() < count) {
+        const auto rank = static_cast<std::uint32_t>(random_.next() % n_);
+        if (rank != root) ranks.insert(rank);
+    }
+    std::vector<Death> deaths;
+    for (const std::uint32_t rank : ranks) {
+        const auto after = static_cast<std::uint64_t>(within.count()) + 1;
+        const Duration at(static_cast<std::int64_t>(random_.next() % after));
+        deaths.push_back({rank, BroadcastNet::start + at});
+        if (verbose_) std::fprintf(stderr, "rank %u dies at %.1f us\n", rank, us(at));
+    }
+    return deaths;
+}
+
+// ---- what is judged ----------------------------------------------------------------------------
+
+void BcastRun::judge(const BroadcastNet& net, const coll::Roster& roster) {
+    verdict_.hold(net.tells() == 1 && net.malformed() == 0 && net.outcomes().size() == n_,
+                  Rule::collectives_are_back, [&] {
+                      return std::to_string(net.tells()) + " ends with " +
+                             std::to_string(net.outcomes().size()) + " outcomes, " +
+                             std::to_string(net.malformed()) + " malformed messages";
+                  });
+    verdict_.hold(net.is_over(), Rule::collectives_are_back,
+                  [] { return std::string("a rank waits for nothing"); });
+    for (const coll::Outcome& outcome : net.outcomes()) {
+        const std::uint32_t rank = roster.at(outcome.position).rank;
+        judge_rank(net.story(rank), outcome, rank);
+    }
+}
+
+void BcastRun::judge_rank(const RankStory& story, const coll::Outcome& outcome,
+                          std::uint32_t rank) {
+    const Status& status = outcome.status;
+    const auto seen = [&] {
+        return "rank " + std::to_string(rank) + " ran it " + std::to_string(story.runs) +
+               " times, " + status.to_string();
+    };
+    verdict_.hold(story.runs <= 1, Rule::nobody_is_told_twice, seen);
+    if (story.died == never) {
+        verdict_.hold(story.runs == 1 && status.ok(), Rule::everyone_is_told, seen);
+    } else if (story.answered > story.died) {
+        verdict_.hold(!status.ok(), Rule::dead_have_no_success, seen);
+    }
+    if (status.ok()) {
+        verdict_.hold(story.runs == 1, Rule::ok_was_executed, seen);
+    } else if (status.effect() == Effect::none) {
+        verdict_.hold(story.runs == 0, Rule::none_was_not_executed, seen);
+    }
+}
+
+Harm BcastRun::harm_of(const BroadcastNet& net, const coll::Plan& plan) const {
+    std::vector<bool> is_dead(n_);
+    for (std::uint32_t at = 0; at < n_; ++at) {
+        is_dead[at] = net.story(plan.roster->at(at).rank).died != never;
+    }
+    Harm harm;
+    look_at({0, n_}, 0, is_dead, plan.tree, harm);
+    return harm;
+}
+
+// ---- what is measured --------------------------------------------------------------------------
+
+void BcastRun::measure(const BroadcastNet& net, const LinkCost& cost, const coll::Tree& tree) {
+    const Duration bound = least_time(n_, cost);
+    StateBytes state;
+    std::uint64_t dead = 0;
+    for (std::uint32_t rank = 0; rank < n_; ++rank) {
+        const RankStory story = net.story(rank);
+        state.total += story.state_bytes;
+        state.most = std::max(state.most, story.state_bytes);
+        dead += story.died != never;
+    }
+    state_.total += state.total;
+    state_.most = std::max(state_.most, state.most);
+    Json model;
+    model["busy_us"] = us(cost.busy);
+    model["latency_us"] = us(cost.latency);
+    model["told_us"] = us(net.told());
+    model["acknowledged_us"] = us(net.acknowledged());
+    model["bound_us"] = us(bound);
+    model["messages"] = net.messages();
+    model["dead"] = dead;
+    if (is_plain()) {
+        judge_cost(net, static_cast<double>(state.total) / n_, ratio(net.told(), bound));
+        model["over_bound"] = ratio(net.told(), bound);
+        const std::vector<Order> orders = compare(n_, cost, tree);
+        model["orders"] = as_json(orders);
+        run_.table += table_of(net, cost, bound, orders);
+    }
+    models_.push_back(std::move(model));
+}
+
+void BcastRun::judge_cost(const BroadcastNet& net, double state_bytes_mean, double over_bound) {
+    verdict_.hold(state_bytes_mean <= state_bytes_mean_max, Rule::state_is_small,
+                  [&] { return std::to_string(state_bytes_mean) + " bytes"; });
+    verdict_.hold(over_bound <= over_bound_max, Rule::bound_is_near,
+                  [&] { return std::to_string(over_bound) + " times the least time"; });
+    verdict_.hold(net.messages() == 2 * (std::uint64_t{n_} - 1), Rule::two_messages_each,
+                  [&] { return std::to_string(net.messages()) + " messages"; });
+    run_.over_bound = std::max(run_.over_bound.value_or(0), over_bound);
+}
+
+}  // namespace
+
+SimRun run_bcast_scenario(std::uint64_t seed, const SimOptions& options) {
+    return BcastRun(seed, options).run();
+}
+
+}  // namespace weft::tool
