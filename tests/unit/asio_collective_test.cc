@@ -16,6 +16,13 @@ namespace {
 
 using Replies = GroupResult<EchoReply>;
 
+// What stands in a co_await expression is no aggregate, which g++ 12 would destroy twice.
+template <class Token>
+using ReturnedOfGroup = decltype(std::declval<const merge::v1::MergingGroupClient&>().Ordered(
+    {}, {}, std::declval<Token>()));
+static_assert(!std::is_aggregate_v<ReturnedOfGroup<asio::use_awaitable_t<>>>);
+static_assert(!std::is_aggregate_v<ReturnedOfGroup<asio::deferred_t>>);
+
 // What has come, and how often.
 struct Came {
     int times = 0;

@@ -19,6 +19,10 @@ namespace {
 using Replies = GroupResult<EchoReply>;
 using Merged = MergedResult<merge::v1::Lists>;
 
+// What stands in a co_await expression is no aggregate, which g++ 12 would destroy twice.
+static_assert(!std::is_aggregate_v<GroupCall<Replies>>);
+static_assert(!std::is_aggregate_v<GroupCall<Status>>);
+
 std::vector<std::byte> bytes_of(std::string_view text) {
     const ByteView view = as_bytes(text);
     return {view.begin(), view.end()};
