@@ -23,6 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         return 0;
     }
     merge::v1::All all;
-    must(all.ParseFromArray(merged.data(), static_cast<int>(merged.size())), "a message comes of it");
+    must(all.ParseFromArray(merged.data(), static_cast<int>(merged.size())),
+         "a message comes of it");
     return 0;
 }

@@ -155,9 +155,8 @@ TEST_CASE("asio: a merged collective completes with its one reply") {
     FakeGroup group;
     asio::io_context io;
     using Merged = MergedResult<merge::v1::Lists>;
-    auto later =
-        collective<Merged>(group, MergingMethods::Ordered, merge::v1::Question(), {},
-                           asio::use_future);
+    auto later = collective<Merged>(group, MergingMethods::Ordered, merge::v1::Question(), {},
+                                    asio::use_future);
     CHECK(group->options.merge == MergingMethods::Ordered.merge);
     GroupOutcome outcome;
     outcome.epoch = 4;
@@ -178,13 +177,12 @@ TEST_CASE("asio: a collective of a real group is cancelled, and its handlers are
         std::vector<Call> held;
         int told = 0;
         void register_methods(MethodRegistrar& registrar) override {
-            registrar.add(
-                hold.id,
-                [this](Call call) {
-                    call.on_cancel([this] { ++told; });
-                    held.push_back(std::move(call));
-                },
-                {.collective = true});
+            registrar.add(hold.id,
+                          [this](Call call) {
+                              call.on_cancel([this] { ++told; });
+                              held.push_back(std::move(call));
+                          },
+                          {.collective = true});
         }
     } holder;
     REQUIRE(pair.server.add(holder).ok());

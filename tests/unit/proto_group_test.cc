@@ -42,8 +42,8 @@ OwnedCoroutine ask(FakeGroup group, std::optional<Replies>& into, GroupCallOptio
 
 OwnedCoroutine merge_all(FakeGroup group, std::optional<Merged>& into,
                          GroupCallOptions options = {}) {
-    into = co_await GroupCall<Merged>(group, MergingMethods::Ordered,
-                                       merge::v1::Question(), options);
+    into =
+        co_await GroupCall<Merged>(group, MergingMethods::Ordered, merge::v1::Question(), options);
 }
 
 }  // namespace
@@ -197,11 +197,12 @@ TEST_CASE("what a caller leaves open is the method's own") {
     CHECK(had.reduction.ordered);
     CHECK(had.merge == MergingMethods::Ordered.merge);
 
-    OwnedCoroutine other = merge_all(group, result, {.timeout = 1s,
-                                                     .priority = 5,
-                                                     .policy = Policy::all,
-                                                     .topology = {.shape = Topology::Shape::flat},
-                                                     .reduction = {Reduction::Operation::sum}});
+    OwnedCoroutine other = merge_all(group, result,
+                                     {.timeout = 1s,
+                                      .priority = 5,
+                                      .policy = Policy::all,
+                                      .topology = {.shape = Topology::Shape::flat},
+                                      .reduction = {Reduction::Operation::sum}});
     had = group->options;
     CHECK(had.timeout == 1s);
     CHECK(had.priority == 5);
@@ -376,8 +377,7 @@ Task<GroupResult<merge::v1::Slowest>> ask_list(Group group, std::string text) {
 Task<Merged> ask_each(Group group) {
     std::vector<merge::v1::Question> each;
     for (const char* text : {"a", "b", "c", "d", "e"}) each.push_back(question(text));
-    co_return co_await merge::v1::MergingGroupClient(group).Ordered(each,
-                                                                    {.policy = Policy::all});
+    co_return co_await merge::v1::MergingGroupClient(group).Ordered(each, {.policy = Policy::all});
 }
 
 Task<void> meet_all(Group group, std::uint32_t rank, GroupResult<merge::v1::Slowest>& into,
