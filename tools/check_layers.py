@@ -50,7 +50,8 @@ PURE = [
     "src/base/timer_wheel*", "src/base/intrusive_list.h", "src/base/slot_table.h",
     "src/base/codec.h", "src/base/status.cc", "src/na/address*", "src/na/hello*",
     "src/na/provider.h", "src/bulk/wire.h", "src/bulk/ref.cc", "src/bulk/*plan*",
-    "src/rpc/header.h", "src/rpc/retry*", "src/group/swim.*", "src/coll/tree*",
+    "src/rpc/header.h", "src/rpc/retry*", "src/group/swim.*", "src/group/view.cc",
+    "src/group/view_message.cc", "src/group/changes.cc", "src/coll/tree*",
     "src/coll/wire*", "src/coll/gathering*",
 ]
 IMPURE_HEADERS = re.compile(

@@ -1,10 +1,12 @@
 // Who belongs to a group, in one epoch of it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <weft/result.h>
@@ -27,9 +29,12 @@ struct Member {
 class GroupView {
   public:
     static constexpr std::size_t members_max = 1u << 20;
+    static constexpr std::size_t name_bytes_max = 256;
+    static constexpr std::size_t uris_max = 16;                     // Of one member.
+    static constexpr std::size_t uri_bytes_max = members_max * 80;  // Of all members together.
 
-    // Errors: INVALID_ARGUMENT, with what is wrong and where: no name, a rank twice, a member
-    // without or with a malformed address.
+    // Errors: INVALID_ARGUMENT, with what is wrong and where: no name, or none that is UTF-8, no
+    // members, a rank twice, a member without or with a malformed address, more than the above.
     static Result<GroupView> make(std::string name, std::uint64_t epoch,
                                   std::vector<Member> members);
     // From the JSON of a group file: {"name":"…","epoch":1,"members":[{"rank":0,"uris":["…"]}]};
@@ -71,8 +76,9 @@ struct MemberChange {
         joined,
         restarted,  // The same rank in another incarnation.
         moved,      // The same incarnation at other addresses.
-        draining,
+        draining,   // After `joined` and `restarted` also, of one that came so.
         left,
+        resumed,  // Not draining any more, in the same incarnation.
     };
     std::uint64_t epoch = 0;  // Of the view that has it so.
     std::uint32_t rank = 0;
@@ -82,15 +88,18 @@ struct MemberChange {
 };
 std::string_view name_of(MemberChange::Cause cause);  // "joined"
 
-// In order of rank. Requires: both have one name.
+// In order of rank; of one rank at most two: `moved` comes before `draining` and `resumed`.
+// Requires: both have one name.
 std::vector<MemberChange> changes_between(const GroupView& before, const GroupView& after);
 
+// Of all three, errors: RESOURCE_EXHAUSTED: there is no later epoch.
 // The next epoch's view without this rank. Errors: NOT_FOUND; FAILED_PRECONDITION: it is the last.
 Result<GroupView> evict(const GroupView& view, std::uint32_t rank);
 // The next epoch's view in which this rank is draining. Errors: NOT_FOUND.
 Result<GroupView> drain(const GroupView& view, std::uint32_t rank);
 // The next epoch's view with this member: its incarnation is that epoch, where it names none.
-// Errors: ALREADY_EXISTS: a rank that is there must leave first, or come with a later incarnation.
+// Errors: ALREADY_EXISTS: a rank that is there must leave first, or come with a later incarnation;
+// as make().
 Result<GroupView> admit(const GroupView& view, Member member);
 
 }  // namespace weft

@@ -75,7 +75,8 @@ Node::Node(RuntimeOptions given, NodeParts with)
       collectives(
           context, server,
           [this](const std::vector<std::string>& uris) { return connect_here(uris); },
-          [this](Function<void()> work) { on_context(std::move(work)); }),
+          [this](Function<void()> work) { on_context(std::move(work)); },
+          options.argument_bytes_max),
       driver(context, *parts.clock, {options.wait, options.spin, options.cpu}),
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
@@ -281,9 +282,10 @@ Result<Group> Node::group(GroupView view) {
 }
 
 Status Node::join(GroupView view, std::uint32_t rank) {
-    if (rank >= view.size()) {
-        return fail(Code::out_of_range, "rank " + std::to_string(rank) + ": group '" + view.name() +
-                                            "' has ranks 0 to " + std::to_string(view.size() - 1));
+    if (!view.find(rank)) {
+        return fail(Code::out_of_range, "group '" + view.name() + "' has no rank " +
+                                            std::to_string(rank) + " in epoch " +
+                                            std::to_string(view.epoch()));
     }
     Status status;
     on_context([&] {

@@ -35,6 +35,14 @@ enum class Mutant : std::uint8_t {
     lost_piece,
     repeat_accepted,
     damage_unseen,
+    // Of collectives.
+    child_forgotten,
+    adopted_twice,
+    reply_counted_twice,
+    filter_inverted,
+    stale_epoch_accepted,
+    level_budget_ignored,
+    orphan_kept,
 };
 
 #ifdef WEFT_MUTANTS
@@ -73,6 +81,17 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::lost_piece, "lost-piece", "the second piece of a put is said to be there and is not"},
     {Mutant::repeat_accepted, "repeat-accepted", "a message that comes twice is taken twice"},
     {Mutant::damage_unseen, "damage-unseen", "a damaged message is handed over"},
+    {Mutant::child_forgotten, "child-forgotten", "the last of three children and more is not asked"},
+    {Mutant::adopted_twice, "adopted-twice",
+     "who is asked again by whoever adopts him runs it again"},
+    {Mutant::reply_counted_twice, "reply-counted-twice",
+     "what was merged already is merged again when it comes once more"},
+    {Mutant::filter_inverted, "filter-inverted", "those who are excluded take part"},
+    {Mutant::stale_epoch_accepted, "stale-epoch-accepted",
+     "a question by another view is answered by one's own"},
+    {Mutant::level_budget_ignored, "level-budget-ignored",
+     "those below get all the time that there is"},
+    {Mutant::orphan_kept, "orphan-kept", "what nobody waits for goes on"},
 };
 inline bool is_mutated(Mutant mutant) { return chosen_mutant == mutant; }
 #else

@@ -1,46 +1,28 @@
-// Runs collectives over the RPC core: one node's part in every tree it stands in.
+// Runs collectives over the RPC core: where they begin, and as a member of the groups that this
+// runtime has joined.
 //
-// A collective travels as calls of weft.Collective/Forward. Each receiver forwards to its children
-// first, runs the method itself, gathers one outcome per rank of its subtree and replies with all
-// of them. Whoever forwarded to a rank that failed adopts its children, which may have been asked
-// before: then they answer what they came to then (known.h).
+// A collective travels as calls of weft.Collective/Forward (wire.h). What one rank does in one of
+// them is its Part (part.h), played over calls by an Operation.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <vector>
 
 #include <weft/group.h>
 
+#include "coll/group_impl.h"
 #include "coll/known.h"
+#include "coll/meetings.h"
+#include "coll/operation.h"
 #include "coll/wire.h"
 #include "rpc/server.h"
 
 namespace weft::coll {
 
-class Engine;
-struct Operation;
-
-// A view, and channels to its members as they are needed.
-class GroupImpl {
-  public:
-    GroupImpl(Engine& of, std::shared_ptr<void> owner, GroupView with)
-        : engine(of), view(std::move(with)), owner_(std::move(owner)) {}
-
-    Result<Channel> channel(std::uint32_t rank);
-    // One outcome per rank, all the same.
-    std::vector<RankOutcome> fail_all(const Status& why) const;
-
-    Engine& engine;
-    const GroupView view;
-    std::optional<std::uint32_t> own_rank;  // When this runtime is a member.
-
-  private:
-    std::shared_ptr<void> owner_;    // Keeps the engine.
-    std::vector<Channel> channels_;  // By rank; grows with the highest rank used.
-};
+inline constexpr MethodId view_method("weft.Group/View");
 
 class Engine {
   public:
@@ -48,56 +30,104 @@ class Engine {
 
     using RunOnContext = std::function<void(Function<void()>)>;  // Runs it there, and waits.
 
-    Engine(core::Context& context, rpc::Server& server, Connect connect, RunOnContext run);
+    Engine(core::Context& context, rpc::Server& server, Connect connect, RunOnContext run,
+           std::size_t reply_bytes_max);
+    ~Engine();
 
     // From here on this runtime takes part as `group->own_rank`. Errors: ALREADY_EXISTS.
     Status join(std::shared_ptr<GroupImpl> group);
     // The joined group with this view; nullptr: none.
     std::shared_ptr<GroupImpl> joined(std::uint64_t digest) const;
-    // Starts a collective over the whole group. Thread: the context's. `done` runs in a later turn,
-    // in the scope that this is called in unless it is `detached` from that.
-    void start(std::shared_ptr<GroupImpl> group, std::uint64_t method, std::vector<std::byte> body,
-               TimePoint deadline, bool detached, GroupCompletion done);
+
+    // A collective that is to begin.
+    struct Beginning {
+        std::shared_ptr<GroupImpl> group;
+        std::uint64_t method = 0;
+        GroupCallOptions options;
+        std::optional<RankSet> include;  // What the options point to.
+        RankSet exclude;
+        std::vector<std::byte> body;                 // For all; or,
+        std::vector<std::vector<std::byte>> bodies;  // where it scatters, for each, by rank.
+        bool scatters = false;
+        TimePoint deadline = never;
+        GroupCompletion done;
+    };
+    // Thread: the context's. `done` runs in a later turn, in the scope that this is called in
+    // unless it is detached from that.
+    CollectiveId start(Beginning beginning);
+    void cancel(CollectiveId id);
     // Forgets every group (they refer back to the runtime).
     void shutdown();
 
-    std::size_t running() const { return running_; }  // That have not all their outcomes here.
+    // Collectives that have not all their outcomes here.
+    std::size_t running() const { return running_; }
+    // That are remembered, for those who may ask again.
+    std::size_t known() const { return known_.parts(); }
+    bool sweeps() const { return sweeping_.is_linked(); }
 
     core::Context& context() { return context_; }
+    rpc::Server& server() { return server_; }
+    Meetings& meetings() { return meetings_; }
     Duration default_timeout = 30s;
     const Connect& connect() const { return connect_; }
     void run_on_context(Function<void()> work) const { run_on_context_(std::move(work)); }
+    std::size_t reply_bytes_max() const { return reply_bytes_max_; }
+
+    // ---- for operations ------------------------------------------------------------------------
+    base::SlotId run_here(std::uint64_t method, ByteView body, TimePoint until,
+                          rpc::LocalCompletion done) {
+        return server_.dispatch_local(method, body, until, std::move(done));
+    }
+    void stop_here(base::SlotId id) { server_.cancel_local(id); }
+    // Learns the later view of the member at a position, and begins anew.
+    void refresh(const std::shared_ptr<Operation>& operation, std::uint32_t position);
+    void tell(Operation& operation);
+    void on_origin_done(Operation& operation);
+    void on_member_done(Operation& operation);
 
   private:
+    struct Choice;
+
+    Result<Choice> choose(const Beginning& beginning) const;
+    Result<std::shared_ptr<Operation>> make(Beginning& beginning);
+    void fail_all(Beginning beginning, const Status& why);
+
     void on_forward(Call call);
-    Status refusal(const ForwardHeader& header, const GroupImpl* group) const;
+    void on_view(Call call) const;
+    GroupImpl* find_group(const ForwardHeader& header) const;
+    Result<std::shared_ptr<const Plan>> plan_for(const ForwardView& request,
+                                                 GroupImpl& group) const;
+    void take_part(const ForwardView& request, std::shared_ptr<GroupImpl> group, Call call);
     void ask_again(const ForwardHeader& header, Call call);
-    void tell(const std::shared_ptr<Operation>& operation, std::vector<RankOutcome> all);
-    void watch(const std::shared_ptr<Operation>& operation, Call call);
-    void begin(const std::shared_ptr<Operation>& operation, Interval below);
-    // `again`: somebody who died may have asked them before.
-    void forward_below(const std::shared_ptr<Operation>& operation, Interval below, bool again);
-    void forward(const std::shared_ptr<Operation>& operation, Interval child, bool again);
-    void adopt(const std::shared_ptr<Operation>& operation, Interval child, bool again, Status why);
-    void run_here(const std::shared_ptr<Operation>& operation);
-    void progress(const std::shared_ptr<Operation>& operation);
-    void expire(Operation& operation);
-    static void stop(Operation& operation);
+    void begin_anew(const std::shared_ptr<Operation>& operation);
+    void learn(const std::shared_ptr<GroupImpl>& group, const Member& from,
+               Function<void(bool)> done);
 
     core::Context& context_;
     rpc::Server& server_;
     const Connect connect_;
     const RunOnContext run_on_context_;
+    const std::size_t reply_bytes_max_;
     std::vector<std::shared_ptr<GroupImpl>> groups_;
     struct Sweeping : base::Timer {
         Engine* engine = nullptr;
     };
-    Sweeping sweeping_;                  // While anything is known.
-    const std::uint64_t origin_;         // Of the collectives that begin here,
-    std::uint64_t next_sequence_ = 0;    // which are numbered.
-    std::set<std::uint64_t> unsettled_;  // Of these, without all outcomes.
+    Sweeping sweeping_;               // While anything is known.
+    const std::uint64_t origin_;      // Of the collectives that begin here,
+    std::uint64_t next_sequence_ = 0;  // which are numbered.
+    std::map<std::uint64_t, std::shared_ptr<Operation>> begun_;  // Of these, without all outcomes.
     std::size_t running_ = 0;
     Known<Operation> known_;  // Of others, that this rank took part in.
+    Meetings meetings_{*this};
 };
+
+// A share of the time until a deadline; the rest is kept back for what comes after.
+TimePoint share_of(TimePoint now, TimePoint deadline);
+
+// Of one that did not begin: the same for each member.
+GroupOutcome failed_outcome(const GroupImpl& group, const Status& why);
+
+// By the policy; `ranks` in order.
+Status verdict(const GroupCallOptions& options, const std::vector<RankOutcome>& ranks);
 
 }  // namespace weft::coll

@@ -1,65 +1,113 @@
-// One collective at one rank, alive while a child, the local handler or the table of those that are
-// known refers to it.
+// One collective at one rank: its part, played over calls of weft.Collective/Forward. Alive while a
+// call, the local handler, its engine or the table of those that are known refers to it.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include <weft/call.h>
 
+#include "base/slot_table.h"
 #include "base/timer_wheel.h"
-#include "coll/engine.h"
-#include "coll/gathering.h"
+#include "coll/group_impl.h"
+#include "coll/part.h"
 #include "core/context.h"
 
 namespace weft::coll {
 
-struct Operation {
+class Operation final : public std::enable_shared_from_this<Operation>, private Part::Port {
+  public:
+    // Where it began.
+    struct Origin {
+        CollectiveId id = 0;
+        GroupCallOptions options;
+        std::optional<RankSet> include;  // What the options pointed to.
+        RankSet exclude;
+        std::vector<std::uint32_t> strangers;  // Named to take part, and no members.
+        core::InScope made_in;                 // Where its completion runs.
+        GroupCompletion done;
+        std::uint32_t later_at = 0;     // The position of one that has a later view,
+        std::uint64_t later_epoch = 0;  // which is this; 0: none has.
+    };
+
+    Operation(Engine& engine, std::shared_ptr<GroupImpl> group, std::shared_ptr<const Plan> plan,
+              Identity identity, std::uint64_t unsettled, const Part::Role& role);
+    ~Operation();
+
+    void begin();
+    // Somebody asks, of all or of this rank only. Requires: it is the same collective.
+    void ask(const ForwardHeader& header, Call call);
+    // Whoever asks has no more interest, nor will anybody take his place.
+    void desert();
+    // The outcome of what is missing is `why`, and whoever was asked is told.
+    void stop(const Status& why);
+    // As Part::use_own_view(), be_replaced().
+    void use_own_view();
+    void be_replaced();
+    // No timer of it is left.
+    void forget();
+    // Whether this asks for the same.
+    bool is_for(const ForwardHeader& header) const;
+
+    const Part& part() const { return part_; }
+
+    const std::shared_ptr<GroupImpl> group;
+    std::unique_ptr<Origin> origin;  // nullptr: it began elsewhere.
+    bool detached = false;           // From the handler that started it.
+    // What each rank's method gets: in `own_body`; or, where nobody is below, in the request while
+    // that is handled. By position where it is scattered.
+    ByteView body;
+    std::vector<std::byte> own_body;
+
+    // For the table of those that are known.
+    bool running = true;
+    std::vector<std::byte> answer;  // Once all outcomes are there: for those who ask again,
+    TimePoint keep_until{};         // who may come until then.
+
+  private:
     struct Timer : base::Timer {
         Operation* of = nullptr;
     };
+    struct Question {
+        std::uint32_t ask = 0;
+        Channel channel;
+        OperationId call;
+    };
+    struct Asker {
+        std::uint32_t id = 0;
+        bool alone = false;
+        std::shared_ptr<Call> call;
+    };
 
-    Operation(Engine& in, std::shared_ptr<GroupImpl> with, const ForwardHeader& as)
-        : engine(in),
-          group(std::move(with)),
-          header(as),
-          gathering({as.first, as.last}, as.root, group->view.size()) {
-        deadline.of = orphaned.of = this;
-    }
+    void ask(Part& part, const Part::Ask& ask) override;
+    void give_up(Part& part, std::uint32_t ask, bool stop) override;
+    void run(Part& part) override;
+    void stop_running(Part& part) override;
+    void reply_to(Part& part, std::uint32_t asker, Answer::Kind kind) override;
+    void refresh(Part& part, std::uint32_t position, std::uint64_t epoch) override;
+    void tell(Part& part) override;
+    void done(Part& part) override;
 
-    std::uint32_t rank_of(Interval subtree) const {
-        return rank_at(subtree.first, header.root, group->view.size());
-    }
+    ForwardHeader header_for(Interval of, Asking asking, Duration patience) const;
+    std::vector<std::byte> members_of(Interval of) const;
+    CallOptions options_for_calls() const;
+    void on_answer(std::uint32_t ask, std::uint32_t position, const Status& status, ByteView reply);
+    void tell_to_stop(const Channel& channel) const;
+    void on_time();
+    void wait();
 
-    Engine& engine;
-    const std::shared_ptr<GroupImpl> group;
-    const ForwardHeader header;
-    Gathering gathering;
-    ByteView
-        body;  // In `own_body`; or, where nobody is below, in the request while that is handled.
-    TimePoint until = never;
-    Timer deadline;
-    std::vector<std::pair<Channel, OperationId>> children;
-    std::weak_ptr<Operation> self;
-    bool running = true;
-    bool stopped = false;  // Nobody waits for it: what fails is not adopted.
-
-    std::vector<std::byte> own_body;
-
-    // Where it began.
-    bool detached = false;  // From the handler that started it.
-    core::InScope made_in;  // Where its completion runs.
-    GroupCompletion done;
-
-    // Elsewhere.
-    std::vector<std::shared_ptr<Call>>
-        asked_by;          // First the parent, then whoever adopted this rank.
-    std::size_t gone = 0;  // Of these.
-    Timer orphaned;
-    std::vector<std::byte> answer;  // Once all outcomes are there: for those who ask again,
-    TimePoint keep_until{};         // who may come until then.
+    Engine& engine_;
+    core::Context& context_;
+    Part part_;
+    const std::uint64_t unsettled_;
+    Timer timer_;  // For the part's due(), or earlier.
+    std::vector<Question> questions_;
+    std::vector<Asker> askers_;
+    std::uint32_t next_asker_ = 1;
+    base::SlotId running_here_;
+    std::vector<std::byte> own_answer_;  // As `answer`, of this rank only.
+    bool is_mine_over_ = false;
 };
 
 }  // namespace weft::coll

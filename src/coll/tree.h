@@ -8,16 +8,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
-namespace weft::coll {
+#include "coll/interval.h"
 
-struct Interval {
-    std::uint32_t first = 0;
-    std::uint32_t last = 0;  // One past.
-    std::uint32_t size() const { return last - first; }
-    friend bool operator==(const Interval&, const Interval&) = default;
-};
+namespace weft::coll {
 
 enum class Shape : std::uint8_t {
     flat,      // All are children of the root.
@@ -55,6 +51,11 @@ Tree tree_for(double busy, double latency);
 // Source of k_nomial: MPICH's MPI_Bcast (Thakur, Rabenseifner, Gropp 2005), generalised from
 // binomial.
 std::vector<Interval> split(Interval below, const Tree& tree);
+
+// The same in two levels: a tree over hosts, each of which is told through its first position, and
+// below that position one over the others there. `hosts`: where each begins, ascending; no host is
+// cut by `below`, but the node's own.
+std::vector<Interval> split(Interval below, const Tree& tree, std::span<const std::uint32_t> hosts);
 
 // The rank at a position when `root` is position 0 of `n`.
 constexpr std::uint32_t rank_at(std::uint32_t position, std::uint32_t root, std::uint32_t n) {

@@ -6,83 +6,211 @@
 
 namespace weft::coll {
 
-void encode_forward(const ForwardHeader& header, ByteView body, Bytes to) {
+// ---- requests ----------------------------------------------------------------------------------
+
+void encode_forward(const ForwardParts& parts, Bytes to) {
+    ForwardHeader header = parts.header;
+    header.ranges = static_cast<std::uint32_t>(parts.ranges.size());
+    header.named = static_cast<std::uint32_t>(parts.named.size());
     base::Writer out(to);
     out.put(header);
-    out.put_bytes(body);
+    out.put_bytes(std::as_bytes(parts.ranges));
+    out.put_bytes(parts.named);
+    out.put_bytes(parts.body);
 }
 
-Result<ForwardView> decode_forward(ByteView bytes, std::uint32_t members) {
-    if (bytes.size() < sizeof(ForwardHeader)) {
-        return fail(Code::invalid_argument, "a collective shorter than its header");
-    }
-    const auto header = base::load<ForwardHeader>(bytes.data());
-    if (header.first >= header.last || header.last > members || header.root >= members) {
-        return fail(Code::invalid_argument, "a collective with an impossible subtree");
-    }
-    if (!header.tree.is_possible({header.first + 1, header.last})) {
-        return fail(Code::invalid_argument, "a collective with an impossible tree");
-    }
-    if (header.unsettled > header.identity.sequence) {
-        return fail(Code::invalid_argument, "a collective with an impossible number");
+static Status bad(const char* what) {
+    return fail(Code::invalid_argument, std::string("a collective with an impossible ") + what);
+}
+
+static Status judge(const ForwardHeader& header) {
+    if (header.first >= header.last || header.last > GroupView::members_max) return bad("subtree");
+    if (!header.tree.is_possible({header.first + 1, header.last})) return bad("tree");
+    if (header.unsettled > header.identity.sequence) return bad("number");
+    if (header.asking > Asking::stop || header.flags > ForwardHeader::flags_all) {
+        return bad("question");
     }
     if (header.method == forward_method.hash) {
         return fail(Code::invalid_argument, "a collective of collectives");
     }
-    return ForwardView{header, bytes.subspan(sizeof header)};
+    return judge(Reduction{static_cast<Reduction::Operation>(header.operation),
+                           static_cast<Reduction::Number>(header.number), false});
 }
 
-// Per rank: rank u32, code u8, effect u8, stage u8, 0 u8, text (u16 + bytes), peer (u16 + bytes),
-// reply (u32 + bytes).
-static constexpr std::size_t fixed_bytes = 4 + 4 + 2 + 2 + 4;
+Result<ForwardView> decode_forward(ByteView bytes) {
+    base::Reader in(bytes);
+    ForwardView view;
+    view.header = in.take<ForwardHeader>();
+    if (!in.ok()) return fail(Code::invalid_argument, "a collective shorter than its header");
+    if (Status status = judge(view.header); !status.ok()) return status;
+    if (view.header.ranges > in.left() / sizeof(RankSet::Range)) return bad("choice of ranks");
+    view.ranges.resize(view.header.ranges);
+    std::uint64_t next = 0;  // Neither touching nor out of order.
+    for (RankSet::Range& range : view.ranges) {
+        range = in.take<RankSet::Range>();
+        if (range.first < next || range.last < range.first) return bad("choice of ranks");
+        next = std::uint64_t{range.last} + 2;
+    }
+    view.named = in.take_bytes(view.header.named);
+    if (!in.ok()) return bad("list of members");
+    view.body = in.take_bytes(in.left());
+    return view;
+}
+
+// Each: rank u32, incarnation u64, addresses u8, of each the text (u16 + bytes).
+static constexpr std::size_t member_bytes = 4 + 8 + 1;
+static constexpr std::size_t uris_most = 16;
+
+std::vector<std::byte> encode_members(const std::vector<const Member*>& members) {
+    std::size_t total = 0;
+    for (const Member* member : members) {
+        total += member_bytes;
+        for (const std::string& uri : member->uris) total += 2 + uri.size();
+    }
+    std::vector<std::byte> bytes(total);
+    base::Writer out(bytes);
+    for (const Member* member : members) {
+        const std::size_t uris = std::min(member->uris.size(), uris_most);
+        out.put(member->rank);
+        out.put(member->incarnation);
+        out.put(static_cast<std::uint8_t>(uris));
+        for (std::size_t i = 0; i < uris; ++i) out.put_text(member->uris[i]);
+    }
+    bytes.resize(out.written());
+    return bytes;
+}
+
+Result<std::vector<Member>> decode_members(ByteView bytes, std::uint32_t count) {
+    if (count > bytes.size() / member_bytes) return bad("list of members");
+    base::Reader in(bytes);
+    std::vector<Member> members(count);
+    for (Member& member : members) {
+        member.rank = in.take<std::uint32_t>();
+        member.incarnation = in.take<std::uint64_t>();
+        const auto uris = in.take<std::uint8_t>();
+        if (!in.ok() || uris == 0 || uris > uris_most) return bad("list of members");
+        for (std::uint8_t i = 0; i < uris; ++i) member.uris.emplace_back(in.take_text());
+    }
+    if (!in.ok() || in.left() > 0) return bad("list of members");
+    return members;
+}
+
+// ---- bodies for each ---------------------------------------------------------------------------
+
+static std::uint32_t length_at(ByteView pieces, std::uint32_t at) {
+    return base::load<std::uint32_t>(pieces.data() + std::size_t{at} * sizeof(std::uint32_t));
+}
+
+// Where the bytes of one begin, of `count`.
+static std::size_t offset_of(ByteView pieces, std::uint32_t count, std::uint32_t at) {
+    std::size_t offset = std::size_t{count} * sizeof(std::uint32_t);
+    for (std::uint32_t i = 0; i < at; ++i) offset += length_at(pieces, i);
+    return offset;
+}
+
+Result<ByteView> piece_of(ByteView pieces, std::uint32_t count, std::uint32_t at) {
+    if (pieces.size() / sizeof(std::uint32_t) < count ||
+        offset_of(pieces, count, count) != pieces.size()) {
+        return bad("set of bodies");
+    }
+    return pieces.subspan(offset_of(pieces, count, at), length_at(pieces, at));
+}
+
+void append_pieces(std::vector<std::byte>& to, ByteView pieces, Interval all, Interval of) {
+    const std::uint32_t begin = of.first - all.first;
+    const std::uint32_t end = of.last - all.first;
+    const ByteView lengths = pieces.subspan(begin * sizeof(std::uint32_t),
+                                            std::size_t{of.size()} * sizeof(std::uint32_t));
+    const std::size_t first = offset_of(pieces, all.size(), begin);
+    const ByteView bytes = pieces.subspan(first, offset_of(pieces, all.size(), end) - first);
+    to.insert(to.end(), lengths.begin(), lengths.end());
+    to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+// ---- answers -----------------------------------------------------------------------------------
+
+// kind u8, has a value u8, 0 u16, count of intervals u32, epoch u64; the intervals (2 u32 each); a
+// value (u32 + bytes); then outcomes: position u32, code u8, effect u8, stage u8, 0 u8, text (u16 +
+// bytes), peer (u16 + bytes), reply (u32 + bytes).
+static constexpr std::size_t answer_bytes = 16;
+static constexpr std::size_t outcome_bytes = 4 + 4 + 2 + 2 + 4;
 static constexpr std::size_t text_bytes_max = 256;
 
-static std::size_t bytes_of(const RankOutcome& outcome) {
-    return fixed_bytes + std::min(outcome.status.text().size(), text_bytes_max) +
+static std::size_t bytes_of(const Outcome& outcome) {
+    return outcome_bytes + std::min(outcome.status.text().size(), text_bytes_max) +
            std::min(outcome.status.peer().size(), text_bytes_max) + outcome.reply.size();
 }
 
-static std::size_t bytes_of(const std::vector<RankOutcome>& outcomes) {
-    std::size_t total = 0;
-    for (const RankOutcome& outcome : outcomes) total += bytes_of(outcome);
+std::size_t bytes_of(const Answer& answer) {
+    std::size_t total = answer_bytes + answer.ok.size() * sizeof(Interval);
+    if (answer.has_value) total += 4 + answer.value.size();
+    for (const Outcome& outcome : answer.outcomes) total += bytes_of(outcome);
     return total;
 }
 
-static void shrink(std::vector<RankOutcome>& outcomes, std::size_t bytes_max) {
-    std::size_t total = bytes_of(outcomes);
+static Status too_large(std::size_t bytes) {
+    return fail(Code::resource_exhausted, "the reply of " + std::to_string(bytes) +
+                                              " bytes did not fit into the collective's")
+        .with_effect(Effect::applied)
+        .with_stage(Stage::executing);
+}
+
+// Of those who are in a value that is too large none has succeeded.
+static void shrink_value(Answer& answer) {
+    const Status why = too_large(answer.value.size());
+    for (const Interval& one : std::exchange(answer.ok, {})) {
+        for (std::uint32_t at = one.first; at < one.last; ++at) {
+            answer.outcomes.push_back({at, why, {}});
+        }
+    }
+    answer.has_value = false;
+    answer.value = {};
+}
+
+static void shrink(Answer& answer, std::size_t bytes_max) {
+    std::size_t total = bytes_of(answer);
+    if (total <= bytes_max) return;
+    if (answer.has_value && answer.value.size() > text_bytes_max) {
+        shrink_value(answer);
+        total = bytes_of(answer);
+    }
     while (total > bytes_max) {
-        auto largest = std::max_element(outcomes.begin(), outcomes.end(),
-                                        [](const RankOutcome& a, const RankOutcome& b) {
-                                            return a.reply.size() < b.reply.size();
-                                        });
-        if (largest == outcomes.end() || largest->reply.size() <= text_bytes_max) break;
+        const auto largest = std::max_element(answer.outcomes.begin(), answer.outcomes.end(),
+                                              [](const Outcome& a, const Outcome& b) {
+                                                  return a.reply.size() < b.reply.size();
+                                              });
+        if (largest == answer.outcomes.end() || largest->reply.size() <= text_bytes_max) break;
         total -= bytes_of(*largest);
-        const std::size_t lost = largest->reply.size();
+        largest->status = too_large(largest->reply.size());
         largest->reply = {};
-        largest->status =
-            fail(Code::resource_exhausted, "the reply of " + std::to_string(lost) +
-                                               " bytes did not fit into the collective's")
-                .with_effect(Effect::applied)
-                .with_stage(Stage::executing);
         total += bytes_of(*largest);
     }
     if (total <= bytes_max) return;
-    for (RankOutcome& outcome : outcomes) {
+    for (Outcome& outcome : answer.outcomes) {
         const bool lost = !outcome.reply.empty();
-        const Code code = lost ? Code::resource_exhausted : outcome.status.code();
-        outcome.status = Status(code, "")
+        outcome.status = Status(lost ? Code::resource_exhausted : outcome.status.code(), "")
                              .with_effect(outcome.status.effect())
                              .with_stage(outcome.status.stage());
         outcome.reply = {};
     }
 }
 
-std::vector<std::byte> encode_outcomes(std::vector<RankOutcome> outcomes, std::size_t bytes_max) {
-    shrink(outcomes, bytes_max);
-    std::vector<std::byte> bytes(bytes_of(outcomes));
+std::vector<std::byte> encode_answer(Answer answer, std::size_t bytes_max) {
+    shrink(answer, bytes_max);
+    std::vector<std::byte> bytes(bytes_of(answer));
     base::Writer out(bytes);
-    for (const RankOutcome& outcome : outcomes) {
-        out.put(outcome.rank);
+    out.put(answer.kind);
+    out.put(static_cast<std::uint8_t>(answer.has_value));
+    out.put(std::uint16_t{0});
+    out.put(static_cast<std::uint32_t>(answer.ok.size()));
+    out.put(answer.epoch);
+    for (const Interval& one : answer.ok) out.put(one);
+    if (answer.has_value) {
+        out.put(static_cast<std::uint32_t>(answer.value.size()));
+        out.put_bytes(answer.value);
+    }
+    for (const Outcome& outcome : answer.outcomes) {
+        out.put(outcome.position);
         out.put(static_cast<std::uint8_t>(outcome.status.code()));
         out.put(static_cast<std::uint8_t>(outcome.status.effect()));
         out.put(static_cast<std::uint8_t>(outcome.status.stage()));
@@ -95,33 +223,60 @@ std::vector<std::byte> encode_outcomes(std::vector<RankOutcome> outcomes, std::s
     return bytes;
 }
 
-Result<std::vector<RankOutcome>> decode_outcomes(ByteView bytes) {
+static Status malformed() { return fail(Code::data_loss, "a malformed answer to a collective"); }
+
+static Result<Outcome> take_outcome(base::Reader& in) {
+    Outcome outcome;
+    outcome.position = in.take<std::uint32_t>();
+    const auto code = in.take<std::uint8_t>();
+    const auto effect = in.take<std::uint8_t>();
+    const auto stage = in.take<std::uint8_t>();
+    in.take<std::uint8_t>();
+    const std::string_view text = in.take_text();
+    const std::string_view peer = in.take_text();
+    const ByteView reply = in.take_bytes(in.take<std::uint32_t>());
+    if (!in.ok() || code > code_max || effect > 2 || stage > 4) return malformed();
+    Status status =
+        code == 0 && text.empty() ? Status() : Status(static_cast<Code>(code), std::string(text));
+    outcome.status = std::move(status)
+                         .with_effect(static_cast<Effect>(effect))
+                         .with_stage(static_cast<Stage>(stage));
+    if (!peer.empty()) outcome.status = std::move(outcome.status).with_peer(peer);
+    outcome.reply.assign(reply.begin(), reply.end());
+    return outcome;
+}
+
+Result<Answer> decode_answer(ByteView bytes) {
     base::Reader in(bytes);
-    std::vector<RankOutcome> outcomes;
-    while (in.left() > 0) {
-        RankOutcome outcome;
-        outcome.rank = in.take<std::uint32_t>();
-        const auto code = in.take<std::uint8_t>();
-        const auto effect = in.take<std::uint8_t>();
-        const auto stage = in.take<std::uint8_t>();
-        in.take<std::uint8_t>();
-        const std::string_view text = in.take_text();
-        const std::string_view peer = in.take_text();
-        const ByteView reply = in.take_bytes(in.take<std::uint32_t>());
-        if (!in.ok() || code > code_max || effect > 2 || stage > 4) {
-            return fail(Code::data_loss, "malformed outcomes of a collective");
-        }
-        Status status = code == 0 && text.empty()
-                            ? Status()
-                            : Status(static_cast<Code>(code), std::string(text));
-        outcome.status = std::move(status)
-                             .with_effect(static_cast<Effect>(effect))
-                             .with_stage(static_cast<Stage>(stage));
-        if (!peer.empty()) outcome.status = std::move(outcome.status).with_peer(peer);
-        outcome.reply.assign(reply.begin(), reply.end());
-        outcomes.push_back(std::move(outcome));
+    Answer answer;
+    answer.kind = in.take<Answer::Kind>();
+    const auto has_value = in.take<std::uint8_t>();
+    in.take<std::uint16_t>();
+    const auto intervals = in.take<std::uint32_t>();
+    answer.epoch = in.take<std::uint64_t>();
+    if (!in.ok() || answer.kind > Answer::Kind::stale || has_value > 1 ||
+        intervals > in.left() / sizeof(Interval)) {
+        return malformed();
     }
-    return outcomes;
+    answer.ok.resize(intervals);
+    std::uint64_t next = 0;
+    for (Interval& one : answer.ok) {
+        one = in.take<Interval>();
+        if (one.first < next || one.last <= one.first) return malformed();
+        next = std::uint64_t{one.last};
+    }
+    answer.has_value = has_value != 0;
+    if (answer.has_value) {
+        const ByteView value = in.take_bytes(in.take<std::uint32_t>());
+        if (!in.ok()) return malformed();
+        answer.value.assign(value.begin(), value.end());
+    }
+    while (in.left() > 0) {
+        Result<Outcome> outcome = take_outcome(in);
+        if (!outcome) return std::move(outcome).status();
+        answer.outcomes.push_back(*std::move(outcome));
+    }
+    return answer;
 }
 
 }  // namespace weft::coll

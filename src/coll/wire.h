@@ -3,56 +3,98 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <weft/group.h>
 #include <weft/result.h>
 
 #include "coll/known.h"
+#include "coll/outcomes.h"
 #include "coll/tree.h"
 
 namespace weft::coll {
 
 inline constexpr MethodId forward_method("weft.Collective/Forward");
 
+// What a call of forward_method wants.
+enum class Asking : std::uint8_t {
+    all,    // Take part, and tell of your subtree.
+    rest,   // The same of one that takes part already: without a body.
+    alone,  // Tell of yourself only: without a body.
+    stop,   // Nobody waits for it any more: without a body.
+};
+
 // Who shall run what, and for whom the receiver is responsible: itself and its subtree.
 struct ForwardHeader {
-    std::uint64_t view = 0;   // Digest of the sender's view.
-    std::uint64_t epoch = 0;  // Of it, for the refusal's text.
+    static constexpr std::uint8_t scatters = 1;  // A body for each position.
+    static constexpr std::uint8_t by_host = 2;   // The tree has two levels.
+    static constexpr std::uint8_t ordered = 4;   // Merged in order of position.
+    static constexpr std::uint8_t flags_all = 7;
+
+    std::uint64_t view = 0;   // Digest of the view of whoever began it.
+    std::uint64_t group = 0;  // method_hash of its name.
+    std::uint64_t epoch = 0;
     Identity identity;
     std::uint64_t method = 0;  // method_hash of what each rank runs.
-    std::uint32_t root = 0;    // Rank at position 0.
-    std::uint32_t first = 0;   // Positions [first, last): the receiver is `first`.
-    std::uint32_t last = 0;
-    Tree tree;
     // This one's number minus that of the first of its origin's whose outcomes are not all there.
     std::uint64_t unsettled = 0;
+    std::uint32_t root = 0;   // Place, among those who take part, of position 0.
+    std::uint32_t first = 0;  // Positions [first, last): the receiver is `first`.
+    std::uint32_t last = 0;
+    Tree tree;
+    std::uint32_t patience_us = 0;  // The receiver tells within this what it knows then.
+    Asking asking = Asking::all;
+    std::uint8_t flags = 0;
+    std::uint8_t operation = 0;  // Reduction::Operation
+    std::uint8_t number = 0;     // Reduction::Number
+    std::uint32_t ranges = 0;    // Of ranks that take part, which follow; 0: all.
+    std::uint32_t named = 0;     // Bytes that name the members of the subtree, which follow; 0: by view.
 
     std::uint64_t settled() const { return identity.sequence - unsettled; }
-    // Whether it asks for the same of the same ranks.
-    bool is_again(const ForwardHeader& other) const {
-        return view == other.view && method == other.method && root == other.root &&
-               first == other.first && last == other.last && tree == other.tree;
-    }
+    Interval subtree() const { return {first, last}; }
+    bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
 };
-static_assert(sizeof(ForwardHeader) == 64);
+static_assert(sizeof(ForwardHeader) == 88);
 
 struct ForwardView {
     ForwardHeader header;
+    std::vector<RankSet::Range> ranges;
+    ByteView named;
     ByteView body;
 };
 
-// Requires: to.size() == forward_bytes(body.size()).
-constexpr std::size_t forward_bytes(std::size_t body) { return sizeof(ForwardHeader) + body; }
-void encode_forward(const ForwardHeader& header, ByteView body, Bytes to);
-// Errors: INVALID_ARGUMENT: an interval, tree or number that can't be, too short, a collective
-// inside.
-Result<ForwardView> decode_forward(ByteView bytes, std::uint32_t members);
+struct ForwardParts {
+    ForwardHeader header;
+    std::span<const RankSet::Range> ranges;
+    ByteView named;
+    ByteView body;
+    std::size_t bytes() const {
+        return sizeof header + ranges.size_bytes() + named.size() + body.size();
+    }
+};
+// Fills in the header's `ranges` and `named`. Requires: to.size() == parts.bytes().
+void encode_forward(const ForwardParts& parts, Bytes to);
+// Errors: INVALID_ARGUMENT: an interval, tree, reduction or number that can't be, too short, a
+// collective inside.
+Result<ForwardView> decode_forward(ByteView bytes);
 
-// Outcomes, one after the other. What does not fit into `bytes_max` loses first its replies (the
-// rank then reports RESOURCE_EXHAUSTED, applied), then its texts.
-std::vector<std::byte> encode_outcomes(std::vector<RankOutcome> outcomes, std::size_t bytes_max);
+// Members at the positions of an interval, in order.
+std::vector<std::byte> encode_members(const std::vector<const Member*>& members);
+// Errors: INVALID_ARGUMENT: not `count` of them, or with addresses that can't be.
+Result<std::vector<Member>> decode_members(ByteView bytes, std::uint32_t count);
+
+std::size_t bytes_of(const Answer& answer);
+// What does not fit into `bytes_max` loses first its replies (the rank then reports
+// RESOURCE_EXHAUSTED, applied), then its texts.
+std::vector<std::byte> encode_answer(Answer answer, std::size_t bytes_max);
 // Errors: DATA_LOSS.
-Result<std::vector<RankOutcome>> decode_outcomes(ByteView bytes);
+Result<Answer> decode_answer(ByteView bytes);
+
+// A body for each of some positions: a length each (u32), then the bytes of all.
+// Errors: INVALID_ARGUMENT: it is not for so many.
+Result<ByteView> piece_of(ByteView pieces, std::uint32_t count, std::uint32_t at);
+// Those of `of` out of those of `all`, which holds it; appended. Requires: piece_of() is no error.
+void append_pieces(std::vector<std::byte>& to, ByteView pieces, Interval all, Interval of);
 
 }  // namespace weft::coll

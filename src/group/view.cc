@@ -1,9 +1,8 @@
-#include <weft/group.h>
+#include <weft/group_view.h>
 
 #include <algorithm>
 
-#include <weft/method.h>
-
+#include "base/text.h"
 #include "na/address.h"
 
 namespace weft {
@@ -13,50 +12,99 @@ static Status bad(std::string why) {
 }
 
 static Status judge(const Member& member) {
-    if (member.uris.empty()) return bad("rank " + std::to_string(member.rank) + " has no address");
+    const std::string who = "rank " + std::to_string(member.rank);
+    if (member.uris.empty()) return bad(who + " has no address");
+    if (member.uris.size() > GroupView::uris_max) {
+        return bad(who + " has more than " + std::to_string(GroupView::uris_max) + " addresses");
+    }
     for (const std::string& uri : member.uris) {
         Result<na::Address> address = na::parse_address(uri);
-        if (!address) {
-            return std::move(address).status().in("group: rank " + std::to_string(member.rank));
-        }
+        if (!address) return std::move(address).status().in("group: " + who);
+        if (!base::is_utf8(uri)) return bad(who + " has an address that is not UTF-8");
     }
     return {};
 }
 
+static Status judge_name(const std::string& name) {
+    if (name.empty()) return bad("no name");
+    if (name.size() > GroupView::name_bytes_max) return bad("a name of more than 256 bytes");
+    if (!base::is_utf8(name)) return bad("a name that is not UTF-8");
+    return {};
+}
+
+namespace {
+
+// FNV-1a, 64 bits, over fields that can't be taken for each other: lengths stand in front of what
+// has one.
+class Digest {
+  public:
+    void add(std::uint64_t number) {
+        for (int byte = 0; byte < 8; ++byte) mix(static_cast<unsigned char>(number >> 8 * byte));
+    }
+    void add(const std::string& text) {
+        add(text.size());
+        for (const char c : text) mix(static_cast<unsigned char>(c));
+    }
+    std::uint64_t value() const { return hash_; }
+
+  private:
+    void mix(unsigned char byte) { hash_ = (hash_ ^ byte) * 0x100000001b3; }
+    std::uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+}  // namespace
+
 static std::uint64_t digest_of(const std::string& name, std::uint64_t epoch,
                                const std::vector<Member>& members) {
-    // One unambiguous text: lengths in front of everything variable.
-    std::string text = std::to_string(name.size()) + ":" + name + "@" + std::to_string(epoch);
+    Digest digest;
+    digest.add(name);
+    digest.add(epoch);
+    digest.add(members.size());
     for (const Member& member : members) {
-        text += "/" + std::to_string(member.uris.size());
-        for (const std::string& uri : member.uris) text += "," + std::to_string(uri.size()) + uri;
+        digest.add(member.rank);
+        digest.add(member.incarnation);
+        digest.add(member.draining ? 1 : 0);
+        digest.add(member.uris.size());
+        for (const std::string& uri : member.uris) digest.add(uri);
     }
-    return method_hash(text);
+    return digest.value();
 }
 
 Result<GroupView> GroupView::make(std::string name, std::uint64_t epoch,
                                   std::vector<Member> members) {
-    if (name.empty()) return bad("no name");
+    if (Status status = judge_name(name); !status.ok()) return status;
     if (members.empty()) return bad("no members");
-    if (members.size() > members_max) return bad("too many members");
+    if (members.size() > members_max) {
+        return bad("more than " + std::to_string(members_max) + " members");
+    }
     std::sort(members.begin(), members.end(),
               [](const Member& a, const Member& b) { return a.rank < b.rank; });
+    std::size_t uri_bytes = 0;
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (i > 0 && members[i].rank == members[i - 1].rank) {
             return bad("rank " + std::to_string(members[i].rank) + " is there twice");
         }
-        if (members[i].rank != i) {
-            return bad("ranks must be 0 to " + std::to_string(members.size() - 1) +
-                       ", each once; rank " + std::to_string(i) + " is missing");
-        }
         if (Status status = judge(members[i]); !status.ok()) return status;
+        for (const std::string& uri : members[i].uris) uri_bytes += uri.size();
+        if (uri_bytes > uri_bytes_max) {
+            return bad("addresses of more than " + std::to_string(uri_bytes_max) + " bytes");
+        }
     }
-    GroupView view;
-    view.digest_ = digest_of(name, epoch, members);
-    view.name_ = std::move(name);
-    view.epoch_ = epoch;
-    view.members_ = std::move(members);
-    return view;
+    Data data;
+    data.digest = digest_of(name, epoch, members);
+    data.name = std::move(name);
+    data.epoch = epoch;
+    data.members = std::move(members);
+    return GroupView(std::make_shared<const Data>(std::move(data)));
+}
+
+const Member* GroupView::find(std::uint32_t rank) const {
+    const std::vector<Member>& members = data_->members;
+    if (rank < members.size() && members[rank].rank == rank) return &members[rank];
+    const auto at =
+        std::lower_bound(members.begin(), members.end(), rank,
+                         [](const Member& member, std::uint32_t to) { return member.rank < to; });
+    return at != members.end() && at->rank == rank ? &*at : nullptr;
 }
 
 }  // namespace weft

@@ -1,11 +1,11 @@
-// Views out of group files.
-#include <weft/group.h>
+// Views out of group files, and as what is written there.
+#include <weft/group_view.h>
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <system_error>
+#include <algorithm>
+#include <cstdio>
 
 #include <google/protobuf/util/json_util.h>
 
@@ -13,17 +13,29 @@
 
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "group/file_error.h"
+#include "group/limits.h"
 
 namespace weft {
-
-// Enough for a view's most members with two addresses each; more is no group file.
-static constexpr std::size_t file_bytes_max = 256u << 20;
 
 static Status malformed(std::string_view why) {
     return fail(Code::invalid_argument, "group file: " + base::printable(why));
 }
 
+// Of what protobuf would make an object, before it does. A name may have some of these, too.
+static bool is_too_much(std::string_view json) {
+    constexpr std::size_t named = 4 * 2;  // Quotes of the names of a member's fields.
+    constexpr std::size_t aside = 2 * GroupView::name_bytes_max + 64;
+    const auto count = [&](char of) {
+        return static_cast<std::size_t>(std::count(json.begin(), json.end(), of));
+    };
+    return count('{') > GroupView::members_max + aside ||
+           count('"') > GroupView::members_max * (2 * GroupView::uris_max + named) + aside;
+}
+
 Result<GroupView> GroupView::parse(std::string_view json) {
+    if (json.size() > group::view_bytes_max) return malformed("too large");
+    if (is_too_much(json)) return malformed("too many members or addresses");
     GroupFile file;
     google::protobuf::util::JsonParseOptions options;
     options.ignore_unknown_fields = false;
@@ -40,17 +52,55 @@ Result<GroupView> GroupView::parse(std::string_view json) {
         if (!member.has_rank()) {
             return malformed("member " + std::to_string(members.size()) + " has no rank");
         }
-        members.push_back({member.rank(), {member.uris().begin(), member.uris().end()}});
+        members.push_back({member.rank(),
+                           {member.uris().begin(), member.uris().end()},
+                           member.incarnation(),
+                           member.draining()});
     }
     return make(file.name(), file.epoch(), std::move(members));
 }
 
+static void put_text(std::string& json, std::string_view text) {
+    json += '"';
+    for (const char c : text) {
+        if (static_cast<unsigned char>(c) < 0x20) {
+            char escaped[8];
+            std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
+            json += escaped;
+            continue;
+        }
+        if (c == '"' || c == '\\') json += '\\';
+        json += c;
+    }
+    json += '"';
+}
+
+static void put_member(std::string& json, const Member& member) {
+    json += "  {\"rank\":" + std::to_string(member.rank) + ",\"uris\":[";
+    for (std::size_t i = 0; i < member.uris.size(); ++i) {
+        if (i > 0) json += ',';
+        put_text(json, member.uris[i]);
+    }
+    json += ']';
+    if (member.incarnation != 0) json += ",\"incarnation\":" + std::to_string(member.incarnation);
+    if (member.draining) json += ",\"draining\":true";
+    json += '}';
+}
+
+// A line for each member, so that people see what differs.
+std::string GroupView::to_json() const {
+    std::string json = "{\"name\":";
+    put_text(json, name());
+    json += ",\"epoch\":" + std::to_string(epoch()) + ",\"members\":[\n";
+    for (std::uint32_t index = 0; index < size(); ++index) {
+        if (index > 0) json += ",\n";
+        put_member(json, at(index));
+    }
+    return json + "\n]}\n";
+}
+
 static Status unreadable(const std::string& path) {
-    const Code code = errno == ENOENT   ? Code::not_found
-                      : errno == EACCES ? Code::permission_denied
-                                        : Code::failed_precondition;
-    return fail(code, "can't read the group file '" + path +
-                          "': " + std::generic_category().message(errno));
+    return group::file_error("can't read the group file '" + path + "'");
 }
 
 static Result<std::string> read_file(const std::string& path) {
@@ -65,7 +115,7 @@ static Result<std::string> read_file(const std::string& path) {
         if (got < 0) return unreadable(path);
         if (got == 0) return text;
         text.append(piece, static_cast<std::size_t>(got));
-        if (text.size() > file_bytes_max) {
+        if (text.size() > group::view_bytes_max) {
             return fail(Code::invalid_argument, "'" + path + "' is too large for a group file");
         }
     }

@@ -231,16 +231,20 @@ void Server::on_fetched(base::SlotId id, const Status& status, ByteView request)
     run_handler(call);
 }
 
-void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadline,
-                            LocalCompletion done) {
-    if (draining_) return done(fail(Code::unavailable, "the server is shutting down"), {});
+base::SlotId Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadline,
+                                    LocalCompletion done) {
+    const auto refuse = [&done](Status why) {
+        done(why, {});
+        return base::SlotId();
+    };
+    if (draining_) return refuse(fail(Code::unavailable, "the server is shutting down"));
     Method* method = methods_.find(hash);
-    if (!method) return done(fail(Code::unimplemented, "no such method here"), {});
+    if (!method) return refuse(fail(Code::unimplemented, "no such method here"));
     if (!method->traits.collective) {
-        return done(fail(Code::unimplemented, method->name + " is not a collective method"), {});
+        return refuse(fail(Code::unimplemented, method->name + " is not a collective method"));
     }
     Entry* entry = calls_.take();
-    if (!entry) return done(fail(Code::resource_exhausted, "too many calls in handlers"), {});
+    if (!entry) return refuse(fail(Code::resource_exhausted, "too many calls in handlers"));
     ServerCall& call = entry->value;
     call.session = nullptr;
     call.slot = nullptr;
@@ -249,8 +253,17 @@ void Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadlin
     call.method = method;
     call.request = body;
     call.local = std::move(done);
+    const base::SlotId id = entry->id();
     const core::Context::Within within(context_, nullptr);  // Another handler's may go on.
     run_handler(call);
+    return id;
+}
+
+void Server::cancel_local(base::SlotId id) {
+    Entry* const entry = calls_.find(id);
+    if (!entry) return;
+    entry->value.local = [](const Status&, ByteView) {};
+    cancel(entry->value);
 }
 
 inline void Server::give_back(ServerCall& call) {

@@ -33,8 +33,16 @@ class Server final : public core::FrameSink {
     // Runs a method of this very process, as a collective does for its own rank: UNIMPLEMENTED
     // unless the method is made for that (MethodTraits). `done` may run inside. `body` must be
     // valid until then or until the handler has returned.
-    void dispatch_local(std::uint64_t method, ByteView body, TimePoint deadline,
-                        LocalCompletion done);
+    // What cancel_local() takes, unless it has ended already.
+    base::SlotId dispatch_local(std::uint64_t method, ByteView body, TimePoint deadline,
+                                LocalCompletion done);
+    // Nobody waits for it any more: its handler is told, and `done` does not run.
+    void cancel_local(base::SlotId id);
+    // nullptr: it has none, or is not served here.
+    MergeFunction merge_of(std::uint64_t method) const {
+        const Method* found = methods_.find(method);
+        return found ? found->traits.merge : nullptr;
+    }
 
     // Ends what is held: its notices run, local calls complete with `why`, later answers go
     // nowhere.

@@ -1,4 +1,5 @@
 // What people and files say: addresses, group files, WEFT_ variables, the names of sm.
+#include <algorithm>
 #include <string>
 
 #include <google/protobuf/stubs/logging.h>
@@ -39,32 +40,42 @@ static void check_address(std::string_view text) {
     }
 }
 
-static void check_group(std::string_view text) {
-    const Result<GroupView> view = GroupView::parse(text);
-    if (!view) {
-        must(view.status().code() == Code::invalid_argument, "a bad file is the caller's");
-        must(view.status().text().find('\n') == std::string_view::npos ||
-                 text.find('\n') != text.npos,
-             "one line says what is wrong");
-        return;
-    }
-    must(view->size() > 0 && view->size() <= GroupView::members_max && !view->name().empty(),
+static void check_view(const GroupView& view) {
+    must(view.size() > 0 && view.size() <= GroupView::members_max && !view.name().empty(),
          "a group has a name and members");
-    std::vector<Member> members;
-    for (std::uint32_t rank = 0; rank < view->size(); ++rank) {
-        members.push_back(view->member(rank));
-        must(members.back().rank == rank, "ranks are in order");
-        must(!members.back().uris.empty(), "a member has an address");
-        for (const std::string& uri : members.back().uris) {
+    std::vector<Member> members = view.members();
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        must(i == 0 || members[i].rank > members[i - 1].rank, "ranks are in order, once each");
+        must(view.find(members[i].rank) == &view.members()[i], "a rank is found");
+        must(!members[i].uris.empty(), "a member has an address");
+        for (const std::string& uri : members[i].uris) {
             must(na::parse_address(uri).ok(), "an address is one");
         }
     }
     // In any order, the same view; in another epoch, another.
     std::reverse(members.begin(), members.end());
-    const auto same = GroupView::make(view->name(), view->epoch(), members);
-    must(same.ok() && same->digest() == view->digest(), "a view is the same in any order");
-    const auto later = GroupView::make(view->name(), view->epoch() + 1, members);
-    must(later.ok() && later->digest() != view->digest(), "an epoch is another view");
+    const auto same = GroupView::make(view.name(), view.epoch(), members);
+    must(same.ok() && same->digest() == view.digest(), "a view is the same in any order");
+    const auto later = GroupView::make(view.name(), view.epoch() + 1, members);
+    must(later.ok() && later->digest() != view.digest(), "an epoch is another view");
+    const auto read = GroupView::parse(view.to_json());
+    must(read.ok() && read->digest() == view.digest(), "a view reads what it writes");
+    const auto decoded = GroupView::decode(view.encode());
+    must(decoded.ok() && decoded->digest() == view.digest(), "a view decodes what it encodes");
+}
+
+static void check_group(std::string_view text) {
+    for (const auto& read : {GroupView::parse, GroupView::decode}) {
+        const Result<GroupView> view = read(text);
+        if (view) {
+            check_view(*view);
+            continue;
+        }
+        must(view.status().code() == Code::invalid_argument, "a bad view is the caller's");
+        must(view.status().text().find('\n') == std::string_view::npos ||
+                 text.find('\n') != text.npos,
+             "one line says what is wrong");
+    }
 }
 
 static void check_variable(std::string text) {

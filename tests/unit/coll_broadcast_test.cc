@@ -53,13 +53,13 @@ struct Cluster {
     }
 
     std::vector<RankOutcome> broadcast(const Group& group, std::string_view text,
-                                       CallOptions options = {},
+                                       GroupCallOptions options = {},
                                        const MethodId& method = set_config) {
         int completions = 0;
         std::vector<RankOutcome> result;
-        const auto finished = [&](std::vector<RankOutcome> all) {
+        const auto finished = [&](GroupOutcome all) {
             ++completions;
-            result = std::move(all);
+            result = std::move(all.ranks);
         };
         group.collective(method, BodyWriter::of(as_bytes(text)), options, finished);
         REQUIRE(completions == 0);
@@ -189,7 +189,7 @@ TEST_CASE("a member that adopts sends on what it was asked, though that request 
     cluster.rig.kill("s" + std::to_string(child.first));
     for (const std::string& text : texts) {
         group.collective(set_config, BodyWriter::of(as_bytes(text)), {.timeout = 20s},
-                         [&](std::vector<RankOutcome> all) { outcomes.push_back(std::move(all)); });
+                         [&](GroupOutcome all) { outcomes.push_back(std::move(all.ranks)); });
         cluster.rig.run_for(20us);
     }
     for (int ms = 0; ms < 8000 && outcomes.size() < texts.size(); ++ms) {
@@ -216,7 +216,7 @@ TEST_CASE("a rank that dies while it handles costs itself only, and nobody is as
     const Group group = cluster.client->group(view_of(n)).value();
     std::vector<RankOutcome> outcomes;
     group.collective(set_config, {0, nullptr, [](void*, std::byte*) {}}, {.timeout = 5s},
-                     [&](std::vector<RankOutcome> all) { outcomes = std::move(all); });
+                     [&](GroupOutcome all) { outcomes = std::move(all.ranks); });
     REQUIRE(cluster.rig.run_until([&] {
         for (const Config& service : cluster.services) {
             if (service.held.empty()) return false;
@@ -260,7 +260,7 @@ TEST_CASE("ranks that die at any moment cost themselves only, and nobody runs tw
         const Group group = caller.group(view_of(n)).value();
         std::vector<RankOutcome> outcomes;
         group.collective(set_config, {0, nullptr, [](void*, std::byte*) {}}, {.timeout = 20s},
-                         [&](std::vector<RankOutcome> all) { outcomes = std::move(all); });
+                         [&](GroupOutcome all) { outcomes = std::move(all.ranks); });
         std::map<std::uint64_t, std::uint32_t> deaths;  // By millisecond.
         std::set<std::uint32_t> dead;
         for (std::uint64_t i = random.next() % 4; i > 0; --i) {
@@ -303,7 +303,7 @@ TEST_CASE("a collective whose root died ends everywhere") {
     for (Config& service : cluster.services) service.hold = true;
     const Group group = cluster.rig.runtimes[0]->group(view_of(n)).value();
     group.collective(set_config, {0, nullptr, [](void*, std::byte*) {}}, {.timeout = no_timeout},
-                     [](std::vector<RankOutcome>) {});
+                     [](const GroupOutcome&) {});
     REQUIRE(cluster.rig.run_until([&] {
         for (const Config& service : cluster.services) {
             if (service.held.empty()) return false;
@@ -337,19 +337,6 @@ TEST_CASE("a handler that never answers is named at the deadline, and nobody els
             }
         }
     }
-}
-
-TEST_CASE("another epoch is refused with FAILED_PRECONDITION and no effect") {
-    const std::uint32_t n = 5;
-    Cluster cluster(n);
-    const Group group = cluster.client->group(view_of(n, 2)).value();
-    const auto outcomes = cluster.broadcast(group, "x");
-    check_every_rank_once(outcomes, n);
-    for (const auto& outcome : outcomes) {
-        REQUIRE(outcome.status.code() == Code::failed_precondition);
-        REQUIRE(outcome.status.effect() == Effect::none);
-    }
-    CHECK(std::string(outcomes[0].status.text()).find("epoch 2") != std::string::npos);
 }
 
 TEST_CASE("replies that do not fit together are refused one by one, not the collective") {
@@ -440,7 +427,7 @@ TEST_CASE("a detached collective of a handler goes on by itself") {
         cluster.service.open = std::move(call);
         cluster.group.collective(set_config, BodyWriter::of(as_bytes("x")),
                                  {.timeout = 10s, .detached = true},
-                                 [&](std::vector<RankOutcome> all) { outcomes = std::move(all); });
+                                 [&](GroupOutcome all) { outcomes = std::move(all.ranks); });
     };
     const OperationId id = cluster.start(50ms);
     REQUIRE(cluster.all_hold());
@@ -462,7 +449,7 @@ TEST_CASE("what the completion of a handler's collective starts is a part of the
     cluster.service.handle = [&](Call call) {
         cluster.service.open = std::move(call);
         cluster.group.collective(set_config, BodyWriter::of(as_bytes("x")), {.detached = detached},
-                                 [&](std::vector<RankOutcome>) {
+                                 [&](const GroupOutcome&) {
                                      cluster.group.channel(0).value().call(
                                          set_one, {}, {.timeout = 10s},
                                          [&](const Status& status, ByteView) { next = status; });

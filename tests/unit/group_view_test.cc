@@ -1,4 +1,4 @@
-#include <weft/group.h>
+#include <weft/group_view.h>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -39,8 +39,8 @@ TEST_CASE("a group file makes the view that its parts make") {
     CHECK(view.name() == "store");
     CHECK(view.epoch() == 7);
     REQUIRE(view.size() == 2);
-    CHECK(view.member(0).uris == std::vector<std::string>{"sm://a"});
-    CHECK(view.member(1).uris.size() == 2);
+    CHECK(view.at(0).uris == std::vector<std::string>{"sm://a"});
+    CHECK(view.at(1).uris.size() == 2);
     const GroupView made =
         GroupView::make("store", 7, {{0, {"sm://a"}}, {1, {"sm://b", "ofi+tcp://127.0.0.1:7401"}}})
             .value();
@@ -68,8 +68,12 @@ TEST_CASE("a malformed group file is refused in one sentence that says where") {
                Contains("name"));
     CHECK_THAT(refusal(R"({"name":"s","epoch":1})"), Contains("members"));
     CHECK_THAT(refusal(R"({"name":"s","epoch":1,"members":[{"rank":0}]})"), Contains("rank 0"));
-    CHECK_THAT(refusal(R"({"name":"s","epoch":1,"members":[{"rank":1,"uris":["sm://a"]}]})"),
-               Contains("rank 0 is missing"));
+    CHECK_THAT(refusal(R"({"name":"s","epoch":1,"members":[{"rank":1,"uris":["sm://a"]},
+                                                       {"rank":1,"uris":["sm://b"]}]})"),
+               Contains("rank 1 is there twice"));
+    CHECK_THAT(refusal(R"({"name":"s","epoch":1,"members":[
+                   {"rank":1,"uris":["sm://a"],"incarnation":-1}]})"),
+               Contains("incarnation"));
     CHECK_THAT(refusal(R"({"name":"s","epoch":1,"members":[{"rank":0,"uris":["nonsense"]}]})"),
                Contains("rank 0"));
     CHECK_THAT(refusal(std::string(100'000, '[')), Contains("group file"));
@@ -85,4 +89,60 @@ TEST_CASE("a group file that is not there or not readable is named") {
     const Status malformed = GroupView::load(file.path).status();
     CHECK(malformed.code() == Code::invalid_argument);
     CHECK_THAT(std::string(malformed.text()), Contains(file.path));
+}
+
+TEST_CASE("ranks may have gaps, and each is found") {
+    const GroupView view = GroupView::parse(R"({"name":"s","epoch":1,"members":[
+        {"rank":4294967295,"uris":["sm://c"],"incarnation":18446744073709551615},
+        {"rank":1,"uris":["sm://a"]},{"rank":4,"uris":["sm://b"],"draining":true}]})")
+                               .value();
+    REQUIRE(view.size() == 3);
+    CHECK(view.at(0).rank == 1);
+    CHECK(view.find(1) == &view.at(0));
+    CHECK(view.find(4) == &view.at(1));
+    CHECK(view.find(4)->draining);
+    CHECK(view.find(UINT32_MAX)->incarnation == UINT64_MAX);
+    for (const std::uint32_t rank : {0u, 2u, 3u, 5u, UINT32_MAX - 1}) {
+        CHECK(view.find(rank) == nullptr);
+    }
+}
+
+TEST_CASE("a copy of a view is the same one") {
+    const GroupView view = GroupView::make("s", 1, {{0, {"sm://a"}}}).value();
+    const GroupView copy = view;  // NOLINT(performance-unnecessary-copy-initialization)
+    CHECK(&copy.members() == &view.members());
+}
+
+TEST_CASE("a view has limits, each with its sentence") {
+    const auto why = [](std::string name, std::vector<Member> members) {
+        const Status status = GroupView::make(std::move(name), 1, std::move(members)).status();
+        CHECK(status.code() == Code::invalid_argument);
+        return status.to_string();
+    };
+    CHECK_THAT(why(std::string(257, 'x'), {{0, {"sm://a"}}}), Contains("more than 256 bytes"));
+    CHECK_THAT(why("\xff", {{0, {"sm://a"}}}), Contains("not UTF-8"));
+    CHECK_THAT(why("s", {{0, {"unix:///\xff"}}}), Contains("rank 0 has an address that is not"));
+    CHECK_THAT(why("s", {{5, std::vector<std::string>(17, "sm://a")}}),
+               Contains("rank 5 has more than 16 addresses"));
+    CHECK_THAT(why("s", std::vector<Member>(GroupView::members_max + 1)),
+               Contains("more than 1048576 members"));
+    std::vector<Member> large(GroupView::uri_bytes_max / (15 * 250) + 1);
+    const std::string uri = "tcp://" + std::string(240, 'x') + ":740";
+    REQUIRE(uri.size() == 250);
+    for (std::uint32_t rank = 0; rank < large.size(); ++rank) {
+        large[rank].rank = rank;
+        large[rank].uris.assign(15, uri);
+    }
+    CHECK_THAT(why("s", large), Contains("addresses of more than 83886080 bytes"));
+    large.pop_back();
+    CHECK(GroupView::make("s", 1, std::move(large)).ok());
+}
+
+TEST_CASE("a file of more than a view may have is refused before it is taken apart") {
+    std::string many = R"({"name":"s","epoch":1,"members":[)";
+    for (std::size_t i = 0; i < GroupView::members_max + 1000; ++i) many += "{},";
+    CHECK_THAT(refusal(many), Contains("too many members"));
+    CHECK_THAT(refusal(std::string(GroupView::members_max * 40 + 1000, '"')),
+               Contains("too many members or addresses"));
+    CHECK_THAT(refusal(std::string((std::size_t{320} << 20) + 1, ' ')), Contains("too large"));
 }

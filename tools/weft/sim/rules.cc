@@ -6,7 +6,14 @@ namespace weft::tool {
 
 namespace {
 
-enum Where : std::uint8_t { rpc = 1, bulk = 2, both = rpc | bulk };
+enum Where : std::uint8_t {
+    rpc = 1,
+    bulk = 2,
+    group = 4,
+    both = rpc | bulk,
+    talk = rpc | group,
+    all = rpc | bulk | group,
+};
 
 struct Row {
     Rule rule;
@@ -16,15 +23,15 @@ struct Row {
 };
 
 constexpr std::array<Row, rules_count> rows{{
-    {Rule::completes_once, both, "completes-once", "a call completes once and never again"},
-    {Rule::completes_later, both, "completes-later",
+    {Rule::completes_once, all, "completes-once", "a call completes once and never again"},
+    {Rule::completes_later, all, "completes-later",
      "no completion runs inside the call that began it"},
-    {Rule::completes_in_time, both, "completes-in-time",
+    {Rule::completes_in_time, all, "completes-in-time",
      "a call completes at most 10 ms after its deadline"},
     {Rule::completes_after_death, both, "completes-after-death",
      "a call to who can't be reached completes within 3 s of his last word"},
-    {Rule::cancel_completes, both, "cancel-completes", "a cancelled call completes within 10 ms"},
-    {Rule::reply_is_own, rpc, "reply-is-own", "a reply is that of its request"},
+    {Rule::cancel_completes, all, "cancel-completes", "a cancelled call completes within 10 ms"},
+    {Rule::reply_is_own, talk, "reply-is-own", "a reply is that of its request"},
     {Rule::effect_fits_code, both, "effect-fits-code", "OK means applied"},
     {Rule::stage_fits_effect, both, "stage-fits-effect", "what was never sent has no effect"},
     {Rule::code_is_possible, both, "code-is-possible",
@@ -44,8 +51,8 @@ constexpr std::array<Row, rules_count> rows{{
     {Rule::failure_names_peer, rpc, "failure-names-peer", "what could not be reached is named"},
     {Rule::executes_once, rpc, "executes-once",
      "a method that is not idempotent runs at most once"},
-    {Rule::executes_wanted, rpc, "executes-wanted", "nothing runs that nobody asked for"},
-    {Rule::executes_here, rpc, "executes-here", "a request runs on the server it was for"},
+    {Rule::executes_wanted, talk, "executes-wanted", "nothing runs that nobody asked for"},
+    {Rule::executes_here, talk, "executes-here", "a request runs on the server it was for"},
     {Rule::starts_in_time, rpc, "starts-in-time", "no handler starts after its deadline"},
     {Rule::deadline_is_carried, rpc, "deadline-is-carried",
      "a handler's deadline is its caller's, but for the time on the way"},
@@ -69,30 +76,46 @@ constexpr std::array<Row, rules_count> rows{{
      "a reference that was changed moves nothing, and never says OK"},
     {Rule::denied_has_cause, bulk, "denied-has-cause",
      "PERMISSION_DENIED is said of regions that are closed or gone"},
-    {Rule::ok_was_executed, rpc, "ok-was-executed", "what said OK has run"},
-    {Rule::none_was_not_executed, rpc, "none-was-not-executed", "what said effect none never ran"},
+    {Rule::runs_once_a_life, group, "runs-once-a-life",
+     "a collective runs at most once in each life of a rank"},
+    {Rule::those_take_part, group, "those-take-part",
+     "who takes part by view and filters has one outcome, and nobody else has, or runs it"},
+    {Rule::view_is_known, group, "view-is-known",
+     "it runs in a view that its caller knew, or a later one"},
+    {Rule::living_are_reached, group, "living-are-reached",
+     "a rank with which nothing is wrong is reached, whoever is dead or stands still"},
+    {Rule::dead_are_named, group, "dead-are-named", "a rank that is down has no success"},
+    {Rule::late_is_named, group, "late-is-named",
+     "of a handler that does not end its rank is named, and no other"},
+    {Rule::merged_once, group, "merged-once",
+     "a merged value has the reply of each that succeeded once, in order where that is asked for"},
+    {Rule::verdict_fits, group, "verdict-fits", "the verdict is that of the policy"},
+    {Rule::meets_after_all, group, "meets-after-all", "a meeting ends well once all have come"},
+    {Rule::collectives_are_back, group, "collectives-are-back", "no collective is left"},
+    {Rule::ok_was_executed, talk, "ok-was-executed", "what said OK has run"},
+    {Rule::none_was_not_executed, talk, "none-was-not-executed", "what said effect none never ran"},
     {Rule::applied_was_executed, rpc, "applied-was-executed", "what said effect applied has run"},
     {Rule::ok_was_not_cancelled, rpc, "ok-was-not-cancelled",
      "the handler of what said OK heard of no cancel"},
-    {Rule::bounds_hold, both, "bounds-hold", "queues and handlers keep to their limits"},
+    {Rule::bounds_hold, all, "bounds-hold", "queues and handlers keep to their limits"},
     {Rule::retries_keep_budget, rpc, "retries-keep-budget",
      "a client retries ten calls, and one more for each ten answers, to each server"},
-    {Rule::nobody_is_broken, both, "nobody-is-broken",
+    {Rule::nobody_is_broken, all, "nobody-is-broken",
      "no host says of another that it broke the rules of the wire"},
-    {Rule::all_complete, both, "all-complete", "after healing every call comes to its end"},
+    {Rule::all_complete, all, "all-complete", "after healing every call comes to its end"},
     {Rule::outcomes_balance, both, "outcomes-balance",
      "as many calls ended, by outcome, as were begun"},
     {Rule::all_answer_again, rpc, "all-answer-again",
      "after healing every server answers everyone"},
-    {Rule::calls_are_back, rpc, "calls-are-back", "no call is left in flight"},
-    {Rule::handlers_are_back, rpc, "handlers-are-back", "no call is left in a handler"},
-    {Rule::slots_are_back, rpc, "slots-are-back",
+    {Rule::calls_are_back, talk, "calls-are-back", "no call is left in flight"},
+    {Rule::handlers_are_back, talk, "handlers-are-back", "no call is left in a handler"},
+    {Rule::slots_are_back, talk, "slots-are-back",
      "no slot of a session and no room of a context is in use"},
-    {Rule::queues_are_empty, both, "queues-are-empty", "no frame waits"},
-    {Rule::transfers_are_back, both, "transfers-are-back", "no transfer is left"},
+    {Rule::queues_are_empty, all, "queues-are-empty", "no frame waits"},
+    {Rule::transfers_are_back, all, "transfers-are-back", "no transfer is left"},
     {Rule::regions_are_back, bulk, "regions-are-back", "no region is left"},
-    {Rule::timers_are_back, both, "timers-are-back", "no timer is left"},
-    {Rule::no_late_access, both, "no-late-access", "no memory is touched after its fence"},
+    {Rule::timers_are_back, all, "timers-are-back", "no timer is left"},
+    {Rule::no_late_access, all, "no-late-access", "no memory is touched after its fence"},
 }};
 
 constexpr bool is_in_order() {
@@ -113,7 +136,8 @@ std::string_view name_of(Rule rule) { return row_of(rule).name; }
 std::string_view meaning_of(Rule rule) { return row_of(rule).meaning; }
 
 bool is_judged_in(Rule rule, std::string_view scenario) {
-    return (row_of(rule).where & (scenario == "rpc" ? rpc : bulk)) != 0;
+    const Where where = scenario == "rpc" ? rpc : scenario == "bulk" ? bulk : group;
+    return (row_of(rule).where & where) != 0;
 }
 
 void Verdict::broke(Rule rule, const std::string& seen) {

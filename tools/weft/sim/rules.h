@@ -47,6 +47,17 @@ enum class Rule : std::uint8_t {
     fence_comes,
     forged_is_denied,
     denied_has_cause,
+    // Collectives.
+    runs_once_a_life,
+    those_take_part,
+    view_is_known,
+    living_are_reached,
+    dead_are_named,
+    late_is_named,
+    merged_once,
+    verdict_fits,
+    meets_after_all,
+    collectives_are_back,
     // At the end, of each call.
     ok_was_executed,
     none_was_not_executed,

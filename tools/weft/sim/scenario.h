@@ -34,5 +34,6 @@ using Scenario = SimRun (*)(std::uint64_t seed, const SimOptions& options);
 
 SimRun run_rpc_scenario(std::uint64_t seed, const SimOptions& options);
 SimRun run_bulk_scenario(std::uint64_t seed, const SimOptions& options);
+SimRun run_group_scenario(std::uint64_t seed, const SimOptions& options);
 
 }  // namespace weft::tool

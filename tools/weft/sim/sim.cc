@@ -21,7 +21,7 @@ struct NamedScenario {
     const char* name;
     Scenario run;
 };
-constexpr NamedScenario scenarios[] = {{"rpc", run_rpc_scenario}, {"bulk", run_bulk_scenario}};
+constexpr NamedScenario scenarios[] = {{"rpc", run_rpc_scenario}, {"bulk", run_bulk_scenario}, {"group", run_group_scenario}};
 
 std::vector<std::string> scenario_names() {
     std::vector<std::string> names;

@@ -128,10 +128,12 @@ void SimStage::judge_rest() {
     });
     judge_none_left(Rule::queues_are_empty,
                     [](api::Node& node) { return node.context.waiting_frames(); });
-    // While large bodies' memory is kept for the next ones there is a timer that will free it.
+    // While large bodies' memory is kept for the next ones there is a timer that will free it; and
+    // while collectives are remembered, one that will forget them.
     judge_none_left(Rule::timers_are_back, [](api::Node& node) {
         const std::uint32_t freeing = node.bulk.staging.bytes_held() > 0 ? 1 : 0;
-        return node.context.timers().armed() - freeing;
+        const std::uint32_t forgetting = node.collectives.sweeps() ? 1 : 0;
+        return node.context.timers().armed() - freeing - forgetting;
     });
     verdict_.hold(simulation_->late_accesses() == 0, Rule::no_late_access,
                   [&] { return std::to_string(simulation_->late_accesses()) + " times"; });

@@ -58,7 +58,7 @@ class SimStage {
     }
     // And does not stand still.
     bool acts(const std::string& host) const {
-        return simulation_->is_up(host) && chaos_->awake_since(host) != never;
+        return simulation_->is_up(host) && (!chaos_ || chaos_->awake_since(host) != never);
     }
 
     // Few calls fit into handlers: an answer may be that there is no room.

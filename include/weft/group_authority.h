@@ -1,0 +1,57 @@
+// Who decides on a group: what its next view is, one after the other.
+//
+// Members and clients take what they are told; a new view, with a higher epoch, is made in one
+// place. group_file() is the one over a group file.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <weft/group_view.h>
+#include <weft/result.h>
+
+namespace weft {
+
+// Thread: any, for all of it; what reads and writes blocks, so not on a context's.
+class GroupAuthority {
+  public:
+    using Decision = std::function<Result<GroupView>(const GroupView& now)>;
+    using Told = std::function<void(GroupView view)>;
+    using Troubled = std::function<void(const Status& why)>;
+
+    virtual ~GroupAuthority() = default;
+
+    // The view that holds. Errors: of group_file(): as GroupView::load().
+    virtual Result<GroupView> view() = 0;
+
+    // What `decision` makes of the view that holds, holds from then on, and is returned: nobody
+    // else changes it in between, so no change is lost. The next view is of the same group, in a
+    // later epoch; to return the view as it was changes nothing. `decision` runs on this thread,
+    // once, and may not call this authority. Errors: as view(); what `decision` returns;
+    // INVALID_ARGUMENT: a decision for no later epoch, or another group; of group_file():
+    // PERMISSION_DENIED, RESOURCE_EXHAUSTED (disk), FAILED_PRECONDITION: it can't be written.
+    virtual Result<GroupView> change(const Decision& decision) = 0;
+
+    // From here on until this authority is destroyed, `told` hears of the view that holds: at first
+    // of the present one, then of later ones, the last of them always; epochs only grow. `troubled`
+    // may be empty; it hears why no later view can be had at present, once for each reason, and of
+    // OK when that is over. Both are called by one thread of its own, on which no signal is
+    // delivered and which the destructor waits for: they may call view() and change(), and may not
+    // destroy this. Errors, `told` is not called then: as view(); FAILED_PRECONDITION: somebody
+    // follows already; RESOURCE_EXHAUSTED: no descriptor, no thread.
+    virtual Status follow(Told told, Troubled troubled) = 0;
+};
+
+// Over a group file, which anybody who may write it changes as one step: whoever reads it finds a
+// whole view. A link is followed; it stays, and the file that it leads to is replaced.
+//
+// Who changes the file holds a lock on another that stands beside it for good (FILE.lock,
+// flock(2)), writes `.FILE.weft-tmp` in the same directory, makes it durable and renames it; owner
+// and mode stay as they were. So the directory has to be writable. Who edits the file by hand
+// should do as much, or be alone. Followers notice at once on a file system of this machine, within
+// a second on one of the network; what does not parse, or goes back to an earlier epoch, is trouble
+// until it is mended.
+std::unique_ptr<GroupAuthority> group_file(std::string path);
+
+}  // namespace weft

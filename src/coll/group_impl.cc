@@ -1,0 +1,97 @@
+#include "coll/group_impl.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "coll/engine.h"
+
+namespace weft::coll {
+
+GroupImpl::GroupImpl(Engine& of, std::shared_ptr<void> owner, GroupView with)
+    : engine(of), owner_(std::move(owner)), view_(std::move(with)) {}
+
+GroupView GroupImpl::view() const {
+    const std::lock_guard lock(mutex_);
+    return view_;
+}
+
+Result<Channel> GroupImpl::channel(std::uint32_t rank) {
+    const GroupView now = view();
+    const Member* const member = now.find(rank);
+    if (member) return channel(*member);
+    return fail(Code::out_of_range, "group '" + now.name() + "' has no rank " +
+                                        std::to_string(rank) + " in epoch " +
+                                        std::to_string(now.epoch()));
+}
+
+Result<Channel> GroupImpl::channel(const Member& member) {
+    const auto at = links_.find(member.rank);
+    if (at != links_.end() && at->second.uris == member.uris) return at->second.channel;
+    Result<Channel> channel = engine.connect()(member.uris);
+    if (channel) links_[member.rank] = {member.uris, *channel};
+    return channel;
+}
+
+Status GroupImpl::install(GroupView later) {
+    const GroupView before = view();
+    if (later.name() != before.name()) {
+        return fail(Code::invalid_argument,
+                    "a view of group '" + later.name() + "' for group '" + before.name() + "'");
+    }
+    if (later.epoch() <= before.epoch()) {
+        return fail(Code::aborted, "group '" + before.name() + "' is in epoch " +
+                                       std::to_string(before.epoch()) + " already, not before " +
+                                       std::to_string(later.epoch()));
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        view_ = later;
+    }
+    plans_.clear();
+    for (const MemberChange& change : changes_between(before, later)) {
+        if (change.cause == MemberChange::Cause::left) links_.erase(change.rank);
+        for (const auto& told : told_) {
+            engine.context().post([told, change] { (*told)(change); });
+        }
+    }
+    return {};
+}
+
+void GroupImpl::on_change(Function<void(const MemberChange&)> told) {
+    told_.push_back(std::make_shared<Function<void(const MemberChange&)>>(std::move(told)));
+}
+
+static bool is_same(const Merge& a, const Merge& b) {
+    return a.reduction.operation == b.reduction.operation &&
+           a.reduction.number == b.reduction.number && a.reduction.ordered == b.reduction.ordered &&
+           a.function == b.function;
+}
+
+std::shared_ptr<const Plan> GroupImpl::plan(Roster::Parts roster, std::uint64_t method,
+                                            const Tree& tree, const Merge& merge,
+                                            std::uint8_t flags) {
+    const auto fits = [&](const std::shared_ptr<const Plan>& plan) {
+        return plan->view == roster.view.digest() && plan->method == method && plan->tree == tree &&
+               plan->flags == flags && is_same(plan->merge, merge) &&
+               plan->roster->root() == roster.root && plan->roster->ranks() == roster.ranks;
+    };
+    const auto at = std::find_if(plans_.begin(), plans_.end(), fits);
+    if (at != plans_.end()) {
+        std::rotate(plans_.begin(), at, at + 1);
+        return plans_.front();
+    }
+    auto plan = std::make_shared<Plan>();
+    plan->view = roster.view.digest();
+    plan->group = method_hash(roster.view.name());
+    plan->epoch = roster.view.epoch();
+    plan->method = method;
+    plan->tree = tree;
+    plan->merge = merge;
+    plan->flags = flags;
+    plan->roster = std::make_shared<Roster>(std::move(roster));
+    if (plans_.size() == plans_most) plans_.pop_back();
+    plans_.insert(plans_.begin(), plan);
+    return plan;
+}
+
+}  // namespace weft::coll

@@ -1,0 +1,55 @@
+// One group as this runtime knows it: its view, channels to its members as they are needed, and who
+// wants to hear of changes. Thread: the context's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include <weft/group.h>
+
+#include "coll/part.h"
+
+namespace weft::coll {
+
+class Engine;
+
+class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
+  public:
+    GroupImpl(Engine& of, std::shared_ptr<void> owner, GroupView with);
+
+    // Any thread, under the lock of its own.
+    GroupView view() const;
+
+    // Errors: OUT_OF_RANGE: no such rank.
+    Result<Channel> channel(std::uint32_t rank);
+    Result<Channel> channel(const Member& member);
+    // Errors: INVALID_ARGUMENT, ABORTED (Group::install).
+    Status install(GroupView later);
+    void on_change(Function<void(const MemberChange&)> told);
+
+    // The plan of a collective, shared with the last ones like it.
+    std::shared_ptr<const Plan> plan(Roster::Parts roster, std::uint64_t method, const Tree& tree,
+                                     const Merge& merge, std::uint8_t flags);
+
+    Engine& engine;
+    std::optional<std::uint32_t> own_rank;  // When this runtime is, or was, a member.
+
+  private:
+    static constexpr std::size_t plans_most = 4;
+    struct Link {
+        std::vector<std::string> uris;
+        Channel channel;
+    };
+
+    std::shared_ptr<void> owner_;  // Keeps the engine.
+    mutable std::mutex mutex_;     // Guards the view.
+    GroupView view_;
+    std::unordered_map<std::uint32_t, Link> links_;  // By rank.
+    std::vector<std::shared_ptr<Function<void(const MemberChange&)>>> told_;
+    std::vector<std::shared_ptr<const Plan>> plans_;  // The last first.
+};
+
+}  // namespace weft::coll

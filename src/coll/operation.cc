@@ -1,0 +1,325 @@
+#include "coll/operation.h"
+
+#include <algorithm>
+
+#include "base/mutant.h"
+#include "coll/engine.h"
+
+namespace weft::coll {
+
+// What is kept back at each hop, so that the rank that is late is named by its parent, and not its
+// parent by the grandparent: enough for an answer and two timer ticks.
+static Duration share(Duration left) {
+    if (base::is_mutated(base::Mutant::level_budget_ignored)) return left;
+    if (left < 8ms) return left / 2;
+    return left - std::clamp<Duration>(left / 32, 3ms, 500ms);
+}
+
+TimePoint share_of(TimePoint now, TimePoint deadline) {
+    return deadline == never ? never : now + share(std::max(deadline - now, Duration(0)));
+}
+
+// After a deadline others may still ask: each rank above keeps back a second at most.
+static constexpr Duration deadline_slack = 20s;
+static constexpr Duration stop_timeout = 2s;
+static constexpr std::size_t own_answer_max = 64 << 10;  // Else it is not kept.
+
+Operation::Operation(Engine& engine, std::shared_ptr<GroupImpl> with,
+                     std::shared_ptr<const Plan> plan, Identity identity, std::uint64_t unsettled,
+                     const Part::Role& role)
+    : group(std::move(with)),
+      engine_(engine),
+      context_(engine.context()),
+      part_(*this, std::move(plan), identity, role),
+      unsettled_(unsettled) {
+    timer_.of = this;
+    timer_.fire = [](base::Timer& timer, TimePoint) {
+        static_cast<Timer&>(timer).of->on_time();
+    };
+}
+
+Operation::~Operation() { forget(); }
+
+// The context may be gone when nothing of ours is in it.
+void Operation::forget() {
+    if (timer_.is_linked()) context_.timers().cancel(timer_);
+}
+
+bool Operation::is_for(const ForwardHeader& header) const {
+    const Plan& plan = part_.plan();
+    return header.view == plan.view && header.method == plan.method &&
+           header.root == plan.roster->root() && header.first == part_.role().mine.first &&
+           header.tree == plan.tree && header.flags == plan.flags &&
+           header.operation == static_cast<std::uint8_t>(plan.merge.reduction.operation) &&
+           header.number == static_cast<std::uint8_t>(plan.merge.reduction.number);
+}
+
+void Operation::begin() {
+    const auto kept = shared_from_this();
+    part_.begin(context_.now());
+    wait();
+}
+
+// The timer may come too early, which does no harm.
+void Operation::wait() {
+    if (part_.is_over() || context_.is_closed()) return forget();
+    const TimePoint due = part_.due();
+    if (timer_.is_linked() && timer_.deadline <= due) return;
+    context_.timers().cancel(timer_);
+    context_.timers().arm(timer_, due);
+}
+
+void Operation::on_time() {
+    const auto kept = shared_from_this();
+    part_.on_time(context_.now());
+    wait();
+}
+
+void Operation::stop(const Status& why) {
+    const auto kept = shared_from_this();
+    part_.stop(why);
+    wait();
+}
+
+void Operation::use_own_view() {
+    const auto kept = shared_from_this();
+    part_.use_own_view(context_.now());
+    wait();
+}
+
+void Operation::be_replaced() {
+    part_.be_replaced();
+    forget();
+}
+
+void Operation::desert() {
+    part_.desert(context_.now());
+    wait();
+}
+
+// ---- whom it asks ------------------------------------------------------------------------------
+
+ForwardHeader Operation::header_for(Interval of, Asking asking, Duration patience) const {
+    const Plan& plan = part_.plan();
+    ForwardHeader header;
+    header.view = plan.view;
+    header.group = plan.group;
+    header.epoch = plan.epoch;
+    header.identity = part_.identity();
+    header.method = plan.method;
+    header.unsettled = unsettled_;
+    header.root = plan.roster->root();
+    header.first = of.first;
+    header.last = of.last;
+    header.tree = plan.tree;
+    header.patience_us = static_cast<std::uint32_t>(patience / 1us);
+    header.asking = asking;
+    header.flags = plan.flags;
+    header.operation = static_cast<std::uint8_t>(plan.merge.reduction.operation);
+    header.number = static_cast<std::uint8_t>(plan.merge.reduction.number);
+    return header;
+}
+
+std::vector<std::byte> Operation::members_of(Interval of) const {
+    std::vector<const Member*> members;
+    members.reserve(of.size());
+    for (std::uint32_t at = of.first; at < of.last; ++at) {
+        members.push_back(&part_.plan().roster->at(at));
+    }
+    return encode_members(members);
+}
+
+CallOptions Operation::options_for_calls() const {
+    CallOptions options;
+    options.detached = detached;
+    if (origin) options.priority = origin->options.priority;
+    const TimePoint until = share_of(context_.now(), part_.role().until);
+    options.timeout = until == never ? no_timeout : std::max(until - context_.now(), Duration(1));
+    return options;
+}
+
+void Operation::ask(Part&, const Part::Ask& ask) {
+    const Plan& plan = part_.plan();
+    const Member& member = plan.roster->at(ask.of.first);
+    Result<Channel> channel = group->channel(member);
+    if (!channel) return part_.failed(ask.id, channel.status(), context_.now());
+
+    const bool has_body = ask.asking == Asking::all;
+    std::vector<std::byte> pieces;
+    if (has_body && (plan.flags & ForwardHeader::scatters)) {
+        append_pieces(pieces, body, part_.role().mine, ask.of);
+    }
+    std::vector<std::byte> named;
+    if (has_body && (ask.named || plan.roster->is_named())) named = members_of(ask.of);
+    ForwardParts parts;
+    parts.header = header_for(ask.of, ask.asking, Part::patience_of(ask));
+    parts.ranges = plan.roster->ranks();
+    parts.named = named;
+    if (has_body) parts.body = (plan.flags & ForwardHeader::scatters) ? ByteView(pieces) : body;
+    const BodyWriter writer{parts.bytes(), &parts, [](void* object, std::byte* to) {
+                                const auto& from = *static_cast<ForwardParts*>(object);
+                                encode_forward(from, {to, from.bytes()});
+                            }};
+    const OperationId call = channel->call_with(
+        forward_method, writer, options_for_calls(),
+        [self = shared_from_this(), id = ask.id, position = ask.of.first](
+            const Status& status, ByteView reply) { self->on_answer(id, position, status, reply); });
+    questions_.push_back({ask.id, *std::move(channel), call});
+}
+
+void Operation::on_answer(std::uint32_t ask, std::uint32_t position, const Status& status,
+                          ByteView reply) {
+    const std::size_t there =
+        std::erase_if(questions_, [&](const Question& one) { return one.ask == ask; });
+    if (there == 0) return;  // Given up.
+    const TimePoint now = context_.now();
+    if (!status.ok()) {
+        part_.failed(ask, status, now);
+    } else if (Result<Answer> told = decode_answer(reply)) {
+        const bool is_later =
+            told->kind == Answer::Kind::stale && told->epoch > part_.plan().epoch;
+        if (is_later && origin) {
+            origin->later_at = position;
+            origin->later_epoch = told->epoch;
+        }
+        part_.answered(ask, *std::move(told), now);
+    } else {  // It ran, and can't say what came of it.
+        part_.failed(ask,
+                     std::move(told)
+                         .status()
+                         .with_effect(Effect::unknown)
+                         .with_stage(Stage::executing),
+                     now);
+    }
+    wait();
+}
+
+void Operation::give_up(Part&, std::uint32_t ask, bool stop) {
+    const auto at = std::find_if(questions_.begin(), questions_.end(),
+                                 [&](const Question& one) { return one.ask == ask; });
+    if (at == questions_.end()) return;
+    const Question question = std::move(*at);
+    questions_.erase(at);
+    if (stop && !context_.is_closed()) tell_to_stop(question.channel);
+    question.channel.cancel_call(question.call);
+}
+
+// Ahead of the cancel, which alone might mean that we died and somebody else will ask.
+void Operation::tell_to_stop(const Channel& channel) const {
+    ForwardParts parts;
+    parts.header = header_for({part_.role().mine.first, part_.role().mine.first + 1}, Asking::stop,
+                              Duration(0));
+    std::vector<std::byte> bytes(parts.bytes());
+    encode_forward(parts, bytes);
+    CallOptions options;
+    options.detached = true;
+    options.timeout = stop_timeout;
+    channel.call(forward_method, bytes, options, [](const Status&, ByteView) {});
+}
+
+// ---- itself ------------------------------------------------------------------------------------
+
+void Operation::run(Part&) {
+    ByteView mine = body;
+    if (part_.plan().flags & ForwardHeader::scatters) {
+        mine = piece_of(body, part_.role().mine.size(), 0).value();
+    }
+    const base::SlotId started = engine_.run_here(
+        part_.plan().method, mine, part_.role().until,
+        [self = shared_from_this()](Status status, ByteView reply) {
+            self->is_mine_over_ = true;
+            // By the end of this runtime, in the middle of the handler.
+            if (status.code() == Code::cancelled) {
+                status = std::move(status).with_effect(Effect::unknown);
+            }
+            self->part_.ran(std::move(status), reply);
+            self->wait();
+        });
+    if (!is_mine_over_) running_here_ = started;
+}
+
+void Operation::stop_running(Part&) { engine_.stop_here(std::exchange(running_here_, {})); }
+
+// ---- whom it answers ---------------------------------------------------------------------------
+
+// Who adopts is above: no more than the tree is deep, and again after each death.
+static constexpr std::size_t askers_max = 64;
+
+void Operation::ask(const ForwardHeader& header, Call call) {
+    const auto refuse = [&](Code code, const char* why) {
+        call.fail(fail(code, why).with_effect(Effect::unknown).with_stage(Stage::executing));
+    };
+    const bool alone = header.asking == Asking::alone;
+    if (part_.is_over()) {
+        const std::vector<std::byte>& kept = alone ? own_answer_ : answer;
+        // Whoever asks then asks those below by himself.
+        if (kept.empty()) return refuse(Code::aborted, "its outcomes were not kept");
+        return call.reply(kept);
+    }
+    if (alone && part_.outcomes().own()) {
+        return call.reply(encode_answer(*part_.outcomes().own(), call.reply_bytes_max()));
+    }
+    if (askers_.size() == askers_max) {
+        return refuse(Code::resource_exhausted, "too many ask for one collective");
+    }
+    const std::uint32_t id = next_asker_++;
+    const Duration patience = header.patience_us * 1us;
+    call.on_cancel([self = weak_from_this(), id] {
+        const auto left = self.lock();
+        if (!left) return;
+        std::erase_if(left->askers_, [&](const Asker& one) { return one.id == id; });
+        left->part_.asker_left(id, left->context_.now());
+        left->wait();
+    });
+    askers_.push_back({id, alone, std::make_shared<Call>(std::move(call))});
+    part_.asked(id, saturating_add(context_.now(), patience));
+    wait();
+}
+
+void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
+    const auto at = std::find_if(askers_.begin(), askers_.end(),
+                                 [&](const Asker& one) { return one.id == asker; });
+    if (at == askers_.end()) return;
+    const Asker told = std::move(*at);
+    askers_.erase(at);
+    const std::size_t room = told.call->reply_bytes_max();
+    const bool is_complete = kind == Answer::Kind::complete;
+    if (told.alone) {
+        const Answer* const own = part_.outcomes().own();
+        return told.call->reply(encode_answer(own ? *own : Outcomes::told_nothing(), room));
+    }
+    if (is_complete && !answer.empty()) return told.call->reply(answer);
+    Answer all = part_.outcomes().told(is_complete);
+    // What would be cut off now may fit by itself later.
+    if (!is_complete && bytes_of(all) > room) all = part_.outcomes().told_nothing();
+    std::vector<std::byte> bytes = encode_answer(std::move(all), room);
+    told.call->reply(bytes);
+    if (is_complete) answer = std::move(bytes);
+}
+
+void Operation::done(Part&) {
+    running = false;
+    forget();
+    body = {};
+    own_body = {};
+    if (origin) return engine_.on_origin_done(*this);
+    if (answer.empty()) {
+        answer = encode_answer(part_.outcomes().told(true), engine_.reply_bytes_max());
+    }
+    if (const Answer* own = part_.outcomes().own(); own && bytes_of(*own) <= own_answer_max) {
+        own_answer_ = encode_answer(*own, own_answer_max);
+    }
+    const TimePoint until = part_.role().until;
+    keep_until = until == never ? never : until + deadline_slack;
+    engine_.on_member_done(*this);
+}
+
+// ---- where it began ----------------------------------------------------------------------------
+
+void Operation::refresh(Part&, std::uint32_t position, std::uint64_t) {
+    engine_.refresh(shared_from_this(), position);
+}
+
+void Operation::tell(Part&) { engine_.tell(*this); }
+
+}  // namespace weft::coll

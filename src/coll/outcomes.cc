@@ -1,0 +1,186 @@
+#include "coll/outcomes.h"
+
+#include <algorithm>
+
+#include "base/mutant.h"
+
+namespace weft::coll {
+
+void Outcomes::know(Interval of) {
+    known_.add(of);
+    known_count_ += of.size();
+}
+
+bool Outcomes::add(std::uint32_t position, Status status, ByteView reply) {
+    const Interval here{position, position + 1};
+    if (known_.contains(here)) return false;
+    know(here);
+    if (!status.ok()) {
+        notable_.push_back({position, std::move(status), {}});
+        return true;
+    }
+    ++ok_;
+    if (merging_) {
+        merge_in(here, {reply.begin(), reply.end()});
+    } else if (!reply.empty()) {
+        notable_.push_back({position, std::move(status), {reply.begin(), reply.end()}});
+    }
+    return true;
+}
+
+static Interval overlap(Interval a, Interval b) {
+    const Interval both{std::max(a.first, b.first), std::min(a.last, b.last)};
+    return both.first < both.last ? both : Interval{};
+}
+
+static Interval hull_of(const std::vector<Interval>& all) {
+    Interval hull{};
+    for (const Interval& one : all) {
+        if (hull.size() == 0) hull = one;
+        hull = {std::min(hull.first, one.first), std::max(hull.last, one.last)};
+    }
+    return hull;
+}
+
+void Outcomes::add(Interval of, Answer answer) {
+    const Interval hull = hull_of(answer.ok);
+    // A merged value whose ranks others have told of meanwhile, or which is missing, counts for
+    // none of them.
+    const bool is_new = known_.missing(hull) == std::vector<Interval>{hull} ||
+                        base::is_mutated(base::Mutant::reply_counted_twice);
+    const bool takes_ok = !merging_ || (answer.has_value && is_new && overlap(hull, of) == hull);
+    if (takes_ok) {
+        for (const Interval& one : answer.ok) {
+            for (const Interval& fresh : known_.missing(overlap(one, of))) {
+                know(fresh);
+                ok_ += fresh.size();
+            }
+        }
+    }
+    for (Outcome& outcome : answer.outcomes) {
+        if (!of.contains(outcome.position) || known_.contains(outcome.position)) continue;
+        if (merging_ && outcome.status.ok()) continue;
+        know({outcome.position, outcome.position + 1});
+        ok_ += outcome.status.ok();
+        if (!outcome.status.ok() || !outcome.reply.empty()) notable_.push_back(std::move(outcome));
+    }
+    if (merging_ && takes_ok && hull.size() > 0) merge_in(hull, std::move(answer.value));
+}
+
+void Outcomes::add_missing(Interval of, const Status& status) {
+    for (const Interval& gap : known_.missing(of)) {
+        for (std::uint32_t at = gap.first; at < gap.last; ++at) add(at, status, {});
+    }
+}
+
+// ---- merging -----------------------------------------------------------------------------------
+
+void Outcomes::merge_in(Interval over, std::vector<std::byte> value) {
+    std::vector<Piece>& pieces = merging_->pieces;
+    if (!merging_->merge.reduction.ordered) {
+        if (pieces.empty()) return pieces.push_back({over, std::move(value)});
+        const Status merged = merging_->merge(pieces.front().value, value);
+        if (!merged.ok()) return spoil(over, merged);
+        return;
+    }
+    const auto at = std::lower_bound(
+        pieces.begin(), pieces.end(), over.first,
+        [](const Piece& piece, std::uint32_t first) { return piece.over.first < first; });
+    const auto index = static_cast<std::size_t>(at - pieces.begin());
+    pieces.insert(at, {over, std::move(value)});
+    join_neighbours(index);
+    if (index > 0) join_neighbours(index - 1);
+}
+
+// The piece and the next one, when nothing can come between them any more.
+void Outcomes::join_neighbours(std::size_t at) {
+    std::vector<Piece>& pieces = merging_->pieces;
+    if (at + 1 >= pieces.size()) return;
+    Piece& piece = pieces[at];
+    Piece& next = pieces[at + 1];
+    if (!known_.contains({piece.over.last, next.over.first})) return;
+    const Status merged = merging_->merge(piece.value, next.value);
+    const Interval over = next.over;
+    pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    if (!merged.ok()) return spoil(over, merged);
+    pieces[at].over.last = over.last;
+}
+
+// What succeeded there could not be merged.
+void Outcomes::spoil(Interval over, const Status& why) {
+    const Status told = Status(why.code(), std::string(why.text()))
+                            .with_effect(Effect::applied)
+                            .with_stage(Stage::executing)
+                            .in("merging");
+    std::vector<bool> fails(over.size());
+    for (const Outcome& outcome : notable_) {
+        if (over.contains(outcome.position)) fails[outcome.position - over.first] = true;
+    }
+    for (std::uint32_t at = over.first; at < over.last; ++at) {
+        if (fails[at - over.first] || !known_.contains(at)) continue;
+        notable_.push_back({at, told, {}});
+        --ok_;
+    }
+}
+
+void Outcomes::finish() {
+    if (!merging_) return;
+    while (merging_->pieces.size() > 1) {
+        const std::size_t before = merging_->pieces.size();
+        join_neighbours(0);
+        if (merging_->pieces.size() == before) break;
+    }
+}
+
+std::vector<std::byte> Outcomes::value() const {
+    const bool is_there = merging_ && !merging_->pieces.empty();
+    return is_there ? merging_->pieces.front().value : std::vector<std::byte>();
+}
+
+void Outcomes::keep_own(std::uint32_t position, const Status& status, ByteView reply) {
+    if (!merging_) return;
+    merging_->has_own = true;
+    Answer& own = merging_->own;
+    own = {};
+    if (status.ok()) {
+        own.ok.push_back({position, position + 1});
+        own.has_value = true;
+        own.value.assign(reply.begin(), reply.end());
+    } else {
+        own.outcomes.push_back({position, status, {}});
+    }
+}
+
+Answer Outcomes::told(bool complete) const {
+    Answer answer;
+    answer.kind = complete ? Answer::Kind::complete : Answer::Kind::partial;
+    if (merging_ && !complete) return answer;
+    std::vector<std::uint32_t> apart;
+    apart.reserve(notable_.size());
+    for (const Outcome& outcome : notable_) apart.push_back(outcome.position);
+    std::sort(apart.begin(), apart.end());
+    auto next = apart.begin();
+    for (Interval one : known_.intervals()) {
+        for (; next != apart.end() && *next < one.last; ++next) {
+            if (*next > one.first) answer.ok.push_back({one.first, *next});
+            one.first = *next + 1;
+        }
+        if (one.size() > 0) answer.ok.push_back(one);
+    }
+    answer.outcomes = notable_;
+    answer.has_value = merging_ != nullptr && ok_ > 0;
+    if (answer.has_value) answer.value = value();
+    return answer;
+}
+
+std::size_t Outcomes::heap_bytes() const {
+    std::size_t bytes = known_.heap_bytes() + notable_.capacity() * sizeof(Outcome);
+    for (const Outcome& outcome : notable_) bytes += outcome.reply.capacity();
+    if (!merging_) return bytes;
+    bytes += sizeof(Merging) + merging_->pieces.capacity() * sizeof(Piece) +
+             merging_->own.value.capacity();
+    for (const Piece& piece : merging_->pieces) bytes += piece.value.capacity();
+    return bytes;
+}
+
+}  // namespace weft::coll

@@ -1,0 +1,388 @@
+#include "coll/part.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/mutant.h"
+
+namespace weft::coll {
+
+static_assert(sizeof(Part) <= 208);
+
+Part::Part(Port& port, std::shared_ptr<const Plan> plan, Identity identity, const Role& role)
+    : port_(port),
+      plan_(std::move(plan)),
+      identity_(identity),
+      role_(role),
+      outcomes_(plan_->merge),
+      may_refresh_(role.is_origin && !role.runs) {}
+
+void Part::begin(TimePoint now) {
+    const Step step(*this);
+    ask_below({role_.mine.first + (role_.runs ? 1u : 0u), role_.mine.last}, false, now);
+    if (!role_.runs) return;
+    runs_ = true;
+    port_.run(*this);
+}
+
+// ---- whom it asks ------------------------------------------------------------------------------
+
+void Part::ask_below(Interval below, bool again, TimePoint now) {
+    std::vector<Interval> children = split(below, plan_->tree, plan_->roster->hosts());
+    if (base::is_mutated(base::Mutant::child_forgotten) && children.size() > 2) {
+        children.pop_back();
+    }
+    asks_.reserve(asks_.size() + children.size());
+    for (const Interval child : children) ask(child, Asking::all, again, false, now);
+}
+
+void Part::ask(Interval of, Asking asking, bool again, bool named, TimePoint now) {
+    Ask& made = asks_.emplace_back();
+    made.id = next_ask_++;
+    made.of = of;
+    made.asking = asking;
+    made.again = again;
+    made.named = named;
+    send(made.id, now);
+}
+
+void Part::send(std::uint32_t id, TimePoint now) {
+    Ask& ask = *find(id);
+    ask.parked = false;
+    if (!ask.is_silent) ask.silent_at = now + patience_of(ask) + silence;
+    port_.ask(*this, Ask(ask));
+}
+
+// Twice as long each time: a handler that takes long costs few messages.
+Duration Part::patience_of(const Ask& ask) {
+    return std::min<Duration>(first_patience * (1 << std::min<int>(ask.rounds, 8)), last_patience);
+}
+
+Part::Ask* Part::find(std::uint32_t id) {
+    const auto at =
+        std::find_if(asks_.begin(), asks_.end(), [&](const Ask& ask) { return ask.id == id; });
+    return at == asks_.end() ? nullptr : &*at;
+}
+
+void Part::failed(std::uint32_t id, Status why, TimePoint now) {
+    const Step step(*this);
+    Ask* const found = find(id);
+    if (!found) return;
+    const Ask ask = *found;
+    asks_.erase(asks_.begin() + (found - asks_.data()));
+    unpark(now);
+    // That we did not reach it does not say that nobody did.
+    if (ask.again && why.effect() == Effect::none) why = std::move(why).with_effect(Effect::unknown);
+    if (ask.is_silent || ask.asking == Asking::alone) {
+        outcomes_.add(ask.of.first, std::move(why), {});
+    } else {
+        adopt(ask, std::move(why), now);
+    }
+}
+
+// What is said of those below one that is not asked for them any more.
+static Status not_reached(const Member& above, const Status& why) {
+    const bool keeps = why.code() == Code::deadline_exceeded ||
+                       why.code() == Code::invalid_argument || why.code() == Code::cancelled;
+    const Effect effect = why.effect() == Effect::none ? Effect::none : Effect::unknown;
+    return fail(keeps ? why.code() : Code::unavailable,
+                "not reached: below rank " + std::to_string(above.rank) + " (" +
+                    std::string(why.peer()) + "), which failed with " +
+                    std::string(name_of(why.code())))
+        .with_effect(effect)
+        .with_stage(effect == Effect::none ? Stage::queued : Stage::sent);
+}
+
+// Its own outcome is that of asking it. Those below it are asked by us, whether it has done so or
+// not, while there is time and anybody waits for them.
+void Part::adopt(const Ask& ask, Status why, TimePoint now) {
+    const Interval below{ask.of.first + 1, ask.of.last};
+    // These would be said by all of them.
+    const bool is_everybodys =
+        why.code() == Code::cancelled || why.code() == Code::invalid_argument;
+    const bool goes_on = !is_everybodys && !stopped_ && now < role_.until;
+    if (!goes_on && below.size() > 0) {
+        outcomes_.add_missing(below, not_reached(plan_->roster->at(ask.of.first), why));
+    }
+    const bool again = ask.again || why.effect() != Effect::none;
+    outcomes_.add(ask.of.first, std::move(why), {});
+    if (goes_on) ask_below(below, again, now);
+}
+
+// What somebody says of those below him, whom another one may have asked before he did.
+static void doubt(Answer& answer, std::uint32_t speaker) {
+    for (Outcome& outcome : answer.outcomes) {
+        const bool is_doubtful = outcome.position != speaker && !outcome.status.ok() &&
+                                 outcome.status.effect() == Effect::none;
+        if (is_doubtful) outcome.status = std::move(outcome.status).with_effect(Effect::unknown);
+    }
+}
+
+void Part::answered(std::uint32_t id, Answer answer, TimePoint now) {
+    const Step step(*this);
+    Ask* const ask = find(id);
+    if (!ask) return;
+    if (answer.kind == Answer::Kind::stale) return refused(id, answer.epoch, now);
+    if (ask->again) doubt(answer, ask->of.first);
+    const bool is_all = answer.kind == Answer::Kind::complete;
+    outcomes_.add(ask->of, std::move(answer));
+    if (!is_all) {
+        if (ask->asking == Asking::all) ask->asking = Asking::rest;
+        if (ask->rounds < 255) ++ask->rounds;
+        unpark(now);
+        return send(id, now);
+    }
+    const Ask ended = *ask;
+    asks_.erase(asks_.begin() + (ask - asks_.data()));
+    unpark(now);
+    ask_missing(ended, now);
+}
+
+bool Part::is_asked(std::uint32_t position) const {
+    return std::any_of(asks_.begin(), asks_.end(),
+                       [&](const Ask& ask) { return ask.of.contains(position); });
+}
+
+// Those of whom the answer did not say anything that could be taken. Merged with some of whom
+// others have told already, a reply can be had from its rank only.
+void Part::ask_missing(const Ask& ask, TimePoint now) {
+    for (const Interval& gap : outcomes_.missing(ask.of)) {
+        for (std::uint32_t at = gap.first; at < gap.last; ++at) {
+            if (is_asked(at)) continue;
+            const bool is_merged = !plan_->merge.is_list() && ask.asking != Asking::alone;
+            if (is_merged && !stopped_ && now < role_.until) {
+                this->ask({at, at + 1}, Asking::alone, true, ask.named, now);
+                continue;
+            }
+            outcomes_.add(at,
+                          fail(Code::internal,
+                               "rank " + std::to_string(plan_->roster->at(ask.of.first).rank) +
+                                   " answered without an outcome for this rank")
+                              .with_effect(Effect::unknown)
+                              .with_stage(Stage::sent),
+                          {});
+        }
+    }
+}
+
+// ---- whose view is another one -----------------------------------------------------------------
+
+void Part::refused(std::uint32_t id, std::uint64_t epoch, TimePoint now) {
+    Ask& ask = *find(id);
+    const bool is_hopeless = epoch == 0 || ask.named || ask.asking != Asking::all;
+    if (is_hopeless) {
+        return failed(id,
+                      rejected(Code::failed_precondition,
+                               "stale view: the caller's has epoch " + std::to_string(plan_->epoch) +
+                                   "; here: " +
+                                   (epoch == 0 ? "no such group" : "epoch " + std::to_string(epoch))),
+                      now);
+    }
+    ask.named = true;
+    ask.silent_at = never;
+    if (!may_refresh_ || epoch <= plan_->epoch) {
+        may_refresh_ = false;
+        return send(id, now);
+    }
+    ask.parked = true;
+    const bool all_are =
+        std::all_of(asks_.begin(), asks_.end(), [](const Ask& one) { return one.parked; });
+    if (all_are) port_.refresh(*this, ask.of.first, epoch);
+}
+
+void Part::use_own_view(TimePoint now) {
+    const Step step(*this);
+    unpark(now);
+}
+
+void Part::be_replaced() {
+    asks_.clear();
+    over_ = true;
+}
+
+// Somebody has begun, or there is nothing to be learnt: the others are told who is who.
+void Part::unpark(TimePoint now) {
+    if (!std::exchange(may_refresh_, false)) return;
+    std::vector<std::uint32_t> parked;
+    for (const Ask& ask : asks_) {
+        if (ask.parked) parked.push_back(ask.id);
+    }
+    for (const std::uint32_t id : parked) {
+        if (find(id)) send(id, now);
+    }
+}
+
+// ---- itself ------------------------------------------------------------------------------------
+
+void Part::ran(Status status, ByteView reply) {
+    const Step step(*this);
+    if (!std::exchange(runs_, false)) return;
+    if (role_.mine.size() > 1 || role_.is_origin) {
+        outcomes_.keep_own(role_.mine.first, status, reply);
+    }
+    outcomes_.add(role_.mine.first, std::move(status), reply);
+}
+
+// ---- whom it answers ---------------------------------------------------------------------------
+
+void Part::asked(std::uint32_t asker, TimePoint answer_by) {
+    askers_.push_back({asker, answer_by});
+    orphaned_at_ = never;
+}
+
+bool Part::is_asked_by(std::uint32_t asker) const {
+    return std::any_of(askers_.begin(), askers_.end(),
+                       [&](const Asker& one) { return one.id == asker; });
+}
+
+void Part::asker_left(std::uint32_t asker, TimePoint now) {
+    const Step step(*this);
+    const std::size_t left =
+        std::erase_if(askers_, [&](const Asker& one) { return one.id == asker; });
+    if (base::is_mutated(base::Mutant::orphan_kept)) return;
+    if (left > 0 && askers_.empty()) orphaned_at_ = now + (deserted_ ? 0s : orphan_lasts);
+}
+
+void Part::desert(TimePoint now) {
+    deserted_ = true;
+    if (askers_.empty() && !role_.is_origin) orphaned_at_ = now;
+}
+
+void Part::answer_impatient(TimePoint now) {
+    const auto due = std::stable_partition(askers_.begin(), askers_.end(), [&](const Asker& one) {
+        return one.answer_by > now;
+    });
+    if (due == askers_.end()) return;
+    const std::vector<Asker> told(due, askers_.end());
+    askers_.erase(due, askers_.end());
+    if (askers_.empty()) orphaned_at_ = now + orphan_lasts;
+    for (const Asker& one : told) port_.reply_to(*this, one.id, Answer::Kind::partial);
+}
+
+// ---- time --------------------------------------------------------------------------------------
+
+TimePoint Part::due() const {
+    if (over_) return never;
+    TimePoint at = std::min(role_.until, orphaned_at_);
+    for (const Ask& ask : asks_) at = std::min(at, ask.silent_at);
+    for (const Asker& asker : askers_) at = std::min(at, asker.answer_by);
+    return at;
+}
+
+// Whoever says nothing within his patience stands still, or can't be heard: those below him don't
+// wait for him any more. He himself may still answer.
+void Part::fall_silent(TimePoint now) {
+    std::vector<Interval> below;
+    for (Ask& ask : asks_) {
+        if (ask.silent_at > now) continue;
+        ask.silent_at = never;
+        ask.is_silent = true;
+        below.push_back({ask.of.first + 1, ask.of.last});
+    }
+    for (const Interval& one : below) {
+        if (one.size() > 0 && !outcomes_.contains(one)) ask_below(one, true, now);
+    }
+}
+
+void Part::on_time(TimePoint now) {
+    const Step step(*this);
+    if (over_) return;
+    if (now >= role_.until) {
+        stopped_ = true;
+        give_up_all(false);
+        const Status late =
+            fail(Code::deadline_exceeded, "no answer in time").with_effect(Effect::unknown);
+        if (std::exchange(runs_, false)) {
+            port_.stop_running(*this);
+            outcomes_.add(role_.mine.first, Status(late).with_stage(Stage::executing), {});
+        }
+        return outcomes_.add_missing(role_.mine, Status(late).with_stage(Stage::sent));
+    }
+    if (now >= orphaned_at_) {
+        return stop(fail(Code::cancelled, "nobody waits for this collective any more")
+                        .with_effect(Effect::unknown)
+                        .with_stage(Stage::executing));
+    }
+    fall_silent(now);
+    answer_impatient(now);
+}
+
+void Part::stop(const Status& why) {
+    const Step step(*this);
+    if (over_ || stopped_) return;
+    stopped_ = true;
+    give_up_all(true);
+    if (std::exchange(runs_, false)) port_.stop_running(*this);
+    outcomes_.add_missing(role_.mine, why);
+}
+
+void Part::give_up_all(bool stop) {
+    for (const Ask& ask : std::exchange(asks_, {})) {
+        if (!ask.parked) port_.give_up(*this, ask.id, stop);
+    }
+}
+
+// ---- its end -----------------------------------------------------------------------------------
+
+// Of the origin: that nothing which is still missing would change the verdict.
+bool Part::is_decided() const {
+    if (!plan_->merge.is_list() || role_.policy == Policy::all) return false;
+    const std::uint32_t missing = role_.mine.size() - outcomes_.known_count();
+    if (role_.policy == Policy::quorum) {
+        return outcomes_.ok_count() >= role_.quorum ||
+               outcomes_.ok_count() + missing < role_.quorum;
+    }
+    return !runs_ && std::all_of(asks_.begin(), asks_.end(),
+                                 [](const Ask& ask) { return ask.is_silent; });
+}
+
+void Part::leave() {
+    if (over_) return;
+    const bool is_complete = outcomes_.known_count() == role_.mine.size();
+    if (is_complete) return end();
+    if (role_.is_origin && !told_ && is_decided()) {
+        told_ = true;
+        port_.tell(*this);
+    }
+}
+
+void Part::end() {
+    over_ = true;
+    orphaned_at_ = never;
+    give_up_all(false);
+    if (std::exchange(runs_, false)) port_.stop_running(*this);
+    outcomes_.finish();
+    if (role_.is_origin && !std::exchange(told_, true)) port_.tell(*this);
+    for (const Asker& asker : std::exchange(askers_, {})) {
+        port_.reply_to(*this, asker.id, Answer::Kind::complete);
+    }
+    port_.done(*this);
+}
+
+bool Part::did_nothing() const {
+    return role_.mine.size() == 1 && outcomes_.notable().size() == 1 &&
+           !outcomes_.notable().front().status.ok() &&
+           outcomes_.notable().front().status.effect() == Effect::none;
+}
+
+std::vector<Outcome> Part::take_all(const Status& missing) const {
+    std::vector<Outcome> all(role_.mine.size());
+    for (std::uint32_t i = 0; i < all.size(); ++i) all[i].position = role_.mine.first + i;
+    for (const Interval& known : outcomes_.known().intervals()) {
+        for (std::uint32_t at = known.first; at < known.last; ++at) {
+            all[at - role_.mine.first].status =
+                Status().with_effect(Effect::applied).with_stage(Stage::executing);
+        }
+    }
+    for (const Interval& gap : outcomes_.missing(role_.mine)) {
+        for (std::uint32_t at = gap.first; at < gap.last; ++at) {
+            all[at - role_.mine.first].status = missing;
+        }
+    }
+    for (const Outcome& outcome : outcomes_.notable()) {
+        all[outcome.position - role_.mine.first] = outcome;
+    }
+    return all;
+}
+
+}  // namespace weft::coll

@@ -1,0 +1,193 @@
+// One rank's part in one collective, as a pure state machine: whom it asks, whom it answers, and
+// when it stops waiting. Time, messages and the method that runs come through a Port.
+//
+// It forwards first and then runs. Whoever is asked answers within the patience that he is told,
+// with what he knows by then, and is asked for the rest; so one who says nothing is told from one
+// whose handler takes long. Those below one that failed, or is silent, are asked by whoever asked
+// him: they may have been asked before, know the collective, and join the new question to it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <weft/group_options.h>
+#include <weft/time.h>
+
+#include "coll/known.h"
+#include "coll/outcomes.h"
+#include "coll/roster.h"
+#include "coll/tree.h"
+#include "coll/wire.h"
+
+namespace weft::coll {
+
+// What all ranks of a collective agree on; one for all that differ in their identity only.
+struct Plan {
+    std::shared_ptr<const Roster> roster;
+    std::uint64_t view = 0;  // Digest of it, where it began.
+    std::uint64_t group = 0;
+    std::uint64_t epoch = 0;
+    std::uint64_t method = 0;
+    Tree tree;
+    Merge merge;
+    std::uint8_t flags = 0;  // Of ForwardHeader.
+};
+
+class Part {
+  public:
+    // A question under way.
+    struct Ask {
+        std::uint32_t id = 0;
+        Interval of;                  // Of a failure or an answer: all of these are judged by it.
+        TimePoint silent_at = never;  // Unless it says something.
+        Asking asking = Asking::all;
+        bool again = false;      // Somebody else may have asked them before.
+        bool named = false;      // The members of the subtree are named: theirs is another view.
+        bool is_silent = false;  // Those below it have been asked by us.
+        bool parked = false;     // Refused, for a later view; so may be all others.
+        std::uint8_t rounds = 0;  // How often it said that there is more to come.
+    };
+
+    // A rank's surroundings. Each function may be called from within those of the part, and may
+    // call answered(), failed() and ran() at once.
+    class Port {
+      public:
+        // Sends it; one of answered(), failed() follows once, unless it is given up.
+        virtual void ask(Part& part, const Ask& ask) = 0;
+        // `stop`: whoever was asked is told, too.
+        virtual void give_up(Part& part, std::uint32_t ask, bool stop) = 0;
+        // Runs the method here; ran() follows, unless it is stopped.
+        virtual void run(Part& part) = 0;
+        virtual void stop_running(Part& part) = 0;
+        // To one that asked: what outcomes() say, all of it or so far; he is forgotten then.
+        virtual void reply_to(Part& part, std::uint32_t asker, Answer::Kind kind) = 0;
+        // Where it began outside of the group: nobody has begun, for this rank has a later view. It
+        // begins anew as another part, or use_own_view() follows.
+        virtual void refresh(Part& part, std::uint32_t position, std::uint64_t epoch) = 0;
+        // At the origin: it can be told, though some may still be missing. Once.
+        virtual void tell(Part& part) = 0;
+        // There is nothing left to do. Once; nothing follows.
+        virtual void done(Part& part) = 0;
+
+      protected:
+        ~Port() = default;
+    };
+
+    struct Role {
+        Interval mine;            // Positions that it is responsible for.
+        bool is_origin = false;   // It began here.
+        bool runs = true;         // mine.first is this rank; else an outside client.
+        Policy policy = Policy::all;
+        std::uint32_t quorum = 0;
+        TimePoint until = never;
+    };
+
+    // How long one may take to say that he is there, and what the way may take on top.
+    static constexpr Duration first_patience = 250ms;
+    static constexpr Duration last_patience = 2s;
+    static constexpr Duration silence = 500ms;
+    // A rank whose parent died is asked by somebody else within this: a silence is found in three
+    // seconds at most, and so is each further one of those above that died together.
+    static constexpr Duration orphan_lasts = 15s;
+
+    Part(Port& port, std::shared_ptr<const Plan> plan, Identity identity, const Role& role);
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+
+    void begin(TimePoint now);
+    // Somebody asks; `answer_by`: when he wants to hear something.
+    void asked(std::uint32_t asker, TimePoint answer_by);
+    // He does not wait any more.
+    void asker_left(std::uint32_t asker, TimePoint now);
+    bool is_asked_by(std::uint32_t asker) const;
+    // When those who ask have left nobody will come in their place.
+    void desert(TimePoint now);
+
+    void answered(std::uint32_t ask, Answer answer, TimePoint now);
+    void failed(std::uint32_t ask, Status why, TimePoint now);
+    void ran(Status status, ByteView reply);
+    // After refresh(): there was nothing to be learnt; or another part takes its place.
+    void use_own_view(TimePoint now);
+    void be_replaced();
+    // Its time is over, or due() is.
+    void on_time(TimePoint now);
+    // Nobody waits for it any more. `why` is the outcome of what is missing.
+    void stop(const Status& why);
+
+    // What whoever gets this question may take to say something.
+    static Duration patience_of(const Ask& ask);
+    // When on_time() wants to be called.
+    TimePoint due() const;
+    bool is_over() const { return over_; }
+    // Nothing ran, and nobody was asked: it may be forgotten.
+    bool did_nothing() const;
+    // Each position's, in order of position; what is missing has this status.
+    std::vector<Outcome> take_all(const Status& missing) const;
+
+    const Plan& plan() const { return *plan_; }
+    const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
+    Identity identity() const { return identity_; }
+    const Role& role() const { return role_; }
+    const Outcomes& outcomes() const { return outcomes_; }
+    std::size_t asks() const { return asks_.size(); }
+    std::size_t askers() const { return askers_.size(); }
+    std::size_t state_bytes() const {
+        return sizeof *this + outcomes_.heap_bytes() + asks_.capacity() * sizeof(Ask) +
+               askers_.capacity() * sizeof(Asker);
+    }
+
+  private:
+    struct Asker {
+        std::uint32_t id = 0;
+        TimePoint answer_by = never;
+    };
+
+    void ask_below(Interval below, bool again, TimePoint now);
+    void ask(Interval of, Asking asking, bool again, bool named, TimePoint now);
+    void send(std::uint32_t id, TimePoint now);
+    Ask* find(std::uint32_t id);
+    void adopt(const Ask& ask, Status why, TimePoint now);
+    void refused(std::uint32_t id, std::uint64_t epoch, TimePoint now);
+    void ask_missing(const Ask& ask, TimePoint now);
+    void give_up_all(bool stop);
+    void fall_silent(TimePoint now);
+    void answer_impatient(TimePoint now);
+    bool is_asked(std::uint32_t position) const;
+    void unpark(TimePoint now);
+    void leave();
+    bool is_decided() const;
+    void end();
+
+    // Around whatever may end it.
+    class Step {
+      public:
+        explicit Step(Part& part) : part_(part) { ++part_.depth_; }
+        Step(const Step&) = delete;
+        Step& operator=(const Step&) = delete;
+        ~Step() {
+            if (--part_.depth_ == 0) part_.leave();
+        }
+
+      private:
+        Part& part_;
+    };
+
+    Port& port_;
+    const std::shared_ptr<const Plan> plan_;
+    const Identity identity_;
+    const Role role_;
+    Outcomes outcomes_;
+    std::vector<Ask> asks_;
+    std::vector<Asker> askers_;
+    TimePoint orphaned_at_ = never;
+    std::uint32_t next_ask_ = 1;
+    bool runs_ = false;     // The method, now.
+    bool stopped_ = false;  // What fails is not adopted any more.
+    bool told_ = false;
+    bool over_ = false;
+    bool may_refresh_ = false;  // Nobody has begun, as far as is known.
+    bool deserted_ = false;
+    std::uint8_t depth_ = 0;  // Of its functions that run: the first one's end makes progress.
+};
+
+}  // namespace weft::coll

@@ -1,0 +1,85 @@
+#include "coll/reduce.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/codec.h"
+
+namespace weft::coll {
+
+namespace {
+
+using Operation = Reduction::Operation;
+using Number = Reduction::Number;
+
+// Unsigned, so that it wraps.
+template <class T>
+T sum_of(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+        return a + b;
+    } else {
+        return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+    }
+}
+
+template <class T, class Apply>
+void merge_each(std::vector<std::byte>& into, ByteView from, Apply apply) {
+    for (std::size_t at = 0; at < into.size(); at += sizeof(T)) {
+        const T a = base::load<T>(into.data() + at);
+        const T b = base::load<T>(from.data() + at);
+        base::store(into.data() + at, apply(a, b));
+    }
+}
+
+template <class T>
+void merge_numbers(Operation operation, std::vector<std::byte>& into, ByteView from) {
+    switch (operation) {
+        case Operation::sum: return merge_each<T>(into, from, sum_of<T>);
+        case Operation::min:
+            return merge_each<T>(into, from, [](T a, T b) { return std::min(a, b); });
+        case Operation::max:
+            return merge_each<T>(into, from, [](T a, T b) { return std::max(a, b); });
+        default: break;
+    }
+    if constexpr (!std::is_floating_point_v<T>) {
+        if (operation == Operation::bit_and) {
+            merge_each<T>(into, from, [](T a, T b) { return static_cast<T>(a & b); });
+        } else {
+            merge_each<T>(into, from, [](T a, T b) { return static_cast<T>(a | b); });
+        }
+    }
+}
+
+}  // namespace
+
+Status judge(const Reduction& reduction) {
+    if (reduction.operation > Operation::method || reduction.number > Number::f64) {
+        return fail(Code::invalid_argument, "no such reduction");
+    }
+    const bool is_bitwise =
+        reduction.operation == Operation::bit_and || reduction.operation == Operation::bit_or;
+    if (is_bitwise && reduction.number == Number::f64) {
+        return fail(Code::invalid_argument, "no bitwise reduction of floating point numbers");
+    }
+    return {};
+}
+
+Status Merge::operator()(std::vector<std::byte>& into, ByteView from) const {
+    if (reduction.operation == Operation::method) {
+        if (function) return function(into, from);
+        return fail(Code::unimplemented, "the method has no merge function here");
+    }
+    if (into.size() != from.size() || into.size() % sizeof(std::uint64_t) != 0) {
+        return fail(Code::invalid_argument,
+                    "a reduction of " + std::to_string(into.size()) + " and of " +
+                        std::to_string(from.size()) + " bytes");
+    }
+    switch (reduction.number) {
+        case Number::u64: merge_numbers<std::uint64_t>(reduction.operation, into, from); break;
+        case Number::i64: merge_numbers<std::int64_t>(reduction.operation, into, from); break;
+        case Number::f64: merge_numbers<double>(reduction.operation, into, from); break;
+    }
+    return {};
+}
+
+}  // namespace weft::coll

@@ -1,0 +1,119 @@
+// What came between two views, and the views that come next.
+#include <weft/group_view.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/assert.h"
+
+namespace weft {
+
+std::string_view name_of(MemberChange::Cause cause) {
+    switch (cause) {
+        case MemberChange::Cause::joined: return "joined";
+        case MemberChange::Cause::restarted: return "restarted";
+        case MemberChange::Cause::moved: return "moved";
+        case MemberChange::Cause::draining: return "draining";
+        case MemberChange::Cause::left: return "left";
+        case MemberChange::Cause::resumed: return "resumed";
+    }
+    return "unknown";
+}
+
+namespace {
+
+class Changes {
+  public:
+    explicit Changes(std::uint64_t epoch) : epoch_(epoch) {}
+
+    void left(const Member& member) { add(member, Cause::left); }
+    void came(const Member& member, MemberChange::Cause how) {
+        add(member, how);
+        if (member.draining) add(member, Cause::draining);
+    }
+    void stayed(const Member& before, const Member& after) {
+        if (after.incarnation != before.incarnation) return came(after, Cause::restarted);
+        if (after.uris != before.uris) add(after, Cause::moved);
+        if (after.draining == before.draining) return;
+        add(after, after.draining ? Cause::draining : Cause::resumed);
+    }
+    std::vector<MemberChange> take() { return std::move(all_); }
+
+  private:
+    using Cause = MemberChange::Cause;
+    void add(const Member& member, Cause cause) {
+        all_.push_back({epoch_, member.rank, member.incarnation, cause});
+    }
+
+    const std::uint64_t epoch_;
+    std::vector<MemberChange> all_;
+};
+
+}  // namespace
+
+std::vector<MemberChange> changes_between(const GroupView& before, const GroupView& after) {
+    WEFT_ASSERT(before.name() == after.name());
+    Changes changes(after.epoch());
+    auto old = before.members().begin();
+    const auto end = before.members().end();
+    for (const Member& member : after.members()) {
+        while (old != end && old->rank < member.rank) changes.left(*old++);
+        if (old != end && old->rank == member.rank) {
+            changes.stayed(*old++, member);
+        } else {
+            changes.came(member, MemberChange::Cause::joined);
+        }
+    }
+    while (old != end) changes.left(*old++);
+    return changes.take();
+}
+
+static Result<GroupView> next_view(const GroupView& view, std::vector<Member> members) {
+    return GroupView::make(view.name(), view.epoch() + 1, std::move(members));
+}
+
+// Why this rank can't be changed; OK: it can.
+static Status judge_change(const GroupView& view, std::uint32_t rank, bool is_there) {
+    if (view.epoch() == std::numeric_limits<std::uint64_t>::max()) {
+        return fail(Code::resource_exhausted, "group '" + view.name() + "' has no epoch after " +
+                                                  std::to_string(view.epoch()));
+    }
+    if (!is_there || view.find(rank)) return {};
+    return fail(Code::not_found, "group '" + view.name() + "' has no rank " + std::to_string(rank) +
+                                     " in epoch " + std::to_string(view.epoch()));
+}
+
+Result<GroupView> evict(const GroupView& view, std::uint32_t rank) {
+    if (Status status = judge_change(view, rank, true); !status.ok()) return status;
+    if (view.size() == 1) {
+        return fail(Code::failed_precondition,
+                    "rank " + std::to_string(rank) + " is the last of group '" + view.name() + "'");
+    }
+    std::vector<Member> members = view.members();
+    std::erase_if(members, [&](const Member& member) { return member.rank == rank; });
+    return next_view(view, std::move(members));
+}
+
+Result<GroupView> drain(const GroupView& view, std::uint32_t rank) {
+    if (Status status = judge_change(view, rank, true); !status.ok()) return status;
+    std::vector<Member> members = view.members();
+    members[static_cast<std::size_t>(view.find(rank) - view.members().data())].draining = true;
+    return next_view(view, std::move(members));
+}
+
+Result<GroupView> admit(const GroupView& view, Member member) {
+    if (Status status = judge_change(view, member.rank, false); !status.ok()) return status;
+    const Member* const there = view.find(member.rank);
+    if (there && member.incarnation <= there->incarnation) {
+        return fail(Code::already_exists,
+                    "group '" + view.name() + "' has rank " + std::to_string(member.rank) +
+                        " already, in incarnation " + std::to_string(there->incarnation));
+    }
+    if (member.incarnation == 0) member.incarnation = view.epoch() + 1;
+    std::vector<Member> members = view.members();
+    std::erase_if(members, [&](const Member& old) { return old.rank == member.rank; });
+    members.push_back(std::move(member));
+    return next_view(view, std::move(members));
+}
+
+}  // namespace weft

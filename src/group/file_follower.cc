@@ -1,0 +1,137 @@
+#include "group/file_follower.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <system_error>
+
+#include "base/quiet_thread.h"
+#include "group/file_error.h"
+#include "group/replace_file.h"
+
+namespace weft::group {
+
+static constexpr int look_every_ms = 1000;
+
+FileFollower::FileFollower(std::string path, GroupAuthority::Told told,
+                           GroupAuthority::Troubled troubled)
+    : path_(std::move(path)), told_(std::move(told)), troubled_(std::move(troubled)) {}
+
+FileFollower::~FileFollower() {
+    if (!thread_.joinable()) return;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto put = ::write(stop_.get(), &one, sizeof one);
+    thread_.join();
+}
+
+Status FileFollower::start() {
+    stop_.reset(::eventfd(0, EFD_CLOEXEC));
+    if (!stop_) return file_error("can't follow the group file '" + path_ + "'");
+    inotify_.reset(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    watch();
+    seen_ = stamp_of(path_);
+    Result<GroupView> view = GroupView::load(path_);
+    if (!view) return std::move(view).status();
+    view_ = *std::move(view);
+    try {
+        thread_ = base::start_quiet_thread([this] { loop(); });
+    } catch (const std::system_error& error) {
+        return fail(Code::resource_exhausted, "can't follow the group file '" + path_ +
+                                                  "': no thread (ulimit -u): " + error.what());
+    }
+    pthread_setname_np(thread_.native_handle(), "weft-group");
+    return {};
+}
+
+void FileFollower::loop() {
+    told_(*view_);
+    while (true) {
+        pollfd wakes[] = {{stop_.get(), POLLIN, 0}, {inotify_.get(), POLLIN, 0}};
+        ::poll(wakes, 2, look_every_ms);
+        if (wakes[0].revents != 0) return;
+        // Two writes within a tick of the file system's clock may have one stamp.
+        if (was_touched()) seen_ = {};
+        watch();
+        look();
+    }
+}
+
+// The directory may be another one by now, or a link lead elsewhere. What is watched already keeps
+// its number.
+void FileFollower::watch() {
+    std::set<int> watches;
+    leaves_.clear();
+    const Result<std::string> target = resolve_link(path_);
+    for (const std::string& path : {path_, target ? *target : path_}) {
+        const std::size_t leaf = path.rfind('/') + 1;
+        const std::string directory = leaf == 0 ? "." : path.substr(0, leaf);
+        leaves_.insert(path.substr(leaf));
+        const int got = ::inotify_add_watch(inotify_.get(), directory.c_str(),
+                                            IN_CLOSE_WRITE | IN_MOVED_TO | IN_ONLYDIR);
+        if (got >= 0) watches.insert(got);
+    }
+    for (const int old : watches_) {
+        if (watches.count(old) == 0) ::inotify_rm_watch(inotify_.get(), old);
+    }
+    watches_ = std::move(watches);
+}
+
+// Empties what inotify has to say; whether any of it is about our file.
+bool FileFollower::was_touched() {
+    bool touched = false;
+    alignas(inotify_event) char events[4096];
+    ssize_t bytes = 0;
+    while ((bytes = ::read(inotify_.get(), events, sizeof events)) > 0) {
+        const char* at = events;
+        while (at < events + bytes) {
+            const auto* event = reinterpret_cast<const inotify_event*>(at);
+            const char* const name = at + sizeof *event;
+            // Of those that were lost, any may have been.
+            if ((event->mask & IN_Q_OVERFLOW) != 0) touched = true;
+            if (event->len > 0 && leaves_.count(name) != 0) touched = true;
+            at += sizeof *event + event->len;
+        }
+    }
+    return touched;
+}
+
+FileFollower::Stamp FileFollower::stamp_of(const std::string& path) {
+    struct stat state;
+    if (::stat(path.c_str(), &state) != 0) return {};
+    const auto ns = [](const timespec& at) { return at.tv_sec * 1'000'000'000 + at.tv_nsec; };
+    return {state.st_dev, state.st_ino, state.st_size, ns(state.st_mtim), ns(state.st_ctim)};
+}
+
+void FileFollower::look() {
+    const Stamp now = stamp_of(path_);
+    // What was trouble may be none any more without a new stamp: descriptors, permissions.
+    if (now == seen_ && trouble_.ok()) return;
+    seen_ = now;
+    const Result<GroupView> found = GroupView::load(path_);
+    Status trouble = judge(found);
+    const bool is_news = trouble.code() != trouble_.code() || trouble.text() != trouble_.text();
+    trouble_ = trouble;
+    if (is_news && troubled_) troubled_(trouble);
+    if (!trouble.ok() || found->digest() == view_->digest()) return;
+    view_ = *found;
+    told_(*view_);
+}
+
+// Whether it may follow on the one that is known, or is that.
+Status FileFollower::judge(const Result<GroupView>& found) const {
+    if (!found) return found.status();
+    if (found->digest() == view_->digest()) return {};
+    if (found->name() != view_->name()) {
+        return fail(Code::failed_precondition, "'" + path_ + "' is of group '" + found->name() +
+                                                   "' now, and was of '" + view_->name() + "'");
+    }
+    if (found->epoch() > view_->epoch()) return {};
+    return fail(Code::failed_precondition,
+                "'" + path_ + "' has another view of epoch " + std::to_string(found->epoch()) +
+                    ", which is not later than epoch " + std::to_string(view_->epoch()));
+}
+
+}  // namespace weft::group

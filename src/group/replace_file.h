@@ -1,0 +1,25 @@
+// A file that is changed as one step, by one at a time.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <weft/result.h>
+
+#include "base/unique_fd.h"
+
+namespace weft::group {
+
+// The file itself, when `path` is a link. Errors: as file_error().
+Result<std::string> resolve_link(const std::string& path);
+
+// Waits until nobody else holds the lock on this file, in this process or another; it is held while
+// the descriptor is open, and by nobody who died. Errors: as file_error().
+Result<base::UniqueFd> lock_file(const std::string& path);
+
+// Whoever opens the file reads all of what was there or all of `text`. Keeps its mode and, where
+// this process may, its owner. Requires: lock_file(path). Errors: as file_error(); the file is as
+// it was then.
+Status replace_file(const std::string& path, std::string_view text);
+
+}  // namespace weft::group

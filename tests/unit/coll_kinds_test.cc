@@ -1,0 +1,284 @@
+// Collectives of all kinds, over the RPC core and a simulated network.
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/codec.h"
+#include "support/catch.h"
+#include "support/group_rig.h"
+#include "support/seed.h"
+
+using namespace weft;
+using test::GroupRig;
+
+namespace {
+
+std::vector<std::byte> number(std::uint64_t value) {
+    std::vector<std::byte> bytes(sizeof value);
+    base::store(bytes.data(), value);
+    return bytes;
+}
+
+std::uint64_t as_number(ByteView bytes) {
+    REQUIRE(bytes.size() == sizeof(std::uint64_t));
+    return base::load<std::uint64_t>(bytes.data());
+}
+
+}  // namespace
+
+TEST_CASE("a filter says who takes part, for callers of all kinds") {
+    const std::uint32_t n = 12;
+    const RankSet some{1, 2, 3, 5, 8};
+    const RankSet without{2, 11};
+    const int which = GENERATE(0, 1, 2);
+    for (const int caller : {-1, 0, 3, 11}) {
+        INFO("caller " << caller);
+        GroupRig rig(n);
+        const Group group = rig.group(caller);
+        GroupCallOptions options{.timeout = 5s};
+        std::set<std::uint32_t> expected;
+        if (which != 0) options.exclude = &without;
+        if (which != 1) options.include = &some;
+        for (std::uint32_t rank = 0; rank < n; ++rank) {
+            const bool is_named = which == 1 || some.contains(rank);
+            if (is_named && (which == 0 || !without.contains(rank))) expected.insert(rank);
+        }
+        const GroupOutcome outcome = rig.call(group, "x", options);
+        CHECK(outcome.status.ok());
+        CHECK(outcome.ranks.size() == expected.size());
+        std::set<std::uint32_t> told;
+        for (const RankOutcome& one : outcome.ranks) {
+            CHECK(one.status.ok());
+            told.insert(one.rank);
+        }
+        CHECK(told == expected);
+        for (std::uint32_t rank = 0; rank < n; ++rank) {
+            CHECK(rig.services[rank].told.size() == expected.count(rank));
+        }
+    }
+}
+
+TEST_CASE("a rank that is named and no member is an outcome of its own; nobody left is an error") {
+    GroupRig rig(4);
+    const Group group = rig.group(-1);
+    const RankSet named{1, 7};
+    GroupOutcome outcome = rig.call(group, "x", {.include = &named});
+    REQUIRE(outcome.ranks.size() == 2);
+    CHECK(outcome.ranks[0].status.ok());
+    CHECK(outcome.ranks[1].rank == 7);
+    CHECK(outcome.ranks[1].status.code() == Code::not_found);
+    CHECK(outcome.status.code() == Code::not_found);
+    CHECK(outcome.status.text().find("rank 7") != std::string_view::npos);
+    const RankSet all{0, 1, 2, 3};
+    outcome = rig.call(group, "x", {.exclude = &all});
+    CHECK(outcome.status.code() == Code::invalid_argument);
+}
+
+TEST_CASE("options that can't be are refused, and nobody is asked") {
+    GroupRig rig(4);
+    const Group group = rig.group(-1);
+    const auto refused = [&](const GroupCallOptions& options) {
+        return rig.call(group, "x", options).status.code() == Code::invalid_argument;
+    };
+    CHECK(refused({.policy = Policy::quorum, .quorum = 5}));
+    CHECK(refused({.topology = {.shape = Topology::Shape::k_ary, .fanout = 1}}));
+    CHECK(refused({.topology = {.shape = Topology::Shape::k_nomial, .fanout = 65}}));
+    CHECK(refused({.reduction = {.operation = Reduction::Operation::bit_or,
+                                 .number = Reduction::Number::f64}}));
+    for (const auto& service : rig.services) CHECK(service.told.empty());
+}
+
+TEST_CASE("replies are merged on the way, whatever the tree, the root and the number of ranks") {
+    using Operation = Reduction::Operation;
+    for (std::uint32_t n = 1; n <= 20; ++n) {
+        for (const int caller : {-1, 0, static_cast<int>(n) - 1}) {
+            INFO("n " << n << ", caller " << caller);
+            GroupRig rig(n);
+            rig.answer = [](std::uint32_t rank, ByteView) { return number(rank * 3 + 1); };
+            const Group group = rig.group(caller);
+            std::uint64_t sum = 0;
+            for (std::uint32_t rank = 0; rank < n; ++rank) sum += rank * 3 + 1;
+            const std::map<Operation, std::uint64_t> expected{
+                {Operation::sum, sum}, {Operation::min, 1}, {Operation::max, (n - 1) * 3 + 1}};
+            for (const auto& [operation, value] : expected) {
+                const GroupOutcome outcome =
+                    rig.call(group, "x", {.reduction = {.operation = operation}});
+                REQUIRE(outcome.status.ok());
+                REQUIRE(outcome.ranks.size() == n);
+                CHECK(as_number(outcome.merged) == value);
+                for (const RankOutcome& one : outcome.ranks) CHECK(one.reply.empty());
+            }
+        }
+    }
+}
+
+static Status append(std::vector<std::byte>& into, ByteView from) {
+    into.insert(into.end(), from.begin(), from.end());
+    return {};
+}
+
+TEST_CASE("in order of rank a merge need not commute, whoever calls and whoever is dead") {
+    for (std::uint64_t run = 0; run < 40; ++run) {
+        const std::uint64_t seed = test::seed_of(run);
+        INFO("TEST_SEED=" << seed);
+        base::SeededRandom random(seed);
+        const auto n = static_cast<std::uint32_t>(1 + random.next() % 24);
+        const int caller =
+            random.next() % 2 ? -1 : static_cast<int>(random.next() % n);
+        GroupRig rig(n, &append);
+        rig.answer = [](std::uint32_t rank, ByteView) {
+            return std::vector<std::byte>{static_cast<std::byte>('a' + rank)};
+        };
+        std::set<std::uint32_t> dead;
+        for (std::uint64_t i = random.next() % 4; i > 0; --i) {
+            const auto rank = static_cast<std::uint32_t>(random.next() % n);
+            if (static_cast<int>(rank) != caller && dead.size() + 1 < n) dead.insert(rank);
+        }
+        for (const std::uint32_t rank : dead) rig.sim.kill("s" + std::to_string(rank));
+        std::string expected;
+        for (std::uint32_t rank = 0; rank < n; ++rank) {
+            if (!dead.count(rank)) expected += static_cast<char>('a' + rank);
+        }
+        const GroupOutcome outcome =
+            rig.call(rig.group(caller), "x",
+                     {.reduction = {.operation = Reduction::Operation::method, .ordered = true},
+                      .merge = &append});
+        CHECK(as_text(outcome.merged) == expected);
+        CHECK(outcome.status.ok() == dead.empty());
+    }
+}
+
+TEST_CASE("what can't be merged is told of the ranks whose it is") {
+    GroupRig rig(6);
+    rig.answer = [](std::uint32_t rank, ByteView) {
+        return rank == 4 ? std::vector<std::byte>(16) : number(1);
+    };
+    const GroupOutcome outcome = rig.call(
+        rig.group(-1), "x", {.reduction = {.operation = Reduction::Operation::sum}});
+    CHECK(outcome.status.code() == Code::invalid_argument);
+    std::uint64_t ok = 0;
+    for (const RankOutcome& one : outcome.ranks) ok += one.status.ok();
+    CHECK(ok < 6);
+    // Either side of a merge may be the one that does not fit.
+    const bool is_minority = outcome.merged.size() == 16;
+    if (!is_minority) CHECK(as_number(outcome.merged) == ok);
+}
+
+TEST_CASE("each rank gets its own body, also of a caller that is no root, and behind the dead") {
+    for (std::uint32_t n : {1u, 2u, 7u, 24u}) {
+        for (const int caller : {-1, 0, static_cast<int>(n) - 1}) {
+            INFO("n " << n << ", caller " << caller);
+            GroupRig rig(n);
+            const std::uint32_t dead = n > 4 ? 3 : n;
+            if (dead < n) rig.sim.kill("s3");
+            std::vector<std::vector<std::byte>> bodies;
+            std::vector<ByteView> views;
+            for (std::uint32_t rank = 0; rank < n; ++rank) bodies.push_back(number(rank * 7));
+            for (const auto& body : bodies) views.emplace_back(body);
+            std::optional<GroupOutcome> outcome;
+            rig.group(caller).scatter(test::tell_method, views, {.timeout = 10s},
+                                      [&](GroupOutcome all) { outcome = std::move(all); });
+            REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
+            REQUIRE(outcome->ranks.size() == n);
+            for (std::uint32_t rank = 0; rank < n; ++rank) {
+                CHECK(outcome->ranks[rank].status.ok() == (rank != dead));
+                if (rank == dead) continue;
+                REQUIRE(rig.services[rank].told.size() == 1);
+                CHECK(rig.services[rank].told[0] == as_text(bodies[rank]));
+            }
+        }
+    }
+}
+
+TEST_CASE("as many bodies as ranks are needed, no more and no fewer") {
+    GroupRig rig(3);
+    const std::vector<ByteView> two(2);
+    std::optional<GroupOutcome> outcome;
+    rig.group(-1).scatter(test::tell_method, two, {},
+                          [&](GroupOutcome all) { outcome = std::move(all); });
+    REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
+    CHECK(outcome->status.code() == Code::invalid_argument);
+}
+
+TEST_CASE("a quorum is over as soon as it is there, and the others go on") {
+    const std::uint32_t n = 16;
+    GroupRig rig(n);
+    for (std::uint32_t rank = 9; rank < n; ++rank) rig.services[rank].hold = true;
+    const TimePoint begun = rig.sim.clock->now();
+    const GroupOutcome outcome = rig.call(
+        rig.group(-1), "x", {.timeout = 20s, .policy = Policy::quorum, .quorum = 9});
+    CHECK(outcome.status.ok());
+    CHECK(rig.sim.clock->now() - begun < 2s);
+    std::uint32_t ok = 0;
+    for (const RankOutcome& one : outcome.ranks) {
+        ok += one.status.ok();
+        if (!one.status.ok()) CHECK(one.status.effect() == Effect::unknown);
+    }
+    CHECK(ok >= 9);
+    for (const auto& service : rig.services) CHECK(service.told.size() == 1);
+    for (auto& service : rig.services) CHECK_FALSE(service.was_cancelled());
+    rig.answer_held();
+    rig.sim.run_for(5s);
+    CHECK(rig.running() == 0);
+}
+
+TEST_CASE("a quorum that can't be any more fails at once, and names who failed") {
+    const std::uint32_t n = 8;
+    GroupRig rig(n);
+    for (std::uint32_t rank = 0; rank < 5; ++rank) rig.sim.kill("s" + std::to_string(rank));
+    rig.services[7].hold = true;
+    const GroupOutcome outcome =
+        rig.call(rig.group(-1), "x", {.timeout = 20s, .policy = Policy::quorum});
+    CHECK(outcome.status.code() == Code::unavailable);
+    CHECK(outcome.status.text().find("of 8 ranks") != std::string_view::npos);
+    rig.answer_held();
+}
+
+TEST_CASE("best effort is content with what could be reached, and does not wait for the silent") {
+    const std::uint32_t n = 12;
+    GroupRig rig(n);
+    rig.sim.kill("s5");
+    const GroupOutcome outcome =
+        rig.call(rig.group(-1), "x", {.timeout = 20s, .policy = Policy::best_effort});
+    CHECK(outcome.status.ok());
+    for (const RankOutcome& one : outcome.ranks) CHECK(one.status.ok() == (one.rank != 5));
+}
+
+TEST_CASE("a cancel reaches every handler at once, and nothing is left") {
+    const std::uint32_t n = 24;
+    for (const int caller : {-1, 5}) {
+        GroupRig rig(n);
+        for (auto& service : rig.services) service.hold = true;
+        const Group group = rig.group(caller);
+        std::optional<GroupOutcome> outcome;
+        const CollectiveId id = group.collective(
+            test::tell_method, BodyWriter::of(as_bytes("x")), {.timeout = 60s},
+            [&](GroupOutcome all) { outcome = std::move(all); });
+        REQUIRE(id != 0);
+        REQUIRE(rig.all_hold());
+        group.cancel(id);
+        group.cancel(id + 1000);  // No such.
+        REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
+        CHECK(outcome->status.code() == Code::cancelled);
+        rig.sim.run_for(10ms);
+        for (auto& service : rig.services) CHECK(service.was_cancelled());
+        for (auto& service : rig.services) service.held.clear();
+        rig.sim.run_for(1s);
+        CHECK(rig.running() == 0);
+    }
+}
+
+TEST_CASE("a handler that takes long is waited for, and one message more is all it costs") {
+    const std::uint32_t n = 9;
+    GroupRig rig(n);
+    for (auto& service : rig.services) service.hold = true;
+    std::optional<GroupOutcome> outcome;
+    rig.group(-1).collective(test::tell_method, BodyWriter::of(as_bytes("x")), {.timeout = 60s},
+                             [&](GroupOutcome all) { outcome = std::move(all); });
+    rig.sim.run_for(20s);
+    CHECK_FALSE(outcome.has_value());
+    for (auto& service : rig.services) CHECK(service.told.size() == 1);
+    rig.answer_held();
+    REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
+    CHECK(outcome->status.ok());
+}

@@ -1,0 +1,228 @@
+// Decisions on a group that a file holds.
+#include <sys/resource.h>
+
+#include <atomic>
+#include <thread>
+
+#include "support/catch.h"
+#include "support/child.h"
+#include "support/group_file.h"
+
+using namespace weft;
+using Catch::Matchers::Contains;
+using test::admitting;
+using test::GroupDirectory;
+
+namespace {
+
+constexpr uid_t nobody = 65534;
+
+Status change(const GroupDirectory& at, const GroupAuthority::Decision& decision) {
+    return at.authority()->change(decision).status();
+}
+
+// In a process of its own, as a user whom modes stop: the code of what came of it.
+Code change_as_nobody(const GroupDirectory& at) {
+    return static_cast<Code>(test::end_of_child([&] {
+        if (::geteuid() == 0 && ::setuid(nobody) != 0) return 99;
+        return static_cast<int>(change(at, admitting(1)).code());
+    }));
+}
+
+}  // namespace
+
+TEST_CASE("a decision holds from then on, and is told to whoever made it") {
+    const GroupDirectory at;
+    const auto authority = at.authority();
+    CHECK(authority->view().value().digest() == GroupDirectory::view().digest());
+    const GroupView after = authority->change(admitting(5)).value();
+    CHECK(after.epoch() == 2);
+    CHECK(*after.find(5) == Member{5, {"sm://x"}, 2, false});
+    CHECK(authority->view().value().digest() == after.digest());
+    CHECK(at.files() == "group.json group.json.lock");
+}
+
+TEST_CASE("changes by several threads are made one after the other") {
+    const GroupDirectory at;
+    constexpr std::uint32_t threads = 6, each = 20;
+    std::atomic<std::uint32_t> failed{0};
+    std::vector<std::thread> all;
+    for (std::uint32_t thread = 0; thread < threads; ++thread) {
+        all.emplace_back([&, thread, authority = at.authority()] {
+            for (std::uint32_t i = 0; i < each; ++i) {
+                failed += !authority->change(admitting(1 + thread * each + i)).ok();
+            }
+        });
+    }
+    for (std::thread& thread : all) thread.join();
+    CHECK(failed == 0);
+    const GroupView view = at.authority()->view().value();
+    CHECK(view.epoch() == 1 + threads * each);
+    CHECK(view.size() == 1 + threads * each);
+}
+
+TEST_CASE("changes by several processes are lost by none, and a reader never sees half") {
+    const GroupDirectory at;
+    constexpr std::uint32_t processes = 4, each = 20;
+    std::vector<pid_t> children;
+    for (std::uint32_t process = 0; process < processes; ++process) {
+        const pid_t child = ::fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            ::alarm(60);
+            bool good = true;
+            for (std::uint32_t i = 0; i < each; ++i) {
+                good = change(at, admitting(1 + process * each + i)).ok() && good;
+            }
+            ::_exit(good ? 0 : 1);
+        }
+        children.push_back(child);
+    }
+    const auto reader = at.authority();
+    std::uint64_t epoch = 0;
+    while (epoch < 1 + processes * each) {
+        const Result<GroupView> view = reader->view();
+        INFO(view.status().to_string());
+        REQUIRE(view.ok());
+        REQUIRE(view->size() == view->epoch());
+        REQUIRE(view->epoch() >= epoch);
+        epoch = view->epoch();
+        if (::waitpid(-1, nullptr, WNOHANG) < 0) break;  // All have ended.
+    }
+    for (const pid_t child : children) ::waitpid(child, nullptr, 0);
+    CHECK(reader->view().value().size() == 1 + processes * each);
+}
+
+TEST_CASE("a decision that fails, or is none, changes nothing") {
+    const GroupDirectory at;
+    const std::string before = GroupDirectory::read(at.path);
+    const Status refused =
+        change(at, [](const GroupView&) { return fail(Code::aborted, "not today"); });
+    CHECK(refused.to_string() == "ABORTED: not today");
+    const Status other_group = change(
+        at, [](const GroupView& view) { return GroupView::make("other", 2, view.members()); });
+    CHECK(other_group.code() == Code::invalid_argument);
+    CHECK_THAT(other_group.to_string(), Contains("group 'other' can't follow on one of 'store'"));
+    for (const std::uint64_t epoch : {0, 1}) {
+        const Status not_later = change(at, [&](const GroupView& view) {
+            return GroupView::make(view.name(), epoch, {{3, {"sm://c"}}});
+        });
+        CHECK(not_later.code() == Code::invalid_argument);
+        CHECK_THAT(not_later.to_string(), Contains("can't follow on one of epoch 1"));
+    }
+    CHECK(GroupDirectory::read(at.path) == before);
+
+    struct stat was, is;
+    REQUIRE(::stat(at.path.c_str(), &was) == 0);
+    CHECK(change(at, [](const GroupView& view) { return view; }).ok());
+    REQUIRE(::stat(at.path.c_str(), &is) == 0);
+    CHECK(was.st_ino == is.st_ino);
+}
+
+TEST_CASE("a group file that is not there, or is none, is not changed") {
+    const GroupDirectory at;
+    std::filesystem::remove(at.path);
+    const Status missing = change(at, admitting(1));
+    CHECK(missing.code() == Code::not_found);
+    CHECK_THAT(missing.to_string(), Contains(at.path));
+    CHECK(at.files().empty());
+    GroupDirectory::write(at.path, "{");
+    CHECK(change(at, admitting(1)).code() == Code::invalid_argument);
+    CHECK(GroupDirectory::read(at.path) == "{");
+}
+
+TEST_CASE("a change keeps the file's mode and owner") {
+    const GroupDirectory at;
+    REQUIRE(::chmod(at.path.c_str(), 0640) == 0);
+    const bool is_root = ::geteuid() == 0;
+    if (is_root) REQUIRE(::chown(at.path.c_str(), nobody, nobody) == 0);
+    REQUIRE(change(at, admitting(1)).ok());
+    struct stat state;
+    REQUIRE(::stat(at.path.c_str(), &state) == 0);
+    CHECK((state.st_mode & 07777) == 0640);
+    CHECK(state.st_uid == (is_root ? nobody : ::geteuid()));
+}
+
+TEST_CASE("who may not write gets no change") {
+    const GroupDirectory at;
+    const std::string before = GroupDirectory::read(at.path);
+    // Neither here: the lock can't be made.
+    REQUIRE(::chmod(at.directory.c_str(), 0555) == 0);
+    CHECK(change_as_nobody(at) == Code::permission_denied);
+    // Nor, though there is a lock to take, where no file can be made.
+    GroupDirectory::write(at.path.string() + ".lock", "");
+    REQUIRE(::chmod(at.path.c_str(), 0666) == 0);
+    CHECK(change_as_nobody(at) == Code::permission_denied);
+    // Nor a file that is not writable, though its directory is.
+    REQUIRE(::chmod(at.directory.c_str(), 0777) == 0);
+    REQUIRE(::chmod(at.path.c_str(), 0444) == 0);
+    CHECK(change_as_nobody(at) == Code::permission_denied);
+    CHECK(GroupDirectory::read(at.path) == before);
+    // Else they do, with a lock that is another's, too.
+    REQUIRE(::chmod(at.path.c_str(), 0666) == 0);
+    CHECK(change_as_nobody(at) == Code::ok);
+}
+
+TEST_CASE("a disk that is full leaves the file as it was") {
+    const GroupDirectory at;
+    const std::string before = GroupDirectory::read(at.path);
+    const auto code = static_cast<Code>(test::end_of_child([&] {
+        ::signal(SIGXFSZ, SIG_IGN);
+        const rlimit little{20, 20};
+        if (::setrlimit(RLIMIT_FSIZE, &little) != 0) return 99;
+        return static_cast<int>(change(at, admitting(1)).code());
+    }));
+    CHECK(code == Code::resource_exhausted);
+    CHECK(GroupDirectory::read(at.path) == before);
+    CHECK(at.files() == "group.json group.json.lock");
+}
+
+TEST_CASE("a lock that is none is an error") {
+    const GroupDirectory at;
+    std::filesystem::create_directory(at.path.string() + ".lock");
+    const Status status = change(at, admitting(1));
+    CHECK(status.code() == Code::failed_precondition);
+    CHECK_THAT(status.to_string(), Contains("can't lock '" + at.path.string() + ".lock'"));
+}
+
+TEST_CASE("a process that dies in a change holds up nobody and leaves nothing") {
+    const GroupDirectory at;
+    GroupDirectory::write(at.directory / ".group.json.weft-tmp", "half of");
+    CHECK(test::end_of_child([&] {
+              const Status never = change(at, [](const GroupView& view) -> Result<GroupView> {
+                  ::raise(SIGKILL);
+                  return view;
+              });
+              return never.ok() ? 0 : 1;
+          }) == -SIGKILL);
+    REQUIRE(change(at, admitting(1)).ok());
+    CHECK(at.files() == "group.json group.json.lock");
+    CHECK(at.authority()->view().value().epoch() == 2);
+}
+
+TEST_CASE("a link stays one, and changes by it and past it are one after the other") {
+    const GroupDirectory at;
+    const std::filesystem::path elsewhere = at.directory / "elsewhere";
+    std::filesystem::create_directory(elsewhere);
+    std::filesystem::create_symlink("../group.json", elsewhere / "link");
+    const auto by_link = group_file(elsewhere / "link");
+    REQUIRE(by_link->change(admitting(1)).ok());
+    REQUIRE(change(at, admitting(2)).ok());
+    REQUIRE(by_link->change(admitting(3)).ok());
+    CHECK(std::filesystem::is_symlink(elsewhere / "link"));
+    CHECK_FALSE(std::filesystem::is_symlink(at.path));
+    CHECK(at.authority()->view().value().epoch() == 4);
+    CHECK(at.files() == "elsewhere group.json group.json.lock");
+
+    std::filesystem::remove(at.path);
+    CHECK(by_link->change(admitting(4)).status().code() == Code::not_found);
+}
+
+TEST_CASE("a group file may be named without its directory") {
+    const GroupDirectory at;
+    CHECK(test::end_of_child([&] {
+              if (::chdir(at.directory.c_str()) != 0) return 1;
+              return group_file("group.json")->change(admitting(1)).ok() ? 0 : 2;
+          }) == 0);
+    CHECK(at.authority()->view().value().epoch() == 2);
+}

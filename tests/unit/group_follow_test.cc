@@ -1,0 +1,250 @@
+// Followers of a group file: what they hear, and of which trouble.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "base/unique_fd.h"
+#include "support/catch.h"
+#include "support/child.h"
+#include "support/group_file.h"
+#include "support/no_more_threads.h"
+#include "support/patience.h"
+
+using namespace weft;
+using Catch::Matchers::Contains;
+using test::admitting;
+using test::GroupDirectory;
+
+namespace {
+
+// What a follower heard. Outlives the authority.
+class Heard {
+  public:
+    GroupAuthority::Told told() {
+        return [this](const GroupView& view) {
+            const std::lock_guard lock(mutex_);
+            epochs_.push_back(view.epoch());
+            changed_.notify_all();
+        };
+    }
+    GroupAuthority::Troubled troubled() {
+        return [this](const Status& why) {
+            const std::lock_guard lock(mutex_);
+            troubles_.push_back(why);
+            changed_.notify_all();
+        };
+    }
+    void wait_for_epoch(std::uint64_t epoch) {
+        std::unique_lock lock(mutex_);
+        REQUIRE(changed_.wait_for(lock, test::patience,
+                                  [&] { return !epochs_.empty() && epochs_.back() == epoch; }));
+    }
+    // Until the last that was heard of trouble is this.
+    std::string wait_for_trouble(Code code) {
+        std::unique_lock lock(mutex_);
+        REQUIRE(changed_.wait_for(lock, test::patience, [&] {
+            return !troubles_.empty() && troubles_.back().code() == code;
+        }));
+        return troubles_.back().to_string();
+    }
+    std::vector<std::uint64_t> epochs() {
+        const std::lock_guard lock(mutex_);
+        return epochs_;
+    }
+    std::size_t troubles() {
+        const std::lock_guard lock(mutex_);
+        return troubles_.size();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<std::uint64_t> epochs_;
+    std::vector<Status> troubles_;
+};
+
+struct Followed {
+    explicit Followed(const std::filesystem::path& path) : authority(group_file(path)) {
+        REQUIRE(authority->follow(heard.told(), heard.troubled()).ok());
+        heard.wait_for_epoch(1);
+    }
+    Heard heard;
+    std::unique_ptr<GroupAuthority> authority;
+};
+
+using Epochs = std::vector<std::uint64_t>;
+
+}  // namespace
+
+TEST_CASE("a follower hears of the present view and of each last one after it") {
+    const GroupDirectory at;
+    Followed by(at.path);
+    for (std::uint32_t rank = 1; rank <= 50; ++rank) {
+        REQUIRE(at.authority()->change(admitting(rank)).ok());
+    }
+    by.heard.wait_for_epoch(51);
+    REQUIRE(at.authority()->change(admitting(51)).ok());
+    by.heard.wait_for_epoch(52);
+    const Epochs epochs = by.heard.epochs();
+    CHECK(std::is_sorted(epochs.begin(), epochs.end(), std::less_equal<>()));
+    CHECK(by.heard.troubles() == 0);
+}
+
+TEST_CASE("a follower ends at once") {
+    const GroupDirectory at;
+    Followed by(at.path);
+    const auto begin = std::chrono::steady_clock::now();
+    by.authority.reset();
+    CHECK(std::chrono::steady_clock::now() - begin < test::promised(500ms));
+}
+
+TEST_CASE("a follower may change what it follows") {
+    const GroupDirectory at;
+    Heard heard;
+    const auto authority = at.authority();
+    const auto tell = heard.told();
+    const auto told = [&](const GroupView& view) {
+        const auto rank = static_cast<std::uint32_t>(view.epoch());
+        if (rank < 5 && !authority->change(admitting(rank)).ok()) return;
+        tell(view);
+    };
+    REQUIRE(authority->follow(told, {}).ok());
+    heard.wait_for_epoch(5);
+    CHECK(authority->view().value().size() == 5);
+}
+
+TEST_CASE("a group file that vanishes is trouble until it comes back") {
+    const GroupDirectory at;
+    Followed by(at.path);
+    std::filesystem::rename(at.path, at.directory / "away");
+    CHECK_THAT(by.heard.wait_for_trouble(Code::not_found), Contains(at.path));
+    std::filesystem::rename(at.directory / "away", at.path);
+    by.heard.wait_for_trouble(Code::ok);
+    CHECK(by.heard.epochs() == Epochs{1});  // It is the view that was told.
+    CHECK(by.heard.troubles() == 2);
+
+    std::filesystem::remove(at.path);
+    by.heard.wait_for_trouble(Code::not_found);
+    at.replace(GroupDirectory::view(4).to_json());
+    by.heard.wait_for_epoch(4);
+    CHECK(by.heard.epochs() == Epochs{1, 4});
+    CHECK(by.heard.troubles() == 4);
+}
+
+TEST_CASE("a group file that is half written is trouble until it is whole") {
+    const GroupDirectory at;
+    Followed by(at.path);
+    const std::string whole = GroupDirectory::view(2).to_json();
+    GroupDirectory::write(at.path, whole.substr(0, whole.size() / 2));
+    CHECK_THAT(by.heard.wait_for_trouble(Code::invalid_argument), Contains(at.path));
+    CHECK(by.heard.epochs() == Epochs{1});
+    GroupDirectory::write(at.path, whole);
+    by.heard.wait_for_epoch(2);
+    by.heard.wait_for_trouble(Code::ok);
+}
+
+TEST_CASE("a follower who asks for no trouble hears of views all the same") {
+    const GroupDirectory at;
+    Heard heard;
+    const auto authority = at.authority();
+    REQUIRE(authority->follow(heard.told(), {}).ok());
+    GroupDirectory::write(at.path, "{");
+    at.replace(GroupDirectory::view(2).to_json());
+    heard.wait_for_epoch(2);
+}
+
+TEST_CASE("a group file that goes back, or is of another group, is not followed there") {
+    const GroupDirectory at;
+    Followed by(at.path);
+    at.replace(GroupDirectory::view(5).to_json());
+    by.heard.wait_for_epoch(5);
+    at.replace(GroupDirectory::view(3).to_json());
+    CHECK_THAT(by.heard.wait_for_trouble(Code::failed_precondition),
+               Contains("epoch 3, which is not later than epoch 5"));
+    at.replace(GroupDirectory::view(5).to_json());
+    by.heard.wait_for_trouble(Code::ok);
+    at.replace(GroupView::make("store", 5, {{7, {"sm://b"}}}).value().to_json());
+    CHECK_THAT(by.heard.wait_for_trouble(Code::failed_precondition),
+               Contains("another view of epoch 5, which is not later"));
+    at.replace(GroupDirectory::view(5).to_json());
+    by.heard.wait_for_trouble(Code::ok);
+    at.replace(GroupView::make("other", 9, {{0, {"sm://a"}}}).value().to_json());
+    CHECK_THAT(by.heard.wait_for_trouble(Code::failed_precondition),
+               Contains("of group 'other' now, and was of 'store'"));
+    at.replace(GroupDirectory::view(6).to_json());
+    by.heard.wait_for_epoch(6);
+    CHECK(by.heard.epochs() == Epochs{1, 5, 6});
+}
+
+TEST_CASE("what the directory tells nobody is found within a second") {
+    const GroupDirectory at, elsewhere;
+    GroupDirectory::write(elsewhere.path, GroupDirectory::view(2).to_json());
+    Followed by(at.path);
+    // Another name for a file that is there closes none and renames none.
+    std::filesystem::remove(at.path);
+    std::filesystem::create_hard_link(elsewhere.path, at.path);
+    by.heard.wait_for_epoch(2);
+}
+
+TEST_CASE("a follower goes where a link leads, and with it elsewhere") {
+    const GroupDirectory at, target, later;
+    std::filesystem::remove(at.path);
+    std::filesystem::create_symlink(target.path, at.path);
+    Followed by(at.path);
+    REQUIRE(target.authority()->change(admitting(1)).ok());
+    by.heard.wait_for_epoch(2);
+    GroupDirectory::write(later.path, GroupDirectory::view(8).to_json());
+    std::filesystem::create_symlink(later.path, at.directory / "new");
+    std::filesystem::rename(at.directory / "new", at.path);
+    by.heard.wait_for_epoch(8);
+    REQUIRE(later.authority()->change(admitting(1)).ok());
+    by.heard.wait_for_epoch(9);
+    CHECK(by.heard.troubles() == 0);
+}
+
+TEST_CASE("a directory that is made anew is followed again") {
+    const GroupDirectory at;
+    Followed by(at.path);
+    std::filesystem::remove_all(at.directory);
+    by.heard.wait_for_trouble(Code::not_found);
+    std::filesystem::create_directory(at.directory);
+    GroupDirectory::write(at.path, GroupDirectory::view(2).to_json());
+    by.heard.wait_for_epoch(2);
+    REQUIRE(at.authority()->change(admitting(1)).ok());
+    by.heard.wait_for_epoch(3);
+}
+
+TEST_CASE("a group file is followed by one who can") {
+    const GroupDirectory at;
+    Heard heard;
+    const auto authority = at.authority();
+    {
+        const test::NoMoreThreads none;
+        const Status status = authority->follow(heard.told(), {});
+        CHECK(status.code() == Code::resource_exhausted);
+        CHECK_THAT(status.to_string(), Contains("no thread"));
+    }
+    const auto missing = group_file(at.directory / "missing");
+    CHECK(missing->follow(heard.told(), {}).code() == Code::not_found);
+    CHECK(heard.epochs().empty());
+    // A failure is not the end of it.
+    REQUIRE(authority->follow(heard.told(), {}).ok());
+    heard.wait_for_epoch(1);
+    const Status twice = authority->follow(heard.told(), {});
+    CHECK(twice.code() == Code::failed_precondition);
+    CHECK_THAT(twice.to_string(), Contains("is followed already"));
+}
+
+TEST_CASE("without descriptors nothing is followed") {
+    const GroupDirectory at;
+    CHECK(test::end_of_child([&] {
+              const auto authority = at.authority();
+              const base::UniqueFd next(::dup(0));
+              const auto few = static_cast<rlim_t>(next.get() + 1);
+              const rlimit limit{few, few};
+              if (!next || ::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 99;
+              return static_cast<int>(authority->follow([](const GroupView&) {}, {}).code());
+          }) == static_cast<int>(Code::resource_exhausted));
+}
