@@ -109,7 +109,8 @@ class Bodies {
 
 // A request for each rank.
 template <class Requests, class Request>
-concept RequestsOf = std::constructible_from<std::span<const Request>, const Requests&>;
+concept RequestsOf = std::constructible_from < std::span<const Request>,
+const Requests& > ;
 
 // What generated stubs do with a completion token of Boost.Asio for void(Result): see
 // <weft/asio.h>. `group` is a weft::Group.

@@ -224,7 +224,8 @@ TEST_CASE("merge: a field that may be absent counts where it is there") {
     }
 }
 
-TEST_CASE("merge: messages by their own rules, as deep as they are; proto2, groups and another file") {
+TEST_CASE(
+    "merge: messages by their own rules, as deep as they are, of proto2 and another file, too") {
     const All all = merged_of([](All& into, int which) {
         into.set_class_(which);
         All& deep = *into.mutable_next()->mutable_next();
@@ -260,7 +261,7 @@ TEST_CASE("merge: USER is the program's own function") {
     CHECK(all.agreed().value() == 8);
 }
 
-TEST_CASE("merge: what USER says, or throws, is the status; what was merged before stays") {
+TEST_CASE("merge: what USER says, or throws, is the status, and what was merged before stays") {
     for (const std::uint32_t value : {9u, 666u}) {
         All first, second;
         first.mutable_agreed()->set_value(8);

@@ -283,8 +283,7 @@ TEST_CASE("what can't be copied when it is handed over takes no room from others
     SECTION("collectives") {
         const GroupView view = GroupView::make("one", 1, {{0, {"sim://server"}}}).value();
         const Group group = pair.client.group(view).value();
-        hand_over(
-            [&] { group.collective(echo_method, body, {}, [](const GroupOutcome&) {}); });
+        hand_over([&] { group.collective(echo_method, body, {}, [](const GroupOutcome&) {}); });
     }
     SECTION("awaited calls") {
         Runtime other = Runtime::create({.manual = true}).value();

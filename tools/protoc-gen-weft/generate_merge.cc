@@ -66,27 +66,30 @@ std::string operation_of(FieldOptions::Merge rule) {
 }
 
 void print_message_field(const FieldDescriptor& field, const Words& words, io::Printer& out) {
-    out.Print(words,
-              "    if (!into.has_$field$()) {\n"
-              "        if (from.has_$field$()) into.mutable_$field$()->Swap(from.mutable_$field$());\n");
+    out.Print(
+        words,
+        "    if (!into.has_$field$()) {\n"
+        "        if (from.has_$field$()) into.mutable_$field$()->Swap(from.mutable_$field$());\n");
     switch (merge_of(field)) {
         case FieldOptions::FIRST: break;
         case FieldOptions::USER:
-            out.Print(words,
-                      "    } else if (from.has_$field$()) {\n"
-                      "        static_assert(::weft::merging::HasMerge<$of$>,\n"
-                      "                      \"$full_name$ has merge = USER: $header$ has to have\"\n"
-                      "                      \" merge($of$&, const $of$&) in its namespace\");\n"
-                      "        ::weft::Status status = ::weft::merging::by_user(\n"
-                      "            *into.mutable_$field$(), from.$field$());\n"
-                      "        if (!status.ok()) return status;\n");
+            out.Print(
+                words,
+                "    } else if (from.has_$field$()) {\n"
+                "        static_assert(::weft::merging::HasMerge<$of$>,\n"
+                "                      \"$full_name$ has merge = USER: $header$ has to have\"\n"
+                "                      \" merge($of$&, const $of$&) in its namespace\");\n"
+                "        ::weft::Status status = ::weft::merging::by_user(\n"
+                "            *into.mutable_$field$(), from.$field$());\n"
+                "        if (!status.ok()) return status;\n");
             break;
         default:
-            out.Print(words,
-                      "    } else if (from.has_$field$()) {\n"
-                      "        ::weft::Status status =\n"
-                      "            merge_fields(*into.mutable_$field$(), *from.mutable_$field$());\n"
-                      "        if (!status.ok()) return status;\n");
+            out.Print(
+                words,
+                "    } else if (from.has_$field$()) {\n"
+                "        ::weft::Status status =\n"
+                "            merge_fields(*into.mutable_$field$(), *from.mutable_$field$());\n"
+                "        if (!status.ok()) return status;\n");
     }
     out.Print("    }\n");
 }

@@ -127,7 +127,8 @@ class FieldRules {
         };
         if (message.extension_range_count() > 0) refuse_all("extensions");
         // It says nothing of the fields that it does not know.
-        if (message.file()->options().optimize_for() == google::protobuf::FileOptions::LITE_RUNTIME) {
+        if (message.file()->options().optimize_for() ==
+            google::protobuf::FileOptions::LITE_RUNTIME) {
             refuse_all("messages of optimize_for = LITE_RUNTIME");
         }
         for (int i = 0; i < message.field_count(); ++i) {
@@ -168,13 +169,16 @@ class FieldRules {
                    "merged by USER or FIRST");
         } else if (const char* others = what_for(field, rule)) {
             const bool is_known = FieldOptions::Merge_IsValid(rule);
-            refuse(field, "merge = " +
-                              (is_known ? FieldOptions::Merge_Name(rule) : std::to_string(rule)) +
-                              " is for " + others + ", not for " + kind_of(field));
+            refuse(field,
+                   "merge = " + (is_known ? FieldOptions::Merge_Name(rule) : std::to_string(rule)) +
+                       " is for " + others + ", not for " + kind_of(field));
         } else if (rule == FieldOptions::USER && merge_header_of(*field.file()).empty()) {
-            const std::string type = compiler::cpp::QualifiedClassName(field.message_type()).substr(2);
-            refuse(field, "merge = USER needs option (weft.file).merge_header, the C++ header with"
-                          " merge(" + type + "&, const " + type + "&)");
+            const std::string type =
+                compiler::cpp::QualifiedClassName(field.message_type()).substr(2);
+            refuse(field,
+                   "merge = USER needs option (weft.file).merge_header, the C++ header with"
+                   " merge(" +
+                       type + "&, const " + type + "&)");
         }
         return at->second = problems_.size() == before;
     }
@@ -201,8 +205,8 @@ class FieldRules {
 void check_header(const FileDescriptor& file, std::vector<std::string>& problems) {
     const std::string& header = merge_header_of(file);
     const bool is_name = std::all_of(header.begin(), header.end(), [](unsigned char c) {
-        return std::isalnum(c) || std::string_view("_-+./").find(static_cast<char>(c)) !=
-                                      std::string_view::npos;
+        return std::isalnum(c) ||
+               std::string_view("_-+./").find(static_cast<char>(c)) != std::string_view::npos;
     });
     if (is_name) return;
     problems.push_back(file.name() +

@@ -86,10 +86,8 @@ struct LaunchCollective {
         Ticket<Waiter> ticket(
             *Waiter::make(std::decay_t<Handler>(std::forward<Handler>(handler)), group));
         const CollectiveId id = work.start(
-            group, [ticket = std::move(ticket),
-                    wanted = Wanted(work.options.get())](GroupOutcome outcome) mutable {
-                ticket(std::move(outcome), wanted);
-            });
+            group, [ticket = std::move(ticket), wanted = Wanted(work.options.get())](
+                       GroupOutcome outcome) mutable { ticket(std::move(outcome), wanted); });
         // One with an id was started on the group's thread, which this is: what ends it runs here,
         // later.
         if (id == 0 || !slot.is_connected()) return;

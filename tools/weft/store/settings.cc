@@ -49,8 +49,8 @@ Task<std::vector<Answer>> ask_all(std::vector<Asked> asked, std::string key) {
     std::vector<std::unique_ptr<Call>> calls(asked.size());
     for (std::size_t i = 0; i < asked.size(); ++i) {
         if (!asked[i].channel) continue;
-        calls[i] = std::make_unique<Call>(*asked[i].channel, storage::StoreMethods::GetConfig, request,
-                                          CallOptions{.timeout = call_timeout});
+        calls[i] = std::make_unique<Call>(*asked[i].channel, storage::StoreMethods::GetConfig,
+                                          request, CallOptions{.timeout = call_timeout});
     }
     std::vector<Answer> answers;
     for (std::size_t i = 0; i < asked.size(); ++i) {
@@ -119,8 +119,7 @@ Status set(const SettingOptions& options, Invocation& invocation) {
     storage::Setting setting;
     setting.set_key(options.key);
     setting.set_value(options.value);
-    const Result<std::vector<Answer>> answers =
-        runtime->block_on(set_everywhere(*group, setting));
+    const Result<std::vector<Answer>> answers = runtime->block_on(set_everywhere(*group, setting));
     if (!answers) return answers.status();
     return report(options.key, *answers, invocation);
 }

@@ -1,0 +1,29 @@
+// Merge functions on whatever two members may send: each ends with a message or with a status that
+// has changed nothing.
+#include <google/protobuf/stubs/logging.h>
+
+#include "fuzz/fuzz.h"
+#include "merge.weft.h"
+
+using namespace weft;
+using fuzz::must;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    static const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
+    fuzz::Input input(data, size);
+    const std::size_t cut = input.byte();
+    const ByteView both = input.rest();
+    const ByteView first = both.first(std::min(cut, both.size()));
+    const ByteView second = both.subspan(first.size());
+    std::vector<std::byte> merged(first.begin(), first.end());
+    const Status status = merge::v1::MergingMethods::Everything.merge(merged, second);
+    if (!status.ok()) {
+        must(std::ranges::equal(merged, first), "a failure changes nothing");
+        must(!status.text().empty(), "a failure says why");
+        return 0;
+    }
+    merge::v1::All all;
+    must(all.ParseFromArray(merged.data(), static_cast<int>(merged.size())),
+         "a message comes of it");
+    return 0;
+}
