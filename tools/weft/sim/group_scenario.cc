@@ -218,7 +218,10 @@ Told GroupScenario::choose(const std::string& origin, const GroupView& view, boo
     const std::vector<std::uint32_t> in = participants(view, told.include, told.exclude);
     if (!in.empty() && (stuck || below(10) == 0)) told.stuck = in[below(in.size())];
     // It is cancelled, or, when whoever began it dies, forsaken.
-    if (told.stuck && !stuck) told.deadline = told.submitted + endless;
+    if (told.stuck && !stuck) {
+        told.deadline = told.submitted + endless;
+        told.policy = Policy::all;
+    }
     return told;
 }
 
