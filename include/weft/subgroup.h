@@ -1,0 +1,60 @@
+// Some members of a group, with ranks of their own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include <weft/group.h>
+
+namespace weft {
+
+// Its ranks are 0 to size()-1, in order of the members' ranks in the group. They stay who they are
+// when the group changes: who has left it is an outcome of its own (NOT_FOUND). Texts of failures
+// name members by their ranks in the group. Lifetime, thread: as Group.
+class Subgroup {
+  public:
+    // Errors: INVALID_ARGUMENT: no rank, or more than GroupView::members_max.
+    static Result<Subgroup> make(Group group, RankSet members);
+
+    std::uint32_t size() const { return size_; }
+    const Group& group() const { return group_; }
+    const RankSet& members() const { return members_; }
+    // Of one of its ranks in the group. Requires: rank < size(). Cost: a search.
+    std::uint32_t rank_in_group(std::uint32_t rank) const;
+    // Its own of a member; nothing: it is none of its members.
+    std::optional<std::uint32_t> own_rank(std::uint32_t rank_in_group) const;
+
+    // As Group's; `include` and `exclude`, the order of bodies, and the ranks of what comes of it are
+    // its own. A rank that it does not have is INVALID_ARGUMENT.
+    CollectiveId collective(const MethodId& method, const BodyWriter& body,
+                            const GroupCallOptions& options, GroupCompletion done) const;
+    CollectiveId scatter(const MethodId& method, std::span<const ByteView> bodies,
+                         const GroupCallOptions& options, GroupCompletion done) const;
+    void meet(std::string_view name, ByteView value, const GroupCallOptions& options,
+              GroupCompletion done) const;
+    void cancel(CollectiveId id) const { group_.cancel(id); }
+    // Errors: OUT_OF_RANGE, else as Group::channel().
+    Result<Channel> channel(std::uint32_t rank) const;
+
+  private:
+    struct Chosen {
+        RankSet include;
+        RankSet exclude;
+    };
+    Subgroup(Group group, RankSet members);
+    Result<RankSet> in_group(const RankSet& own) const;
+    Result<Chosen> chosen(const GroupCallOptions& options) const;
+    GroupCompletion translated(GroupCompletion done) const;
+    void refuse(const Status& why, GroupCompletion done) const;
+    // `begin` gets the options as the group takes them, and a completion that translates.
+    template <class Begin>
+    CollectiveId begin(GroupCallOptions options, GroupCompletion done, Begin&& begin) const;
+
+    Group group_;
+    RankSet members_;
+    std::uint32_t size_ = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,138 @@
+#include <weft/subgroup.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace weft {
+
+Subgroup::Subgroup(Group group, RankSet members)
+    : group_(std::move(group)),
+      members_(std::move(members)),
+      size_(static_cast<std::uint32_t>(members_.size())) {}
+
+Result<Subgroup> Subgroup::make(Group group, RankSet members) {
+    if (members.empty()) return fail(Code::invalid_argument, "a subgroup without members");
+    if (members.size() > GroupView::members_max) {
+        return fail(Code::invalid_argument,
+                    "a subgroup of " + std::to_string(members.size()) + " members");
+    }
+    return Subgroup(std::move(group), std::move(members));
+}
+
+std::uint32_t Subgroup::rank_in_group(std::uint32_t rank) const {
+    WEFT_ASSERT(rank < size_);
+    for (const RankSet::Range& range : members_.ranges()) {
+        const std::uint32_t count = range.last - range.first + 1;
+        if (rank < count) return range.first + rank;
+        rank -= count;
+    }
+    return 0;
+}
+
+std::optional<std::uint32_t> Subgroup::own_rank(std::uint32_t rank) const {
+    std::uint32_t in_front = 0;
+    for (const RankSet::Range& range : members_.ranges()) {
+        if (rank < range.first) break;
+        if (rank <= range.last) return in_front + (rank - range.first);
+        in_front += range.last - range.first + 1;
+    }
+    return std::nullopt;
+}
+
+Result<RankSet> Subgroup::in_group(const RankSet& own) const {
+    RankSet ranks;
+    for (const RankSet::Range& range : own.ranges()) {
+        if (range.last >= size_) {
+            return fail(Code::invalid_argument, "rank " + std::to_string(range.last) +
+                                                    " of a subgroup of " + std::to_string(size_));
+        }
+        for (std::uint32_t rank = range.first; rank <= range.last; ++rank) {
+            ranks.add(rank_in_group(rank));
+        }
+    }
+    return ranks;
+}
+
+Result<Subgroup::Chosen> Subgroup::chosen(const GroupCallOptions& options) const {
+    Chosen chosen{members_, {}};
+    if (options.include) {
+        Result<RankSet> include = in_group(*options.include);
+        if (!include) return std::move(include).status();
+        chosen.include = *std::move(include);
+    }
+    if (options.exclude) {
+        Result<RankSet> exclude = in_group(*options.exclude);
+        if (!exclude) return std::move(exclude).status();
+        chosen.exclude = *std::move(exclude);
+    }
+    return chosen;
+}
+
+// Ranks of the group, which are in order, become the subgroup's.
+GroupCompletion Subgroup::translated(GroupCompletion done) const {
+    auto told = std::make_shared<GroupCompletion>(std::move(done));
+    return [self = *this, told](GroupOutcome outcome) {
+        std::erase_if(outcome.ranks, [&](RankOutcome& one) {
+            const std::optional<std::uint32_t> own = self.own_rank(one.rank);
+            one.rank = own.value_or(0);
+            return !own.has_value();
+        });
+        (*told)(std::move(outcome));
+    };
+}
+
+void Subgroup::refuse(const Status& why, GroupCompletion done) const {
+    GroupOutcome outcome;
+    outcome.status = why;
+    outcome.epoch = group_.view().epoch();
+    for (std::uint32_t rank = 0; rank < size_; ++rank) outcome.ranks.push_back({rank, why, {}, 0});
+    group_.executor().post([outcome = std::make_shared<GroupOutcome>(std::move(outcome)),
+                            told = std::make_shared<GroupCompletion>(std::move(done))] {
+        (*told)(std::move(*outcome));
+    });
+}
+
+template <class Begin>
+CollectiveId Subgroup::begin(GroupCallOptions options, GroupCompletion done, Begin&& begin) const {
+    const Result<Chosen> ranks = chosen(options);
+    if (!ranks) {
+        refuse(ranks.status(), std::move(done));
+        return 0;
+    }
+    options.include = &ranks->include;
+    options.exclude = &ranks->exclude;
+    return begin(options, translated(std::move(done)));
+}
+
+CollectiveId Subgroup::collective(const MethodId& method, const BodyWriter& body,
+                                  const GroupCallOptions& options, GroupCompletion done) const {
+    return begin(options, std::move(done), [&](const GroupCallOptions& with, GroupCompletion told) {
+        return group_.collective(method, body, with, std::move(told));
+    });
+}
+
+CollectiveId Subgroup::scatter(const MethodId& method, std::span<const ByteView> bodies,
+                               const GroupCallOptions& options, GroupCompletion done) const {
+    return begin(options, std::move(done), [&](const GroupCallOptions& with, GroupCompletion told) {
+        return group_.scatter(method, bodies, with, std::move(told));
+    });
+}
+
+void Subgroup::meet(std::string_view name, ByteView value, const GroupCallOptions& options,
+                    GroupCompletion done) const {
+    begin(options, std::move(done), [&](const GroupCallOptions& with, GroupCompletion told) {
+        group_.meet(name, value, with, std::move(told));
+        return CollectiveId{0};
+    });
+}
+
+Result<Channel> Subgroup::channel(std::uint32_t rank) const {
+    if (rank < size_) return group_.channel(rank_in_group(rank));
+    return fail(Code::out_of_range,
+                "rank " + std::to_string(rank) + " of a subgroup of " + std::to_string(size_));
+}
+
+}  // namespace weft

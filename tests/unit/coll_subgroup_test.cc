@@ -1,0 +1,106 @@
+#include <weft/subgroup.h>
+
+#include "support/catch.h"
+#include "support/group_rig.h"
+
+using namespace weft;
+using test::GroupRig;
+
+namespace {
+
+GroupOutcome call(GroupRig& rig, const Subgroup& subgroup, const GroupCallOptions& options = {}) {
+    std::optional<GroupOutcome> outcome;
+    subgroup.collective(test::tell_method, BodyWriter::of(as_bytes("x")), options,
+                        [&](GroupOutcome all) { outcome = std::move(all); });
+    REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
+    return *std::move(outcome);
+}
+
+std::vector<std::uint32_t> ranks_of(const GroupOutcome& outcome) {
+    std::vector<std::uint32_t> ranks;
+    for (const RankOutcome& one : outcome.ranks) ranks.push_back(one.rank);
+    return ranks;
+}
+
+}  // namespace
+
+TEST_CASE("a subgroup has ranks of its own, in order of those in the group") {
+    GroupRig rig(10);
+    const Subgroup subgroup = Subgroup::make(rig.group(-1), {1, 4, 5, 9}).value();
+    REQUIRE(subgroup.size() == 4);
+    const std::vector<std::uint32_t> members{1, 4, 5, 9};
+    for (std::uint32_t rank = 0; rank < 4; ++rank) {
+        CHECK(subgroup.rank_in_group(rank) == members[rank]);
+        CHECK(subgroup.own_rank(members[rank]) == rank);
+    }
+    CHECK_FALSE(subgroup.own_rank(0).has_value());
+    CHECK_FALSE(subgroup.own_rank(6).has_value());
+    const GroupOutcome outcome = call(rig, subgroup);
+    CHECK(outcome.status.ok());
+    CHECK(ranks_of(outcome) == std::vector<std::uint32_t>{0, 1, 2, 3});
+    for (std::uint32_t rank = 0; rank < 10; ++rank) {
+        CHECK(rig.services[rank].told.size() == (subgroup.own_rank(rank) ? 1 : 0));
+    }
+}
+
+TEST_CASE("filters of a subgroup are of its own ranks") {
+    GroupRig rig(10);
+    const Subgroup subgroup = Subgroup::make(rig.group(4), {1, 4, 5, 9}).value();
+    const RankSet some{1, 2, 3};
+    const RankSet without{2};
+    CHECK(ranks_of(call(rig, subgroup, {.include = &some, .exclude = &without})) ==
+          std::vector<std::uint32_t>{1, 3});
+    CHECK(rig.services[4].told.size() == 1);
+    CHECK(rig.services[5].told.empty());
+    const RankSet beyond{4};
+    CHECK(call(rig, subgroup, {.include = &beyond}).status.code() == Code::invalid_argument);
+    CHECK(call(rig, subgroup, {.exclude = &beyond}).status.code() == Code::invalid_argument);
+}
+
+TEST_CASE("who has left the group keeps its rank in a subgroup") {
+    GroupRig rig(6);
+    const Group group = rig.group(0);
+    const Subgroup subgroup = Subgroup::make(group, {0, 2, 4}).value();
+    for (int rank = 0; rank < 6; ++rank) {
+        REQUIRE(rig.group(rank).install(evict(rig.view(), 2).value()).ok());
+    }
+    const GroupOutcome outcome = call(rig, subgroup);
+    REQUIRE(ranks_of(outcome) == std::vector<std::uint32_t>{0, 1, 2});
+    CHECK(outcome.ranks[1].status.code() == Code::not_found);
+    CHECK(outcome.ranks[2].status.ok());
+    CHECK(rig.services[4].told.size() == 1);
+}
+
+TEST_CASE("members of a subgroup meet, and each gets a body of its own") {
+    GroupRig rig(7);
+    std::vector<std::optional<GroupOutcome>> outcomes(7);
+    for (const std::uint32_t rank : {2u, 3u, 6u}) {
+        Subgroup::make(rig.group(static_cast<int>(rank)), {2, 3, 6})
+            .value()
+            .meet("here", as_bytes(std::string(rank, 'x')), {.timeout = 5s},
+                  [&outcomes, rank](GroupOutcome all) { outcomes[rank] = std::move(all); });
+    }
+    REQUIRE(rig.sim.run_until([&] { return outcomes[2] && outcomes[3] && outcomes[6]; }));
+    for (const std::uint32_t rank : {2u, 3u, 6u}) {
+        REQUIRE(outcomes[rank]->status.ok());
+        REQUIRE(outcomes[rank]->ranks.size() == 3);
+        CHECK(outcomes[rank]->ranks[2].rank == 2);
+        CHECK(outcomes[rank]->ranks[2].reply.size() == 6);
+    }
+    const std::vector<ByteView> bodies{as_bytes("a"), as_bytes("b"), as_bytes("c")};
+    std::optional<GroupOutcome> scattered;
+    Subgroup::make(rig.group(-1), {2, 3, 6})
+        .value()
+        .scatter(test::tell_method, bodies, {},
+                 [&](GroupOutcome all) { scattered = std::move(all); });
+    REQUIRE(rig.sim.run_until([&] { return scattered.has_value(); }));
+    CHECK(rig.services[6].told == std::vector<std::string>{"c"});
+}
+
+TEST_CASE("a subgroup of nobody is refused, and so is a channel to a rank that it does not have") {
+    GroupRig rig(3);
+    CHECK(Subgroup::make(rig.group(-1), {}).status().code() == Code::invalid_argument);
+    const Subgroup subgroup = Subgroup::make(rig.group(-1), {1}).value();
+    CHECK(subgroup.channel(0).ok());
+    CHECK(subgroup.channel(1).status().code() == Code::out_of_range);
+}
