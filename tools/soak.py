@@ -5,7 +5,7 @@ in a clean root once, then rounds of what depends on luck until the time is used
     SOAK_MINUTES=60 tools/soak.py        the default, of the rounds; building is not counted
     tools/soak.py simulations cycles     these parts only
 
-Once: what clang builds, 20 000 simulated seeds a scenario, late writes, servers killed and stopped under
+Once: what clang builds, thousands of simulated seeds a scenario, late writes, servers killed and stopped under
 load, overload, what may take how long, and leaks of those who come and go or are killed. A round is the
 randomised conformance tests from fresh seeds under each build, peers killed over each transport, each fuzz
 target for a minute on top of what it found before, and the demo. A failure does not end the
@@ -30,23 +30,23 @@ TAGGED = {"seeds": ("[seeded]", ("weft_unit", "weft_conformance")),
 STEP_SECONDS = 3600  # The whole suite under a sanitizer, on two busy cores.
 PARTS = ("simulations", "mutants", "late_writes", "leaks", "cycles", "times", "packages", "suites",
          "second_compiler", "rounds")
-SEEDS = 20000
-SEEDS_A_SECOND = {"rpc": 15, "bulk": 50}  # At least.
-CALLS_MIN = {"rpc": 1_000_000, "bulk": 0}
+# Scenario, hosts, seeds, seeds a second and calls at least.
+SIMULATED = (("rpc", 16, 20000, 15, 1_000_000), ("bulk", 16, 20000, 50, 0), ("group", 64, 2000, 5, 0),
+             ("group", 1000, 200, 0, 0), ("bcast", 4096, 200, 0, 0))
 
 
-def judge_simulation(scenario):
-    """What is wrong with the verdict of `weft sim --json` on a scenario; empty: nothing."""
+def judge_simulation(pace_min, calls_min):
+    """What is wrong with the verdict of `weft sim --json`; empty: nothing."""
     def judge(output):
         verdicts = [line for line in output.splitlines() if line.startswith("{")]
         if not verdicts:
             return "no verdict"
         result = json.loads(verdicts[-1])
         pace = result["seeds"] / result["wall_s"]
-        if result["calls"] < CALLS_MIN[scenario]:
-            return f"{result['calls']} calls, of {CALLS_MIN[scenario]} at least"
-        if pace < SEEDS_A_SECOND[scenario]:
-            return f"{pace:.1f} seeds a second, of {SEEDS_A_SECOND[scenario]} at least"
+        if result["calls"] < calls_min:
+            return f"{result['calls']} calls, of {calls_min} at least"
+        if pace < pace_min:
+            return f"{pace:.1f} seeds a second, of {pace_min} at least"
         return ""
     return judge
 
@@ -98,12 +98,12 @@ class Soak:
                  LABELS="unit|conformance")
 
     def simulations(self):
-        for scenario in ("rpc", "bulk"):
+        for scenario, nodes, seeds, pace_min, calls_min in SIMULATED:
             first = str(random.randrange(1, 1 << 48))
-            self.run("simulations", f"{SEEDS} seeds of {scenario} from {first}",
-                     ["build/release/bin/weft", "sim", "--scenario", scenario, "--nodes", "16",
-                      "--seeds", str(SEEDS), "--first-seed", first, "--json"],
-                     judge_simulation(scenario))
+            self.run("simulations", f"{seeds} seeds of {scenario}, {nodes} nodes, from {first}",
+                     ["build/release/bin/weft", "sim", "--scenario", scenario, "--nodes", str(nodes),
+                      "--seeds", str(seeds), "--first-seed", first, "--json"],
+                     judge_simulation(pace_min, calls_min))
 
     def mutants(self):
         self.run("mutants", "each fault of our own is found", ["tests/sim/mutants.py"])

@@ -185,6 +185,32 @@ TEST_CASE("roster: a tree of two levels cuts no host, and tells each through its
     }
 }
 
+TEST_CASE("roster: of every number of ranks up to 512 and every root, all and some, each stands once") {
+    Random random(test::seed_of(512));
+    INFO("TEST_SEED=" << test::seed_of(512));
+    const GroupView largest = view_of(512, 20, random);
+    for (std::uint32_t n = 1; n <= 512; ++n) {
+        const auto last = largest.members().begin() + n;
+        const GroupView view = GroupView::make("g", 1, {largest.members().begin(), last}).value();
+        for (std::uint32_t root = 0; root < n; ++root) {
+            const RankSet chosen = root % 3 == 0 ? RankSet() : some_of(view, random);
+            const std::uint32_t size = coll::members_among(view, chosen.ranges());
+            const std::uint32_t place = root % size;
+            const Roster roster({view, chosen.ranges(), place, root % 2 == 0});
+            std::vector<bool> stands(n);
+            bool is_right = roster.all() == Interval{0, size};
+            for (std::uint32_t at = 0; at < size; ++at) {
+                const Member& member = roster.at(at);
+                const auto index = static_cast<std::size_t>(&member - view.members().data());
+                is_right &= !stands[index] && (chosen.empty() || chosen.contains(member.rank));
+                stands[index] = true;
+            }
+            INFO(n << " ranks, root " << root);
+            REQUIRE(is_right);
+        }
+    }
+}
+
 TEST_CASE("roster: of everybody it takes no memory of its own") {
     Random random(1);
     const Roster roster({view_of(100, 3, random), {}, 17, false});
