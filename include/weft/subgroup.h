@@ -26,8 +26,8 @@ class Subgroup {
     // Its own of a member; nothing: it is none of its members.
     std::optional<std::uint32_t> own_rank(std::uint32_t rank_in_group) const;
 
-    // As Group's; `include` and `exclude`, the order of bodies, and the ranks of what comes of it are
-    // its own. A rank that it does not have is INVALID_ARGUMENT.
+    // As Group's; `include` and `exclude`, the order of bodies, and the ranks of what comes of it
+    // are its own. A rank that it does not have is INVALID_ARGUMENT.
     CollectiveId collective(const MethodId& method, const BodyWriter& body,
                             const GroupCallOptions& options, GroupCompletion done) const;
     CollectiveId scatter(const MethodId& method, std::span<const ByteView> bodies,

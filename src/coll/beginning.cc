@@ -202,9 +202,8 @@ void Engine::fail_all(Beginning beginning, const Status& why) {
 void Engine::tell(Operation& operation) {
     Operation::Origin& origin = *operation.origin;
     const Part& part = operation.part();
-    const Status missing = fail(Code::unknown, "not waited for")
-                               .with_effect(Effect::unknown)
-                               .with_stage(Stage::sent);
+    const Status missing =
+        fail(Code::unknown, "not waited for").with_effect(Effect::unknown).with_stage(Stage::sent);
     GroupOutcome outcome;
     outcome.epoch = part.plan().epoch;
     for (Outcome& one : part.take_all(missing)) {
@@ -220,13 +219,13 @@ void Engine::tell(Operation& operation) {
     outcome.status = verdict(origin.options, outcome.ranks);
     outcome.merged = part.outcomes().value();
     // Posted: a group of one may be complete inside start().
-    context_.post([this, operation = operation.shared_from_this(),
-                   outcome = std::move(outcome)]() mutable {
-        Operation::Origin& told = *operation->origin;
-        const core::Context::Within within(context_, told.made_in.scope);
-        told.made_in.leave();
-        told.done(std::move(outcome));
-    });
+    context_.post(
+        [this, operation = operation.shared_from_this(), outcome = std::move(outcome)]() mutable {
+            Operation::Origin& told = *operation->origin;
+            const core::Context::Within within(context_, told.made_in.scope);
+            told.made_in.leave();
+            told.done(std::move(outcome));
+        });
 }
 
 void Engine::on_origin_done(Operation& operation) {

@@ -1,5 +1,5 @@
-// What it costs to ask members, as answers tell: from which the tree of the next collective is made.
-// Pure.
+// What it costs to ask members, as answers tell: from which the tree of the next collective is
+// made. Pure.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ class Costs {
     // Some members with nobody below them were asked one after the other, with bodies of that many
     // bytes; the first answer came after `first`, the last after `last`. What lies between two is
     // what one costs whoever asks; half of the first is the way to it. Handlers that take long, or
-    // not the same time, look like a long way, or like dear messages: then wide trees, or deep ones,
-    // cost little more. Requires: members >= 2.
+    // not the same time, look like a long way, or like dear messages: then wide trees, or deep
+    // ones, cost little more. Requires: members >= 2.
     void note(std::size_t bytes, std::uint32_t members, Duration first, Duration last);
 
     // For bodies of that many bytes. Until something is known: as if a message is sent on five

@@ -128,7 +128,8 @@ Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
         if (!members) return rejected(std::move(members).status());
         if (Status status = judge_first(members->front(), group); !status.ok()) return status;
         auto plan = std::make_shared<Plan>();
-        plan->roster = std::make_shared<Roster>(header.first, *std::move(members), header.root, by_host);
+        plan->roster =
+            std::make_shared<Roster>(header.first, *std::move(members), header.root, by_host);
         plan->view = header.view;
         plan->group = header.group;
         plan->epoch = header.epoch;
@@ -143,8 +144,8 @@ Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
     if (header.root >= n || header.last > n) {
         return rejected(Code::invalid_argument, "a collective with an impossible subtree");
     }
-    auto plan = group.plan({view, request.ranges, header.root, by_host}, header.method,
-                           header.tree, merge, header.flags);
+    auto plan = group.plan({view, request.ranges, header.root, by_host}, header.method, header.tree,
+                           merge, header.flags);
     if (Status status = judge_first(plan->roster->at(header.first), group); !status.ok()) {
         return status;
     }
@@ -163,17 +164,17 @@ void Engine::on_forward(Call call) {
     }
     if (place == Place::known) return ask_again(header, std::move(call));
     if (header.asking != Asking::all) {
-        return call.fail(
-            fail(Code::aborted, "a collective that is not known here").with_effect(Effect::unknown));
+        return call.fail(fail(Code::aborted, "a collective that is not known here")
+                             .with_effect(Effect::unknown));
     }
     if (place == Place::over) {
         return call.fail(
             fail(Code::aborted, "a collective that has ended").with_effect(Effect::unknown));
     }
     GroupImpl* const group = find_group(header);
-    const bool is_stale = !group || (request->named.empty() &&
-                                     group->view().digest() != header.view &&
-                                     !base::is_mutated(base::Mutant::stale_epoch_accepted));
+    const bool is_stale =
+        !group || (request->named.empty() && group->view().digest() != header.view &&
+                   !base::is_mutated(base::Mutant::stale_epoch_accepted));
     if (is_stale) {
         Answer stale;
         stale.kind = Answer::Kind::stale;

@@ -112,8 +112,8 @@ class Engine {
     struct Sweeping : base::Timer {
         Engine* engine = nullptr;
     };
-    Sweeping sweeping_;               // While anything is known.
-    const std::uint64_t origin_;      // Of the collectives that begin here,
+    Sweeping sweeping_;                // While anything is known.
+    const std::uint64_t origin_;       // Of the collectives that begin here,
     std::uint64_t next_sequence_ = 0;  // which are numbered.
     std::map<std::uint64_t, std::shared_ptr<Operation>> begun_;  // Of these, without all outcomes.
     std::size_t running_ = 0;

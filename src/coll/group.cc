@@ -44,7 +44,8 @@ CollectiveId begin(Engine::Beginning beginning, std::size_t bytes, Fill&& fill) 
     core::Context::Admission admission(context, room);
     if (!admission) {
         context.post([group, why = context.why_not_admitted(room),
-                      done = std::move(beginning.done)]() mutable { done(coll::failed_outcome(*group, why));
+                      done = std::move(beginning.done)]() mutable {
+            done(coll::failed_outcome(*group, why));
         });
         return 0;
     }
@@ -100,10 +101,9 @@ void Group::meet(std::string_view name, ByteView value, const GroupCallOptions& 
     const std::size_t room = value.size() + name.size() + core::Context::handed_over_bytes;
     core::Context::Admission admission(context, room);
     if (!admission) {
-        return context.post([group = impl_, why = context.why_not_admitted(room),
-                             told = std::move(coming.done)]() mutable {
-            told(coll::failed_outcome(*group, why));
-        });
+        return context.post(
+            [group = impl_, why = context.why_not_admitted(room),
+             told = std::move(coming.done)]() mutable { told(coll::failed_outcome(*group, why)); });
     }
     auto handed = std::make_unique<coll::Meetings::Coming>(std::move(coming));
     context.post([handed = std::move(handed), admission = std::move(admission)]() mutable {

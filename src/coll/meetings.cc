@@ -164,9 +164,8 @@ void Meetings::come(Coming coming) {
     const Key key{method_hash(coming.group->view().name()), coming.name};
     const auto refuse = [&](const Status& why) {
         engine_.context().post(
-            [outcome = failed_outcome(*coming.group, why), done = std::move(coming.done)]() mutable {
-                done(std::move(outcome));
-            });
+            [outcome = failed_outcome(*coming.group, why),
+             done = std::move(coming.done)]() mutable { done(std::move(outcome)); });
     };
     if (coming.name.size() > name_bytes_max) {
         return refuse(fail(Code::invalid_argument, "a meeting's name has 256 bytes at most"));
@@ -180,8 +179,8 @@ void Meetings::come(Coming coming) {
     const Result<std::uint32_t> leader = leader_of(coming);
     if (!leader) return refuse(leader.status());
     if (meetings_.count(key)) {
-        return refuse(fail(Code::failed_precondition,
-                           "a meeting '" + coming.name + "' is on here already"));
+        return refuse(
+            fail(Code::failed_precondition, "a meeting '" + coming.name + "' is on here already"));
     }
     auto made = std::make_unique<Meeting>();
     Meeting& meeting = *made;
@@ -242,8 +241,9 @@ void Meetings::release(const Key& key, std::uint64_t round, GroupOutcome outcome
     beginning.deadline = coming.deadline;
     beginning.body =
         encode({key.first, round, key.second}, outcome, is_merged, engine_.reply_bytes_max());
-    beginning.done = [this, key, round, outcome = std::make_shared<GroupOutcome>(
-                                            std::move(outcome))](const GroupOutcome&) {
+    beginning.done = [this, key, round,
+                      outcome =
+                          std::make_shared<GroupOutcome>(std::move(outcome))](const GroupOutcome&) {
         if (find(key, round)) end(key, std::move(*outcome));
     };
     engine_.start(std::move(beginning));
@@ -336,19 +336,19 @@ void Meetings::look(const Key& key, Meeting& meeting) {
     CallOptions options;
     options.detached = true;
     const std::uint64_t round = meeting.round;
-    channel->call(
-        look_method, encode({key.first, round, key.second}), options,
-        [this, key, round, who](const Status& status, ByteView reply) {
-            Meeting* const waits = find(key, round);
-            if (!waits) return;  // It has ended, or began, meanwhile.
-            waits->looks = false;
-            if (!status.ok()) return end(key, Status(status).in(who + "gone"));
-            const auto there =
-                reply.size() == sizeof round ? base::load<std::uint64_t>(reply.data()) : 0;
-            if (round == 0 || there == round) return;
-            end(key, fail(Code::unavailable, who + "he knows of no such meeting any more")
-                         .with_effect(Effect::unknown));
-        });
+    channel->call(look_method, encode({key.first, round, key.second}), options,
+                  [this, key, round, who](const Status& status, ByteView reply) {
+                      Meeting* const waits = find(key, round);
+                      if (!waits) return;  // It has ended, or began, meanwhile.
+                      waits->looks = false;
+                      if (!status.ok()) return end(key, Status(status).in(who + "gone"));
+                      const auto there = reply.size() == sizeof round
+                                             ? base::load<std::uint64_t>(reply.data())
+                                             : 0;
+                      if (round == 0 || there == round) return;
+                      end(key, fail(Code::unavailable, who + "he knows of no such meeting any more")
+                                   .with_effect(Effect::unknown));
+                  });
 }
 
 void Meetings::end(const Key& key, const Status& why) {

@@ -33,9 +33,7 @@ Operation::Operation(Engine& engine, std::shared_ptr<GroupImpl> with,
       part_(*this, std::move(plan), identity, role),
       unsettled_(unsettled) {
     timer_.of = this;
-    timer_.fire = [](base::Timer& timer, TimePoint) {
-        static_cast<Timer&>(timer).of->on_time();
-    };
+    timer_.fire = [](base::Timer& timer, TimePoint) { static_cast<Timer&>(timer).of->on_time(); };
 }
 
 Operation::~Operation() { forget(); }
@@ -161,10 +159,12 @@ void Operation::ask(Part&, const Part::Ask& ask) {
                                 const auto& from = *static_cast<ForwardParts*>(object);
                                 encode_forward(from, {to, from.bytes()});
                             }};
-    const OperationId call = channel->call_with(
-        forward_method, writer, options_for_calls(),
-        [self = shared_from_this(), id = ask.id, position = ask.of.first](
-            const Status& status, ByteView reply) { self->on_answer(id, position, status, reply); });
+    const OperationId call =
+        channel->call_with(forward_method, writer, options_for_calls(),
+                           [self = shared_from_this(), id = ask.id, position = ask.of.first](
+                               const Status& status, ByteView reply) {
+                               self->on_answer(id, position, status, reply);
+                           });
     const bool is_leaf = ask.of.size() == 1 && ask.asking == Asking::all && !ask.again;
     questions_.push_back({ask.id, is_leaf, *std::move(channel), call});
 }
@@ -188,20 +188,16 @@ void Operation::on_answer(std::uint32_t ask, std::uint32_t position, const Statu
     if (!status.ok()) {
         part_.failed(ask, status, now);
     } else if (Result<Answer> told = decode_answer(reply)) {
-        const bool is_later =
-            told->kind == Answer::Kind::stale && told->epoch > part_.plan().epoch;
+        const bool is_later = told->kind == Answer::Kind::stale && told->epoch > part_.plan().epoch;
         if (is_later && origin) {
             origin->later_at = position;
             origin->later_epoch = told->epoch;
         }
         part_.answered(ask, *std::move(told), now);
     } else {  // It ran, and can't say what came of it.
-        part_.failed(ask,
-                     std::move(told)
-                         .status()
-                         .with_effect(Effect::unknown)
-                         .with_stage(Stage::executing),
-                     now);
+        part_.failed(
+            ask, std::move(told).status().with_effect(Effect::unknown).with_stage(Stage::executing),
+            now);
     }
     wait();
 }
@@ -236,18 +232,18 @@ void Operation::run(Part&) {
     if (part_.plan().flags & ForwardHeader::scatters) {
         mine = piece_of(body, part_.role().mine.size(), 0).value();
     }
-    const base::SlotId started = engine_.run_here(
-        part_.plan().method, mine, part_.role().until,
-        [self = shared_from_this()](Status status, ByteView reply) {
-            self->is_mine_over_ = true;
-            // By the end of this runtime, in the middle of the handler.
-            if (status.code() == Code::cancelled) {
-                status = std::move(status).with_effect(Effect::unknown);
-            }
-            self->part_.ran(std::move(status), reply);
-            self->tell_alone();
-            self->wait();
-        });
+    const base::SlotId started =
+        engine_.run_here(part_.plan().method, mine, part_.role().until,
+                         [self = shared_from_this()](Status status, ByteView reply) {
+                             self->is_mine_over_ = true;
+                             // By the end of this runtime, in the middle of the handler.
+                             if (status.code() == Code::cancelled) {
+                                 status = std::move(status).with_effect(Effect::unknown);
+                             }
+                             self->part_.ran(std::move(status), reply);
+                             self->tell_alone();
+                             self->wait();
+                         });
     if (!is_mine_over_) running_here_ = started;
 }
 
@@ -338,7 +334,8 @@ void Operation::done(Part&) {
     own_body = {};
     if (origin) return engine_.on_origin_done(*this);
     if (answer.empty()) {
-        answer = encode_answer(part_.outcomes().told(Answer::Kind::complete), engine_.reply_bytes_max());
+        answer =
+            encode_answer(part_.outcomes().told(Answer::Kind::complete), engine_.reply_bytes_max());
     }
     if (const Answer* own = part_.outcomes().own(); own && bytes_of(*own) <= own_answer_max) {
         own_answer_ = encode_answer(*own, own_answer_max);

@@ -186,12 +186,12 @@ Answer Outcomes::told(Answer::Kind kind) const {
         }
         if (one.size() > 0) answer.ok.push_back(one);
     }
-    // That nothing was done may not be true any more when all is told: somebody may fall silent, and
-    // those below him be asked again.
+    // That nothing was done may not be true any more when all is told: somebody may fall silent,
+    // and those below him be asked again.
     std::copy_if(notable_.begin(), notable_.end(), std::back_inserter(answer.outcomes),
                  [&](const Outcome& outcome) {
-                     const bool is_final = complete || outcome.status.ok() ||
-                                           outcome.status.effect() != Effect::none;
+                     const bool is_final =
+                         complete || outcome.status.ok() || outcome.status.effect() != Effect::none;
                      return is_final;
                  });
     answer.has_value = merging_ != nullptr && ok_ > 0;

@@ -31,10 +31,10 @@ struct Answer {
         silent,    // As partial: only of some who say nothing it is not known.
     };
     Kind kind = Kind::complete;
-    std::uint64_t epoch = 0;         // Of a stale one: what there is there; 0: no such group.
-    std::vector<Interval> ok;        // Succeeded, with a reply that is empty or in the value.
-    std::vector<Outcome> outcomes;   // The others.
-    bool has_value = false;          // Of all those in `ok`, merged.
+    std::uint64_t epoch = 0;        // Of a stale one: what there is there; 0: no such group.
+    std::vector<Interval> ok;       // Succeeded, with a reply that is empty or in the value.
+    std::vector<Outcome> outcomes;  // The others.
+    bool has_value = false;         // Of all those in `ok`, merged.
     std::vector<std::byte> value;
 };
 

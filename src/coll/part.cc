@@ -345,9 +345,8 @@ bool Part::is_decided() const {
 }
 
 bool Part::waits_for_silent() const {
-    return !runs_ && std::all_of(asks_.begin(), asks_.end(), [](const Ask& ask) {
-        return ask.is_silent || ask.has_silent;
-    });
+    return !runs_ && std::all_of(asks_.begin(), asks_.end(),
+                                 [](const Ask& ask) { return ask.is_silent || ask.has_silent; });
 }
 
 void Part::leave() {

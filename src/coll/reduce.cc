@@ -70,9 +70,9 @@ Status Merge::operator()(std::vector<std::byte>& into, ByteView from) const {
         return fail(Code::unimplemented, "the method has no merge function here");
     }
     if (into.size() != from.size() || into.size() % sizeof(std::uint64_t) != 0) {
-        return fail(Code::invalid_argument,
-                    "a reduction of " + std::to_string(into.size()) + " and of " +
-                        std::to_string(from.size()) + " bytes");
+        return fail(Code::invalid_argument, "a reduction of " + std::to_string(into.size()) +
+                                                " and of " + std::to_string(from.size()) +
+                                                " bytes");
     }
     switch (reduction.number) {
         case Number::u64: merge_numbers<std::uint64_t>(reduction.operation, into, from); break;

@@ -47,7 +47,9 @@ Roster::Roster(Parts parts)
 }
 
 Roster::Roster(std::uint32_t first, std::vector<Member> named, std::uint32_t root, bool by_host)
-    : named_(std::move(named)), root_(root), all_{first, first + static_cast<std::uint32_t>(named_.size())} {
+    : named_(std::move(named)),
+      root_(root),
+      all_{first, first + static_cast<std::uint32_t>(named_.size())} {
     if (by_host) find_hosts();
 }
 

@@ -123,10 +123,9 @@ std::vector<Interval> split(Interval below, const Tree& tree,
         const bool is_behind = host >= static_cast<std::uint32_t>(end - hosts.begin());
         return is_behind ? below.last : hosts[host];
     };
-    std::vector<Interval> children =
-        split({static_cast<std::uint32_t>(next - hosts.begin()),
-               static_cast<std::uint32_t>(end - hosts.begin())},
-              tree);
+    std::vector<Interval> children = split({static_cast<std::uint32_t>(next - hosts.begin()),
+                                            static_cast<std::uint32_t>(end - hosts.begin())},
+                                           tree);
     for (Interval& child : children) child = {host_at(child.first), host_at(child.last)};
     const std::vector<Interval> beside = split({below.first, edge}, tree);
     children.insert(children.end(), beside.begin(), beside.end());

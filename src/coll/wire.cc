@@ -175,10 +175,9 @@ static void shrink(Answer& answer, std::size_t bytes_max) {
         total = bytes_of(answer);
     }
     while (total > bytes_max) {
-        const auto largest = std::max_element(answer.outcomes.begin(), answer.outcomes.end(),
-                                              [](const Outcome& a, const Outcome& b) {
-                                                  return a.reply.size() < b.reply.size();
-                                              });
+        const auto largest = std::max_element(
+            answer.outcomes.begin(), answer.outcomes.end(),
+            [](const Outcome& a, const Outcome& b) { return a.reply.size() < b.reply.size(); });
         if (largest == answer.outcomes.end() || largest->reply.size() <= text_bytes_max) break;
         total -= bytes_of(*largest);
         largest->status = too_large(largest->reply.size());

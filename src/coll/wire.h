@@ -49,7 +49,8 @@ struct ForwardHeader {
     std::uint8_t operation = 0;  // Reduction::Operation
     std::uint8_t number = 0;     // Reduction::Number
     std::uint32_t ranges = 0;    // Of ranks that take part, which follow; 0: all.
-    std::uint32_t named = 0;     // Bytes that name the members of the subtree, which follow; 0: by view.
+    std::uint32_t named =
+        0;  // Bytes that name the members of the subtree, which follow; 0: by view.
 
     std::uint64_t settled() const { return identity.sequence - unsettled; }
     Interval subtree() const { return {first, last}; }

@@ -27,8 +27,8 @@ struct Host {
     std::unique_ptr<Runtime> process;
 
     core::Context& context() const { return process->node().context; }
-    // When it has something to do, unless something comes in before. `world`: another number each time
-    // that the timers of hosts may have changed but by their own turns.
+    // When it has something to do, unless something comes in before. `world`: another number each
+    // time that the timers of hosts may have changed but by their own turns.
     TimePoint due(TimePoint now, std::uint64_t world);
 };
 
@@ -40,7 +40,8 @@ inline TimePoint Host::due(TimePoint now, std::uint64_t world) {
         timer_known_in = world;
     }
     TimePoint at = timer_due;
-    for (const auto& slot : context().endpoints()) at = std::min(at, slot->endpoint->next_deadline());
+    for (const auto& slot : context().endpoints())
+        at = std::min(at, slot->endpoint->next_deadline());
     return at == never ? never : std::max(at, busy_until);
 }
 

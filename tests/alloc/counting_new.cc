@@ -29,7 +29,7 @@ struct alignas(std::max_align_t) Size {
     std::size_t bytes;
 };
 
-void* operator new(std::size_t bytes) {
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
     ++weft::test::count;
     auto* const size = static_cast<Size*>(std::malloc(sizeof(Size) + bytes));
     if (!size) throw std::bad_alloc();
@@ -37,7 +37,7 @@ void* operator new(std::size_t bytes) {
     weft::test::live += static_cast<std::int64_t>(bytes);
     return size + 1;
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
     if (!memory) return;
     Size* const size = static_cast<Size*>(memory) - 1;
     weft::test::live -= static_cast<std::int64_t>(size->bytes);

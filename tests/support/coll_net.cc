@@ -199,15 +199,15 @@ void CollNet::reply_to(Instance& from, std::uint32_t asker, Answer::Kind kind) {
     if (!is_live(from)) return;
     const auto at = from.askers.find(asker);
     if (at == from.askers.end()) return;
-    const Instance::Asker told = at->second;
+    const Instance::Asker who = at->second;
     from.askers.erase(at);
     const coll::Outcomes& outcomes = from.part.outcomes();
-    if (told.alone) {
+    if (who.alone) {
         const Answer* const own = outcomes.own();
-        return reply(*told.call,
+        return reply(*who.call,
                      coll::encode_answer(own ? *own : coll::Outcomes::told_nothing(kind), room));
     }
-    reply(*told.call, coll::encode_answer(outcomes.told(kind), room));
+    reply(*who.call, coll::encode_answer(outcomes.told(kind), room));
 }
 
 void CollNet::run_method(Instance& one) {

@@ -25,14 +25,13 @@ class GroupRig {
         bool hold = false;
         std::vector<Call> held;
         void register_methods(MethodRegistrar& registrar) override {
-            registrar.add(
-                tell_method,
-                [this](Call call) {
-                    told.emplace_back(as_text(call.request()));
-                    if (hold) return held.push_back(std::move(call));
-                    call.reply(rig->answer(rank, call.request()));
-                },
-                {.collective = true, .merge = merge});
+            registrar.add(tell_method,
+                          [this](Call call) {
+                              told.emplace_back(as_text(call.request()));
+                              if (hold) return held.push_back(std::move(call));
+                              call.reply(rig->answer(rank, call.request()));
+                          },
+                          {.collective = true, .merge = merge});
         }
         bool was_cancelled() const { return !held.empty() && held.back().cancelled(); }
     };

@@ -58,7 +58,7 @@ TEST_CASE("a filter says who takes part, for callers of all kinds") {
     }
 }
 
-TEST_CASE("a rank that is named and no member is an outcome of its own; nobody left is an error") {
+TEST_CASE("a rank that is named and no member is an outcome of its own, and nobody left is an error") {
     GroupRig rig(4);
     const Group group = rig.group(-1);
     const RankSet named{1, 7};
@@ -123,8 +123,7 @@ TEST_CASE("in order of rank a merge need not commute, whoever calls and whoever 
         INFO("TEST_SEED=" << seed);
         base::SeededRandom random(seed);
         const auto n = static_cast<std::uint32_t>(1 + random.next() % 24);
-        const int caller =
-            random.next() % 2 ? -1 : static_cast<int>(random.next() % n);
+        const int caller = random.next() % 2 ? -1 : static_cast<int>(random.next() % n);
         GroupRig rig(n, &append);
         rig.answer = [](std::uint32_t rank, ByteView) {
             return std::vector<std::byte>{static_cast<std::byte>('a' + rank)};
@@ -153,8 +152,8 @@ TEST_CASE("what can't be merged is told of the ranks whose it is") {
     rig.answer = [](std::uint32_t rank, ByteView) {
         return rank == 4 ? std::vector<std::byte>(16) : number(1);
     };
-    const GroupOutcome outcome = rig.call(
-        rig.group(-1), "x", {.reduction = {.operation = Reduction::Operation::sum}});
+    const GroupOutcome outcome =
+        rig.call(rig.group(-1), "x", {.reduction = {.operation = Reduction::Operation::sum}});
     CHECK(outcome.status.code() == Code::invalid_argument);
     std::uint64_t ok = 0;
     for (const RankOutcome& one : outcome.ranks) ok += one.status.ok();
@@ -205,8 +204,8 @@ TEST_CASE("a quorum is over as soon as it is there, and the others go on") {
     GroupRig rig(n);
     for (std::uint32_t rank = 9; rank < n; ++rank) rig.services[rank].hold = true;
     const TimePoint begun = rig.sim.clock->now();
-    const GroupOutcome outcome = rig.call(
-        rig.group(-1), "x", {.timeout = 20s, .policy = Policy::quorum, .quorum = 9});
+    const GroupOutcome outcome =
+        rig.call(rig.group(-1), "x", {.timeout = 20s, .policy = Policy::quorum, .quorum = 9});
     CHECK(outcome.status.ok());
     CHECK(rig.sim.clock->now() - begun < 2s);
     std::uint32_t ok = 0;
@@ -251,9 +250,9 @@ TEST_CASE("a cancel reaches every handler at once, and nothing is left") {
         for (auto& service : rig.services) service.hold = true;
         const Group group = rig.group(caller);
         std::optional<GroupOutcome> outcome;
-        const CollectiveId id = group.collective(
-            test::tell_method, BodyWriter::of(as_bytes("x")), {.timeout = 60s},
-            [&](GroupOutcome all) { outcome = std::move(all); });
+        const CollectiveId id =
+            group.collective(test::tell_method, BodyWriter::of(as_bytes("x")), {.timeout = 60s},
+                             [&](GroupOutcome all) { outcome = std::move(all); });
         REQUIRE(id != 0);
         REQUIRE(rig.all_hold());
         group.cancel(id);

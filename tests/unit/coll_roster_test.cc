@@ -185,7 +185,8 @@ TEST_CASE("roster: a tree of two levels cuts no host, and tells each through its
     }
 }
 
-TEST_CASE("roster: of every number of ranks up to 512 and every root, all and some, each stands once") {
+TEST_CASE(
+    "roster: of every number of ranks up to 512 and every root, all and some, each stands once") {
     Random random(test::seed_of(512));
     INFO("TEST_SEED=" << test::seed_of(512));
     const GroupView largest = view_of(512, 20, random);

@@ -250,8 +250,7 @@ void BroadcastNet::reply_to(coll::Part& part, std::uint32_t asker, coll::Answer:
     answer.from = rank;
     answer.to = at->from;
     answer.ask = at->ask;
-    answer.bytes = coll::encode_answer(part.outcomes().told(kind),
-                                       reply_bytes_max);
+    answer.bytes = coll::encode_answer(part.outcomes().told(kind), reply_bytes_max);
     node.askers.erase(at);
     if (node.askers.empty()) node.askers = {};
     send(Kind::answer, std::move(answer));

@@ -25,7 +25,8 @@ Task task_of(std::uint64_t number, std::uint32_t rank) {
     return task;
 }
 
-std::vector<std::uint32_t> participants(const GroupView& view, const std::optional<RankSet>& include,
+std::vector<std::uint32_t> participants(const GroupView& view,
+                                        const std::optional<RankSet>& include,
                                         const RankSet& exclude) {
     std::vector<std::uint32_t> ranks;
     for (const Member& member : view.members()) {
@@ -55,7 +56,8 @@ Told* GroupLedger::executes(std::uint64_t number, std::uint32_t rank, std::uint3
     };
     const std::uint32_t times = ++told.executions[{rank, life}];
     verdict_.hold(times == 1, Rule::runs_once_a_life, seen);
-    const bool is_out = told.exclude.contains(rank) || (told.include && !told.include->contains(rank));
+    const bool is_out =
+        told.exclude.contains(rank) || (told.include && !told.include->contains(rank));
     verdict_.hold(!is_out, Rule::those_take_part, seen);
     if (told.kind == Kind::scatter) {
         const bool is_own = body.size() == 16 && base::load<std::uint64_t>(body.data() + 8) == rank;
@@ -118,10 +120,12 @@ static bool has_run(const Told& told, std::uint32_t rank) {
 
 void GroupLedger::judge_rank(const Told& told, const RankOutcome& one, const GroupScene& scene) {
     const auto seen = [&] {
-        return describe(told) + ": rank " + std::to_string(one.rank) + ": " + one.status.to_string();
+        return describe(told) + ": rank " + std::to_string(one.rank) + ": " +
+               one.status.to_string();
     };
     if (one.status.ok()) {
-        verdict_.hold(has_run(told, one.rank) && told.answered.count(one.rank), Rule::ok_was_executed, seen);
+        verdict_.hold(has_run(told, one.rank) && told.answered.count(one.rank),
+                      Rule::ok_was_executed, seen);
         judge_reply(told, one);
     }
     if (scene.was_down_since(one.rank, told.submitted)) {
@@ -190,9 +194,9 @@ void GroupLedger::judge_verdict(const Told& told) {
 }
 
 std::uint64_t GroupLedger::open() const {
-    return static_cast<std::uint64_t>(std::count_if(
-        all_.begin(), all_.end(),
-        [](const auto& told) { return !told->is_complete && !told->origin_died; }));
+    return static_cast<std::uint64_t>(std::count_if(all_.begin(), all_.end(), [](const auto& told) {
+        return !told->is_complete && !told->origin_died;
+    }));
 }
 
 void GroupLedger::close() {

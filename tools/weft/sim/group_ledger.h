@@ -44,10 +44,11 @@ struct Told {
     std::uint32_t quorum = 0;
     std::optional<RankSet> include;
     RankSet exclude;
-    std::uint64_t epoch_known = 0;  // To whoever began it, then.
+    std::uint64_t epoch_known = 0;       // To whoever began it, then.
     std::optional<std::uint32_t> stuck;  // Its handler holds.
 
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> executions;  // By rank and life.
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t>
+        executions;                    // By rank and life.
     std::set<std::uint32_t> answered;  // By their handlers, with success.
     bool is_submitting = true;
     bool is_complete = false;
@@ -102,7 +103,8 @@ class GroupLedger {
 };
 
 // Who takes part, in a view.
-std::vector<std::uint32_t> participants(const GroupView& view, const std::optional<RankSet>& include,
+std::vector<std::uint32_t> participants(const GroupView& view,
+                                        const std::optional<RankSet>& include,
                                         const RankSet& exclude);
 
 }  // namespace weft::tool

@@ -1,5 +1,5 @@
-// Collectives over a group whose members die, stand still, restart, leave and come, in the middle of
-// them: who was told what, once, and who is named.
+// Collectives over a group whose members die, stand still, restart, leave and come, in the middle
+// of them: who was told what, once, and who is named.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -68,7 +68,8 @@ class GroupScenario : private SimStage {
     void watch();
     void judge_end();
 
-    // Seeds of that kind have faults of all sorts, links too: only what must never happen is judged.
+    // Seeds of that kind have faults of all sorts, links too: only what must never happen is
+    // judged.
     bool is_wild() const { return seed_ % 4 == 3; }
     // Nothing dies; one handler never ends.
     bool is_stuck() const { return seed_ % 8 == 1; }
@@ -109,12 +110,12 @@ struct GroupScenario::Process : Service {
     }
 
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(
-            do_method,
-            [this](Call call) {
-                scenario.execute(std::make_shared<Call>(std::move(call)), *rank_of(name), life);
-            },
-            {.collective = true, .merge = &append});
+        registrar.add(do_method,
+                      [this](Call call) {
+                          scenario.execute(std::make_shared<Call>(std::move(call)), *rank_of(name),
+                                           life);
+                      },
+                      {.collective = true, .merge = &append});
     }
 
     GroupScenario& scenario;
@@ -196,7 +197,7 @@ Told GroupScenario::choose(const std::string& origin, const GroupView& view, boo
     told.origin = origin;
     told.origin_life = simulation().lives(origin);
     told.submitted = now();
-    const Duration timeout = stuck            ? 500ms + random_time(2s)
+    const Duration timeout = stuck           ? 500ms + random_time(2s)
                              : below(4) == 0 ? 200ms + random_time(2s)
                                              : 12s;
     told.deadline = told.submitted + timeout;
@@ -242,9 +243,9 @@ void GroupScenario::send(Told& told, const Group& group) {
     options.quorum = told.quorum;
     if (told.include) options.include = &*told.include;
     options.exclude = &told.exclude;
-    static constexpr Topology::Shape shapes[] = {
-        Topology::Shape::automatic, Topology::Shape::k_ary, Topology::Shape::k_nomial,
-        Topology::Shape::greedy};
+    static constexpr Topology::Shape shapes[] = {Topology::Shape::automatic, Topology::Shape::k_ary,
+                                                 Topology::Shape::k_nomial,
+                                                 Topology::Shape::greedy};
     options.topology.shape = shapes[below(std::size(shapes))];
     options.topology.fanout = static_cast<std::uint8_t>(2 + below(15));
     if (told.kind == Kind::sum) options.reduction.operation = Reduction::Operation::sum;
@@ -377,7 +378,8 @@ void GroupScenario::decide(const Result<GroupView>& view) {
         if (!rank_of(name)) continue;
         simulation().in(random_time(30ms), [this, name, later = *view] {
             if (!is_awake(name)) return;
-            const Status status = processes_.at(name)->group.install(later);  // Perhaps it knows a later one.
+            const Status status =
+                processes_.at(name)->group.install(later);  // Perhaps it knows a later one.
             verdict_.hold(status.ok() || status.code() == Code::aborted, Rule::view_is_known,
                           [&] { return name + " learns: " + status.to_string(); });
         });
@@ -398,10 +400,9 @@ void GroupScenario::meet() {
                 [this, name, life = process.life](const GroupOutcome& outcome) {
                     if (!is_alive(name, life)) return;
                     for (const RankOutcome& one : outcome.ranks) {
-                        verdict_.hold(!one.status.ok() || came_.count(one.rank),
-                                      Rule::meets_after_all, [&] {
-                                          return name + " met rank " + std::to_string(one.rank);
-                                      });
+                        verdict_.hold(
+                            !one.status.ok() || came_.count(one.rank), Rule::meets_after_all,
+                            [&] { return name + " met rank " + std::to_string(one.rank); });
                     }
                     const bool is_calm = struck_.empty() && views_.size() == 1 && !is_wild();
                     verdict_.hold(outcome.status.ok() || !is_calm, Rule::meets_after_all,
