@@ -73,7 +73,7 @@ void Engine::on_member_done(Operation& operation) {
 
 GroupImpl* Engine::find_group(const ForwardHeader& header) const {
     for (const auto& group : groups_) {
-        if (method_hash(group->view().name()) == header.group) return group.get();
+        if (group->name_hash == header.group) return group.get();
     }
     return nullptr;
 }

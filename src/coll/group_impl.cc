@@ -11,7 +11,10 @@
 namespace weft::coll {
 
 GroupImpl::GroupImpl(Engine& of, std::shared_ptr<void> owner, GroupView with)
-    : engine(of), owner_(std::move(owner)), view_(std::move(with)) {}
+    : engine(of),
+      name_hash(method_hash(with.name())),
+      owner_(std::move(owner)),
+      view_(std::move(with)) {}
 
 GroupView GroupImpl::view() const {
     const std::lock_guard lock(mutex_);

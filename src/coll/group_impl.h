@@ -39,6 +39,7 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     bool shares_hosts();
 
     Engine& engine;
+    const std::uint64_t name_hash;  // method_hash() of the group's name, which stays.
     Costs costs;
     std::optional<std::uint32_t> own_rank;  // When this runtime is, or was, a member.
 

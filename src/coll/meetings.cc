@@ -161,7 +161,7 @@ static Result<std::uint32_t> leader_of(const Meetings::Coming& coming) {
 }
 
 void Meetings::come(Coming coming) {
-    const Key key{method_hash(coming.group->view().name()), coming.name};
+    const Key key{coming.group->name_hash, coming.name};
     const auto refuse = [&](const Status& why) {
         engine_.context().post(
             [outcome = failed_outcome(*coming.group, why),
@@ -316,7 +316,7 @@ void Meetings::wait(Meeting& meeting, TimePoint now) {
 }
 
 void Meetings::on_time(Meeting& meeting, TimePoint now) {
-    const Key key{method_hash(meeting.coming.group->view().name()), meeting.coming.name};
+    const Key key{meeting.coming.group->name_hash, meeting.coming.name};
     if (now >= meeting.coming.deadline) {
         const std::string leader = "rank " + std::to_string(meeting.leader);
         return end(key, fail(Code::deadline_exceeded,
