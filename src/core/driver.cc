@@ -1,29 +1,19 @@
 #include "core/driver.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <system_error>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "base/assert.h"
 #include "base/quiet_thread.h"
+#include "core/courtesy.h"
 
 namespace weft::core {
 
 // An endpoint without a descriptor is polled at least this often while everything sleeps.
 static constexpr Duration blind_poll = 500us;
-
-static void relax() {
-#if defined(__x86_64__)
-    _mm_pause();
-#endif
-}
 
 Driver::Driver(Context& context, base::Clock& clock, DriverOptions options)
     : context_(context), clock_(clock), options_(options), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
@@ -85,16 +75,18 @@ void Driver::stop() {
 
 void Driver::loop() {
     TimePoint last_event = clock_.now();
+    Courtesy courtesy;
     while (!stop_.load(std::memory_order_relaxed)) {
         const TimePoint now = clock_.now();
         if (context_.turn(now).events > 0) {
             last_event = now;
+            courtesy.busy();
             continue;
         }
         const bool spin = options_.wait == WaitMode::spin ||
                           (options_.wait == WaitMode::adaptive && now - last_event < options_.spin);
         if (spin) {
-            relax();
+            courtesy.idle();
         } else {
             sleep(now, Duration::max());
             // Each sleep buys one more spell of spinning: replies tend to come in trains.

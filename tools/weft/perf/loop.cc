@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/courtesy.h"
+
 namespace weft::tool {
 
 // As long as a context with WaitMode::adaptive spins.
@@ -12,18 +14,25 @@ Loop::Loop(LoopOptions options) : options_(options), started_(options.inflight) 
 template <class Done>
 void Loop::turn_until(Done&& done) {
     TimePoint last_event = std::chrono::steady_clock::now();
+    core::Courtesy courtesy;
     while (!done()) {
         if (options_.wait == WaitMode::block) {
             operation_->turn_and_sleep(10ms);
         } else if (operation_->turn() > 0) {
+            courtesy.busy();
             if (options_.wait == WaitMode::adaptive) {
                 last_event = std::chrono::steady_clock::now();
             }
         } else if (options_.wait == WaitMode::adaptive) {
             const TimePoint now = std::chrono::steady_clock::now();
-            if (now - last_event < spin_before_sleep) continue;
+            if (now - last_event < spin_before_sleep) {
+                courtesy.idle();
+                continue;
+            }
             operation_->turn_and_sleep(10ms);
             last_event = std::chrono::steady_clock::now();
+        } else {
+            courtesy.idle();
         }
     }
 }

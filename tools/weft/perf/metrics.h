@@ -59,6 +59,8 @@ Result<Measurement> run_metered(Loop& loop, ClientOperation& operation, PerfClie
 // Errors: of that check; those of the measured operations are in the Measurement.
 Result<Measurement> measure_rpc(const PerfOptions& options, const std::string& uri);
 Result<Measurement> measure_proto(const PerfOptions& options, const std::string& uri);
+// Starts the ranks itself.
+Result<Measurement> measure_broadcast(const PerfOptions& options);
 Result<Measurement> measure_bulk(const PerfOptions& options, const std::string& uri);
 
 }  // namespace weft::tool

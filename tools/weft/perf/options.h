@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <weft/group_options.h>
 #include <weft/options.h>
 #include <weft/status.h>
 
@@ -28,6 +29,8 @@ struct PerfOptions {
     std::uint64_t beside_size = std::uint64_t{64} << 20;
     bool ledger = false;    // What both sides asked of their RDMA cards.
     std::string without;    // RuntimeOptions::verbs_without of both sides.
+    std::uint32_t ranks = 8;  // bcast: processes of the group, beside the client.
+    Topology topology{};      // bcast
     std::string server;     // Empty: a process of our own.
     std::string listen;     // `serve`, and the end of a suite that is measured.
     bool bare = false;      // `serve` only: the echo of the `na` metric instead of a runtime.
@@ -36,6 +39,11 @@ struct PerfOptions {
     bool perftest = false;  // `suite` with `listen`: programs of perftest may be started.
 
     std::uint64_t reply_bytes() const { return reply_size.value_or(size); }
+    GroupCallOptions group_options() const {
+        GroupCallOptions options;
+        options.topology = topology;
+        return options;
+    }
     bool is_bulk() const { return metric == "put" || metric == "get"; }
     Duration window() const { return Duration(static_cast<Duration::rep>(seconds * 1e9)); }
 };

@@ -1,6 +1,7 @@
 // `weft perf`: one metric, its floor before and after, in one process pair of its own.
 #include <cmath>
 #include <cstdio>
+#include <map>
 
 #include "commands.h"
 #include "na/address.h"
@@ -28,12 +29,11 @@ Result<Measurement> measure(const PerfOptions& options, const std::string& uri) 
     if (options.metric == "rpc") return measure_rpc(options, uri);
     if (options.metric == "proto") return measure_proto(options, uri);
     if (options.metric == "na") return measure_na(options, uri, options.window());
-    if (options.is_bulk()) return measure_bulk(options, uri);
-    return fail(Code::unimplemented,
-                "the metric '" + options.metric + "' is not in this build of weft yet");
+    return measure_bulk(options, uri);
 }
 
 Result<Measurement> measure_with_server(const PerfOptions& options, const CpuPair& cpus) {
+    if (options.metric == "bcast") return measure_broadcast(options);
     if (!options.server.empty()) return measure(options, options.server);
     Result<ServerProcess> server = ServerProcess::start(options, cpus, options.metric == "na");
     if (!server) return std::move(server).status();
@@ -105,6 +105,29 @@ void run_and_print(const PerfOptions& options, Invocation& invocation) {
     }
 }
 
+void add_broadcast_options(CLI::App& command, PerfOptions& options) {
+    command.add_option("--ranks", options.ranks, "bcast: processes that are told")
+        ->check(CLI::Range(1, 256))
+        ->capture_default_str();
+    static const std::map<std::string, Topology::Shape> shapes = {
+        {"automatic", Topology::Shape::automatic},
+        {"flat", Topology::Shape::flat},
+        {"k-ary", Topology::Shape::k_ary},
+        {"k-nomial", Topology::Shape::k_nomial},
+        {"greedy", Topology::Shape::greedy}};
+    std::vector<std::string> names;
+    for (const auto& [name, shape] : shapes) names.push_back(name);
+    command
+        .add_option_function<std::string>(
+            "--topology",
+            [&options](const std::string& name) { options.topology.shape = shapes.at(name); },
+            "bcast: the tree; default: automatic")
+        ->check(CLI::IsMember(names));
+    command.add_option("--fanout", options.topology.fanout, "bcast: of k-ary, k-nomial and greedy")
+        ->check(CLI::Range(2, 64))
+        ->capture_default_str();
+}
+
 void add_options(CLI::App& command, PerfOptions& options) {
     command.add_option("metric", options.metric, "What to measure")
         ->check(CLI::IsMember({"rpc", "proto", "put", "get", "na", "floor", "bcast", "serve"}));
@@ -160,6 +183,7 @@ void add_options(CLI::App& command, PerfOptions& options) {
             const auto economies = na::economies_without(names);
             return economies ? std::string() : std::string(economies.status().text());
         });
+    add_broadcast_options(command, options);
     auto* server = command.add_option("--server", options.server,
                                       "Measure this server instead of one of our own");
     command.add_option("--listen", options.listen, "serve, --suite: where")->excludes(server);
@@ -193,7 +217,7 @@ void set_up_perf(CLI::App& command, Invocation& invocation) {
         "Measure calls, transfers, or the machine itself, with the matching floor beside them");
     command.footer(
         "Metrics: rpc (bytes), proto (protobuf), put and get (one-sided bulk), na (bare provider), "
-        "floor (the machine without weft), bcast; serve is the other end for --server.\n"
+        "floor (the machine without weft), bcast (to a group, and back); serve is the other end for --server.\n"
         "Example: weft perf rpc --transport sm --size 64 --inflight 1 --seconds 2 --spin");
     add_options(command, *options);
     add_suite_options(command, *options);

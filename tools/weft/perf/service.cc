@@ -35,6 +35,12 @@ void PerfService::register_methods(MethodRegistrar& registrar) {
     });
     registrar.add(perf_ledger,
                   [this](Call call) { call.reply(as_bytes(encode(read_ledger(runtime_)))); });
+    registrar.add(perf_tell, [](Call call) { call.reply({}); }, {.collective = true});
+    registrar.add(perf_join, [this](Call call) {
+        const Status status = join(call.request());
+        if (!status.ok()) return call.fail(rejected(status));
+        call.reply({});
+    });
     registrar.add(perf_expose, [this](Call call) {
         if (call.request().size() != 8) {
             return call.fail(fail(Code::invalid_argument, "the request is no size"));
@@ -45,6 +51,15 @@ void PerfService::register_methods(MethodRegistrar& registrar) {
         ref->encode(bytes);
         call.reply(bytes);
     });
+}
+
+Status PerfService::join(ByteView request) {
+    if (request.size() < sizeof(std::uint32_t)) {
+        return fail(Code::invalid_argument, "the request has no rank");
+    }
+    Result<GroupView> view = GroupView::decode(as_text(request.subspan(sizeof(std::uint32_t))));
+    if (!view) return std::move(view).status();
+    return runtime_.join(*std::move(view), base::load<std::uint32_t>(request.data()));
 }
 
 Result<RegionRef> PerfService::expose(std::uint64_t bytes) {

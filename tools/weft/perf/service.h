@@ -15,6 +15,11 @@ inline constexpr MethodId perf_expose("weft.Perf/Expose");
 // An empty request; the reply is a line for each count of the ledger, empty without a card.
 inline constexpr MethodId perf_ledger("weft.Perf/Ledger");
 
+// A rank (u32) and a group's view: the server takes part as that rank from then on.
+inline constexpr MethodId perf_join("weft.Perf/Join");
+// What a broadcast tells each rank; the reply is empty.
+inline constexpr MethodId perf_tell("weft.Perf/Tell");
+
 class PerfService final : public Service {
   public:
     explicit PerfService(Runtime& runtime) : runtime_(runtime) {}
@@ -26,6 +31,7 @@ class PerfService final : public Service {
         Region region;
     };
     Result<RegionRef> expose(std::uint64_t bytes);
+    Status join(ByteView request);
 
     Runtime& runtime_;
     std::map<std::uint64_t, Exposed> exposed_;  // By size: clients share them.
