@@ -21,8 +21,21 @@ Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
     const bool is_automatic = options.topology.shape == Topology::Shape::automatic;
     const bool by_host =
         options.topology.by_host || (is_automatic && beginning.group->shares_hosts());
-    Choice choice{{beginning.group->view(), {}, 0, by_host}, 0, false, {}};
+    Choice choice{{beginning.group->view_here(), {}, 0, by_host}, 0, false, {}};
     const GroupView& view = choice.roster.view;
+    const bool is_everybody =
+        !beginning.include && beginning.exclude.empty() && beginning.group->takes_all();
+    if (is_everybody) {  // Usual, and the others are not looked at.
+        choice.size = view.size();
+        const Member* const own =
+            beginning.group->own_rank ? view.find(*beginning.group->own_rank) : nullptr;
+        choice.runs_here = own && !options.reduction.ordered;
+        if (choice.runs_here) {
+            choice.roster.root = static_cast<std::uint32_t>(own - view.members().data());
+        }
+        if (options.reduction.ordered) choice.roster.by_host = false;
+        return choice;
+    }
     RankSet chosen;
     std::uint32_t in_front = 0;  // Of this runtime's own rank.
     bool is_in = false;
@@ -58,11 +71,12 @@ Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
     return choice;
 }
 
-static Tree tree_of(const Topology& topology, const Costs& costs, std::size_t bytes) {
+static Tree tree_of(const Topology& topology, const Costs& costs, std::uint32_t ranks,
+                    std::size_t bytes) {
     Tree tree;
     tree.fanout = topology.fanout;
     switch (topology.shape) {
-        case Topology::Shape::automatic: return costs.tree(bytes);
+        case Topology::Shape::automatic: return costs.tree(ranks, bytes);
         case Topology::Shape::flat: tree.shape = Shape::flat; break;
         case Topology::Shape::k_ary: tree.shape = Shape::k_ary; break;
         case Topology::Shape::k_nomial: tree.shape = Shape::k_nomial; break;
@@ -102,7 +116,7 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     Result<Choice> choice = choose(beginning);
     if (!choice) return std::move(choice).status();
     const std::uint32_t n = choice->size;
-    const Tree tree = tree_of(options.topology, beginning.group->costs, beginning.body.size());
+    const Tree tree = tree_of(options.topology, beginning.group->costs, n, beginning.body.size());
     if (!tree.is_possible({choice->runs_here ? 1u : 0u, n})) {
         return fail(Code::invalid_argument, "no such tree over " + std::to_string(n) +
                                                 " ranks with a fanout of " +
@@ -182,7 +196,7 @@ void Engine::cancel(CollectiveId id) {
 
 GroupOutcome failed_outcome(const GroupImpl& group, const Status& why) {
     GroupOutcome outcome;
-    const GroupView view = group.view();
+    const GroupView& view = group.view_here();
     outcome.status = why;
     outcome.epoch = view.epoch();
     for (const Member& member : view.members()) {
@@ -206,6 +220,7 @@ void Engine::tell(Operation& operation) {
         fail(Code::unknown, "not waited for").with_effect(Effect::unknown).with_stage(Stage::sent);
     GroupOutcome outcome;
     outcome.epoch = part.plan().epoch;
+    outcome.ranks.reserve(part.role().mine.size() + origin.strangers.size());
     for (Outcome& one : part.take_all(missing)) {
         const Member& member = part.plan().roster->at(one.position);
         outcome.ranks.push_back(
@@ -232,7 +247,7 @@ void Engine::on_origin_done(Operation& operation) {
     --running_;
     const std::shared_ptr<Operation> kept = operation.shared_from_this();
     begun_.erase(operation.part().identity().sequence);
-    if (operation.origin->later_epoch <= operation.group->view().epoch()) return;
+    if (operation.origin->later_epoch <= operation.group->view_here().epoch()) return;
     // For the next one.
     if (context_.is_closed()) return;
     learn(operation.group, operation.part().plan().roster->at(operation.origin->later_at),
@@ -248,7 +263,7 @@ void Engine::learn(const std::shared_ptr<GroupImpl>& group, const Member& from,
     CallOptions options;
     options.detached = true;
     options.timeout = learn_timeout;
-    const std::string name = group->view().name();
+    const std::string name = group->view_here().name();
     channel->call(view_method, as_bytes(name), options,
                   [group, done = std::move(done)](const Status& status, ByteView reply) mutable {
                       if (!status.ok()) return done(false);
@@ -265,7 +280,7 @@ void Engine::refresh(const std::shared_ptr<Operation>& operation, std::uint32_t 
     learn(operation->group, from, [this, operation, epoch](bool) {
         if (operation->part().is_over() || context_.is_closed()) return;
         // Perhaps another collective has learnt it meanwhile.
-        if (operation->group->view().epoch() <= epoch) return operation->use_own_view();
+        if (operation->group->view_here().epoch() <= epoch) return operation->use_own_view();
         begin_anew(operation);
     });
 }

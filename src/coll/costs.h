@@ -16,14 +16,17 @@ class Costs {
   public:
     // Some members with nobody below them were asked one after the other, with bodies of that many
     // bytes; the first answer came after `first`, the last after `last`. What lies between two is
-    // what one costs whoever asks; half of the first is the way to it. Handlers that take long, or
+    // what one costs whoever asks; the first is the way there and back, which each level of a tree
+    // takes once more. Handlers that take long, or
     // not the same time, look like a long way, or like dear messages: then wide trees, or deep
     // ones, cost little more. Requires: members >= 2.
     void note(std::size_t bytes, std::uint32_t members, Duration first, Duration last);
 
-    // For bodies of that many bytes. Until something is known: as if a message is sent on five
-    // sends later, or, of large ones, at once.
-    Tree tree(std::size_t bytes) const;
+    // For bodies of that many bytes to so many ranks: a flat one for a few, which often share their
+    // cpus, so that another level saves little. Until something is known: as if a message is sent on
+    // five sends later, or, of large ones, at once.
+    static constexpr std::uint32_t few = 8;
+    Tree tree(std::uint32_t ranks, std::size_t bytes) const;
 
   private:
     // By the size's magnitude: to 64 bytes, 512, 4 KiB, 32 KiB, 256 KiB, 2 MiB, 16 MiB, more.
@@ -33,7 +36,7 @@ class Costs {
     static constexpr double weight = 1.0 / 8;
     struct Cost {
         double busy_ns = 0;
-        double way_ns = 0;
+        double trip_ns = 0;
         std::uint32_t samples = 0;
     };
     static std::size_t class_of(std::size_t bytes);

@@ -37,9 +37,9 @@ Engine::~Engine() = default;
 Status Engine::join(std::shared_ptr<GroupImpl> group) {
     if (context_.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
     for (const auto& there : groups_) {
-        if (there->view().name() == group->view().name()) {
+        if (there->view_here().name() == group->view_here().name()) {
             return fail(Code::already_exists,
-                        "this runtime is a member of group '" + there->view().name() + "' already");
+                        "this runtime is a member of group '" + there->view_here().name() + "' already");
         }
     }
     groups_.push_back(std::move(group));
@@ -48,7 +48,7 @@ Status Engine::join(std::shared_ptr<GroupImpl> group) {
 
 std::shared_ptr<GroupImpl> Engine::joined(std::uint64_t digest) const {
     for (const auto& group : groups_) {
-        if (group->view().digest() == digest) return group;
+        if (group->view_here().digest() == digest) return group;
     }
     return nullptr;
 }
@@ -81,7 +81,7 @@ GroupImpl* Engine::find_group(const ForwardHeader& header) const {
 void Engine::on_view(Call call) const {
     const std::string_view name = as_text(call.request());
     for (const auto& group : groups_) {
-        const GroupView view = group->view();
+        const GroupView& view = group->view_here();
         if (view.name() == name) return call.reply(as_bytes(view.encode()));
     }
     call.fail(rejected(Code::not_found, "no such group here"));
@@ -93,7 +93,7 @@ static Status refused(std::string why) {
 
 // That the receiver is the one who is meant.
 static Status judge_first(const Member& meant, const GroupImpl& group) {
-    const GroupView view = group.view();
+    const GroupView& view = group.view_here();
     const Member* const own = view.find(*group.own_rank);
     if (!own) {
         return refused("rank " + std::to_string(*group.own_rank) + " has left group '" +
@@ -139,7 +139,7 @@ Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
         plan->flags = header.flags;
         return std::shared_ptr<const Plan>(std::move(plan));
     }
-    const GroupView view = group.view();
+    const GroupView& view = group.view_here();
     const std::uint32_t n = members_among(view, request.ranges);
     if (header.root >= n || header.last > n) {
         return rejected(Code::invalid_argument, "a collective with an impossible subtree");
@@ -173,12 +173,12 @@ void Engine::on_forward(Call call) {
     }
     GroupImpl* const group = find_group(header);
     const bool is_stale =
-        !group || (request->named.empty() && group->view().digest() != header.view &&
+        !group || (request->named.empty() && group->view_here().digest() != header.view &&
                    !base::is_mutated(base::Mutant::stale_epoch_accepted));
     if (is_stale) {
         Answer stale;
         stale.kind = Answer::Kind::stale;
-        stale.epoch = group ? group->view().epoch() : 0;
+        stale.epoch = group ? group->view_here().epoch() : 0;
         return call.reply(encode_answer(stale, call.reply_bytes_max()));
     }
     if (place == Place::full) {

@@ -22,7 +22,7 @@ GroupView GroupImpl::view() const {
 }
 
 Result<Channel> GroupImpl::channel(std::uint32_t rank) {
-    const GroupView now = view();
+    const GroupView& now = view_here();
     const Member* const member = now.find(rank);
     if (member) return channel(*member);
     return fail(Code::out_of_range, "group '" + now.name() + "' has no rank " +
@@ -39,7 +39,7 @@ Result<Channel> GroupImpl::channel(const Member& member) {
 }
 
 Status GroupImpl::install(GroupView later) {
-    const GroupView before = view();
+    const GroupView before = view_here();
     if (later.name() != before.name()) {
         return fail(Code::invalid_argument,
                     "a view of group '" + later.name() + "' for group '" + before.name() + "'");
@@ -55,6 +55,7 @@ Status GroupImpl::install(GroupView later) {
     }
     plans_.clear();
     shares_hosts_.reset();
+    takes_all_.reset();
     for (const MemberChange& change : changes_between(before, later)) {
         if (change.cause == MemberChange::Cause::left) links_.erase(change.rank);
         for (const auto& told : told_) {
@@ -68,9 +69,17 @@ void GroupImpl::on_change(Function<void(const MemberChange&)> told) {
     told_.push_back(std::make_shared<Function<void(const MemberChange&)>>(std::move(told)));
 }
 
+bool GroupImpl::takes_all() {
+    if (!takes_all_) {
+        takes_all_ = std::none_of(view_.members().begin(), view_.members().end(),
+                                  [](const Member& member) { return member.draining; });
+    }
+    return *takes_all_;
+}
+
 bool GroupImpl::shares_hosts() {
     if (shares_hosts_) return *shares_hosts_;
-    const GroupView now = view();
+    const GroupView& now = view_here();
     std::unordered_set<std::string_view> hosts;
     for (const Member& member : now.members()) hosts.insert(group::host_of(member));
     shares_hosts_ = hosts.size() > 1 && hosts.size() < now.size();

@@ -23,6 +23,10 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
 
     // Any thread, under the lock of its own.
     GroupView view() const;
+    // The same for the context's thread, which alone changes it.
+    const GroupView& view_here() const { return view_; }
+    // Whether all members take part in what begins, unless it says otherwise.
+    bool takes_all();
 
     // Errors: OUT_OF_RANGE: no such rank.
     Result<Channel> channel(std::uint32_t rank);
@@ -57,6 +61,7 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     std::vector<std::shared_ptr<Function<void(const MemberChange&)>>> told_;
     std::vector<std::shared_ptr<const Plan>> plans_;  // The last first.
     std::optional<bool> shares_hosts_;                // Of the view, once it was asked for.
+    std::optional<bool> takes_all_;
 };
 
 }  // namespace weft::coll

@@ -146,7 +146,7 @@ void Meetings::shutdown() {
 
 // The lowest rank that takes part; errors: nobody does, or not this one.
 static Result<std::uint32_t> leader_of(const Meetings::Coming& coming) {
-    const GroupView view = coming.group->view();
+    const GroupView& view = coming.group->view_here();
     std::optional<std::uint32_t> leader;
     bool is_in = false;
     for (const Member& member : view.members()) {
@@ -289,7 +289,7 @@ void Meetings::on_release(Call call) {
     const Key key{header.group, std::string(header.name)};
     Meeting* const meeting = in.ok() ? find(key, header.round) : nullptr;
     if (!meeting) return call.fail(refused("no such meeting is on here"));
-    Result<GroupOutcome> outcome = take_outcome(in, meeting->coming.group->view());
+    Result<GroupOutcome> outcome = take_outcome(in, meeting->coming.group->view_here());
     if (!outcome) return call.fail(rejected(outcome.status()));
     call.reply({});
     // The leader's own ends when all the others have been told.

@@ -274,14 +274,9 @@ void Operation::ask(const ForwardHeader& header, Call call) {
     }
     const std::uint32_t id = next_asker_++;
     const Duration patience = header.patience_us * 1us;
-    call.on_cancel([self = weak_from_this(), id] {
-        const auto left = self.lock();
-        if (!left) return;
-        std::erase_if(left->askers_, [&](const Asker& one) { return one.id == id; });
-        left->part_.asker_left(id, left->context_.now());
-        left->wait();
-    });
-    askers_.push_back({id, alone, std::make_shared<Call>(std::move(call))});
+    // The call is ours as long as it is open, and so are we its.
+    call.on_cancel([this, id] { lose(id); });
+    askers_.push_back({id, alone, std::move(call)});
     part_.asked(id, saturating_add(context_.now(), patience));
     wait();
 }
@@ -295,31 +290,38 @@ void Operation::tell_alone() {
             ++i;
             continue;
         }
-        const Asker told = std::move(askers_[i]);
+        Asker told = std::move(askers_[i]);
         askers_.erase(askers_.begin() + static_cast<std::ptrdiff_t>(i));
-        told.call->reply(encode_answer(*own, told.call->reply_bytes_max()));
+        told.call.reply(encode_answer(*own, told.call.reply_bytes_max()));
         part_.asker_left(told.id, context_.now());
     }
+}
+
+void Operation::lose(std::uint32_t asker) {
+    const auto kept = shared_from_this();
+    std::erase_if(askers_, [&](const Asker& one) { return one.id == asker; });
+    part_.asker_left(asker, context_.now());
+    wait();
 }
 
 void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
     const auto at = std::find_if(askers_.begin(), askers_.end(),
                                  [&](const Asker& one) { return one.id == asker; });
     if (at == askers_.end()) return;
-    const Asker told = std::move(*at);
+    Asker told = std::move(*at);
     askers_.erase(at);
-    const std::size_t room = told.call->reply_bytes_max();
+    const std::size_t room = told.call.reply_bytes_max();
     const bool is_complete = kind == Answer::Kind::complete;
     if (told.alone) {
         const Answer* const own = part_.outcomes().own();
-        return told.call->reply(encode_answer(own ? *own : Outcomes::told_nothing(kind), room));
+        return told.call.reply(encode_answer(own ? *own : Outcomes::told_nothing(kind), room));
     }
-    if (is_complete && !answer.empty()) return told.call->reply(answer);
+    if (is_complete && !answer.empty()) return told.call.reply(answer);
     Answer all = part_.outcomes().told(kind);
     // What would be cut off now may fit by itself later.
     if (!is_complete && bytes_of(all) > room) all = Outcomes::told_nothing(kind);
     std::vector<std::byte> bytes = encode_answer(std::move(all), room);
-    told.call->reply(bytes);
+    told.call.reply(bytes);
     if (is_complete) answer = std::move(bytes);
 }
 

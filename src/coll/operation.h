@@ -85,7 +85,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     struct Asker {
         std::uint32_t id = 0;
         bool alone = false;
-        std::shared_ptr<Call> call;
+        Call call;
     };
 
     void ask(Part& part, const Part::Ask& ask) override;
@@ -102,6 +102,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     CallOptions options_for_calls() const;
     void on_answer(std::uint32_t ask, std::uint32_t position, const Status& status, ByteView reply);
     void tell_alone();
+    void lose(std::uint32_t asker);
     void tell_to_stop(const Channel& channel) const;
     void note_leaf(const Status& status, TimePoint now);
     void on_time();

@@ -102,6 +102,7 @@ Tree tree_for(double busy_time, double latency) {
 }
 
 std::vector<Interval> split(Interval below, const Tree& tree) {
+    if (below.size() == 0) return {};
     switch (tree.shape) {
         case Shape::flat: return flat(below);
         case Shape::k_ary: return k_ary(below, tree.fanout);

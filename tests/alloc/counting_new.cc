@@ -8,8 +8,10 @@ namespace weft::test {
 
 static thread_local std::uint64_t count = 0;
 static thread_local std::int64_t live = 0;
+static thread_local std::int64_t headers = 0;
 std::uint64_t allocations() { return count; }
 std::int64_t live_bytes() { return live; }
+std::int64_t header_bytes() { return headers; }
 bool allocations_count() {
     const std::uint64_t before = count;
     ::operator delete(::operator new(1));
@@ -35,12 +37,14 @@ struct alignas(std::max_align_t) Size {
     if (!size) throw std::bad_alloc();
     size->bytes = bytes;
     weft::test::live += static_cast<std::int64_t>(bytes);
+    weft::test::headers += static_cast<std::int64_t>(sizeof(Size));
     return size + 1;
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
     if (!memory) return;
     Size* const size = static_cast<Size*>(memory) - 1;
     weft::test::live -= static_cast<std::int64_t>(size->bytes);
+    weft::test::headers -= static_cast<std::int64_t>(sizeof(Size));
     std::free(size);
 }
 void* operator new[](std::size_t bytes) { return operator new(bytes); }

@@ -8,6 +8,8 @@ namespace weft::test {
 std::uint64_t allocations();
 // What this thread has asked for, less what it has given back.
 std::int64_t live_bytes();
+// What the counting itself holds for those that live.
+std::int64_t header_bytes();
 // Under the address sanitizer and valgrind, which have operators of their own, they don't.
 bool allocations_count();
 

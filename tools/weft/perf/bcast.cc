@@ -47,13 +47,12 @@ class BroadcastOperation final : public ClientOperation {
     const GroupCallOptions options_;
 };
 
-// Each on the next cpu, the client having the first.
+// Wherever the kernel puts them: there may be more of them than cpus, and the client has the most to
+// do.
 Result<std::vector<ServerProcess>> start_ranks(const PerfOptions& options) {
-    const std::vector<int> cpus = allowed_cpus();
     std::vector<ServerProcess> ranks;
     for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
-        CpuPair pair;
-        pair.server = cpus.empty() ? -1 : cpus[(rank + 1) % cpus.size()];
+        const CpuPair pair{-1, -1};
         PerfOptions its = options;
         its.listen = own_uri(options.transport, "perf-rank-" + std::to_string(rank));
         Result<ServerProcess> started = ServerProcess::launch(its, pair, false);

@@ -57,7 +57,7 @@ Result<PerfReport> run(PerfOptions options) {
     report.options = options;
     const CpuPair cpus = pick_cpus();
     report.note = why_cpus_hurt(cpus);
-    if (!bind_to_cpu(cpus.client)) {
+    if (options.metric != "bcast" && !bind_to_cpu(cpus.client)) {
         report.note = "binding to a cpu is refused here: the scheduler is in the figures";
     }
     const bool floor_only = options.metric == "floor";
