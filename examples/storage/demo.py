@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The main job of weft, shown whole: four storage servers on three transports, real files stored and
-fetched back, a setting broadcast, one server killed in the middle of a transfer and started again.
+"""The main job of weft, shown whole: six storage servers on three transports, real files stored and
+fetched back, a setting broadcast, one server killed in the middle of a transfer; a broadcast that heals
+around it; the server taken out of the group, brought back and started again.
 
     examples/storage/demo.py [--weft build/release/bin/weft] [--rdma HOST]
 
@@ -27,6 +28,8 @@ MIB = 1 << 20
 UNAVAILABLE = 14
 START_SECONDS = 10
 STEP_SECONDS = 60
+# Deep for so few, so that some stand below others.
+TREE = ("--topology", "k-ary", "--fanout", "2")
 
 
 class Failed(Exception):
@@ -116,7 +119,7 @@ class Demo:
     # ---- the steps ------------------------------------------------------------------------------
 
     def start_servers(self):
-        self.servers = [Server(self, rank) for rank in range(4)]
+        self.servers = [Server(self, rank) for rank in range(6)]
         members = [{"rank": server.rank, "uris": [server.sm]} for server in self.servers]
         self.group.write_text(json.dumps({"name": "demo", "epoch": 1, "members": members}))
         for server in self.servers:
@@ -158,13 +161,29 @@ class Demo:
         say(uri.split(":")[0], f"extent of {length // MIB} MiB, read out of lent memory",
             "bytes same")
 
-    def broadcast(self, value):
-        for rank in self.must("set", "--group", self.group, "mode", value)["ranks"]:
+    def broadcast(self, value, without=None):
+        """Everywhere, but at a server that is no member."""
+        servers = [server for server in self.servers if server is not without]
+        ranks = self.must("set", "--group", self.group, *TREE, "mode", value)["ranks"]
+        check(len(ranks) == len(servers), f"{len(ranks)} ranks took part")
+        for rank in ranks:
             check(rank["error"] is None, f"rank {rank['rank']} did not take the setting")
-        shown = [self.must("show", "--server", server.sm, "mode")["value"]
-                 for server in self.servers]
-        check(shown == [value] * len(self.servers), f"the servers hold {shown}")
-        say("set", f"mode = {value}, to every rank at once", f"read back from {len(shown)} servers")
+        self.check_holds(servers, value)
+        say("set", f"mode = {value}, to every rank at once", f"read back from {len(servers)} servers")
+
+    def check_holds(self, servers, value):
+        shown = [self.must("show", "--server", server.sm, "mode")["value"] for server in servers]
+        check(shown == [value] * len(servers), f"the servers hold {shown}")
+
+    def pick_victim(self):
+        """A rank that tells others, and who those are: all of its subtree."""
+        def ranks_of(tells):
+            return [rank for one in tells for rank in (one["rank"], *ranks_of(one["tells"]))]
+        tree = self.must("group", "tree", "--group", self.group, *TREE)["tells"]
+        told = next(one for one in tree if one["tells"])
+        below = ranks_of(told["tells"])
+        check(below, "nobody stands below anybody")
+        return self.servers[told["rank"]], below
 
     def kill_during_put(self, victim, path):
         """The server dies when some of the object has arrived: what does the client say, and when?"""
@@ -198,18 +217,28 @@ class Demo:
             time.sleep(0.001)
         raise Failed("the put ended, or did not begin, before the server could be killed")
 
-    def broadcast_without(self, victim):
-        status, answer, _ = self.run("set", "--group", self.group, "mode", "degraded")
+    def broadcast_around(self, victim, below):
+        """It heals: the dead rank costs itself only, and those below it are told by others."""
+        status, answer, _ = self.run("set", "--group", self.group, *TREE, "mode", "degraded")
         check(status == UNAVAILABLE, f"a broadcast with a dead rank exited with {status}")
         missed = [rank for rank in answer["ranks"] if rank["error"]]
-        check(victim.rank in [rank["rank"] for rank in missed], "the dead rank is not named")
-        for rank in missed:
-            error = rank["error"]
-            below = "" if rank["rank"] == victim.rank else ", below it"
-            check(error["code"] == "UNAVAILABLE", f"rank {rank['rank']}: {error['code']}")
-            say("set", f"rank {rank['rank']} is dead{below}",
-                f"{error['code']}, effect {error['effect']}")
-        say("set", "the other ranks", f"OK from {len(answer['ranks']) - len(missed)}")
+        check([rank["rank"] for rank in missed] == [victim.rank],
+              f"ranks {[rank['rank'] for rank in missed]} were missed")
+        error = missed[0]["error"]
+        check(error["code"] == "UNAVAILABLE", f"rank {victim.rank}: {error['code']}")
+        living = [server for server in self.servers if server is not victim]
+        self.check_holds(living, "degraded")
+        names = " and ".join(map(str, below))
+        say("set", f"rank {victim.rank} is dead: {error['code']}, effect {error['effect']}",
+            f"healed: {names} below it told by others, OK from {len(living)} of {len(self.servers)}")
+
+    def take_out(self, victim):
+        """The others learn it from the file."""
+        self.must("group", "evict", "--group", self.group, victim.rank)
+        self.broadcast("without", without=victim)
+
+    def bring_back(self, victim):
+        self.must("group", "admit", "--group", self.group, "--rank", victim.rank, "--uri", victim.sm)
 
     def restart(self, victim):
         check(victim.unfinished("doomed"), "the killed server left nothing to clean up")
@@ -255,9 +284,11 @@ class Demo:
         huge = self.directory / "huge"
         with open(huge, "wb") as file:
             file.truncate(1 << 30)
-        victim = self.servers[2]
+        victim, below = self.pick_victim()
         self.kill_during_put(victim, huge)
-        self.broadcast_without(victim)
+        self.broadcast_around(victim, below)
+        self.take_out(victim)
+        self.bring_back(victim)
         self.restart(victim)
         self.broadcast("healed")
         self.end_servers()

@@ -124,6 +124,9 @@ class Engine {
 // A share of the time until a deadline; the rest is kept back for what comes after.
 TimePoint share_of(TimePoint now, TimePoint deadline);
 
+// For so many ranks and bytes of body.
+Tree tree_of(const Topology& topology, const Costs& costs, std::uint32_t ranks, std::size_t bytes);
+
 // Of one that did not begin: the same for each member.
 GroupOutcome failed_outcome(const GroupImpl& group, const Status& why);
 

@@ -14,7 +14,7 @@ struct Command {
 
 constexpr Command commands[] = {
     {"ls", set_up_group_ls},       {"watch", set_up_group_watch}, {"evict", set_up_group_evict},
-    {"drain", set_up_group_drain}, {"admit", set_up_group_admit},
+    {"drain", set_up_group_drain}, {"admit", set_up_group_admit}, {"tree", set_up_group_tree},
 };
 
 // None, of a member that left.

@@ -16,6 +16,7 @@ void set_up_group_ls(CLI::App& command, Invocation& invocation);
 void set_up_group_watch(CLI::App& command, Invocation& invocation);
 void set_up_group_evict(CLI::App& command, Invocation& invocation);
 void set_up_group_drain(CLI::App& command, Invocation& invocation);
+void set_up_group_tree(CLI::App& command, Invocation& invocation);
 void set_up_group_admit(CLI::App& command, Invocation& invocation);
 
 // --group FILE.

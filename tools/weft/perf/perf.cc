@@ -1,8 +1,8 @@
 // `weft perf`: one metric, its floor before and after, in one process pair of its own.
 #include <cmath>
 #include <cstdio>
-#include <map>
 
+#include "cli/topology.h"
 #include "commands.h"
 #include "na/address.h"
 #include "na/economies.h"
@@ -109,23 +109,7 @@ void add_broadcast_options(CLI::App& command, PerfOptions& options) {
     command.add_option("--ranks", options.ranks, "bcast: processes that are told")
         ->check(CLI::Range(1, 256))
         ->capture_default_str();
-    static const std::map<std::string, Topology::Shape> shapes = {
-        {"automatic", Topology::Shape::automatic},
-        {"flat", Topology::Shape::flat},
-        {"k-ary", Topology::Shape::k_ary},
-        {"k-nomial", Topology::Shape::k_nomial},
-        {"greedy", Topology::Shape::greedy}};
-    std::vector<std::string> names;
-    for (const auto& [name, shape] : shapes) names.push_back(name);
-    command
-        .add_option_function<std::string>(
-            "--topology",
-            [&options](const std::string& name) { options.topology.shape = shapes.at(name); },
-            "bcast: the tree; default: automatic")
-        ->check(CLI::IsMember(names));
-    command.add_option("--fanout", options.topology.fanout, "bcast: of k-ary, k-nomial and greedy")
-        ->check(CLI::Range(2, 64))
-        ->capture_default_str();
+    add_topology_options(command, options.topology, "bcast: ");
 }
 
 void add_options(CLI::App& command, PerfOptions& options) {

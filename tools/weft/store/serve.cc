@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <optional>
 
+#include <weft/group_authority.h>
 #include <weft/runtime.h>
 
 #include "commands.h"
@@ -52,6 +53,25 @@ void print_removed(std::size_t removed) {
                  removed == 1 ? "" : "s");
 }
 
+// Views after the first come from the file, as long as what is returned lives.
+Result<std::unique_ptr<GroupAuthority>> follow(const std::string& file, const Group& group) {
+    std::unique_ptr<GroupAuthority> authority = group_file(file);
+    const Status status = authority->follow(
+        [group](GroupView view) {
+            if (view.epoch() <= group.view().epoch()) return;  // The one that it joined with.
+            const std::string epoch = std::to_string(view.epoch());
+            const Status installed = group.install(std::move(view));
+            std::fprintf(stderr, "weft: the group is in epoch %s%s%s\n", epoch.c_str(),
+                         installed.ok() ? "" : ", which can't be taken: ",
+                         installed.ok() ? "" : installed.to_string().c_str());
+        },
+        [](const Status& why) {
+            if (!why.ok()) std::fprintf(stderr, "weft: %s\n", why.to_string().c_str());
+        });
+    if (!status.ok()) return status;
+    return authority;
+}
+
 Status serve(const ServeOptions& options, bool json) {
     std::optional<GroupView> view;
     if (!options.group.empty()) {
@@ -70,8 +90,14 @@ Status serve(const ServeOptions& options, bool json) {
     print_removed(store->root().removed_unfinished());
     if (Status status = runtime->add(*store); !status.ok()) return status;
     // A member from its first call on.
+    std::unique_ptr<GroupAuthority> authority;  // Ends before the runtime does.
     if (view) {
         if (Status status = runtime->join(*view, options.rank); !status.ok()) return status;
+        Result<Group> group = runtime->group(*view);
+        if (!group) return std::move(group).status();
+        Result<std::unique_ptr<GroupAuthority>> followed = follow(options.group, *group);
+        if (!followed) return std::move(followed).status();
+        authority = *std::move(followed);
     }
     for (const std::string& uri : options.listen) {
         if (Status status = runtime->listen(uri); !status.ok()) return status;
@@ -87,7 +113,7 @@ void set_up_serve(CLI::App& command, Invocation& invocation) {
     command.description("Serve a directory as a store of objects until SIGTERM or SIGINT");
     command.footer(
         "Prints a line per address when it is ready. With --group it takes part in the group's "
-        "broadcasts.\nExample: weft serve --root /data --listen sm://store "
+        "broadcasts, and follows its file.\nExample: weft serve --root /data --listen sm://store "
         "--listen tcp://127.0.0.1:0");
     const auto not_empty = [](const std::string& text) {
         return std::string(text.empty() ? "is empty" : "");

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "cli/text.h"
+#include "cli/topology.h"
 #include "commands.h"
 #include "storage/name.h"
 #include "store/session.h"
@@ -16,6 +17,7 @@ struct SettingOptions {
     std::vector<std::string> servers;
     std::string key;
     std::string value;
+    Topology topology;
 };
 
 // What one member, or one server, said.
@@ -26,10 +28,11 @@ struct Answer {
 };
 
 // Errors: of the whole, when it did not begin.
-Task<Result<std::vector<Answer>>> set_everywhere(Group group, storage::Setting setting) {
+Task<Result<std::vector<Answer>>> set_everywhere(Group group, storage::Setting setting,
+                                                 Topology topology) {
     storage::StoreGroupClient members(std::move(group));
     const GroupResult<storage::SetConfigReply> result =
-        co_await members.SetConfig(setting, {.timeout = call_timeout});
+        co_await members.SetConfig(setting, {.timeout = call_timeout, .topology = topology});
     if (result.size() == 0 && !result.status().ok()) co_return result.status();
     std::vector<Answer> answers;
     for (const auto& rank : result) answers.push_back({rank.rank, rank.status, setting.value()});
@@ -119,7 +122,7 @@ Status set(const SettingOptions& options, Invocation& invocation) {
     storage::Setting setting;
     setting.set_key(options.key);
     setting.set_value(options.value);
-    const Result<std::vector<Answer>> answers = runtime->block_on(set_everywhere(*group, setting));
+    const Result<std::vector<Answer>> answers = runtime->block_on(set_everywhere(*group, setting, options.topology));
     if (!answers) return answers.status();
     return report(options.key, *answers, invocation);
 }
@@ -162,6 +165,7 @@ void set_up_set(CLI::App& command, Invocation& invocation) {
         "Prints a line per rank; the exit status is the first failure's. Servers keep settings in "
         "memory.\nExample: weft set --group store.json cache_bytes 4194304");
     command.add_option("--group", options->group, "The group's file")->required();
+    add_topology_options(command, options->topology);
     command.add_option("key", options->key, "Up to 256 bytes")->required();
     command.add_option("value", options->value, "Up to 4096 bytes")->required();
     command.callback([options, &invocation] { invocation.status = set(*options, invocation); });
