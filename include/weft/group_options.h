@@ -31,7 +31,7 @@ struct Topology {
 // When a collective has succeeded.
 enum class Policy : std::uint8_t {
     all,          // Every rank did.
-    quorum,       // So many did; it is over as soon as they have, or can't any more.
+    quorum,       // So many did; it is over as soon as they have.
     best_effort,  // Always, with what could be reached.
 };
 

@@ -71,8 +71,7 @@ Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
     return choice;
 }
 
-Tree tree_of(const Topology& topology, const Costs& costs, std::uint32_t ranks,
-             std::size_t bytes) {
+Tree tree_of(const Topology& topology, const Costs& costs, std::uint32_t ranks, std::size_t bytes) {
     Tree tree;
     tree.fanout = topology.fanout;
     switch (topology.shape) {

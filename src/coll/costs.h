@@ -23,8 +23,8 @@ class Costs {
     void note(std::size_t bytes, std::uint32_t members, Duration first, Duration last);
 
     // For bodies of that many bytes to so many ranks: a flat one for a few, which often share their
-    // cpus, so that another level saves little. Until something is known: as if a message is sent on
-    // five sends later, or, of large ones, at once.
+    // cpus, so that another level saves little. Until something is known: as if a message is sent
+    // on five sends later, or, of large ones, at once.
     static constexpr std::uint32_t few = 8;
     Tree tree(std::uint32_t ranks, std::size_t bytes) const;
 

@@ -38,8 +38,8 @@ Status Engine::join(std::shared_ptr<GroupImpl> group) {
     if (context_.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
     for (const auto& there : groups_) {
         if (there->view_here().name() == group->view_here().name()) {
-            return fail(Code::already_exists,
-                        "this runtime is a member of group '" + there->view_here().name() + "' already");
+            return fail(Code::already_exists, "this runtime is a member of group '" +
+                                                  there->view_here().name() + "' already");
         }
     }
     groups_.push_back(std::move(group));

@@ -336,12 +336,12 @@ void Part::give_up_all(bool stop) {
 // Of the origin: that nothing which is still missing would change the verdict.
 bool Part::is_decided() const {
     if (!plan_->merge.is_list() || role_.policy == Policy::all) return false;
+    if (role_.policy == Policy::quorum && outcomes_.ok_count() >= role_.quorum) return true;
     const std::uint32_t missing = role_.mine.size() - outcomes_.known_count();
-    if (role_.policy == Policy::quorum) {
-        return outcomes_.ok_count() >= role_.quorum ||
-               outcomes_.ok_count() + missing < role_.quorum;
-    }
-    return waits_for_silent();
+    // Those who can't be enough any more are heard all the same.
+    const bool may_be =
+        role_.policy == Policy::quorum && outcomes_.ok_count() + missing >= role_.quorum;
+    return !may_be && waits_for_silent();
 }
 
 bool Part::waits_for_silent() const {

@@ -14,9 +14,9 @@
 
 namespace weft::core {
 
-// Lets others have the cpu, seldom while nobody takes it, and at once while somebody does: so with a
-// cpu for each who spins it costs next to nothing, and with more of them than cpus the one that is
-// waited for gets his turn in a switch, not in a slice of the scheduler's.
+// Lets others have the cpu, seldom while nobody takes it, and at once while somebody does: so with
+// a cpu for each who spins it costs next to nothing, and with more of them than cpus the one that
+// is waited for gets his turn in a switch, not in a slice of the scheduler's.
 class Courtesy {
   public:
     // After a poll without anything.

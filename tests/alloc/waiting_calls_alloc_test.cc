@@ -67,7 +67,8 @@ struct Crowd {
 TEST_CASE("a million waiting calls cost 256 bytes each, and each ends once, at its deadline") {
     Crowd crowd;
     const TimePoint start = crowd.rig.clock->now();
-    const std::size_t before = bytes_in_use() - static_cast<std::size_t>(weft::test::header_bytes());
+    const std::size_t before =
+        bytes_in_use() - static_cast<std::size_t>(weft::test::header_bytes());
     crowd.call_all();
     const std::size_t after = bytes_in_use() - static_cast<std::size_t>(weft::test::header_bytes());
     const rpc::Client& client = crowd.client.node().client;

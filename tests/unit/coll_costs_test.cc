@@ -14,7 +14,7 @@ TEST_CASE("nothing measured: the tree of a message that is sent on five sends la
 TEST_CASE("the tree follows what answers cost, for messages of that size alone") {
     Costs costs;
     for (int i = 0; i < 100; ++i) costs.note(64, 5, 6us, 10us);  // A send 1 us, a trip 6.
-    CHECK(costs.tree(100, 64).latency == 16);                         // 24 quarters, by powers of two.
+    CHECK(costs.tree(100, 64).latency == 16);                    // 24 quarters, by powers of two.
     CHECK(costs.tree(100, 1) == costs.tree(100, 64));
     CHECK(costs.tree(100, 65) == Tree{});
     for (int i = 0; i < 100; ++i) costs.note(64, 2, 200us, 201us);  // A long trip.

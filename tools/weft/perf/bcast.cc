@@ -1,5 +1,5 @@
-// The metric `bcast`: bytes to every rank of a group and an acknowledgement of each, begun by a client
-// outside of it; every rank is a process of its own.
+// The metric `bcast`: bytes to every rank of a group and an acknowledgement of each, begun by a
+// client outside of it; every rank is a process of its own.
 #include <algorithm>
 
 #include "base/codec.h"
@@ -47,8 +47,8 @@ class BroadcastOperation final : public ClientOperation {
     const GroupCallOptions options_;
 };
 
-// Wherever the kernel puts them: there may be more of them than cpus, and the client has the most to
-// do.
+// Wherever the kernel puts them: there may be more of them than cpus, and the client has the most
+// to do.
 Result<std::vector<ServerProcess>> start_ranks(const PerfOptions& options) {
     std::vector<ServerProcess> ranks;
     for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {

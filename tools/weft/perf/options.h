@@ -27,16 +27,16 @@ struct PerfOptions {
     bool copied_floor = false;  // rpc: bodies are copied on their way, as those of calls are.
     std::string beside;         // rpc: "put" or "get" go on beside the calls.
     std::uint64_t beside_size = std::uint64_t{64} << 20;
-    bool ledger = false;    // What both sides asked of their RDMA cards.
-    std::string without;    // RuntimeOptions::verbs_without of both sides.
+    bool ledger = false;      // What both sides asked of their RDMA cards.
+    std::string without;      // RuntimeOptions::verbs_without of both sides.
     std::uint32_t ranks = 8;  // bcast: processes of the group, beside the client.
     Topology topology{};      // bcast
-    std::string server;     // Empty: a process of our own.
-    std::string listen;     // `serve`, and the end of a suite that is measured.
-    bool bare = false;      // `serve` only: the echo of the `na` metric instead of a runtime.
-    std::string suite;      // "rdma": all that a report on a card needs.
-    std::string report;     // `suite` only: the file it goes to; empty: standard output.
-    bool perftest = false;  // `suite` with `listen`: programs of perftest may be started.
+    std::string server;       // Empty: a process of our own.
+    std::string listen;       // `serve`, and the end of a suite that is measured.
+    bool bare = false;        // `serve` only: the echo of the `na` metric instead of a runtime.
+    std::string suite;        // "rdma": all that a report on a card needs.
+    std::string report;       // `suite` only: the file it goes to; empty: standard output.
+    bool perftest = false;    // `suite` with `listen`: programs of perftest may be started.
 
     std::uint64_t reply_bytes() const { return reply_size.value_or(size); }
     GroupCallOptions group_options() const {

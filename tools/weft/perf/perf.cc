@@ -201,7 +201,8 @@ void set_up_perf(CLI::App& command, Invocation& invocation) {
         "Measure calls, transfers, or the machine itself, with the matching floor beside them");
     command.footer(
         "Metrics: rpc (bytes), proto (protobuf), put and get (one-sided bulk), na (bare provider), "
-        "floor (the machine without weft), bcast (to a group, and back); serve is the other end for --server.\n"
+        "floor (the machine without weft), bcast (to a group, and back); serve is the other end "
+        "for --server.\n"
         "Example: weft perf rpc --transport sm --size 64 --inflight 1 --seconds 2 --spin");
     add_options(command, *options);
     add_suite_options(command, *options);

@@ -122,7 +122,8 @@ Status set(const SettingOptions& options, Invocation& invocation) {
     storage::Setting setting;
     setting.set_key(options.key);
     setting.set_value(options.value);
-    const Result<std::vector<Answer>> answers = runtime->block_on(set_everywhere(*group, setting, options.topology));
+    const Result<std::vector<Answer>> answers =
+        runtime->block_on(set_everywhere(*group, setting, options.topology));
     if (!answers) return answers.status();
     return report(options.key, *answers, invocation);
 }

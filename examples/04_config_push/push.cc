@@ -1,0 +1,37 @@
+// config_push GROUP VERSION TEXT: gives every member of the group a configuration. It is pushed
+// when more than half have it; the others get it when they can.
+#include <iostream>
+
+#include <weft/runtime.h>
+
+#include "config.weft.h"
+
+using namespace weft;
+
+static Task<Status> push(Group group, demo::Version version) {
+    const auto taken = co_await demo::ConfigGroupClient(group).Push(version);
+    std::cout << taken.ok_count() << " of " << taken.size() << " members have it\n";
+    for (const auto& member : taken) {
+        if (member.status.ok()) continue;
+        std::cout << "rank " << member.rank << ": " << member.status.to_string() << '\n';
+    }
+    co_return taken.status();
+}
+
+int main(int argc, char** argv) try {
+    if (argc != 4) return std::cerr << "usage: config_push GROUP VERSION TEXT\n", 64;
+    demo::Version version;
+    version.set_number(std::stoull(argv[2]));
+    version.set_text(argv[3]);
+    Runtime runtime = Runtime::create().value();
+    const Group group = runtime.group(GroupView::load(argv[1]).value()).value();
+    const Status status = runtime.block_on(push(group, version));
+    if (!status.ok()) std::cerr << "not pushed: " << status.to_string() << '\n';
+    return static_cast<int>(status.code());
+} catch (const BadResult& error) {
+    std::cerr << error.what() << '\n';
+    return static_cast<int>(error.status().code());
+} catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 64;
+}

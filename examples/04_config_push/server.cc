@@ -1,0 +1,50 @@
+// config_server GROUP RANK: a member of the group file's group that takes configurations, until
+// SIGTERM.
+#include <iostream>
+
+#include <weft/group_authority.h>
+#include <weft/runtime.h>
+
+#include "config.weft.h"
+
+using namespace weft;
+
+struct Config final : demo::ConfigService {
+    demo::Version held;
+
+    Status Push(Call&, const demo::Version& in, demo::Taken& out) override {
+        if (in.number() < held.number()) {
+            return rejected(Code::failed_precondition,
+                            "version " + std::to_string(held.number()) + " is here");
+        }
+        out.set_before(held.number());
+        held = in;
+        std::cout << "version " << in.number() << ": " << in.text() << std::endl;
+        return {};
+    }
+};
+
+int main(int argc, char** argv) try {
+    if (argc != 3) return std::cerr << "usage: config_server GROUP RANK\n", 64;
+    const std::unique_ptr<GroupAuthority> authority = group_file(argv[1]);
+    const GroupView view = authority->view().value();
+    const auto rank = static_cast<std::uint32_t>(std::stoul(argv[2]));
+    if (!view.find(rank)) return std::cerr << "no such rank: " << rank << '\n', 64;
+    Config config;  // Outlives the runtime that serves it.
+    Runtime runtime = Runtime::create().value();
+    Status status = runtime.join(view, rank);
+    if (status.ok()) status = runtime.serve(config, view.find(rank)->uris);
+    // Who joins and leaves the group later stands in its file.
+    const std::unique_ptr<GroupAuthority> follower = group_file(argv[1]);
+    if (status.ok()) {
+        const Group group = runtime.group(view).value();
+        status = follower->follow([group](GroupView later) { (void)group.install(later); }, {});
+    }
+    if (status.ok()) std::cout << "rank " << rank << " is there" << std::endl;
+    if (status.ok()) status = runtime.run();
+    if (!status.ok()) std::cerr << status.to_string() << '\n';
+    return static_cast<int>(status.code());
+} catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""config_push.py SERVER PUSH: the example of configurations, whose servers die and stand still."""
+import os
+import signal
+import sys
+
+from group_servers import check, run, served
+
+SERVER, PUSH = sys.argv[1:3]
+
+
+def push(servers, version, text="x"):
+    return run(PUSH, servers.group, version, text)
+
+
+def main():
+    with served(5, lambda group, rank: [SERVER, group, rank]) as servers:
+        status, said, _ = push(servers, 1)
+        check(status == 0, f"a push to five exited with {status}: {said}")
+        servers.kill(3)
+        status, said, _ = push(servers, 2)
+        check(status == 0, f"a push to four of five exited with {status}: {said}")
+        check("of 5 members" in said, said)
+        os.kill(servers.processes[1].pid, signal.SIGSTOP)
+        status, said, took = push(servers, 3)
+        check(status == 0, f"a push beside one that stands exited with {status}: {said}")
+        check(took < 5, f"a push waited {took:.1f} s for one that stands still")
+        status, said, _ = push(servers, 2)
+        check(status == 9 and "version 3 is here" in said, f"an old version: {status}: {said}")
+        os.kill(servers.processes[1].pid, signal.SIGCONT)
+        servers.kill(0)
+        servers.kill(4)
+        status, said, _ = push(servers, 4)
+        check(status == 14 and "2 of 5" in said, f"a push to two of five: {status}: {said}")
+        check(said.count("UNAVAILABLE") >= 3, said)
+        for rank in 0, 3, 4:
+            servers.start(rank)
+        status, said, _ = push(servers, 5)
+        check(status == 0, f"a push to five again exited with {status}: {said}")
+    print("config_push: everything held")
+
+
+main()
