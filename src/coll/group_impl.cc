@@ -34,7 +34,11 @@ Result<Channel> GroupImpl::channel(const Member& member) {
     const auto at = links_.find(member.rank);
     if (at != links_.end() && at->second.uris == member.uris) return at->second.channel;
     Result<Channel> channel = engine.connect()(member.uris);
-    if (channel) links_[member.rank] = {member.uris, *channel};
+    // Of members that somebody else named no more is kept than what is asked of them.
+    const Member* const known = view_here().find(member.rank);
+    if (channel && known && known->uris == member.uris) {
+        links_[member.rank] = {member.uris, *channel};
+    }
     return channel;
 }
 

@@ -32,7 +32,8 @@ TEST_CASE("coll part: a method that does not end costs its own outcome only") {
 
 // ---- decided early ------------------------------------------------------------------------------
 
-TEST_CASE("coll part: a quorum is told when it is there, or all have been heard, and the rest goes on") {
+TEST_CASE(
+    "coll part: a quorum is told when it is there, or all have been heard, and the rest goes on") {
     for (const std::uint32_t n : {3u, 8u, 33u}) {
         for (const Form& form : forms) {
             for (const bool outside : {false, true}) {
