@@ -22,8 +22,8 @@ struct Header {
     std::uint64_t round = 0;
     std::string_view name;
 };
-constexpr std::size_t header_bytes = 8 + 8 + 2;
-constexpr std::size_t text_bytes_max = 256;
+constexpr std::size_t front_bytes = 8 + 8 + 2;
+constexpr std::size_t reason_bytes_max = 256;
 
 void put(base::Writer& out, const Header& header) {
     out.put(header.group);
@@ -40,7 +40,7 @@ Header take(base::Reader& in) {
 }
 
 std::vector<std::byte> encode(const Header& header) {
-    std::vector<std::byte> bytes(header_bytes + header.name.size());
+    std::vector<std::byte> bytes(front_bytes + header.name.size());
     base::Writer out(bytes);
     put(out, header);
     return bytes;
@@ -64,8 +64,8 @@ Answer as_answer(const GroupOutcome& outcome, bool is_merged) {
 
 std::vector<std::byte> encode(const Header& header, const GroupOutcome& outcome, bool is_merged,
                               std::size_t bytes_max) {
-    const std::string_view text = outcome.status.text().substr(0, text_bytes_max);
-    const std::size_t front = header_bytes + header.name.size() + 8 + 4 + 2 + text.size();
+    const std::string_view text = outcome.status.text().substr(0, reason_bytes_max);
+    const std::size_t front = front_bytes + header.name.size() + 8 + 4 + 2 + text.size();
     const std::vector<std::byte> rest =
         encode_answer(as_answer(outcome, is_merged), bytes_max - std::min(bytes_max, front));
     std::vector<std::byte> bytes(front + rest.size());
@@ -118,7 +118,7 @@ Result<GroupOutcome> take_outcome(base::Reader& in, const GroupView& view) {
     return outcome;
 }
 
-Status refused(std::string why) { return rejected(Code::failed_precondition, std::move(why)); }
+Status declined(std::string why) { return rejected(Code::failed_precondition, std::move(why)); }
 
 }  // namespace
 
@@ -288,7 +288,7 @@ void Meetings::on_release(Call call) {
     const Header header = take(in);
     const Key key{header.group, std::string(header.name)};
     Meeting* const meeting = in.ok() ? find(key, header.round) : nullptr;
-    if (!meeting) return call.fail(refused("no such meeting is on here"));
+    if (!meeting) return call.fail(declined("no such meeting is on here"));
     Result<GroupOutcome> outcome = take_outcome(in, meeting->coming.group->view_here());
     if (!outcome) return call.fail(rejected(outcome.status()));
     call.reply({});

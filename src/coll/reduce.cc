@@ -9,7 +9,7 @@ namespace weft::coll {
 
 namespace {
 
-using Operation = Reduction::Operation;
+using Kind = Reduction::Operation;
 using Number = Reduction::Number;
 
 // Unsigned, so that it wraps.
@@ -32,17 +32,15 @@ void merge_each(std::vector<std::byte>& into, ByteView from, Apply apply) {
 }
 
 template <class T>
-void merge_numbers(Operation operation, std::vector<std::byte>& into, ByteView from) {
+void merge_numbers(Kind operation, std::vector<std::byte>& into, ByteView from) {
     switch (operation) {
-        case Operation::sum: return merge_each<T>(into, from, sum_of<T>);
-        case Operation::min:
-            return merge_each<T>(into, from, [](T a, T b) { return std::min(a, b); });
-        case Operation::max:
-            return merge_each<T>(into, from, [](T a, T b) { return std::max(a, b); });
+        case Kind::sum: return merge_each<T>(into, from, sum_of<T>);
+        case Kind::min: return merge_each<T>(into, from, [](T a, T b) { return std::min(a, b); });
+        case Kind::max: return merge_each<T>(into, from, [](T a, T b) { return std::max(a, b); });
         default: break;
     }
     if constexpr (!std::is_floating_point_v<T>) {
-        if (operation == Operation::bit_and) {
+        if (operation == Kind::bit_and) {
             merge_each<T>(into, from, [](T a, T b) { return static_cast<T>(a & b); });
         } else {
             merge_each<T>(into, from, [](T a, T b) { return static_cast<T>(a | b); });
@@ -53,11 +51,11 @@ void merge_numbers(Operation operation, std::vector<std::byte>& into, ByteView f
 }  // namespace
 
 Status judge(const Reduction& reduction) {
-    if (reduction.operation > Operation::method || reduction.number > Number::f64) {
+    if (reduction.operation > Kind::method || reduction.number > Number::f64) {
         return fail(Code::invalid_argument, "no such reduction");
     }
     const bool is_bitwise =
-        reduction.operation == Operation::bit_and || reduction.operation == Operation::bit_or;
+        reduction.operation == Kind::bit_and || reduction.operation == Kind::bit_or;
     if (is_bitwise && reduction.number == Number::f64) {
         return fail(Code::invalid_argument, "no bitwise reduction of floating point numbers");
     }
@@ -65,7 +63,7 @@ Status judge(const Reduction& reduction) {
 }
 
 Status Merge::operator()(std::vector<std::byte>& into, ByteView from) const {
-    if (reduction.operation == Operation::method) {
+    if (reduction.operation == Kind::method) {
         if (function) return function(into, from);
         return fail(Code::unimplemented, "the method has no merge function here");
     }

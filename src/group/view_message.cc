@@ -46,7 +46,7 @@ class Fields {
 
 }  // namespace
 
-static Status malformed(std::string why) {
+static Status no_view(std::string why) {
     return fail(Code::invalid_argument, "encoded group: " + std::move(why));
 }
 
@@ -57,7 +57,7 @@ static Result<Member> decode_member(std::string_view bytes) {
     bool has_rank = false;
     Fields fields(bytes);
     while (!fields.is_empty()) {
-        if (!fields.take(key)) return malformed("a member is cut off");
+        if (!fields.take(key)) return no_view("a member is cut off");
         bool is_whole = false;
         std::string_view uri;
         switch (key) {
@@ -67,9 +67,9 @@ static Result<Member> decode_member(std::string_view bytes) {
             case text_field(Message::kUrisFieldNumber):
                 is_whole = fields.take(uri);
                 if (member.uris.size() == GroupView::uris_max) {
-                    return malformed("too many addresses");
+                    return no_view("too many addresses");
                 }
-                if (uri.size() > group::uri_bytes_max) return malformed("too long an address");
+                if (uri.size() > group::uri_bytes_max) return no_view("too long an address");
                 member.uris.emplace_back(uri);
                 break;
             case number_field(Message::kIncarnationFieldNumber):
@@ -78,27 +78,27 @@ static Result<Member> decode_member(std::string_view bytes) {
             case number_field(Message::kDrainingFieldNumber):
                 is_whole = fields.take(draining);
                 break;
-            default: return malformed("an unknown field of a member");
+            default: return no_view("an unknown field of a member");
         }
-        if (!is_whole) return malformed("a member is cut off");
+        if (!is_whole) return no_view("a member is cut off");
     }
-    if (!has_rank) return malformed("a member without a rank");
-    if (rank > UINT32_MAX) return malformed("a rank of more than 32 bits");
-    if (draining > 1) return malformed("a member that is draining and is not");
+    if (!has_rank) return no_view("a member without a rank");
+    if (rank > UINT32_MAX) return no_view("a rank of more than 32 bits");
+    if (draining > 1) return no_view("a member that is draining and is not");
     member.rank = static_cast<std::uint32_t>(rank);
     member.draining = draining == 1;
     return member;
 }
 
 Result<GroupView> GroupView::decode(std::string_view bytes) {
-    if (bytes.size() > group::view_bytes_max) return malformed("too large");
+    if (bytes.size() > group::view_bytes_max) return no_view("too large");
     std::string_view name, encoded;
     std::uint64_t key = 0, epoch = 0;
     bool has_epoch = false;
     std::vector<Member> members;
     Fields fields(bytes);
     while (!fields.is_empty()) {
-        if (!fields.take(key)) return malformed("it is cut off");
+        if (!fields.take(key)) return no_view("it is cut off");
         bool is_whole = false;
         switch (key) {
             case text_field(GroupFile::kNameFieldNumber): is_whole = fields.take(name); break;
@@ -108,18 +108,18 @@ Result<GroupView> GroupView::decode(std::string_view bytes) {
             case text_field(GroupFile::kMembersFieldNumber): {
                 is_whole = fields.take(encoded);
                 if (!is_whole) break;
-                if (members.size() == members_max) return malformed("too many members");
+                if (members.size() == members_max) return no_view("too many members");
                 Result<Member> member = decode_member(encoded);
                 if (!member) return std::move(member).status();
                 members.push_back(*std::move(member));
                 break;
             }
-            default: return malformed("an unknown field");
+            default: return no_view("an unknown field");
         }
-        if (!is_whole) return malformed("it is cut off");
+        if (!is_whole) return no_view("it is cut off");
     }
-    if (!has_epoch) return malformed("no epoch");
-    if (name.size() > name_bytes_max) return malformed("too long a name");
+    if (!has_epoch) return no_view("no epoch");
+    if (name.size() > name_bytes_max) return no_view("too long a name");
     return make(std::string(name), epoch, std::move(members));
 }
 

@@ -30,12 +30,12 @@ void report(const GroupView& before, const GroupView& after, Invocation& invocat
         json["members"] = after.size();
         json["changes"] = Json::array();
         for (const MemberChange& change : changes)
-            json["changes"].push_back(to_json(change, after));
+            json["changes"].push_back(json_of(change, after));
         print(json);
         return;
     }
     for (const MemberChange& change : changes) {
-        std::printf("%s\n", text_of(change, after).c_str());
+        std::printf("%s\n", line_for(change, after).c_str());
     }
     if (changes.empty()) {
         std::printf("epoch %llu: nothing to change\n",

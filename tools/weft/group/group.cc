@@ -39,7 +39,7 @@ std::string join(const std::vector<std::string>& uris) {
     return base::printable(text);
 }
 
-Json to_json(const MemberChange& change, const GroupView& after) {
+Json json_of(const MemberChange& change, const GroupView& after) {
     Json json;
     json["epoch"] = change.epoch;
     json["rank"] = change.rank;
@@ -49,7 +49,7 @@ Json to_json(const MemberChange& change, const GroupView& after) {
     return json;
 }
 
-std::string text_of(const MemberChange& change, const GroupView& after) {
+std::string line_for(const MemberChange& change, const GroupView& after) {
     const std::string uris = join(uris_of(change, after));
     return "epoch " + std::to_string(change.epoch) + ": rank " + std::to_string(change.rank) +
            " incarnation " + std::to_string(change.incarnation) + " " +

@@ -29,8 +29,8 @@ std::string complain_when_no_number(const std::string& given);
 std::string join(const std::vector<std::string>& uris);
 
 // {"epoch","rank","incarnation","cause","uris"}; `after` is the view that has it so.
-Json to_json(const MemberChange& change, const GroupView& after);
+Json json_of(const MemberChange& change, const GroupView& after);
 // The same on a line of text.
-std::string text_of(const MemberChange& change, const GroupView& after);
+std::string line_for(const MemberChange& change, const GroupView& after);
 
 }  // namespace weft::tool

@@ -62,9 +62,9 @@ void Watch::tell(const GroupView& view) {
     } else {
         for (const MemberChange& change : changes_between(*last_, view)) {
             if (json_) {
-                print(to_json(change, view));
+                print(json_of(change, view));
             } else {
-                std::printf("%s\n", text_of(change, view).c_str());
+                std::printf("%s\n", line_for(change, view).c_str());
             }
         }
     }

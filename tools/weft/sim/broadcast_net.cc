@@ -11,7 +11,7 @@ namespace weft::tool {
 namespace {
 
 constexpr coll::Identity identity{0x5eed, 1};
-constexpr std::size_t reply_bytes_max = 64 << 20;
+constexpr std::size_t answer_bytes_most = 64 << 20;
 
 }  // namespace
 
@@ -250,7 +250,7 @@ void BroadcastNet::reply_to(coll::Part& part, std::uint32_t asker, coll::Answer:
     answer.from = rank;
     answer.to = at->from;
     answer.ask = at->ask;
-    answer.bytes = coll::encode_answer(part.outcomes().told(kind), reply_bytes_max);
+    answer.bytes = coll::encode_answer(part.outcomes().told(kind), answer_bytes_most);
     node.askers.erase(at);
     if (node.askers.empty()) node.askers = {};
     send(Kind::answer, std::move(answer));

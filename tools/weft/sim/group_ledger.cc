@@ -10,19 +10,19 @@ namespace weft::tool {
 static constexpr Duration ample = 10s;
 static constexpr Duration late_max = 10ms;
 
-Task task_of(std::uint64_t number, std::uint32_t rank) {
+Duty duty_of(std::uint64_t number, std::uint32_t rank) {
     base::TraceHash chance;
     chance.mix(number + 1);
     chance.mix(rank + 1);
     chance.mix(0x6772'6f75'70);
     const std::uint64_t drawn = chance.value();
-    Task task;
-    task.fails = drawn % 61 == 0;
-    task.value = drawn % 1'000'003;
+    Duty duty;
+    duty.fails = drawn % 61 == 0;
+    duty.value = drawn % 1'000'003;
     const std::uint64_t share = drawn >> 32;
-    if (drawn % 16 == 1) task.takes = Duration(static_cast<std::int64_t>(share % 100'000'000));
-    if (drawn % 97 == 2) task.takes = Duration(static_cast<std::int64_t>(share % 3'000'000'000));
-    return task;
+    if (drawn % 16 == 1) duty.takes = Duration(static_cast<std::int64_t>(share % 100'000'000));
+    if (drawn % 97 == 2) duty.takes = Duration(static_cast<std::int64_t>(share % 3'000'000'000));
+    return duty;
 }
 
 std::vector<std::uint32_t> participants(const GroupView& view,
@@ -133,22 +133,22 @@ void GroupLedger::judge_rank(const Told& told, const RankOutcome& one, const Gro
     }
     const bool is_waited_for = told.policy == Policy::all && told.cancelled == never;
     if (!scene.is_judged || !is_waited_for || !scene.was_sound(one.rank)) return;
-    const Task task = task_of(told.number, one.rank);
+    const Duty duty = duty_of(told.number, one.rank);
     if (told.stuck == one.rank) {
         verdict_.hold(one.status.code() == Code::deadline_exceeded, Rule::late_is_named, seen);
         return;
     }
     const Duration given = told.deadline - told.submitted;
     const bool has_time = given >= ample || (scene.was_calm_since(told.submitted - 5s) &&
-                                             given >= 200ms && task.takes <= given / 4);
+                                             given >= 200ms && duty.takes <= given / 4);
     if (!has_time) return;
-    verdict_.hold(one.status.ok() || (task.fails && one.status.code() == Code::aborted),
+    verdict_.hold(one.status.ok() || (duty.fails && one.status.code() == Code::aborted),
                   told.stuck ? Rule::late_is_named : Rule::living_are_reached, seen);
 }
 
 void GroupLedger::judge_reply(const Told& told, const RankOutcome& one) {
     const bool is_list = told.kind == Kind::list || told.kind == Kind::scatter;
-    const std::uint64_t value = task_of(told.number, one.rank).value;
+    const std::uint64_t value = duty_of(told.number, one.rank).value;
     const bool is_own = is_list ? one.reply.size() == sizeof value &&
                                       base::load<std::uint64_t>(one.reply.data()) == value
                                 : one.reply.empty();
@@ -167,7 +167,7 @@ void GroupLedger::judge_merged(const Told& told) {
     std::vector<std::uint32_t> order;
     for (const RankOutcome& one : told.outcome.ranks) {
         if (!one.status.ok()) continue;
-        sum += task_of(told.number, one.rank).value;
+        sum += duty_of(told.number, one.rank).value;
         order.push_back(one.rank);
     }
     bool is_right = merged.empty();

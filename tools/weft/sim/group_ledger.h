@@ -24,13 +24,13 @@ enum class Kind : std::uint8_t { list, sum, in_order, scatter };
 inline constexpr std::uint32_t kinds = 4;
 
 // What one rank's handler does with one collective: the same in every life.
-struct Task {
+struct Duty {
     bool fails = false;
     bool holds = false;  // Until it is cancelled.
     Duration takes{};
     std::uint64_t value = 0;  // What it replies, but in_order, where that is its rank.
 };
-Task task_of(std::uint64_t number, std::uint32_t rank);
+Duty duty_of(std::uint64_t number, std::uint32_t rank);
 
 struct Told {
     std::uint64_t number = 0;

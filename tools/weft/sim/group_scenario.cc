@@ -167,7 +167,7 @@ void GroupScenario::execute(const std::shared_ptr<Call>& call, std::uint32_t ran
         call->on_cancel([call] { call->fail(fail(Code::aborted, "was held")); });
         return;
     }
-    const Duration takes = task_of(number, rank).takes;
+    const Duration takes = duty_of(number, rank).takes;
     if (takes == Duration::zero()) return answer(call, *told, rank);
     simulation().in(takes, [this, call, told, rank, life] {
         const std::string name = name_of(rank);
@@ -177,11 +177,11 @@ void GroupScenario::execute(const std::shared_ptr<Call>& call, std::uint32_t ran
 }
 
 void GroupScenario::answer(const std::shared_ptr<Call>& call, Told& told, std::uint32_t rank) {
-    const Task task = task_of(told.number, rank);
-    if (task.fails) return call->fail(fail(Code::aborted, "as it was told"));
+    const Duty duty = duty_of(told.number, rank);
+    if (duty.fails) return call->fail(fail(Code::aborted, "as it was told"));
     told.answered.insert(rank);
     call->reply(told.kind == Kind::in_order ? bytes_of(rank, sizeof(std::uint32_t))
-                                            : bytes_of(task.value, sizeof task.value));
+                                            : bytes_of(duty.value, sizeof duty.value));
 }
 
 // ---- collectives -------------------------------------------------------------------------------
