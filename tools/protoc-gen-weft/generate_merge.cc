@@ -40,12 +40,12 @@ std::vector<const Descriptor*> merged_messages(const ServiceDescriptor& service)
     return found;
 }
 
-Words words_of(const Descriptor& message) {
+Words merge_words_of(const Descriptor& message) {
     return {{"type", compiler::cpp::QualifiedClassName(&message)}};
 }
 
-Words words_of(const MethodDescriptor& method) {
-    Words words = words_of(*method.output_type());
+Words merge_words_of(const MethodDescriptor& method) {
+    Words words = merge_words_of(*method.output_type());
     words["service"] = method.service()->name();
     words["method"] = cpp_name(method);
     return words;
@@ -151,7 +151,7 @@ void print_field(const FieldDescriptor& field, io::Printer& out) {
 }
 
 void print_message(const Descriptor& message, io::Printer& out) {
-    out.Print(words_of(message),
+    out.Print(merge_words_of(message),
               "\n"
               "static ::weft::Status merge_fields($type$& into, $type$& from) {\n");
     for (int i = 0; i < message.field_count(); ++i) print_field(*message.field(i), out);
@@ -168,7 +168,7 @@ void print_merge_declarations(const ServiceDescriptor& service, io::Printer& out
     out.Print("    struct weft_merges {\n");
     for (int i = 0; i < service.method_count(); ++i) {
         if (!is_merged(*service.method(i))) continue;
-        out.Print(words_of(*service.method(i)),
+        out.Print(merge_words_of(*service.method(i)),
                   "        static ::weft::Status $method$(\n"
                   "            std::vector<std::byte>& into, ::weft::ByteView from);\n");
     }
@@ -201,14 +201,14 @@ void print_merge_functions(const ServiceDescriptor& service, io::Printer& out) {
         "service", service.name());
     const std::vector<const Descriptor*> messages = merged_messages(service);
     for (const Descriptor* message : messages) {
-        out.Print(words_of(*message),
+        out.Print(merge_words_of(*message),
                   "static ::weft::Status merge_fields($type$& into, $type$& from);\n");
     }
     for (const Descriptor* message : messages) print_message(*message, out);
     out.Print("\n}  // namespace weft_merges_of_$service$\n", "service", service.name());
     for (int i = 0; i < service.method_count(); ++i) {
         if (!is_merged(*service.method(i))) continue;
-        out.Print(words_of(*service.method(i)),
+        out.Print(merge_words_of(*service.method(i)),
                   "\n::weft::Status $service$Methods::weft_merges::$method$(\n"
                   "    std::vector<std::byte>& into, ::weft::ByteView from) {\n"
                   "    return ::weft::merging::replies<$type$>(\n"

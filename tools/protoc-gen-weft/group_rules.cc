@@ -29,7 +29,7 @@ bool takes_fanout(GroupOptions::Topology topology) {
            topology == GroupOptions::GREEDY;
 }
 
-void check_method(const MethodDescriptor& method, std::vector<std::string>& problems) {
+void check_collective(const MethodDescriptor& method, std::vector<std::string>& problems) {
     const auto refuse = [&](const std::string& why) {
         problems.push_back(place_of(*method.file(), method) + wire_name(method) + ": " + why);
     };
@@ -224,7 +224,7 @@ void check_group_rules(const FileDescriptor& file, std::vector<std::string>& pro
         const ServiceDescriptor& service = *file.service(s);
         for (int m = 0; m < service.method_count(); ++m) {
             const MethodDescriptor& method = *service.method(m);
-            check_method(method, problems);
+            check_collective(method, problems);
             if (is_merged(method)) rules.check_merged(*method.output_type(), wire_name(method));
         }
     }

@@ -23,7 +23,7 @@ using Answers = std::optional<std::vector<Answer>>;  // None: nobody was asked.
 
 const char* state_of(const Member& member) { return member.draining ? "draining" : "active"; }
 
-Json json_of(const GroupView& view, const Answers& answers) {
+Json members_as_json(const GroupView& view, const Answers& answers) {
     Json json;
     json["name"] = view.name();
     json["epoch"] = view.epoch();
@@ -46,7 +46,7 @@ Json json_of(const GroupView& view, const Answers& answers) {
     return json;
 }
 
-std::string line_for(const Answer& answer) {
+std::string words_for(const Answer& answer) {
     if (!answer.status.ok()) return std::string(name_of(answer.status.code()));
     return format_ns(static_cast<double>(answer.trip.count()));
 }
@@ -65,7 +65,7 @@ void print_table(const GroupView& view, const Answers& answers) {
         const Member& member = view.at(index);
         std::vector<std::string> row = {std::to_string(member.rank),
                                         std::to_string(member.incarnation), state_of(member)};
-        if (answers) row.push_back(line_for((*answers)[index]));
+        if (answers) row.push_back(words_for((*answers)[index]));
         row.push_back(join(member.uris));
         table.add(std::move(row));
     }
@@ -92,7 +92,7 @@ Status ls(const LsOptions& options, Invocation& invocation) {
         answers = *std::move(asked);
     }
     if (invocation.json) {
-        print(json_of(*view, answers));
+        print(members_as_json(*view, answers));
         invocation.printed = true;
     } else {
         print_table(*view, answers);

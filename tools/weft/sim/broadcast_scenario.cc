@@ -25,7 +25,7 @@ constexpr LinkCost networks[] = {
 };
 constexpr double over_bound_max = 1.15;
 constexpr double state_bytes_mean_max = 256;
-constexpr Duration timeout = 120s;
+constexpr Duration time_in_all = 120s;
 constexpr Duration told_of = 1ms;   // What it takes to hear of a process that was killed,
 constexpr Duration not_heard = 3s;  // and to give up a host that says nothing.
 
@@ -94,12 +94,12 @@ std::string table_of(const BroadcastNet& net, const LinkCost& cost, Duration bou
 
 // What dead ranks cost others: `inner` have some below them, `chain` is how many of them stand one
 // above the other at most.
-struct Harm {
+struct Loss {
     std::uint32_t inner = 0;
     std::uint32_t chain = 0;
 };
 void look_at(coll::Interval mine, std::uint32_t dead_above, const std::vector<bool>& is_dead,
-             const coll::Tree& tree, Harm& harm) {
+             const coll::Tree& tree, Loss& harm) {
     const bool dead = is_dead[mine.first];
     harm.inner += dead && mine.size() > 1;
     harm.chain = std::max(harm.chain, dead_above += dead);
@@ -129,7 +129,7 @@ class BcastRun {
     void judge_rank(const RankStory& story, const coll::Outcome& outcome, std::uint32_t rank);
     void judge_cost(const BroadcastNet& net, double state_bytes_mean, double over_bound);
     void measure(const BroadcastNet& net, const LinkCost& cost, const coll::Tree& tree);
-    Harm harm_of(const BroadcastNet& net, const coll::Plan& plan) const;
+    Loss harm_of(const BroadcastNet& net, const coll::Plan& plan) const;
     bool is_plain() const { return seed_ == 1; }
     // Of odd seeds nobody is told of a death.
     Duration detection() const { return seed_ % 2 == 0 ? told_of : not_heard; }
@@ -178,7 +178,7 @@ SimRun BcastRun::run() {
 void BcastRun::over(const LinkCost& cost) {
     plan_->tree = coll::tree_for(us(cost.busy), us(cost.latency));
     const Duration plain = time_of(n_, cost, as_split(plan_->tree)).acknowledged;
-    BroadcastNet::Setup setup{plan_, cost, detection(), {}, timeout};
+    BroadcastNet::Setup setup{plan_, cost, detection(), {}, time_in_all};
     if (!is_plain()) setup.deaths = draw_deaths(*plan_->roster, plain);
     run_.faults += setup.deaths.size();
     BroadcastNet net(std::move(setup));
@@ -187,7 +187,7 @@ void BcastRun::over(const LinkCost& cost) {
     run_.virtual_time += net.ended();
     trace_.mix(net.trace_hash());
     judge(net, *plan_->roster);
-    const Harm harm = harm_of(net, *plan_);
+    const Loss harm = harm_of(net, *plan_);
     if (!is_plain()) {
         const Duration allowed = detection() * (harm.chain + 1) + 2 * plain;
         verdict_.hold(net.acknowledged() <= allowed, Rule::heals_in_time, [&] {
@@ -256,12 +256,12 @@ void BcastRun::judge_rank(const RankStory& story, const coll::Outcome& outcome,
     }
 }
 
-Harm BcastRun::harm_of(const BroadcastNet& net, const coll::Plan& plan) const {
+Loss BcastRun::harm_of(const BroadcastNet& net, const coll::Plan& plan) const {
     std::vector<bool> is_dead(n_);
     for (std::uint32_t at = 0; at < n_; ++at) {
         is_dead[at] = net.story(plan.roster->at(at).rank).died != never;
     }
-    Harm harm;
+    Loss harm;
     look_at({0, n_}, 0, is_dead, plan.tree, harm);
     return harm;
 }
