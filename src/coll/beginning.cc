@@ -267,7 +267,7 @@ void Engine::learn(const std::shared_ptr<GroupImpl>& group, const Member& from,
                   [group, done = std::move(done)](const Status& status, ByteView reply) mutable {
                       if (!status.ok()) return done(false);
                       Result<GroupView> view = GroupView::decode(as_text(reply));
-                      done(view.ok() && group->install(*std::move(view)).ok());
+                      done(view.ok() && group->install(*view).ok());
                   });
 }
 

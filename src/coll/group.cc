@@ -119,7 +119,7 @@ GroupView Group::view() const { return impl_->view(); }
 
 Status Group::install(GroupView view) const {
     Status status;
-    impl_->engine.run_on_context([&] { status = impl_->install(std::move(view)); });
+    impl_->engine.run_on_context([&] { status = impl_->install(view); });
     return status;
 }
 

@@ -42,7 +42,7 @@ Result<Channel> GroupImpl::channel(const Member& member) {
     return channel;
 }
 
-Status GroupImpl::install(GroupView later) {
+Status GroupImpl::install(const GroupView& later) {
     const GroupView before = view_here();
     if (later.name() != before.name()) {
         return fail(Code::invalid_argument,

@@ -32,7 +32,7 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     Result<Channel> channel(std::uint32_t rank);
     Result<Channel> channel(const Member& member);
     // Errors: INVALID_ARGUMENT, ABORTED (Group::install).
-    Status install(GroupView later);
+    Status install(const GroupView& later);
     void on_change(Function<void(const MemberChange&)> told);
 
     // The plan of a collective, shared with the last ones like it.

@@ -233,7 +233,7 @@ void Server::on_fetched(base::SlotId id, const Status& status, ByteView request)
 
 base::SlotId Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadline,
                                     LocalCompletion done) {
-    const auto refuse = [&done](Status why) {
+    const auto refuse = [&done](const Status& why) {
         done(why, {});
         return base::SlotId();
     };

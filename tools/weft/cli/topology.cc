@@ -14,6 +14,7 @@ void add_topology_options(CLI::App& command, Topology& into, const std::string& 
         {"k-nomial", Topology::Shape::k_nomial},
         {"greedy", Topology::Shape::greedy}};
     std::vector<std::string> names;
+    names.reserve(shapes.size());
     for (const auto& [name, shape] : shapes) names.push_back(name);
     command
         .add_option_function<std::string>(
