@@ -38,7 +38,8 @@ int main(int argc, char** argv) try {
     const std::unique_ptr<GroupAuthority> follower = group_file(argv[1]);
     if (status.ok()) {
         const Group group = runtime.group(view).value();
-        status = follower->follow([group](GroupView later) { (void)group.install(later); }, {});
+        status =
+            follower->follow([group](const GroupView& later) { (void)group.install(later); }, {});
     }
     if (status.ok()) std::cout << "rank " << rank << " is there" << std::endl;
     if (status.ok()) status = runtime.run();

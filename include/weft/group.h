@@ -82,7 +82,7 @@ class Group {
     // For whoever decides on the group: from here on it is this one, for the members that this
     // runtime is, and for this handle. Errors: INVALID_ARGUMENT: another name; ABORTED: not later
     // than the one that is known.
-    Status install(GroupView view) const;
+    Status install(const GroupView& view) const;
     // `told` hears of each change, in order, in turns of its own, from which anything may be
     // called. Replaces an earlier one of this handle.
     void on_change(Function<void(const MemberChange&)> told) const;

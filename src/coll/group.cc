@@ -117,7 +117,7 @@ void Group::cancel(CollectiveId id) const { impl_->engine.cancel(id); }
 
 GroupView Group::view() const { return impl_->view(); }
 
-Status Group::install(GroupView view) const {
+Status Group::install(const GroupView& view) const {
     Status status;
     impl_->engine.run_on_context([&] { status = impl_->install(view); });
     return status;

@@ -57,10 +57,10 @@ void print_removed(std::size_t removed) {
 Result<std::unique_ptr<GroupAuthority>> follow(const std::string& file, const Group& group) {
     std::unique_ptr<GroupAuthority> authority = group_file(file);
     const Status status = authority->follow(
-        [group](GroupView view) {
+        [group](const GroupView& view) {
             if (view.epoch() <= group.view().epoch()) return;  // The one that it joined with.
             const std::string epoch = std::to_string(view.epoch());
-            const Status installed = group.install(std::move(view));
+            const Status installed = group.install(view);
             std::fprintf(stderr, "weft: the group is in epoch %s%s%s\n", epoch.c_str(),
                          installed.ok() ? "" : ", which can't be taken: ",
                          installed.ok() ? "" : installed.to_string().c_str());
