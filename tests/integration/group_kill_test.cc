@@ -245,11 +245,11 @@ const std::string tcp = "tcp://127.0.0.1:0";
 
 }  // namespace
 
-TEST_CASE("sm: SIGKILL of an inner rank during a broadcast costs its own outcome only", "[kill]") {
+TEST_CASE("sm: SIGKILL of an inner rank during a broadcast costs its own outcome only", "[kill][group]") {
     kill_often(sm);
 }
 
-TEST_CASE("tcp: SIGKILL of an inner rank during a broadcast costs its own outcome only", "[kill]") {
+TEST_CASE("tcp: SIGKILL of an inner rank during a broadcast costs its own outcome only", "[kill][group]") {
     kill_often(tcp);
 }
 
@@ -272,7 +272,7 @@ static void stop_one(Rig& rig, const Shape& shape, std::uint32_t rank) {
 }
 
 TEST_CASE("those below a rank that stands still are reached in a second, and all complete",
-          "[kill]") {
+          "[kill][group]") {
     for (const std::string& uri : {sm, tcp}) {
         Rig rig(uri);
         for (const Shape& shape : shapes) {

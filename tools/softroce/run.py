@@ -52,7 +52,8 @@ STEPS = (
          "TEST_RDMA_HOST=[fd77::1] build/release/bin/weft_conformance -d yes "
          "'both sides of a connection learn who is there - Verbs,"
          "put and get move the right bytes at every size and offset - Verbs'"),
-    Step("calls", 1, False, 300, f"{CASES} weft_integration '*over verbs*,*over ofi+verbs*,[kill]'"),
+    Step("calls", 1, False, 300,
+         f"{CASES} weft_integration '*over verbs*,*over ofi+verbs*,[kill]~[group]'"),
     Step("faults", 1, False, 400, f"{CASES} weft_integration '[verbs]'"),
     Step("leaks", 1, False, 300, f"{CASES} weft_leaks '*over verbs*'"),
     Step("speed", 1, False, 600, f"tools/softroce/speed.py {HOST}"),
