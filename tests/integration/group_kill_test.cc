@@ -245,11 +245,13 @@ const std::string tcp = "tcp://127.0.0.1:0";
 
 }  // namespace
 
-TEST_CASE("sm: SIGKILL of an inner rank during a broadcast costs its own outcome only", "[kill][group]") {
+TEST_CASE("sm: SIGKILL of an inner rank during a broadcast costs its own outcome only",
+          "[kill][group]") {
     kill_often(sm);
 }
 
-TEST_CASE("tcp: SIGKILL of an inner rank during a broadcast costs its own outcome only", "[kill][group]") {
+TEST_CASE("tcp: SIGKILL of an inner rank during a broadcast costs its own outcome only",
+          "[kill][group]") {
     kill_often(tcp);
 }
 
