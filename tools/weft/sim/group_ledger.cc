@@ -8,7 +8,7 @@ namespace weft::tool {
 
 // From that time on there is enough of it for whatever has to be found out on the way.
 static constexpr Duration ample = 10s;
-static constexpr Duration late_max = 10ms;
+static constexpr Duration complete_late_max = 10ms;
 
 Duty duty_of(std::uint64_t number, std::uint32_t rank) {
     base::TraceHash chance;
@@ -73,10 +73,11 @@ void GroupLedger::completes(Told& told, GroupOutcome outcome, const GroupScene& 
     told.is_complete = true;
     told.outcome = std::move(outcome);
     const TimePoint due = std::max(told.deadline, scene.awake_since);
-    verdict_.hold(due == never || scene.now <= due + late_max, Rule::completes_in_time, seen);
+    verdict_.hold(due == never || scene.now <= due + complete_late_max, Rule::completes_in_time,
+                  seen);
     if (told.cancelled != never) {
         const TimePoint from = std::max(told.cancelled, scene.awake_since);
-        verdict_.hold(scene.now <= from + late_max, Rule::cancel_completes, seen);
+        verdict_.hold(scene.now <= from + complete_late_max, Rule::cancel_completes, seen);
     }
     judge_ranks(told, scene);
     judge_merged(told);

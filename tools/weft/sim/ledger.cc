@@ -11,16 +11,17 @@ namespace weft::tool {
 // What the wire's microseconds round off.
 static constexpr Duration rounding = 10us;
 
-static constexpr const char* names[works] = {"add",   "read",    "later",  "nested",
-                                             "large", "failing", "refused"};
+static constexpr const char* work_names[works] = {"add",   "read",    "later",  "nested",
+                                                  "large", "failing", "refused"};
 
 std::string Ledger::describe(std::uint64_t number) const {
     const Deed& deed = deeds_[number];
     const auto ms = [](TimePoint at) { return std::to_string(at.time_since_epoch() / 1ms); };
     std::string text = "call " + std::to_string(number) + " (" +
-                       names[static_cast<std::size_t>(deed.work)] + ") of " + deed.client + " to " +
-                       deed.server + ", submitted at " + ms(deed.submitted) + " ms, deadline " +
-                       ms(deed.deadline) + " ms, ran " + std::to_string(deed.executions) + " times";
+                       work_names[static_cast<std::size_t>(deed.work)] + ") of " + deed.client +
+                       " to " + deed.server + ", submitted at " + ms(deed.submitted) +
+                       " ms, deadline " + ms(deed.deadline) + " ms, ran " +
+                       std::to_string(deed.executions) + " times";
     if (deed.answered != never) text += ", answered at " + ms(deed.answered) + " ms";
     if (deed.is_complete)
         text += ", ended at " + ms(deed.completed) + " ms with " +
