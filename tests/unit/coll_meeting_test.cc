@@ -13,7 +13,7 @@ using test::GroupRig;
 namespace {
 
 struct Meeting {
-    explicit Meeting(std::uint32_t n) : rig(n), outcomes(n) {}
+    explicit Meeting(std::uint32_t n) : outcomes(n), rig(n) {}
     void come(std::uint32_t rank, std::string_view name, ByteView value,
               const GroupCallOptions& options = {.timeout = 20s}) {
         rig.group(static_cast<int>(rank))
@@ -34,8 +34,8 @@ struct Meeting {
         }
         return all;
     }
+    std::vector<std::optional<GroupOutcome>> outcomes;  // Outlive those who still wait.
     GroupRig rig;
-    std::vector<std::optional<GroupOutcome>> outcomes;
 };
 
 }  // namespace
