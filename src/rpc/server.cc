@@ -231,20 +231,16 @@ void Server::on_fetched(base::SlotId id, const Status& status, ByteView request)
     run_handler(call);
 }
 
-base::SlotId Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadline,
-                                    LocalCompletion done) {
-    const auto refuse = [&done](const Status& why) {
-        done(why, {});
-        return base::SlotId();
-    };
-    if (draining_) return refuse(fail(Code::unavailable, "the server is shutting down"));
-    Method* method = methods_.find(hash);
-    if (!method) return refuse(fail(Code::unimplemented, "no such method here"));
+Result<base::SlotId> Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadline,
+                                            LocalCompletion done) {
+    if (draining_) return fail(Code::unavailable, "the server is shutting down");
+    Method* const method = methods_.find(hash);
+    if (!method) return fail(Code::unimplemented, "no such method here");
     if (!method->traits.collective) {
-        return refuse(fail(Code::unimplemented, method->name + " is not a collective method"));
+        return fail(Code::unimplemented, method->name + " is not a collective method");
     }
-    Entry* entry = calls_.take();
-    if (!entry) return refuse(fail(Code::resource_exhausted, "too many calls in handlers"));
+    Entry* const entry = calls_.take();
+    if (!entry) return fail(Code::resource_exhausted, "too many calls in handlers");
     ServerCall& call = entry->value;
     call.session = nullptr;
     call.slot = nullptr;

@@ -30,12 +30,13 @@ class Server final : public core::FrameSink {
         return methods_.add(full_name, std::move(handler), traits);
     }
 
-    // Runs a method of this very process, as a collective does for its own rank: UNIMPLEMENTED
-    // unless the method is made for that (MethodTraits). `done` may run inside. `body` must be
-    // valid until then or until the handler has returned.
-    // What cancel_local() takes, unless it has ended already.
-    base::SlotId dispatch_local(std::uint64_t method, ByteView body, TimePoint deadline,
-                                LocalCompletion done);
+    // Runs a method of this very process, as a collective does for its own rank. `done` may run
+    // inside. `body` must be valid until then or until the handler has returned. Gives what
+    // cancel_local() takes, unless it has ended already. Errors, where no handler ran and `done`
+    // does not run: UNIMPLEMENTED: no method that is made for that (MethodTraits);
+    // RESOURCE_EXHAUSTED; UNAVAILABLE: it shuts down.
+    Result<base::SlotId> dispatch_local(std::uint64_t method, ByteView body, TimePoint deadline,
+                                        LocalCompletion done);
     // Nobody waits for it any more: its handler is told, and `done` does not run.
     void cancel_local(base::SlotId id);
     // nullptr: it has none, or is not served here.
