@@ -30,7 +30,7 @@ struct RankOutcome {
 // What a collective came to.
 struct GroupOutcome {
     // By its policy. Not OK: that of the first rank that failed, by rank, which its text names; or,
-    // without ranks, why it did not begin.
+    // without ranks, why it did not begin, or why nothing is known of any.
     Status status;
     std::vector<RankOutcome> ranks;  // In order of rank.
     // With a reduction: of the ranks that have OK.
@@ -40,8 +40,14 @@ struct GroupOutcome {
 
 using GroupCompletion = Function<void(GroupOutcome), 64>;
 
-// Names a collective, for cancel(). 0: none.
+// Names a collective or a meeting, for cancel(). 0: none.
 using CollectiveId = std::uint64_t;
+
+// What one rank of a scatter gets.
+struct RankBody {
+    std::uint32_t rank = 0;
+    ByteView body;
+};
 
 // A handle on a group, for members and for outside clients: copies are the same one. Thread: as
 // Channel.
@@ -57,24 +63,29 @@ class Group {
     // INVALID_ARGUMENT for options that can't be.
     CollectiveId collective(const MethodId& method, const BodyWriter& body,
                             const GroupCallOptions& options, GroupCompletion done) const;
-    // The same where each rank gets a body of its own: as many as take part, in order of rank. They
-    // are copied.
-    CollectiveId scatter(const MethodId& method, std::span<const ByteView> bodies,
+    // The same where each rank gets a body of its own: those who are named by them take part, in
+    // any order, each once; include and exclude have to be open. They are copied.
+    CollectiveId scatter(const MethodId& method, std::span<const RankBody> bodies,
                          const GroupCallOptions& options, GroupCompletion done) const;
     // It completes with CANCELLED in the ranks that have not answered, and their handlers are told.
-    // Thread: the context's.
+    // A meeting ends here; its leader's ends for all. Of one that has ended it does nothing.
+    // Thread: any.
     void cancel(CollectiveId id) const;
 
     // ---- members that meet ---------------------------------------------------------------------
     // For members, each of which calls it once under the same `name` (at most 256 bytes, not in use
     // by another meeting meanwhile) and with the same options. Completes once all have, with what
     // they brought: a list (allgather), or with a reduction (but by a method) their merged value
-    // (allreduce). The lowest rank that takes part leads; when it dies, all the others' end with
-    // UNAVAILABLE. A barrier is a meeting where nothing is brought. Policies other than `all` are
-    // of the leader's: others' missing does not hold up. Errors also: FAILED_PRECONDITION: no
-    // member, or another of that name here.
-    void meet(std::string_view name, ByteView value, const GroupCallOptions& options,
-              GroupCompletion done) const;
+    // (allreduce); all get the same. A barrier is a meeting where nothing is brought. Policies
+    // other than `all` are of the leader's: others' missing does not hold up.
+    // The lowest rank that takes part leads; when it dies or leaves, the others' end with
+    // UNAVAILABLE, and may be called again. Until he has asked a member it follows the views that
+    // it learns, and so the leader of the latest; where members know of different views, a meeting
+    // may end with ABORTED, and may be called again. Errors also: FAILED_PRECONDITION: no member,
+    // or another of that name here; RESOURCE_EXHAUSTED, for all: what they brought is too large for
+    // a message (RuntimeOptions::argument_bytes_max).
+    CollectiveId meet(std::string_view name, ByteView value, const GroupCallOptions& options,
+                      GroupCompletion done) const;
 
     // ---- the view ------------------------------------------------------------------------------
     // The latest that is known here.
@@ -83,8 +94,8 @@ class Group {
     // runtime is, and for this handle. Errors: INVALID_ARGUMENT: another name; ABORTED: not later
     // than the one that is known.
     Status install(const GroupView& view) const;
-    // `told` hears of each change, in order, in turns of its own, from which anything may be
-    // called. Replaces an earlier one of this handle.
+    // `told` hears of each change from now on, in order, in turns of its own, from which anything
+    // may be called. So do those of earlier calls, as long as the group is there.
     void on_change(Function<void(const MemberChange&)> told) const;
 
     // To one member. Errors: OUT_OF_RANGE, else as Runtime::connect().

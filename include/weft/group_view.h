@@ -30,6 +30,7 @@ struct Member {
 class GroupView {
   public:
     static constexpr std::size_t members_max = 1u << 20;
+    static constexpr std::uint32_t rank_max = 0xfffffffe;
     static constexpr std::size_t name_bytes_max = 256;
     static constexpr std::size_t uris_max = 16;                     // Of one member.
     static constexpr std::size_t uri_bytes_max = members_max * 80;  // Of all members together.

@@ -18,6 +18,13 @@
 
 namespace weft {
 
+// What one rank of a scatter is asked.
+template <class Request>
+struct RankRequest {
+    std::uint32_t rank = 0;
+    Request request;
+};
+
 namespace detail {
 
 GroupCallOptions options_for(const GroupCallOptions& of_method, Duration timeout,
@@ -92,24 +99,30 @@ struct ReadGroup<Status> {
 class Bodies {
   public:
     template <class Request>
-    explicit Bodies(std::span<const Request> each) {
+    explicit Bodies(std::span<const RankRequest<Request>> each) {
         bodies_.reserve(each.size());
-        for (const Request& one : each) {
-            const BodyWriter writer = writer_of(one);
-            writer(bodies_.emplace_back(writer.bytes).data());
+        for (const RankRequest<Request>& one : each) {
+            const BodyWriter writer = writer_of(one.request);
+            auto& [rank, body] = bodies_.emplace_back(one.rank, writer.bytes);
+            writer(body.data());
         }
     }
-    std::vector<ByteView> views() const { return {bodies_.begin(), bodies_.end()}; }
+    std::vector<RankBody> views() const {
+        std::vector<RankBody> views;
+        views.reserve(bodies_.size());
+        for (const auto& [rank, body] : bodies_) views.push_back({rank, body});
+        return views;
+    }
 
   private:
-    std::vector<std::vector<std::byte>> bodies_;
+    std::vector<std::pair<std::uint32_t, std::vector<std::byte>>> bodies_;
 };
 
 }  // namespace detail
 
-// A request for each rank.
+// Requests for ranks: those who are named take part.
 template <class Requests, class Request>
-concept RequestsOf = std::constructible_from < std::span<const Request>,
+concept RequestsOf = std::constructible_from < std::span<const RankRequest<Request>>,
 const Requests& > ;
 
 // What generated stubs do with a completion token of Boost.Asio for void(Result): see
@@ -127,7 +140,7 @@ decltype(auto) collective(const AnyGroup& group, const ProtoMethod<Request, Repl
 
 template <class Result, class AnyGroup, class Request, class Reply, class Token>
 decltype(auto) scatter(const AnyGroup& group, const ProtoMethod<Request, Reply>& method,
-                       std::span<const Request> each, const GroupCallOptions& options,
+                       std::span<const RankRequest<Request>> each, const GroupCallOptions& options,
                        Token&& token) {
     static_assert(detail::IsDefined<detail::Tokens<Token>>,
                   "for a completion token include <weft/asio.h>");
@@ -138,9 +151,7 @@ decltype(auto) scatter(const AnyGroup& group, const ProtoMethod<Request, Reply>&
 }
 
 // What `co_await group_client.Method(in)` waits for. Starts when it is made, is awaited at most
-// once, resumes on the executor it was made on. Destroying it early cancels it where that executor
-// is the group's own (Group::cancel); elsewhere it forgets the outcome, and the members are not
-// told.
+// once, resumes on the executor it was made on. Destroying it early cancels it (Group::cancel).
 template <class Result>
 class [[nodiscard]] GroupCall {
   public:
@@ -152,10 +163,10 @@ class [[nodiscard]] GroupCall {
             return group.collective(method.id, detail::writer_of(in), with, std::move(done));
         });
     }
-    // A request for each rank that takes part, in order of rank.
+    // As Group::scatter().
     template <class AnyGroup, class Request, class Reply>
     GroupCall(const AnyGroup& group, const ProtoMethod<Request, Reply>& method,
-              std::span<const Request> each, const GroupCallOptions& options) {
+              std::span<const RankRequest<Request>> each, const GroupCallOptions& options) {
         start(group, detail::options_for(method, options), [&](const auto& with, auto done) {
             const detail::Bodies bodies(each);
             return group.scatter(method.id, bodies.views(), with, std::move(done));
@@ -166,8 +177,7 @@ class [[nodiscard]] GroupCall {
     GroupCall(const AnyGroup& group, std::string_view name, ByteView value,
               const GroupCallOptions& options) {
         start(group, options, [&](const auto& with, auto done) {
-            group.meet(name, value, with, std::move(done));
-            return CollectiveId();
+            return group.meet(name, value, with, std::move(done));
         });
     }
     GroupCall(const GroupCall&) = delete;
@@ -216,7 +226,6 @@ class [[nodiscard]] GroupCall {
                 shared->result = detail::ReadGroup<Result>()(std::move(outcome), wanted);
                 shared->bring_home(shared);
             });
-        // An id is of the group's thread, which is this one.
         if (id != 0) cancel_ = [group, id] { group.cancel(id); };
     }
 

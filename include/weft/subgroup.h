@@ -26,14 +26,14 @@ class Subgroup {
     // Its own of a member; nothing: it is none of its members.
     std::optional<std::uint32_t> own_rank(std::uint32_t rank_in_group) const;
 
-    // As Group's; `include` and `exclude`, the order of bodies, and the ranks of what comes of it
-    // are its own. A rank that it does not have is INVALID_ARGUMENT.
+    // As Group's; the ranks of `include` and `exclude`, of bodies, and of what comes of it are its
+    // own. A rank that it does not have is INVALID_ARGUMENT.
     CollectiveId collective(const MethodId& method, const BodyWriter& body,
                             const GroupCallOptions& options, GroupCompletion done) const;
-    CollectiveId scatter(const MethodId& method, std::span<const ByteView> bodies,
+    CollectiveId scatter(const MethodId& method, std::span<const RankBody> bodies,
                          const GroupCallOptions& options, GroupCompletion done) const;
-    void meet(std::string_view name, ByteView value, const GroupCallOptions& options,
-              GroupCompletion done) const;
+    CollectiveId meet(std::string_view name, ByteView value, const GroupCallOptions& options,
+                      GroupCompletion done) const;
     void cancel(CollectiveId id) const { group_.cancel(id); }
     // Errors: OUT_OF_RANGE, else as Group::channel().
     Result<Channel> channel(std::uint32_t rank) const;
@@ -45,6 +45,7 @@ class Subgroup {
     };
     Subgroup(Group group, RankSet members);
     Result<RankSet> in_group(const RankSet& own) const;
+    Status no_such_rank(std::uint32_t rank) const;
     Result<Chosen> chosen(const GroupCallOptions& options) const;
     GroupCompletion translated(GroupCompletion done) const;
     void refuse(const Status& why, GroupCompletion done) const;

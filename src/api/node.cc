@@ -271,7 +271,7 @@ Result<Region> Node::expose(Buffer memory, ExposeOptions with) {
 Result<Group> Node::group(GroupView view) {
     Result<Group> group = fail(Code::internal, "");
     on_context([&] {
-        std::shared_ptr<coll::GroupImpl> impl = collectives.joined(view.digest());
+        std::shared_ptr<coll::GroupImpl> impl = collectives.joined(view.name());
         if (!impl) {
             impl =
                 std::make_shared<coll::GroupImpl>(collectives, shared_from_this(), std::move(view));

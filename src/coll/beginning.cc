@@ -14,27 +14,52 @@ struct Engine::Choice {
     std::uint32_t size = 0;
     bool runs_here = false;                // The root is this runtime.
     std::vector<std::uint32_t> strangers;  // Named, and no members.
+
+    // This runtime is the one at this place. In order of rank whoever comes first is the root, and
+    // any other stands outside.
+    void stand_at(std::uint32_t place, bool ordered) {
+        runs_here = !ordered || place == 0;
+        if (runs_here) roster.root = place;
+    }
 };
+
+// Those who are named, and no members.
+static std::vector<std::uint32_t> strangers_among(const RankSet& named, const RankSet& exclude,
+                                                  const GroupView& view) {
+    std::vector<std::uint32_t> strangers;
+    for (const RankSet::Range& range : named.ranges()) {
+        for (std::uint64_t rank = range.first; rank <= range.last; ++rank) {
+            const auto one = static_cast<std::uint32_t>(rank);
+            if (!view.find(one) && !exclude.contains(one)) strangers.push_back(one);
+        }
+    }
+    return strangers;
+}
 
 Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
     const GroupCallOptions& options = beginning.options;
-    const bool is_automatic = options.topology.shape == Topology::Shape::automatic;
-    const bool by_host =
-        options.topology.by_host || (is_automatic && beginning.group->shares_hosts());
-    Choice choice{{beginning.group->view_here(), {}, 0, by_host}, 0, false, {}};
+    GroupImpl& group = *beginning.group;
+    Choice choice{
+        {beginning.view ? *beginning.view : group.view_here(), {}, 0, false}, 0, false, {}};
     const GroupView& view = choice.roster.view;
+    const bool is_automatic = options.topology.shape == Topology::Shape::automatic;
+    choice.roster.by_host =
+        !options.reduction.ordered &&
+        (options.topology.by_host || (is_automatic && group.shares_hosts(view)));
     const bool is_everybody =
-        !beginning.include && beginning.exclude.empty() && beginning.group->takes_all();
+        !beginning.include && beginning.exclude.empty() && group.takes_all(view);
     if (is_everybody) {  // Usual, and the others are not looked at.
         choice.size = view.size();
-        const Member* const own =
-            beginning.group->own_rank ? view.find(*beginning.group->own_rank) : nullptr;
-        choice.runs_here = own && !options.reduction.ordered;
-        if (choice.runs_here) {
-            choice.roster.root = static_cast<std::uint32_t>(own - view.members().data());
+        const Member* const own = group.own_rank ? view.find(*group.own_rank) : nullptr;
+        if (own) {
+            choice.stand_at(static_cast<std::uint32_t>(own - view.members().data()),
+                            options.reduction.ordered);
         }
-        if (options.reduction.ordered) choice.roster.by_host = false;
         return choice;
+    }
+    if (beginning.include && beginning.include->size() > GroupView::members_max) {
+        return fail(Code::invalid_argument,
+                    "a choice of " + std::to_string(beginning.include->size()) + " ranks");
     }
     RankSet chosen;
     std::uint32_t in_front = 0;  // Of this runtime's own rank.
@@ -45,29 +70,18 @@ Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
         const bool is_named =
             beginning.include ? beginning.include->contains(member.rank) : !member.draining;
         if (!is_named || is_out) continue;
-        const bool is_own = beginning.group->own_rank == member.rank;
+        const bool is_own = group.own_rank == member.rank;
         is_in |= is_own;
         if (!is_in) ++in_front;
         chosen.add(member.rank);
         ++choice.size;
     }
     if (beginning.include) {
-        for (const RankSet::Range& range : beginning.include->ranges()) {
-            for (std::uint64_t rank = range.first; rank <= range.last; ++rank) {
-                if (choice.strangers.size() > GroupView::members_max) break;
-                const auto one = static_cast<std::uint32_t>(rank);
-                if (!view.find(one) && !beginning.exclude.contains(one)) {
-                    choice.strangers.push_back(one);
-                }
-            }
-        }
+        choice.strangers = strangers_among(*beginning.include, beginning.exclude, view);
     }
     if (choice.size == 0) return fail(Code::invalid_argument, "no rank takes part");
     if (choice.size < view.size()) choice.roster.ranks = chosen.ranges();
-    // In order of rank whoever comes first is the root; this runtime then stands outside.
-    choice.runs_here = is_in && !options.reduction.ordered;
-    if (choice.runs_here) choice.roster.root = in_front;
-    if (options.reduction.ordered) choice.roster.by_host = false;
+    if (is_in) choice.stand_at(in_front, options.reduction.ordered);
     return choice;
 }
 
@@ -84,50 +98,116 @@ Tree tree_of(const Topology& topology, const Costs& costs, std::uint32_t ranks, 
     return tree;
 }
 
-// Bodies by rank, as they go by position.
-static std::vector<std::byte> in_order(const Roster& roster,
-                                       const std::vector<std::vector<std::byte>>& bodies) {
+// ---- a body for each ---------------------------------------------------------------------------
+
+// So that each rank is named once. Errors: INVALID_ARGUMENT.
+static Status sort_by_rank(std::vector<Engine::RankBytes>& bodies) {
+    const auto before = [](const Engine::RankBytes& a, const Engine::RankBytes& b) {
+        return a.first < b.first;
+    };
+    std::sort(bodies.begin(), bodies.end(), before);
+    for (std::size_t i = 1; i < bodies.size(); ++i) {
+        if (bodies[i - 1].first != bodies[i].first) continue;
+        return fail(Code::invalid_argument,
+                    "two bodies for rank " + std::to_string(bodies[i].first));
+    }
+    return {};
+}
+
+// As they go by position; those that are left are for ranks that are no members.
+static std::vector<std::byte> take_in_order(const Roster& roster,
+                                            std::vector<Engine::RankBytes>& bodies) {
     const Interval all = roster.all();
-    std::vector<std::uint32_t> ranks;
-    for (std::uint32_t at = all.first; at < all.last; ++at) ranks.push_back(roster.at(at).rank);
-    std::sort(ranks.begin(), ranks.end());
-    std::vector<const std::vector<std::byte>*> by_position;
+    std::vector<std::vector<std::byte>> by_position;
+    by_position.reserve(all.size());
+    std::vector<char> taken(bodies.size(), 0);
     std::size_t total = 0;
     for (std::uint32_t at = all.first; at < all.last; ++at) {
-        const auto place = std::lower_bound(ranks.begin(), ranks.end(), roster.at(at).rank);
-        by_position.push_back(&bodies[static_cast<std::size_t>(place - ranks.begin())]);
-        total += sizeof(std::uint32_t) + by_position.back()->size();
+        const auto body = std::lower_bound(
+            bodies.begin(), bodies.end(), roster.at(at).rank,
+            [](const Engine::RankBytes& one, std::uint32_t rank) { return one.first < rank; });
+        taken[static_cast<std::size_t>(body - bodies.begin())] = 1;
+        total += sizeof(std::uint32_t) + body->second.size();
+        by_position.push_back(std::move(body->second));
     }
     std::vector<std::byte> pieces;
     pieces.reserve(total);
-    for (const auto* body : by_position) {
-        const auto bytes = static_cast<std::uint32_t>(body->size());
+    for (const auto& body : by_position) {
+        const auto bytes = static_cast<std::uint32_t>(body.size());
         const auto* const raw = reinterpret_cast<const std::byte*>(&bytes);
         pieces.insert(pieces.end(), raw, raw + sizeof bytes);
     }
-    for (const auto* body : by_position) pieces.insert(pieces.end(), body->begin(), body->end());
+    for (const auto& body : by_position) pieces.insert(pieces.end(), body.begin(), body.end());
+    std::size_t at = 0;
+    std::erase_if(bodies, [&](const Engine::RankBytes&) { return taken[at++] != 0; });
     return pieces;
+}
+
+// The same, taken back.
+static std::vector<Engine::RankBytes> bodies_by_rank(const Operation& operation) {
+    std::vector<Engine::RankBytes> bodies = operation.origin->spare_bodies;
+    const Roster& roster = *operation.part().plan().roster;
+    const Interval all = roster.all();
+    PieceReader pieces(operation.body, all.size());
+    for (std::uint32_t at = all.first; at < all.last; ++at) {
+        const ByteView body = pieces.next();
+        bodies.emplace_back(roster.at(at).rank, std::vector<std::byte>(body.begin(), body.end()));
+    }
+    return bodies;
+}
+
+// Who has a body takes part.
+static Status choose_by_bodies(Engine::Beginning& beginning) {
+    if (beginning.include || !beginning.exclude.empty()) {
+        return fail(Code::invalid_argument, "a scatter names those who take part by their bodies");
+    }
+    if (Status status = sort_by_rank(beginning.bodies); !status.ok()) return status;
+    beginning.include.emplace();
+    for (const auto& [rank, body] : beginning.bodies) beginning.include->add(rank);
+    return {};
+}
+
+// ---- its beginning -----------------------------------------------------------------------------
+
+static Status judge(const GroupCallOptions& options, const Tree& tree, std::uint32_t ranks,
+                    std::size_t strangers, bool runs_here) {
+    if (!tree.is_possible({runs_here ? 1u : 0u, ranks})) {
+        return fail(Code::invalid_argument, "no such tree over " + std::to_string(ranks) +
+                                                " ranks with a fanout of " +
+                                                std::to_string(tree.fanout));
+    }
+    if (options.policy == Policy::quorum && options.quorum > ranks + strangers) {
+        return fail(Code::invalid_argument, "a quorum of " + std::to_string(options.quorum) +
+                                                " among " + std::to_string(ranks) + " ranks");
+    }
+    return {};
+}
+
+std::pair<Identity, std::uint64_t> Engine::number_it() {
+    const std::uint64_t sequence = next_sequence_++;
+    const auto first = begun_.lower_bound(origin_first_);
+    std::uint64_t unsettled = first == begun_.end() ? 0 : sequence - first->first;
+    if (unsettled >= unsettled_most) {
+        origin_ = context_.random().next();
+        origin_first_ = sequence;
+        unsettled = 0;
+    }
+    return {{origin_, sequence}, unsettled};
 }
 
 Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     const GroupCallOptions& options = beginning.options;
-    if (Status status = judge(options.reduction); !status.ok()) return status;
+    if (Status status = coll::judge(options.reduction); !status.ok()) return status;
+    if (beginning.scatters) {
+        if (Status status = choose_by_bodies(beginning); !status.ok()) return status;
+    }
     Result<Choice> choice = choose(beginning);
     if (!choice) return std::move(choice).status();
     const std::uint32_t n = choice->size;
+    const std::size_t strangers = choice->strangers.size();
     const Tree tree = tree_of(options.topology, beginning.group->costs, n, beginning.body.size());
-    if (!tree.is_possible({choice->runs_here ? 1u : 0u, n})) {
-        return fail(Code::invalid_argument, "no such tree over " + std::to_string(n) +
-                                                " ranks with a fanout of " +
-                                                std::to_string(tree.fanout));
-    }
-    if (options.policy == Policy::quorum && options.quorum > n + choice->strangers.size()) {
-        return fail(Code::invalid_argument, "a quorum of " + std::to_string(options.quorum) +
-                                                " among " + std::to_string(n) + " ranks");
-    }
-    if (beginning.scatters && beginning.bodies.size() != n) {
-        return fail(Code::invalid_argument, std::to_string(beginning.bodies.size()) +
-                                                " bodies for " + std::to_string(n) + " ranks");
+    if (Status status = judge(options, tree, n, strangers, choice->runs_here); !status.ok()) {
+        return status;
     }
     Merge merge{options.reduction, server_.merge_of(beginning.method)};
     if (!merge.function) merge.function = options.merge;
@@ -140,67 +220,70 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     role.is_origin = true;
     role.runs = choice->runs_here;
     role.policy = options.policy;
-    role.quorum = options.quorum == 0 ? n / 2 + 1 : options.quorum;
+    role.quorum =
+        options.quorum != 0 ? options.quorum : static_cast<std::uint32_t>((n + strangers) / 2 + 1);
     role.until = beginning.deadline;
     auto plan =
         beginning.group->plan(std::move(choice->roster), beginning.method, tree, merge, flags);
-    const std::uint64_t sequence = next_sequence_++;
-    const std::uint64_t first = begun_.empty() ? sequence : begun_.begin()->first;
-    auto operation =
-        std::make_shared<Operation>(*this, beginning.group, std::move(plan),
-                                    Identity{origin_, sequence}, sequence - first, role);
+    const auto [identity, unsettled] = number_it();
+    auto operation = std::make_shared<Operation>(*this, beginning.group, std::move(plan), identity,
+                                                 unsettled, role);
     operation->own_body = beginning.scatters
-                              ? in_order(*operation->part().plan().roster, beginning.bodies)
+                              ? take_in_order(*operation->part().plan().roster, beginning.bodies)
                               : std::move(beginning.body);
     operation->body = operation->own_body;
-    operation->detached = options.detached;
     operation->origin = std::make_unique<Operation::Origin>();
-    operation->origin->id = sequence + 1;
-    operation->origin->options = options;
-    operation->origin->include = beginning.include;
-    operation->origin->exclude = beginning.exclude;
-    operation->origin->strangers = std::move(choice->strangers);
-    begun_.emplace(sequence, operation);
+    Operation::Origin& origin = *operation->origin;
+    origin.id = beginning.id;
+    origin.options = options;
+    origin.include = beginning.include;
+    origin.exclude = beginning.exclude;
+    origin.strangers = std::move(choice->strangers);
+    origin.spare_bodies = std::move(beginning.bodies);
+    begun_.emplace(identity.sequence, operation);
     ++running_;
     return operation;
 }
 
-CollectiveId Engine::start(Beginning beginning) {
+void Engine::start(Beginning beginning) {
     // Between turns the context's time stands still.
     if (!context_.in_turn()) context_.refresh_time();
     context_.rouse();
     Result<std::shared_ptr<Operation>> made = make(beginning);
-    if (!made) {
-        fail_all(std::move(beginning), made.status());
-        return 0;
-    }
+    if (!made) return fail_all(std::move(beginning), made.status());
     const std::shared_ptr<Operation> operation = *std::move(made);
-    Operation::Origin& origin = *operation->origin;
-    core::Scope* const scope =
-        context_.in_turn() && !origin.options.detached ? context_.scope() : nullptr;
-    if (scope) scope->add(origin.made_in);
-    origin.done = std::move(beginning.done);
+    operation->origin->done = std::move(beginning.done);
+    core::Scope* const scope = scope_of(operation->origin->options);
+    if (!scope) return operation->begin();
+    end_with(*scope, *operation);
+    // What is started for the sake of a call that was cancelled ends at once.
+    if (scope->cancelled) return operation->stop(fail(Code::cancelled, core::scope_cancelled_text));
     operation->begin();
-    return operation->origin->id;
+}
+
+// It ends with that, and completes in it.
+void Engine::end_with(core::Scope& scope, Operation& operation) {
+    Operation::MadeIn& made_in = operation.origin->made_in;
+    made_in.of = &operation;
+    made_in.cancel = [](core::InScope& in) {
+        static_cast<Operation::MadeIn&>(in).of->stop(
+            fail(Code::cancelled, core::scope_cancelled_text).with_effect(Effect::unknown));
+    };
+    scope.add(made_in);
 }
 
 void Engine::cancel(CollectiveId id) {
-    // One that began anew has another number than the id says.
     const auto at = std::find_if(begun_.begin(), begun_.end(),
                                  [&](const auto& one) { return one.second->origin->id == id; });
-    if (at == begun_.end()) return;
+    if (at == begun_.end()) return meetings_.cancel(id);
     const std::shared_ptr<Operation> operation = at->second;
     operation->stop(fail(Code::cancelled, "cancelled by the caller").with_effect(Effect::unknown));
 }
 
 GroupOutcome failed_outcome(const GroupImpl& group, const Status& why) {
     GroupOutcome outcome;
-    const GroupView& view = group.view_here();
     outcome.status = why;
-    outcome.epoch = view.epoch();
-    for (const Member& member : view.members()) {
-        outcome.ranks.push_back({member.rank, why, {}, member.incarnation});
-    }
+    outcome.epoch = group.view().epoch();
     return outcome;
 }
 
@@ -230,7 +313,7 @@ void Engine::tell(Operation& operation) {
     }
     std::sort(outcome.ranks.begin(), outcome.ranks.end(),
               [](const RankOutcome& a, const RankOutcome& b) { return a.rank < b.rank; });
-    outcome.status = verdict(origin.options, outcome.ranks);
+    outcome.status = verdict(origin.options.policy, part.role().quorum, outcome.ranks);
     outcome.merged = part.outcomes().value();
     // Posted: a group of one may be complete inside start().
     context_.post(
@@ -249,37 +332,41 @@ void Engine::on_origin_done(Operation& operation) {
     if (operation.origin->later_epoch <= operation.group->view_here().epoch()) return;
     // For the next one.
     if (context_.is_closed()) return;
-    learn(operation.group, operation.part().plan().roster->at(operation.origin->later_at),
-          [](bool) {});
+    learn(operation.group, operation.part().plan().roster->at(operation.origin->later_at), [] {});
 }
 
 // ---- whose view is old -------------------------------------------------------------------------
 
 void Engine::learn(const std::shared_ptr<GroupImpl>& group, const Member& from,
-                   Function<void(bool)> done) {
+                   Function<void()> done) {
+    if (!group->wait_to_learn(std::move(done))) return;
     Result<Channel> channel = group->channel(from);
-    if (!channel) return done(false);
+    if (!channel) return group->has_learnt();
     CallOptions options;
     options.detached = true;
     options.timeout = learn_timeout;
     const std::string name = group->view_here().name();
     channel->call(view_method, as_bytes(name), options,
-                  [group, done = std::move(done)](const Status& status, ByteView reply) mutable {
-                      if (!status.ok()) return done(false);
-                      Result<GroupView> view = GroupView::decode(as_text(reply));
-                      done(view.ok() && group->install(*view).ok());
+                  [group](const Status& status, ByteView reply) {
+                      if (status.ok()) {
+                          Result<GroupView> view = GroupView::decode(as_text(reply));
+                          if (view) (void)group->install(*view);  // Unless it is no later one.
+                      }
+                      group->has_learnt();
                   });
 }
 
 void Engine::refresh(const std::shared_ptr<Operation>& operation, std::uint32_t position) {
     const Member from = operation->part().plan().roster->at(position);
-    const std::uint64_t epoch = operation->part().plan().epoch;
-    // Bodies for each are for the ranks of the view that it has.
-    if (operation->part().plan().flags & ForwardHeader::scatters) return operation->use_own_view();
-    learn(operation->group, from, [this, operation, epoch](bool) {
-        if (operation->part().is_over() || context_.is_closed()) return;
+    learn(operation->group, from, [this, operation] {
+        if (operation->part().is_over()) return;
+        if (context_.is_closed()) {
+            return operation->stop(fail(Code::cancelled, "the runtime is shutting down"));
+        }
         // Perhaps another collective has learnt it meanwhile.
-        if (operation->group->view_here().epoch() <= epoch) return operation->use_own_view();
+        if (operation->group->view_here().epoch() <= operation->part().plan().epoch) {
+            return operation->use_own_view();
+        }
         begin_anew(operation);
     });
 }
@@ -288,24 +375,28 @@ void Engine::refresh(const std::shared_ptr<Operation>& operation, std::uint32_t 
 void Engine::begin_anew(const std::shared_ptr<Operation>& operation) {
     Operation::Origin& origin = *operation->origin;
     Beginning beginning;
+    beginning.id = origin.id;
     beginning.group = operation->group;
     beginning.method = operation->part().plan().method;
     beginning.options = origin.options;
-    beginning.include = origin.include;
-    beginning.exclude = origin.exclude;
-    beginning.body = operation->own_body;
+    beginning.scatters = (operation->part().plan().flags & ForwardHeader::scatters) != 0;
+    if (beginning.scatters) {
+        beginning.bodies = bodies_by_rank(*operation);
+    } else {
+        beginning.include = origin.include;
+        beginning.exclude = origin.exclude;
+        beginning.body = operation->own_body;
+    }
     beginning.deadline = operation->part().role().until;
     Result<std::shared_ptr<Operation>> made = make(beginning);
     if (!made) return operation->stop(made.status());  // A quorum that can't be any more, say.
     const std::shared_ptr<Operation> next = *std::move(made);
     Operation::Origin& its = *next->origin;
-    if (origin.made_in.scope) {
-        core::Scope* const scope = origin.made_in.scope;
+    if (core::Scope* const scope = origin.made_in.scope) {
         origin.made_in.leave();
-        scope->add(its.made_in);
+        end_with(*scope, *next);
     }
     its.done = std::move(origin.done);
-    its.id = origin.id;
     operation->be_replaced();
     --running_;
     begun_.erase(operation->part().identity().sequence);

@@ -46,9 +46,9 @@ Status Engine::join(std::shared_ptr<GroupImpl> group) {
     return {};
 }
 
-std::shared_ptr<GroupImpl> Engine::joined(std::uint64_t digest) const {
+std::shared_ptr<GroupImpl> Engine::joined(std::string_view name) const {
     for (const auto& group : groups_) {
-        if (group->view_here().digest() == digest) return group;
+        if (group->view_here().name() == name) return group;
     }
     return nullptr;
 }
@@ -66,7 +66,10 @@ void Engine::on_member_done(Operation& operation) {
     std::vector<std::byte> answer = std::move(operation.answer);
     operation.answer = {};
     known_.finish(operation, std::move(answer));
-    if (operation.part().did_nothing()) known_.drop(operation.part().identity());
+    // Whoever asks again finds it perhaps where it can be run.
+    if (!operation.has_run() && operation.part().did_nothing()) {
+        known_.drop(operation.part().identity());
+    }
 }
 
 // ---- as a member -------------------------------------------------------------------------------
@@ -207,7 +210,6 @@ void Engine::take_part(const ForwardView& request, std::shared_ptr<GroupImpl> gr
         operation->own_body.assign(request.body.begin(), request.body.end());
         operation->body = operation->own_body;
     }
-    operation->detached = true;  // Who asked may die, and who adopts this rank waits for the rest.
     if (!sweeping_.is_linked()) context_.timers().arm(sweeping_, now + sweep_every);
     known_.add(header.identity, header.settled(), now, operation);
     ++running_;

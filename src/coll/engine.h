@@ -5,10 +5,11 @@
 // them is its Part (part.h), played over calls by an Operation.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
+#include <utility>
 #include <vector>
 
 #include <weft/group.h>
@@ -36,26 +37,33 @@ class Engine {
 
     // From here on this runtime takes part as `group->own_rank`. Errors: ALREADY_EXISTS.
     Status join(std::shared_ptr<GroupImpl> group);
-    // The joined group with this view; nullptr: none.
-    std::shared_ptr<GroupImpl> joined(std::uint64_t digest) const;
+    // The joined group of this name, whatever its view is; nullptr: none.
+    std::shared_ptr<GroupImpl> joined(std::string_view name) const;
 
+    // A body for one rank.
+    using RankBytes = std::pair<std::uint32_t, std::vector<std::byte>>;
     // A collective that is to begin.
     struct Beginning {
+        CollectiveId id = 0;  // new_id()
         std::shared_ptr<GroupImpl> group;
+        std::optional<GroupView> view;  // That it shall run in; else the group's at its start.
         std::uint64_t method = 0;
         GroupCallOptions options;
         std::optional<RankSet> include;  // What the options point to.
         RankSet exclude;
-        std::vector<std::byte> body;                 // For all; or,
-        std::vector<std::vector<std::byte>> bodies;  // where it scatters, for each, by rank.
+        std::vector<std::byte> body;    // For all; or,
+        std::vector<RankBytes> bodies;  // where it scatters, for each who takes part.
         bool scatters = false;
         TimePoint deadline = never;
         GroupCompletion done;
     };
     // Thread: the context's. `done` runs in a later turn, in the scope that this is called in
     // unless it is detached from that.
-    CollectiveId start(Beginning beginning);
+    void start(Beginning beginning);
+    // Of a collective, or of a meeting.
     void cancel(CollectiveId id);
+    // Thread: any.
+    CollectiveId new_id() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
     // Forgets every group (they refer back to the runtime).
     void shutdown();
 
@@ -68,14 +76,20 @@ class Engine {
     core::Context& context() { return context_; }
     rpc::Server& server() { return server_; }
     Meetings& meetings() { return meetings_; }
+    // Those that this runtime is a member of.
+    const std::vector<std::shared_ptr<GroupImpl>>& groups() const { return groups_; }
+    // What begins now with these options is done for the sake of; nullptr: of nobody.
+    core::Scope* scope_of(const GroupCallOptions& options) const {
+        return context_.in_turn() && !options.detached ? context_.scope() : nullptr;
+    }
     Duration default_timeout = 30s;
     const Connect& connect() const { return connect_; }
     void run_on_context(Function<void()> work) const { run_on_context_(std::move(work)); }
     std::size_t reply_bytes_max() const { return reply_bytes_max_; }
 
     // ---- for operations ------------------------------------------------------------------------
-    base::SlotId run_here(std::uint64_t method, ByteView body, TimePoint until,
-                          rpc::LocalCompletion done) {
+    Result<base::SlotId> run_here(std::uint64_t method, ByteView body, TimePoint until,
+                                  rpc::LocalCompletion done) {
         return server_.dispatch_local(method, body, until, std::move(done));
     }
     void stop_here(base::SlotId id) { server_.cancel_local(id); }
@@ -84,6 +98,9 @@ class Engine {
     void tell(Operation& operation);
     void on_origin_done(Operation& operation);
     void on_member_done(Operation& operation);
+    // Asks a member for its view, and installs it if it is later; `done` follows then, at once or
+    // not. Those who ask meanwhile wait for the same answer.
+    void learn(const std::shared_ptr<GroupImpl>& group, const Member& from, Function<void()> done);
 
   private:
     struct Choice;
@@ -100,8 +117,9 @@ class Engine {
     void take_part(const ForwardView& request, std::shared_ptr<GroupImpl> group, Call call);
     void ask_again(const ForwardHeader& header, Call call);
     void begin_anew(const std::shared_ptr<Operation>& operation);
-    void learn(const std::shared_ptr<GroupImpl>& group, const Member& from,
-               Function<void(bool)> done);
+    // Its number, and how many before it, since the first one of its origin that is not settled.
+    std::pair<Identity, std::uint64_t> number_it();
+    static void end_with(core::Scope& scope, Operation& operation);
 
     core::Context& context_;
     rpc::Server& server_;
@@ -112,9 +130,14 @@ class Engine {
     struct Sweeping : base::Timer {
         Engine* engine = nullptr;
     };
-    Sweeping sweeping_;                // While anything is known.
-    const std::uint64_t origin_;       // Of the collectives that begin here,
-    std::uint64_t next_sequence_ = 0;  // which are numbered.
+    Sweeping sweeping_;  // While anything is known.
+    // Of the collectives that begin here, which are numbered. When one of an origin lasts while
+    // many follow, those to come are another origin's: members keep what is not settled.
+    static constexpr std::uint64_t unsettled_most = 256;
+    std::uint64_t origin_;
+    std::uint64_t origin_first_ = 0;  // Its first number.
+    std::uint64_t next_sequence_ = 0;
+    std::atomic<CollectiveId> next_id_{1};
     std::map<std::uint64_t, std::shared_ptr<Operation>> begun_;  // Of these, without all outcomes.
     std::size_t running_ = 0;
     Known<Operation> known_;  // Of others, that this rank took part in.
@@ -127,10 +150,10 @@ TimePoint share_of(TimePoint now, TimePoint deadline);
 // For so many ranks and bytes of body.
 Tree tree_of(const Topology& topology, const Costs& costs, std::uint32_t ranks, std::size_t bytes);
 
-// Of one that did not begin: the same for each member.
+// Of one that did not begin, or of whose ranks nothing is known.
 GroupOutcome failed_outcome(const GroupImpl& group, const Status& why);
 
-// By the policy; `ranks` in order.
-Status verdict(const GroupCallOptions& options, const std::vector<RankOutcome>& ranks);
+// By the policy; `ranks` in order. `quorum`: what it is where the policy is that.
+Status verdict(Policy policy, std::uint32_t quorum, const std::vector<RankOutcome>& ranks);
 
 }  // namespace weft::coll

@@ -15,6 +15,7 @@ Engine::Beginning beginning_of(const std::shared_ptr<coll::GroupImpl>& group,
                                const MethodId& method, const GroupCallOptions& options) {
     Engine& engine = group->engine;
     Engine::Beginning beginning;
+    beginning.id = engine.new_id();
     beginning.group = group;
     beginning.method = method.hash;
     beginning.options = options;
@@ -31,33 +32,43 @@ Engine::Beginning beginning_of(const std::shared_ptr<coll::GroupImpl>& group,
     return beginning;
 }
 
-// Begins it there, or hands it over. `fill` copies the bodies, of that many bytes.
-template <class Fill>
-CollectiveId begin(Engine::Beginning beginning, std::size_t bytes, Fill&& fill) {
-    const std::shared_ptr<coll::GroupImpl> group = beginning.group;
+// Begins it there, or hands it over: `fill` copies what is needed, of that many bytes, `start`
+// starts it on the context's thread. `Work` has the group, and what is done with its outcome.
+template <class Work, class Fill, class Start>
+CollectiveId begin(Work work, std::size_t bytes, Fill&& fill, Start start) {
+    const std::shared_ptr<coll::GroupImpl> group = work.group;
     core::Context& context = group->engine.context();
+    const CollectiveId id = work.id;
     if (context.on_thread()) {
-        fill(beginning);
-        return group->engine.start(std::move(beginning));
+        fill(work);
+        start(group->engine, std::move(work));
+        return id;
     }
     const std::size_t room = bytes + core::Context::handed_over_bytes;
     core::Context::Admission admission(context, room);
     if (!admission) {
-        context.post([group, why = context.why_not_admitted(room),
-                      done = std::move(beginning.done)]() mutable {
-            done(coll::failed_outcome(*group, why));
-        });
+        context.post(
+            [group, why = context.why_not_admitted(room), done = std::move(work.done)]() mutable {
+                done(coll::failed_outcome(*group, why));
+            });
         return 0;
     }
-    fill(beginning);
-    auto handed = std::make_unique<Engine::Beginning>(std::move(beginning));
+    fill(work);
+    auto handed = std::make_unique<Work>(std::move(work));
     handed->options.detached = false;  // There it is in no scope.
-    context.post([handed = std::move(handed), admission = std::move(admission)]() mutable {
+    context.post([handed = std::move(handed), admission = std::move(admission), start]() mutable {
         admission.release();
-        Engine& engine = handed->group->engine;
-        engine.start(std::move(*handed));
+        start(handed->group->engine, std::move(*handed));
     });
-    return 0;
+    return id;
+}
+
+void start_collective(Engine& engine, Engine::Beginning&& beginning) {
+    engine.start(std::move(beginning));
+}
+
+void come_to_meeting(Engine& engine, coll::Meetings::Coming&& coming) {
+    engine.meetings().come(std::move(coming));
 }
 
 }  // namespace
@@ -66,54 +77,53 @@ CollectiveId Group::collective(const MethodId& method, const BodyWriter& body,
                                const GroupCallOptions& options, GroupCompletion done) const {
     Engine::Beginning beginning = beginning_of(impl_, method, options);
     beginning.done = std::move(done);
-    return begin(std::move(beginning), body.bytes, [&](Engine::Beginning& into) {
+    const auto fill = [&](Engine::Beginning& into) {
         into.body.resize(body.bytes);
         body(into.body.data());
-    });
+    };
+    return begin(std::move(beginning), body.bytes, fill, start_collective);
 }
 
-CollectiveId Group::scatter(const MethodId& method, std::span<const ByteView> bodies,
+CollectiveId Group::scatter(const MethodId& method, std::span<const RankBody> bodies,
                             const GroupCallOptions& options, GroupCompletion done) const {
     Engine::Beginning beginning = beginning_of(impl_, method, options);
     beginning.done = std::move(done);
     beginning.scatters = true;
     std::size_t bytes = 0;
-    for (const ByteView body : bodies) bytes += body.size();
-    return begin(std::move(beginning), bytes, [&](Engine::Beginning& into) {
-        for (const ByteView body : bodies) into.bodies.emplace_back(body.begin(), body.end());
-    });
+    for (const RankBody& one : bodies) bytes += one.body.size();
+    const auto fill = [&](Engine::Beginning& into) {
+        into.bodies.reserve(bodies.size());
+        for (const RankBody& one : bodies) {
+            into.bodies.emplace_back(one.rank,
+                                     std::vector<std::byte>(one.body.begin(), one.body.end()));
+        }
+    };
+    return begin(std::move(beginning), bytes, fill, start_collective);
 }
 
-void Group::meet(std::string_view name, ByteView value, const GroupCallOptions& options,
-                 GroupCompletion done) const {
+CollectiveId Group::meet(std::string_view name, ByteView value, const GroupCallOptions& options,
+                         GroupCompletion done) const {
     Engine::Beginning beginning = beginning_of(impl_, MethodId(), options);
     coll::Meetings::Coming coming;
+    coming.id = beginning.id;
     coming.group = impl_;
-    coming.name = name;
-    coming.value.assign(value.begin(), value.end());
     coming.options = beginning.options;
     coming.include = std::move(beginning.include);
     coming.exclude = std::move(beginning.exclude);
     coming.deadline = beginning.deadline;
     coming.done = std::move(done);
-    core::Context& context = impl_->engine.context();
-    if (context.on_thread()) return impl_->engine.meetings().come(std::move(coming));
-    const std::size_t room = value.size() + name.size() + core::Context::handed_over_bytes;
-    core::Context::Admission admission(context, room);
-    if (!admission) {
-        return context.post(
-            [group = impl_, why = context.why_not_admitted(room),
-             told = std::move(coming.done)]() mutable { told(coll::failed_outcome(*group, why)); });
-    }
-    auto handed = std::make_unique<coll::Meetings::Coming>(std::move(coming));
-    context.post([handed = std::move(handed), admission = std::move(admission)]() mutable {
-        admission.release();
-        Engine& engine = handed->group->engine;
-        engine.meetings().come(std::move(*handed));
-    });
+    const auto fill = [&](coll::Meetings::Coming& into) {
+        into.name = name;
+        into.value.assign(value.begin(), value.end());
+    };
+    return begin(std::move(coming), value.size() + name.size(), fill, come_to_meeting);
 }
 
-void Group::cancel(CollectiveId id) const { impl_->engine.cancel(id); }
+void Group::cancel(CollectiveId id) const {
+    core::Context& context = impl_->engine.context();
+    if (context.on_thread()) return impl_->engine.cancel(id);
+    context.post([group = impl_, id] { group->engine.cancel(id); });
+}
 
 GroupView Group::view() const { return impl_->view(); }
 

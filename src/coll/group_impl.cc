@@ -66,6 +66,7 @@ Status GroupImpl::install(const GroupView& later) {
             engine.context().post([told, change] { (*told)(change); });
         }
     }
+    engine.meetings().on_view(*this);
     return {};
 }
 
@@ -73,21 +74,34 @@ void GroupImpl::on_change(Function<void(const MemberChange&)> told) {
     told_.push_back(std::make_shared<Function<void(const MemberChange&)>>(std::move(told)));
 }
 
-bool GroupImpl::takes_all() {
-    if (!takes_all_) {
-        takes_all_ = std::none_of(view_.members().begin(), view_.members().end(),
-                                  [](const Member& member) { return member.draining; });
-    }
+bool GroupImpl::takes_all(const GroupView& view) {
+    const auto none_drains = [&] {
+        return std::none_of(view.members().begin(), view.members().end(),
+                            [](const Member& member) { return member.draining; });
+    };
+    if (view.digest() != view_.digest()) return none_drains();
+    if (!takes_all_) takes_all_ = none_drains();
     return *takes_all_;
 }
 
-bool GroupImpl::shares_hosts() {
-    if (shares_hosts_) return *shares_hosts_;
-    const GroupView& now = view_here();
-    std::unordered_set<std::string_view> hosts;
-    for (const Member& member : now.members()) hosts.insert(group::host_of(member));
-    shares_hosts_ = hosts.size() > 1 && hosts.size() < now.size();
+bool GroupImpl::shares_hosts(const GroupView& view) {
+    const auto count = [&] {
+        std::unordered_set<std::string_view> hosts;
+        for (const Member& member : view.members()) hosts.insert(group::host_of(member));
+        return hosts.size() > 1 && hosts.size() < view.size();
+    };
+    if (view.digest() != view_.digest()) return count();
+    if (!shares_hosts_) shares_hosts_ = count();
     return *shares_hosts_;
+}
+
+bool GroupImpl::wait_to_learn(Function<void()> done) {
+    learning_.push_back(std::move(done));
+    return learning_.size() == 1;
+}
+
+void GroupImpl::has_learnt() {
+    for (Function<void()>& done : std::exchange(learning_, {})) done();
 }
 
 static bool is_same(const Merge& a, const Merge& b) {

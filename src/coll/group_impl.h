@@ -25,8 +25,8 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     GroupView view() const;
     // The same for the context's thread, which alone changes it.
     const GroupView& view_here() const { return view_; }
-    // Whether all members take part in what begins, unless it says otherwise.
-    bool takes_all();
+    // Whether all members of it take part in what begins, unless it says otherwise.
+    bool takes_all(const GroupView& view);
 
     // Errors: OUT_OF_RANGE: no such rank.
     Result<Channel> channel(std::uint32_t rank);
@@ -39,8 +39,12 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     std::shared_ptr<const Plan> plan(Roster::Parts roster, std::uint64_t method, const Tree& tree,
                                      const Merge& merge, std::uint8_t flags);
 
-    // Whether there are several hosts, and fewer than members: two levels are worth it.
-    bool shares_hosts();
+    // Whether it has several hosts, and fewer than members: two levels are worth it.
+    bool shares_hosts(const GroupView& view);
+
+    // `done` follows when a member's view has been asked for. True: nobody has asked yet.
+    bool wait_to_learn(Function<void()> done);
+    void has_learnt();
 
     Engine& engine;
     const std::uint64_t name_hash;  // method_hash() of the group's name, which stays.
@@ -62,6 +66,7 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     std::vector<std::shared_ptr<const Plan>> plans_;  // The last first.
     std::optional<bool> shares_hosts_;                // Of the view, once it was asked for.
     std::optional<bool> takes_all_;
+    std::vector<Function<void()>> learning_;  // Who waits for a member's view.
 };
 
 }  // namespace weft::coll

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "base/codec.h"
 #include "coll/engine.h"
 
 namespace weft::coll {
@@ -14,111 +13,42 @@ constexpr MethodId gather_method("weft.Group/Gather");
 constexpr MethodId release_method("weft.Group/Release");
 constexpr MethodId look_method("weft.Group/Look");
 
-// Of each of them: hash of the group u64, round u64, the name (u16 + bytes); then, of a release,
-// epoch u64, code u8, effect u8, stage u8, 0 u8, text (u16 + bytes), and the outcomes as an answer
-// whose positions are ranks.
-struct Header {
-    std::uint64_t group = 0;
-    std::uint64_t round = 0;
-    std::string_view name;
-};
-constexpr std::size_t front_bytes = 8 + 8 + 2;
-constexpr std::size_t reason_bytes_max = 256;
+Status aborted(std::string why) { return rejected(Code::aborted, std::move(why)); }
 
-void put(base::Writer& out, const Header& header) {
-    out.put(header.group);
-    out.put(header.round);
-    out.put_text(header.name);
+std::string who_leads(std::uint32_t leader) {
+    return "rank " + std::to_string(leader) + ", who leads";
 }
 
-Header take(base::Reader& in) {
-    Header header;
-    header.group = in.take<std::uint64_t>();
-    header.round = in.take<std::uint64_t>();
-    header.name = in.take_text();
-    return header;
-}
-
-std::vector<std::byte> encode(const Header& header) {
-    std::vector<std::byte> bytes(front_bytes + header.name.size());
-    base::Writer out(bytes);
-    put(out, header);
-    return bytes;
-}
-
-Answer as_answer(const GroupOutcome& outcome, bool is_merged) {
-    Answer answer;
-    for (const RankOutcome& one : outcome.ranks) {
-        if (!one.status.ok() || !one.reply.empty()) {
-            answer.outcomes.push_back({one.rank, one.status, one.reply});
-        } else if (!answer.ok.empty() && answer.ok.back().last == one.rank) {
-            ++answer.ok.back().last;
-        } else {
-            answer.ok.push_back({one.rank, one.rank + 1});
-        }
+// The lowest rank that takes part; errors: nobody does, or not this one.
+Result<std::uint32_t> leader_of(const Meetings::Coming& coming, const GroupView& view) {
+    std::optional<std::uint32_t> leader;
+    bool is_in = false;
+    for (const Member& member : view.members()) {
+        const bool is_named =
+            coming.include ? coming.include->contains(member.rank) : !member.draining;
+        if (!is_named || coming.exclude.contains(member.rank)) continue;
+        if (!leader) leader = member.rank;
+        is_in |= member.rank == coming.group->own_rank;
     }
-    answer.has_value = is_merged;
-    answer.value = outcome.merged;
-    return answer;
+    if (!is_in) return fail(Code::failed_precondition, "this rank takes no part in the meeting");
+    return *leader;
 }
 
-std::vector<std::byte> encode(const Header& header, const GroupOutcome& outcome, bool is_merged,
-                              std::size_t bytes_max) {
-    const std::string_view text = outcome.status.text().substr(0, reason_bytes_max);
-    const std::size_t front = front_bytes + header.name.size() + 8 + 4 + 2 + text.size();
-    const std::vector<std::byte> rest =
-        encode_answer(as_answer(outcome, is_merged), bytes_max - std::min(bytes_max, front));
-    std::vector<std::byte> bytes(front + rest.size());
-    base::Writer out(bytes);
-    put(out, header);
-    out.put(outcome.epoch);
-    out.put(static_cast<std::uint8_t>(outcome.status.code()));
-    out.put(static_cast<std::uint8_t>(outcome.status.effect()));
-    out.put(static_cast<std::uint8_t>(outcome.status.stage()));
-    out.put(std::uint8_t{0});
-    out.put_text(text);
-    out.put_bytes(rest);
-    return bytes;
+Status judge_coming(const Meetings::Coming& coming) {
+    if (coming.name.size() > Gathering::name_bytes_max) {
+        return fail(Code::invalid_argument, "a meeting's name has 256 bytes at most");
+    }
+    if (coming.options.reduction.operation == Reduction::Operation::method) {
+        return fail(Code::invalid_argument, "a meeting merges by no method");
+    }
+    if (!coming.group->own_rank) return fail(Code::failed_precondition, "only members meet");
+    if (coming.group->engine.context().is_closed()) {
+        return fail(Code::cancelled, "the runtime is shutting down");
+    }
+    const core::Scope* const scope = coming.group->engine.scope_of(coming.options);
+    if (scope && scope->cancelled) return fail(Code::cancelled, core::scope_cancelled_text);
+    return {};
 }
-
-Result<GroupOutcome> take_outcome(base::Reader& in, const GroupView& view) {
-    const Status malformed = fail(Code::invalid_argument, "a malformed end of a meeting");
-    GroupOutcome outcome;
-    outcome.epoch = in.take<std::uint64_t>();
-    const auto code = in.take<std::uint8_t>();
-    const auto effect = in.take<std::uint8_t>();
-    const auto stage = in.take<std::uint8_t>();
-    in.take<std::uint8_t>();
-    const std::string_view text = in.take_text();
-    if (!in.ok() || code > code_max || effect > 2 || stage > 4) return malformed;
-    if (code != 0) {
-        outcome.status = Status(static_cast<Code>(code), std::string(text))
-                             .with_effect(static_cast<Effect>(effect))
-                             .with_stage(static_cast<Stage>(stage));
-    }
-    Result<Answer> answer = decode_answer(in.take_bytes(in.left()));
-    if (!answer) return malformed;
-    const auto add = [&](std::uint32_t rank, Status status, std::vector<std::byte> reply) {
-        const Member* const member = view.find(rank);
-        outcome.ranks.push_back(
-            {rank, std::move(status), std::move(reply), member ? member->incarnation : 0});
-    };
-    for (const Interval& one : answer->ok) {
-        if (outcome.ranks.size() + one.size() > GroupView::members_max) return malformed;
-        for (std::uint32_t rank = one.first; rank < one.last; ++rank) {
-            add(rank, Status().with_effect(Effect::applied).with_stage(Stage::executing), {});
-        }
-    }
-    for (Outcome& one : answer->outcomes) {
-        add(one.position, std::move(one.status), std::move(one.reply));
-    }
-    std::sort(outcome.ranks.begin(), outcome.ranks.end(),
-              [](const RankOutcome& a, const RankOutcome& b) { return a.rank < b.rank; });
-    outcome.merged = std::move(answer->value);
-    return outcome;
-}
-
-Status declined(std::string why) { return rejected(Code::failed_precondition, std::move(why)); }
 
 }  // namespace
 
@@ -135,220 +65,387 @@ void Meetings::serve() {
 }
 
 void Meetings::shutdown() {
-    early_.clear();
+    while (!early_.empty()) {
+        drop_early(Key(early_.begin()->first),
+                   rejected(Code::unavailable, "the runtime is shutting down"));
+    }
     while (!meetings_.empty()) {
         end(Key(meetings_.begin()->first),
             fail(Code::cancelled, "the runtime is shutting down").with_effect(Effect::unknown));
     }
 }
 
-// ---- coming ------------------------------------------------------------------------------------
-
-// The lowest rank that takes part; errors: nobody does, or not this one.
-static Result<std::uint32_t> leader_of(const Meetings::Coming& coming) {
-    const GroupView& view = coming.group->view_here();
-    std::optional<std::uint32_t> leader;
-    bool is_in = false;
-    for (const Member& member : view.members()) {
-        const bool is_named =
-            coming.include ? coming.include->contains(member.rank) : !member.draining;
-        if (!is_named || coming.exclude.contains(member.rank)) continue;
-        if (!leader) leader = member.rank;
-        is_in |= member.rank == coming.group->own_rank;
-    }
-    if (!is_in) return fail(Code::failed_precondition, "this rank takes no part in the meeting");
-    return *leader;
+Meetings::Key Meetings::key_of(const Meeting& meeting) {
+    return {meeting.coming.group->name_hash, meeting.coming.name};
 }
 
+Gathering Meetings::gathering_of(const Meeting& meeting) {
+    return {meeting.coming.group->name_hash, meeting.epoch, meeting.round, meeting.leader,
+            meeting.coming.name};
+}
+
+Meetings::Meeting* Meetings::find(const Key& key) {
+    const auto at = meetings_.find(key);
+    return at == meetings_.end() ? nullptr : at->second.get();
+}
+
+Meetings::Meeting* Meetings::find(const Key& key, std::uint64_t round) {
+    Meeting* const meeting = find(key);
+    return meeting && meeting->round == round ? meeting : nullptr;
+}
+
+// ---- coming ------------------------------------------------------------------------------------
+
 void Meetings::come(Coming coming) {
+    if (!engine_.context().in_turn()) engine_.context().refresh_time();
     const Key key{coming.group->name_hash, coming.name};
     const auto refuse = [&](const Status& why) {
         engine_.context().post(
             [outcome = failed_outcome(*coming.group, why),
              done = std::move(coming.done)]() mutable { done(std::move(outcome)); });
     };
-    if (coming.name.size() > name_bytes_max) {
-        return refuse(fail(Code::invalid_argument, "a meeting's name has 256 bytes at most"));
-    }
-    if (coming.options.reduction.operation == Reduction::Operation::method) {
-        return refuse(fail(Code::invalid_argument, "a meeting merges by no method"));
-    }
-    if (!coming.group->own_rank) {
-        return refuse(fail(Code::failed_precondition, "only members meet"));
-    }
-    const Result<std::uint32_t> leader = leader_of(coming);
+    if (Status status = judge_coming(coming); !status.ok()) return refuse(status);
+    const Result<std::uint32_t> leader = leader_of(coming, coming.group->view_here());
     if (!leader) return refuse(leader.status());
-    if (meetings_.count(key)) {
+    if (find(key)) {
         return refuse(
             fail(Code::failed_precondition, "a meeting '" + coming.name + "' is on here already"));
     }
-    auto made = std::make_unique<Meeting>();
-    Meeting& meeting = *made;
+    Meeting& meeting = *meetings_.emplace(key, std::make_unique<Meeting>()).first->second;
     meeting.meetings = this;
     meeting.coming = std::move(coming);
-    meeting.leader = *leader;
-    meeting.leads = *leader == *meeting.coming.group->own_rank;
     meeting.fire = [](base::Timer& timer, TimePoint now) {
         auto& due = static_cast<Meeting&>(timer);
         due.meetings->on_time(due, now);
     };
-    meetings_.emplace(key, std::move(made));
-    wait(meeting, engine_.context().now());
-    if (meeting.leads) return lead(key, meeting);
-    const auto early = early_.find(key);
-    if (early == early_.end()) return;
-    const Early first = std::move(early->second);
-    early_.erase(early);
-    give(meeting, first.round, *first.call);
+    if (core::Scope* const scope = engine_.scope_of(meeting.coming.options)) {
+        meeting.made_in.of = &meeting;
+        meeting.made_in.cancel = [](core::InScope& in) {
+            const Meeting& ended = *static_cast<Meeting::MadeIn&>(in).of;
+            ended.meetings->cancel(ended.coming.id);
+        };
+        scope->add(meeting.made_in);
+    }
+    follow(meeting, *leader);
 }
 
-void Meetings::give(Meeting& meeting, std::uint64_t round, Call& call) {
-    meeting.round = round;
+// That leader, by the view that there is here; unless another one of a later view has asked.
+void Meetings::follow(Meeting& meeting, std::uint32_t leader) {
+    const Key key = key_of(meeting);
+    meeting.view = meeting.coming.group->view_here();
+    meeting.epoch = meeting.view->epoch();
+    meeting.leader = leader;
+    meeting.leads = false;
+    wait(meeting, engine_.context().now());
+    const auto early = early_.find(key);
+    if (early != early_.end()) {
+        const Gathering of = early->second.of;
+        const bool is_mine = leader != *meeting.coming.group->own_rank && of.leader == leader;
+        if (is_mine || of.epoch > meeting.epoch) {
+            const Early first = std::move(early->second);
+            early_.erase(early);
+            return give(meeting, first.of, *first.call);
+        }
+        drop_early(key, aborted(who_leads(leader) + " this meeting, does so by a later view"));
+    }
+    if (leader == *meeting.coming.group->own_rank) lead(meeting);
+}
+
+void Meetings::give(Meeting& meeting, const Gathering& to, Call& call) {
+    meeting.leader = to.leader;
+    meeting.epoch = to.epoch;
+    meeting.round = to.round;
     call.reply(meeting.coming.value);
 }
 
-void Meetings::lead(const Key& key, Meeting& meeting) {
-    meeting.round = next_round_++;
-    const Coming& coming = meeting.coming;
+void Meetings::lead(Meeting& meeting) {
+    const Key key = key_of(meeting);
+    const TimePoint now = engine_.context().now();
+    meeting.leads = true;
+    meeting.round = engine_.context().random().next() | 1;
+    meeting.gathering = engine_.new_id();
     Engine::Beginning beginning;
-    beginning.group = coming.group;
+    beginning.id = meeting.gathering;
+    beginning.group = meeting.coming.group;
+    beginning.view = meeting.view;
     beginning.method = gather_method.hash;
-    beginning.options = coming.options;
+    beginning.options = meeting.coming.options;
     beginning.options.detached = true;
-    beginning.include = coming.include;
-    beginning.exclude = coming.exclude;
-    beginning.deadline = coming.deadline;
-    beginning.body = encode({key.first, meeting.round, key.second});
+    beginning.include = meeting.coming.include;
+    beginning.exclude = meeting.coming.exclude;
+    // What is left is for telling all who did not come.
+    beginning.deadline = share_of(now, meeting.coming.deadline);
+    beginning.body = encode(gathering_of(meeting));
     beginning.done = [this, key, round = meeting.round](GroupOutcome outcome) {
         release(key, round, std::move(outcome));
     };
     engine_.start(std::move(beginning));
 }
 
+// What all get, the leader as well: too much for a message is so for everybody.
+static GroupOutcome too_large_outcome(const GroupOutcome& outcome) {
+    GroupOutcome refused;
+    refused.status = fail(Code::resource_exhausted,
+                          "what the members brought to the meeting does not fit into a message")
+                         .with_effect(Effect::applied)
+                         .with_stage(Stage::executing);
+    refused.epoch = outcome.epoch;
+    return refused;
+}
+
 // All is there: everybody is told, and the leader last.
 void Meetings::release(const Key& key, std::uint64_t round, GroupOutcome outcome) {
     Meeting* const meeting = find(key, round);
     if (!meeting) return;
+    meeting->gathering = 0;
+    if (meeting->cancelled) {
+        outcome.status = fail(Code::cancelled, who_leads(meeting->leader) + ", was cancelled")
+                             .with_effect(Effect::unknown);
+    }
     const Coming& coming = meeting->coming;
     const bool is_merged = coming.options.reduction.operation != Reduction::Operation::none;
+    // A request has more around it than a reply.
+    static constexpr std::size_t around = 4096;
+    const std::size_t ranges = coming.include ? coming.include->ranges().size() : 0;
+    const std::size_t room = engine_.reply_bytes_max();
+    const std::size_t taken = around + ranges * sizeof(RankSet::Range);
+    std::optional<std::vector<std::byte>> bytes =
+        encode_outcome(outcome, is_merged, room - std::min(room, taken));
+    if (!bytes) bytes = encode_outcome(too_large_outcome(outcome), false, around);
+    Result<GroupOutcome> told = decode_outcome(*bytes, *meeting->view);
+    WEFT_ASSERT(told.ok());
     Engine::Beginning beginning;
+    beginning.id = engine_.new_id();
     beginning.group = coming.group;
+    beginning.view = meeting->view;
     beginning.method = release_method.hash;
     beginning.options.topology = coming.options.topology;
+    beginning.options.priority = coming.options.priority;
     beginning.options.detached = true;
     beginning.include = coming.include;
     beginning.exclude = coming.exclude;
     beginning.deadline = coming.deadline;
-    beginning.body =
-        encode({key.first, round, key.second}, outcome, is_merged, engine_.reply_bytes_max());
-    beginning.done = [this, key, round,
-                      outcome =
-                          std::make_shared<GroupOutcome>(std::move(outcome))](const GroupOutcome&) {
-        if (find(key, round)) end(key, std::move(*outcome));
+    beginning.body = encode(gathering_of(*meeting));
+    beginning.body.insert(beginning.body.end(), bytes->begin(), bytes->end());
+    beginning.done = [this, key, round, bytes = *std::move(bytes),
+                      all = std::make_shared<GroupOutcome>(*std::move(told))](
+                         const GroupOutcome& released) mutable {
+        keep_untold(key, round, released, std::move(bytes));
+        if (find(key, round)) end(key, std::move(*all));
     };
     engine_.start(std::move(beginning));
 }
 
-Meetings::Meeting* Meetings::find(const Key& key, std::uint64_t round) {
-    const auto at = meetings_.find(key);
-    return at == meetings_.end() || at->second->round != round ? nullptr : at->second.get();
+// Those who live and were not told look, and find it.
+void Meetings::keep_untold(const Key& key, std::uint64_t round, const GroupOutcome& told,
+                           std::vector<std::byte> outcome) {
+    std::erase_if(untold_, [&](const Untold& one) { return one.key == key; });
+    const bool has_missed = std::any_of(told.ranks.begin(), told.ranks.end(),
+                                        [](const RankOutcome& one) { return !one.status.ok(); });
+    if (!has_missed || outcome.size() > untold_bytes_max) return;
+    if (untold_.size() == untold_most) untold_.pop_front();
+    untold_.push_back({key, round, std::move(outcome)});
 }
 
 // ---- what members are asked --------------------------------------------------------------------
 
 void Meetings::on_gather(Call call) {
-    base::Reader in(call.request());
-    const Header header = take(in);
-    if (!in.ok() || header.round == 0 || header.name.size() > name_bytes_max) {
-        return call.fail(rejected(Code::invalid_argument, "a malformed question of a meeting"));
+    ByteView rest;
+    const Result<Gathering> asked = decode_gathering(call.request(), &rest);
+    if (!asked) return call.fail(rejected(asked.status()));
+    if (asked->round == 0) {
+        return call.fail(rejected(Code::invalid_argument, "a gathering without a round"));
     }
-    Key key{header.group, std::string(header.name)};
-    const auto at = meetings_.find(key);
-    if (at != meetings_.end()) {
-        Meeting& meeting = *at->second;
-        if (meeting.round == 0 || (meeting.leads && meeting.round == header.round)) {
-            return give(meeting, header.round, call);
+    Key key{asked->group, std::string(asked->name)};
+    Meeting* const meeting = find(key);
+    if (!meeting) return hold(std::move(key), *asked, std::move(call));
+    const bool is_later = asked->epoch > meeting->epoch;
+    if (asked->leader == meeting->leader) {
+        if (meeting->round == 0 || meeting->round == asked->round) {
+            return give(*meeting, *asked, call);
         }
-        // Its end did not get here, and the others meet again.
-        end(key, fail(Code::aborted, "the meeting ended without this rank")
-                     .with_effect(Effect::unknown));
+        if (!meeting->leads) {
+            // Its end did not get here, and the others meet again.
+            end(key, fail(Code::aborted, "the meeting ended without this rank")
+                         .with_effect(Effect::unknown));
+            return hold(std::move(key), *asked, std::move(call));
+        }
+    } else if (is_later) {
+        if (meeting->round == 0) return give(*meeting, *asked, call);
+        return hold(std::move(key), *asked, std::move(call));
     }
-    if (early_.size() == early_most || early_.count(key)) {
+    call.fail(aborted(who_leads(meeting->leader) + " this meeting in epoch " +
+                      std::to_string(meeting->epoch) + ", is not rank " +
+                      std::to_string(asked->leader) + " in epoch " + std::to_string(asked->epoch)));
+}
+
+// Until its member comes, or a later one takes its place.
+void Meetings::hold(Key key, const Gathering& gathering, Call call) {
+    const auto held = early_.find(key);
+    if (held != early_.end() && gathering.epoch < held->second.of.epoch) {
+        return call.fail(aborted("a gathering of a later view waits here"));
+    }
+    if (held != early_.end()) {
+        drop_early(key, aborted("another gathering has taken the place of this one"));
+    } else if (early_.size() == early_most) {
         return call.fail(rejected(Code::resource_exhausted, "too many meetings wait here"));
     }
-    call.on_cancel([this, key, round = header.round] {
+    call.on_cancel([this, key, round = gathering.round] {
         const auto early = early_.find(key);
-        if (early != early_.end() && early->second.round == round) early_.erase(early);
+        if (early != early_.end() && early->second.of.round == round) early_.erase(early);
     });
-    early_[key] = {header.round, std::make_shared<Call>(std::move(call))};
+    Early& early = early_[std::move(key)];
+    early.of = gathering;
+    early.of.name = {};  // It is in the key; this was the request's.
+    early.call = std::make_shared<Call>(std::move(call));
+}
+
+void Meetings::drop_early(const Key& key, const Status& why) {
+    const auto node = early_.extract(key);
+    node.mapped().call->fail(why);
 }
 
 void Meetings::on_release(Call call) {
-    base::Reader in(call.request());
-    const Header header = take(in);
-    const Key key{header.group, std::string(header.name)};
-    Meeting* const meeting = in.ok() ? find(key, header.round) : nullptr;
-    if (!meeting) return call.fail(declined("no such meeting is on here"));
-    Result<GroupOutcome> outcome = take_outcome(in, meeting->coming.group->view_here());
+    ByteView rest;
+    const Result<Gathering> told = decode_gathering(call.request(), &rest);
+    if (!told) return call.fail(rejected(told.status()));
+    const Key key{told->group, std::string(told->name)};
+    Meeting* const meeting = told->round == 0 ? nullptr : find(key, told->round);
+    if (!meeting) return call.fail(aborted("no such meeting is on here"));
+    Result<GroupOutcome> outcome = decode_outcome(rest, meeting->coming.group->view_here());
     if (!outcome) return call.fail(rejected(outcome.status()));
     call.reply({});
     // The leader's own ends when all the others have been told.
     if (!meeting->leads) end(key, *std::move(outcome));
 }
 
-// Whether a meeting is on: its round, 0 before the leader has come.
 void Meetings::on_look(Call call) {
-    base::Reader in(call.request());
-    const Header header = take(in);
-    if (!in.ok()) {
-        return call.fail(rejected(Code::invalid_argument, "a malformed question of a meeting"));
+    ByteView rest;
+    const Result<Gathering> asked = decode_gathering(call.request(), &rest);
+    if (!asked) return call.fail(rejected(asked.status()));
+    const Key key{asked->group, std::string(asked->name)};
+    Seen seen;
+    for (const auto& group : engine_.groups()) {
+        if (group->name_hash == asked->group) seen.epoch = group->view_here().epoch();
     }
-    const auto at = meetings_.find({header.group, std::string(header.name)});
-    const std::uint64_t round = at == meetings_.end() ? 0 : at->second->round;
-    call.reply({reinterpret_cast<const std::byte*>(&round), sizeof round});
+    if (asked->round == 0) return call.reply(encode(seen));
+    if (find(key, asked->round)) {
+        seen.state = Seen::State::on;
+        return call.reply(encode(seen));
+    }
+    const auto untold = std::find_if(untold_.begin(), untold_.end(), [&](const Untold& one) {
+        return one.round == asked->round && one.key == key;
+    });
+    seen.state = untold == untold_.end() ? Seen::State::gone : Seen::State::over;
+    if (untold != untold_.end()) seen.outcome = untold->outcome;
+    call.reply(encode(seen));
 }
 
-// ---- time --------------------------------------------------------------------------------------
+// ---- time, and views ---------------------------------------------------------------------------
 
 void Meetings::wait(Meeting& meeting, TimePoint now) {
     const TimePoint look_at = meeting.leads ? never : now + look_every;
+    engine_.context().timers().cancel(meeting);
     engine_.context().timers().arm(meeting, std::min(meeting.coming.deadline, look_at));
 }
 
 void Meetings::on_time(Meeting& meeting, TimePoint now) {
-    const Key key{meeting.coming.group->name_hash, meeting.coming.name};
     if (now >= meeting.coming.deadline) {
-        const std::string leader = "rank " + std::to_string(meeting.leader);
-        return end(key, fail(Code::deadline_exceeded,
-                             meeting.round != 0 ? "the meeting did not end in time"
-                                                : leader + ", who leads, did not come in time")
-                            .with_effect(Effect::unknown));
+        return end(key_of(meeting),
+                   fail(Code::deadline_exceeded,
+                        meeting.round != 0 ? "the meeting did not end in time"
+                                           : who_leads(meeting.leader) + ", did not come in time")
+                       .with_effect(Effect::unknown));
     }
     wait(meeting, now);
-    if (!meeting.looks) look(key, meeting);
+    if (!meeting.leads && meeting.looking == 0) look(meeting);
 }
 
-void Meetings::look(const Key& key, Meeting& meeting) {
+void Meetings::look(Meeting& meeting) {
     Result<Channel> channel = meeting.coming.group->channel(meeting.leader);
-    const std::string who = "rank " + std::to_string(meeting.leader) + ", who leads: ";
-    if (!channel) return end(key, Status(channel.status()).in(who + "unreachable"));
-    meeting.looks = true;
+    if (!channel) return;  // One of a later view, that is not known here yet.
+    meeting.looking = next_look_++;
     CallOptions options;
     options.detached = true;
-    const std::uint64_t round = meeting.round;
-    channel->call(look_method, encode({key.first, round, key.second}), options,
-                  [this, key, round, who](const Status& status, ByteView reply) {
-                      Meeting* const waits = find(key, round);
-                      if (!waits) return;  // It has ended, or began, meanwhile.
-                      waits->looks = false;
-                      if (!status.ok()) return end(key, Status(status).in(who + "gone"));
-                      const auto there = reply.size() == sizeof round
-                                             ? base::load<std::uint64_t>(reply.data())
-                                             : 0;
-                      if (round == 0 || there == round) return;
-                      end(key, fail(Code::unavailable, who + "he knows of no such meeting any more")
-                                   .with_effect(Effect::unknown));
+    options.timeout = look_timeout;
+    channel->call(look_method, encode(gathering_of(meeting)), options,
+                  [this, key = key_of(meeting), look = meeting.looking, leader = meeting.leader,
+                   round = meeting.round](const Status& status, ByteView reply) {
+                      Meeting* const looks = find(key);
+                      if (!looks || looks->looking != look) return;  // It has ended.
+                      looks->looking = 0;
+                      // What was seen of another one, or before he asked, says nothing of him now.
+                      if (looks->leads || looks->leader != leader) return;
+                      on_looked(*looks, status, reply, round);
                   });
+}
+
+void Meetings::on_looked(Meeting& meeting, const Status& status, ByteView reply,
+                         std::uint64_t round) {
+    const Key key = key_of(meeting);
+    // One who is alive may be too busy to answer.
+    if (status.code() == Code::unavailable) {
+        return end(key, Status(status).in(who_leads(meeting.leader) + ": gone"));
+    }
+    if (!status.ok()) return;
+    const Result<Seen> seen = decode_seen(reply);
+    if (!seen) return;
+    const std::shared_ptr<GroupImpl> group = meeting.coming.group;
+    const bool is_over = round != 0 && round == meeting.round;
+    if (is_over && seen->state == Seen::State::over) {
+        Result<GroupOutcome> outcome = decode_outcome(seen->outcome, group->view_here());
+        if (outcome) return end(key, *std::move(outcome));
+    }
+    if (is_over && seen->state >= Seen::State::over) {
+        return end(key, fail(Code::unavailable,
+                             who_leads(meeting.leader) + ": he knows of no such meeting any more")
+                            .with_effect(Effect::unknown));
+    }
+    const Member* const leader = group->view_here().find(meeting.leader);
+    if (leader && seen->epoch > group->view_here().epoch()) {
+        engine_.learn(group, Member(*leader), [] {});
+    }
+}
+
+void Meetings::on_view(const GroupImpl& group) {
+    std::vector<Key> keys;
+    for (const auto& [key, meeting] : meetings_) {
+        if (meeting->coming.group.get() == &group && !meeting->leads) keys.push_back(key);
+    }
+    const GroupView view = group.view_here();
+    for (const Key& key : keys) {
+        Meeting* const meeting = find(key);
+        if (!meeting || meeting->epoch >= view.epoch()) continue;
+        if (meeting->round == 0) {
+            const Result<std::uint32_t> leader = leader_of(meeting->coming, view);
+            if (!leader) {
+                end(key, leader.status());
+            } else {
+                follow(*meeting, *leader);
+            }
+            continue;
+        }
+        const Member* const now = view.find(meeting->leader);
+        const Member* const before = meeting->view->find(meeting->leader);
+        if (now && (!before || before->incarnation == now->incarnation)) continue;
+        end(key, fail(Code::unavailable, who_leads(meeting->leader) + ", has left the group")
+                     .with_effect(Effect::unknown));
+    }
+}
+
+// ---- its end -----------------------------------------------------------------------------------
+
+void Meetings::cancel(CollectiveId id) {
+    const auto at = std::find_if(meetings_.begin(), meetings_.end(),
+                                 [&](const auto& one) { return one.second->coming.id == id; });
+    if (at == meetings_.end()) return;
+    Meeting& meeting = *at->second;
+    if (!meeting.leads) {
+        return end(Key(at->first),
+                   fail(Code::cancelled, "cancelled by the caller").with_effect(Effect::unknown));
+    }
+    meeting.cancelled = true;
+    if (meeting.gathering != 0) engine_.cancel(meeting.gathering);
 }
 
 void Meetings::end(const Key& key, const Status& why) {
@@ -356,10 +453,15 @@ void Meetings::end(const Key& key, const Status& why) {
 }
 
 void Meetings::end(const Key& key, GroupOutcome outcome) {
-    auto node = meetings_.extract(key);
-    engine_.context().timers().cancel(*node.mapped());
-    engine_.context().post([done = std::move(node.mapped()->coming.done),
-                            outcome = std::move(outcome)]() mutable { done(std::move(outcome)); });
+    std::unique_ptr<Meeting> meeting = std::move(meetings_.extract(key).mapped());
+    engine_.context().timers().cancel(*meeting);
+    engine_.context().post(
+        [&engine = engine_, meeting = std::move(meeting), outcome = std::move(outcome)]() mutable {
+            const core::Context::Within within(engine.context(), meeting->made_in.scope);
+            meeting->made_in.leave();
+            GroupCompletion done = std::move(meeting->coming.done);
+            done(std::move(outcome));
+        });
 }
 
 }  // namespace weft::coll

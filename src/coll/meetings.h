@@ -2,9 +2,14 @@
 //
 // Two collectives make a meeting. The leader, the lowest rank that takes part, gathers (each rank's
 // handler answers once its own program has come), and then tells all what it came to. Who waits
-// asks the leader now and then whether it is still on, so that its death is found.
+// looks now and then whether the leader lives, and gets from him what it was not told.
+//
+// A meeting is of one leader, by one view. Until his leader has asked him a member follows the
+// views that he learns: the leader is another one then, perhaps himself. Once he has given his
+// value he stays with that leader to the end, or until that one has left.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,8 +21,9 @@
 #include <weft/group.h>
 
 #include "base/timer_wheel.h"
+#include "coll/gathering.h"
 #include "coll/group_impl.h"
-#include "coll/wire.h"
+#include "core/scope.h"
 
 namespace weft::coll {
 
@@ -30,6 +36,7 @@ class Meetings {
     void serve();
 
     struct Coming {
+        CollectiveId id = 0;
         std::shared_ptr<GroupImpl> group;
         std::string name;
         std::vector<std::byte> value;
@@ -39,47 +46,77 @@ class Meetings {
         TimePoint deadline = never;
         GroupCompletion done;
     };
-    // `done` runs in a later turn.
+    // `done` runs in a later turn, in the scope that this is called in unless it is detached.
     void come(Coming coming);
+    // The leader's ends for all; another's for himself only.
+    void cancel(CollectiveId id);
+    // The group has a later view here.
+    void on_view(const GroupImpl& group);
     std::size_t running() const { return meetings_.size(); }
     void shutdown();
 
   private:
-    static constexpr std::size_t name_bytes_max = 256;
     static constexpr std::size_t early_most = 4096;  // Gatherings that came before their member.
     static constexpr Duration look_every = 1s;
+    static constexpr Duration look_timeout = 5s;
+    // What somebody may not have been told: so much of the last ones, each of so many bytes.
+    static constexpr std::size_t untold_most = 64;
+    static constexpr std::size_t untold_bytes_max = 256 << 10;
 
     using Key = std::pair<std::uint64_t, std::string>;  // Of the group, and the name.
     struct Meeting : base::Timer {
+        struct MadeIn : core::InScope {
+            Meeting* of = nullptr;
+        };
         Meetings* meetings = nullptr;
         Coming coming;
+        std::optional<GroupView> view;  // That it is led by, as far as is known here.
+        std::uint64_t epoch = 0;        // Of the leader's.
         std::uint32_t leader = 0;
-        std::uint64_t round = 0;  // Of the leader's, once he has asked.
+        std::uint64_t round = 0;  // Of the leader's, once he has asked; random.
+        MadeIn made_in;
         bool leads = false;
-        bool looks = false;  // Asks the leader, now.
+        bool cancelled = false;
+        CollectiveId gathering = 0;  // While it leads one.
+        std::uint64_t looking = 0;   // Names the look that is under way; 0: none is.
     };
     struct Early {
-        std::uint64_t round = 0;
+        Gathering of;
         std::shared_ptr<Call> call;
     };
+    struct Untold {
+        Key key;
+        std::uint64_t round = 0;
+        std::vector<std::byte> outcome;
+    };
 
-    void lead(const Key& key, Meeting& meeting);
+    static Key key_of(const Meeting& meeting);
+    static Gathering gathering_of(const Meeting& meeting);
+    void follow(Meeting& meeting, std::uint32_t leader);
+    void lead(Meeting& meeting);
     void release(const Key& key, std::uint64_t round, GroupOutcome outcome);
+    void keep_untold(const Key& key, std::uint64_t round, const GroupOutcome& told,
+                     std::vector<std::byte> outcome);
     void on_gather(Call call);
+    void hold(Key key, const Gathering& gathering, Call call);
+    void drop_early(const Key& key, const Status& why);
     void on_release(Call call);
     void on_look(Call call);
-    static void give(Meeting& meeting, std::uint64_t round, Call& call);
+    static void give(Meeting& meeting, const Gathering& to, Call& call);
     void on_time(Meeting& meeting, TimePoint now);
-    void look(const Key& key, Meeting& meeting);
+    void look(Meeting& meeting);
+    void on_looked(Meeting& meeting, const Status& status, ByteView reply, std::uint64_t round);
     void wait(Meeting& meeting, TimePoint now);
     void end(const Key& key, GroupOutcome outcome);
     void end(const Key& key, const Status& why);
+    Meeting* find(const Key& key);
     Meeting* find(const Key& key, std::uint64_t round);
 
     Engine& engine_;
-    std::uint64_t next_round_ = 1;
+    std::uint64_t next_look_ = 1;
     std::map<Key, std::unique_ptr<Meeting>> meetings_;
     std::map<Key, Early> early_;
+    std::deque<Untold> untold_;  // The last one at the end.
 };
 
 }  // namespace weft::coll

@@ -130,7 +130,9 @@ std::vector<std::byte> Operation::members_of(Interval of) const {
 
 CallOptions Operation::options_for_calls() const {
     CallOptions options;
-    options.detached = detached;
+    // Who asked may die, and who adopts this rank waits for the rest. Where it began it is the
+    // collective that ends with its scope, and not the calls one by one.
+    options.detached = true;
     if (origin) options.priority = origin->options.priority;
     const TimePoint until = share_of(context_.now(), part_.role().until);
     options.timeout = until == never ? no_timeout : std::max(until - context_.now(), Duration(1));
@@ -152,7 +154,7 @@ void Operation::ask(Part&, const Part::Ask& ask) {
     if (has_body && (ask.named || plan.roster->is_named())) named = members_of(ask.of);
     ForwardParts parts;
     parts.header = header_for(ask.of, ask.asking, Part::patience_of(ask));
-    parts.ranges = plan.roster->ranks();
+    if (has_body && named.empty()) parts.ranges = plan.roster->ranks();
     parts.named = named;
     if (has_body) parts.body = (plan.flags & ForwardHeader::scatters) ? ByteView(pieces) : body;
     const BodyWriter writer{parts.bytes(), &parts, [](void* object, std::byte* to) {
@@ -232,7 +234,8 @@ void Operation::run(Part&) {
     if (part_.plan().flags & ForwardHeader::scatters) {
         mine = piece_of(body, part_.role().mine.size(), 0).value();
     }
-    const base::SlotId started =
+    has_run_ = true;
+    Result<base::SlotId> started =
         engine_.run_here(part_.plan().method, mine, part_.role().until,
                          [self = shared_from_this()](Status status, ByteView reply) {
                              self->is_mine_over_ = true;
@@ -244,7 +247,12 @@ void Operation::run(Part&) {
                              self->tell_alone();
                              self->wait();
                          });
-    if (!is_mine_over_) running_here_ = started;
+    if (!started) {
+        has_run_ = false;
+        part_.ran(std::move(started).status(), {});
+        return tell_alone();
+    }
+    if (!is_mine_over_) running_here_ = *started;
 }
 
 void Operation::stop_running(Part&) { engine_.stop_here(std::exchange(running_here_, {})); }

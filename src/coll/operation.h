@@ -19,13 +19,18 @@ namespace weft::coll {
 class Operation final : public std::enable_shared_from_this<Operation>, private Part::Port {
   public:
     // Where it began.
+    struct MadeIn : core::InScope {
+        Operation* of = nullptr;
+    };
     struct Origin {
         CollectiveId id = 0;
         GroupCallOptions options;
         std::optional<RankSet> include;  // What the options pointed to.
         RankSet exclude;
         std::vector<std::uint32_t> strangers;  // Named to take part, and no members.
-        core::InScope made_in;                 // Where its completion runs.
+        // Bodies for those, who may be members of a later view.
+        std::vector<std::pair<std::uint32_t, std::vector<std::byte>>> spare_bodies;
+        MadeIn made_in;  // Where its completion runs, and what it ends with.
         GroupCompletion done;
         std::uint32_t later_at = 0;     // The position of one that has a later view,
         std::uint64_t later_epoch = 0;  // which is this; 0: none has.
@@ -51,10 +56,11 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     bool is_for(const ForwardHeader& header) const;
 
     const Part& part() const { return part_; }
+    // The method has been entered here.
+    bool has_run() const { return has_run_; }
 
     const std::shared_ptr<GroupImpl> group;
     std::unique_ptr<Origin> origin;  // nullptr: it began elsewhere.
-    bool detached = false;           // From the handler that started it.
     // What each rank's method gets: in `own_body`; or, where nobody is below, in the request while
     // that is handled. By position where it is scattered.
     ByteView body;
@@ -120,6 +126,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     base::SlotId running_here_;
     std::vector<std::byte> own_answer_;  // As `answer`, of this rank only.
     bool is_mine_over_ = false;
+    bool has_run_ = false;
 };
 
 }  // namespace weft::coll

@@ -42,12 +42,16 @@ std::optional<std::uint32_t> Subgroup::own_rank(std::uint32_t rank) const {
     return std::nullopt;
 }
 
+Status Subgroup::no_such_rank(std::uint32_t rank) const {
+    return fail(Code::invalid_argument,
+                "rank " + std::to_string(rank) + " of a subgroup of " + std::to_string(size_));
+}
+
 Result<RankSet> Subgroup::in_group(const RankSet& own) const {
     RankSet ranks;
     for (const RankSet::Range& range : own.ranges()) {
         if (range.last >= size_) {
-            return fail(Code::invalid_argument, "rank " + std::to_string(range.last) +
-                                                    " of a subgroup of " + std::to_string(size_));
+            return no_such_rank(range.last);
         }
         for (std::uint32_t rank = range.first; rank <= range.last; ++rank) {
             ranks.add(rank_in_group(rank));
@@ -88,7 +92,6 @@ void Subgroup::refuse(const Status& why, GroupCompletion done) const {
     GroupOutcome outcome;
     outcome.status = why;
     outcome.epoch = group_.view().epoch();
-    for (std::uint32_t rank = 0; rank < size_; ++rank) outcome.ranks.push_back({rank, why, {}, 0});
     group_.executor().post([outcome = std::make_shared<GroupOutcome>(std::move(outcome)),
                             told = std::make_shared<GroupCompletion>(std::move(done))] {
         (*told)(std::move(*outcome));
@@ -114,18 +117,23 @@ CollectiveId Subgroup::collective(const MethodId& method, const BodyWriter& body
     });
 }
 
-CollectiveId Subgroup::scatter(const MethodId& method, std::span<const ByteView> bodies,
+CollectiveId Subgroup::scatter(const MethodId& method, std::span<const RankBody> bodies,
                                const GroupCallOptions& options, GroupCompletion done) const {
-    return begin(options, std::move(done), [&](const GroupCallOptions& with, GroupCompletion told) {
-        return group_.scatter(method, bodies, with, std::move(told));
-    });
+    std::vector<RankBody> of_group(bodies.begin(), bodies.end());
+    for (RankBody& one : of_group) {
+        if (one.rank >= size_) {
+            refuse(no_such_rank(one.rank), std::move(done));
+            return 0;
+        }
+        one.rank = rank_in_group(one.rank);
+    }
+    return group_.scatter(method, of_group, options, translated(std::move(done)));
 }
 
-void Subgroup::meet(std::string_view name, ByteView value, const GroupCallOptions& options,
-                    GroupCompletion done) const {
-    begin(options, std::move(done), [&](const GroupCallOptions& with, GroupCompletion told) {
-        group_.meet(name, value, with, std::move(told));
-        return CollectiveId{0};
+CollectiveId Subgroup::meet(std::string_view name, ByteView value, const GroupCallOptions& options,
+                            GroupCompletion done) const {
+    return begin(options, std::move(done), [&](const GroupCallOptions& with, GroupCompletion told) {
+        return group_.meet(name, value, with, std::move(told));
     });
 }
 

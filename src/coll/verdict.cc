@@ -2,23 +2,23 @@
 
 namespace weft::coll {
 
-Status verdict(const GroupCallOptions& options, const std::vector<RankOutcome>& ranks) {
+Status verdict(Policy policy, std::uint32_t quorum, const std::vector<RankOutcome>& ranks) {
     const RankOutcome* first_failed = nullptr;
     std::uint32_t ok = 0;
     for (const RankOutcome& rank : ranks) {
         ok += rank.status.ok();
         if (!rank.status.ok() && !first_failed) first_failed = &rank;
     }
-    switch (options.policy) {
+    switch (policy) {
         case Policy::best_effort: return {};
         case Policy::all: break;
         case Policy::quorum:
-            if (ok >= (options.quorum == 0 ? ranks.size() / 2 + 1 : options.quorum)) return {};
+            if (ok >= quorum) return {};
             break;
     }
     if (!first_failed) return {};
     std::string context = "rank " + std::to_string(first_failed->rank);
-    if (options.policy == Policy::quorum) {
+    if (policy == Policy::quorum) {
         context = std::to_string(ok) + " of " + std::to_string(ranks.size()) + " ranks; " + context;
     }
     return Status(first_failed->status).in(context);

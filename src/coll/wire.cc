@@ -88,7 +88,8 @@ Result<std::vector<Member>> decode_members(ByteView bytes, std::uint32_t count) 
         member.rank = in.take<std::uint32_t>();
         member.incarnation = in.take<std::uint64_t>();
         const auto uris = in.take<std::uint8_t>();
-        if (!in.ok() || uris == 0 || uris > uris_most) return bad("list of members");
+        const bool is_possible = member.rank <= GroupView::rank_max && uris > 0;
+        if (!in.ok() || !is_possible || uris > uris_most) return bad("list of members");
         for (std::uint8_t i = 0; i < uris; ++i) member.uris.emplace_back(in.take_text());
     }
     if (!in.ok() || in.left() > 0) return bad("list of members");
@@ -114,6 +115,17 @@ Result<ByteView> piece_of(ByteView pieces, std::uint32_t count, std::uint32_t at
         return bad("set of bodies");
     }
     return pieces.subspan(offset_of(pieces, count, at), length_at(pieces, at));
+}
+
+PieceReader::PieceReader(ByteView pieces, std::uint32_t count)
+    : lengths_(pieces.first(std::size_t{count} * sizeof(std::uint32_t))),
+      bytes_(pieces.subspan(lengths_.size())) {}
+
+ByteView PieceReader::next() {
+    const ByteView piece = bytes_.first(length_at(lengths_, 0));
+    lengths_ = lengths_.subspan(sizeof(std::uint32_t));
+    bytes_ = bytes_.subspan(piece.size());
+    return piece;
 }
 
 void append_pieces(std::vector<std::byte>& to, ByteView pieces, Interval all, Interval of) {

@@ -95,6 +95,16 @@ Result<Answer> decode_answer(ByteView bytes);
 // A body for each of some positions: a length each (u32), then the bytes of all.
 // Errors: INVALID_ARGUMENT: it is not for so many.
 Result<ByteView> piece_of(ByteView pieces, std::uint32_t count, std::uint32_t at);
+// Reads them one after the other. Requires: piece_of() is no error.
+class PieceReader {
+  public:
+    PieceReader(ByteView pieces, std::uint32_t count);
+    ByteView next();
+
+  private:
+    ByteView lengths_;
+    ByteView bytes_;
+};
 // Those of `of` out of those of `all`, which holds it; appended. Requires: piece_of() is no error.
 void append_pieces(std::vector<std::byte>& to, ByteView pieces, Interval all, Interval of);
 

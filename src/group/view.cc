@@ -84,6 +84,10 @@ Result<GroupView> GroupView::make(std::string name, std::uint64_t epoch,
         if (i > 0 && members[i].rank == members[i - 1].rank) {
             return bad("rank " + std::to_string(members[i].rank) + " is there twice");
         }
+        if (members[i].rank > rank_max) {
+            return bad("rank " + std::to_string(members[i].rank) + " is more than " +
+                       std::to_string(rank_max));
+        }
         if (Status status = judge(members[i]); !status.ok()) return status;
         for (const std::string& uri : members[i].uris) uri_bytes += uri.size();
         if (uri_bytes > uri_bytes_max) {

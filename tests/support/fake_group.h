@@ -21,6 +21,7 @@ class FakeGroup {
     struct Asked {
         std::string method;  // Of a meeting: its name.
         std::vector<std::vector<std::byte>> bodies;
+        std::vector<std::uint32_t> ranks;  // Whose they are, of a scatter.
         GroupCallOptions options;
         std::optional<RankSet> include;
         GroupCompletion done;
@@ -38,15 +39,19 @@ class FakeGroup {
         body(bytes.data());
         return take(method.name, {std::move(bytes)}, options, std::move(done));
     }
-    CollectiveId scatter(const MethodId& method, std::span<const ByteView> bodies,
+    CollectiveId scatter(const MethodId& method, std::span<const RankBody> bodies,
                          const GroupCallOptions& options, GroupCompletion done) const {
         std::vector<std::vector<std::byte>> all;
-        for (const ByteView body : bodies) all.emplace_back(body.begin(), body.end());
+        asked_->ranks.clear();
+        for (const RankBody& one : bodies) {
+            asked_->ranks.push_back(one.rank);
+            all.emplace_back(one.body.begin(), one.body.end());
+        }
         return take(method.name, std::move(all), options, std::move(done));
     }
-    void meet(std::string_view name, ByteView value, const GroupCallOptions& options,
-              GroupCompletion done) const {
-        take(name, {{value.begin(), value.end()}}, options, std::move(done));
+    CollectiveId meet(std::string_view name, ByteView value, const GroupCallOptions& options,
+                      GroupCompletion done) const {
+        return take(name, {{value.begin(), value.end()}}, options, std::move(done));
     }
     void cancel(CollectiveId of) const {
         CHECK(of == id);

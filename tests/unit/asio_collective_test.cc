@@ -136,10 +136,12 @@ TEST_CASE("asio: a scatter that starts later keeps the requests") {
     asio::io_context io;
     Came came;
     const auto later = [&] {
-        const std::vector<EchoRequest> each = {request_of("one"), request_of("two")};
+        const std::vector<RankRequest<EchoRequest>> each = {{0, request_of("one")},
+                                                            {1, request_of("two")}};
         const RankSet out{7};
-        return scatter<Replies>(group, EchoMethods::Hasty, std::span<const EchoRequest>(each),
-                                {.exclude = &out}, asio::deferred);
+        return scatter<Replies>(group, EchoMethods::Hasty,
+                                std::span<const RankRequest<EchoRequest>>(each), {.exclude = &out},
+                                asio::deferred);
     };
     auto deferred = later();
     std::move(deferred)(asio::bind_executor(io, came.handler()));

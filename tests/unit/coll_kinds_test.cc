@@ -172,9 +172,9 @@ TEST_CASE("each rank gets its own body, also of a caller that is no root, and be
             const std::uint32_t dead = n > 4 ? 3 : n;
             if (dead < n) rig.sim.kill("s3");
             std::vector<std::vector<std::byte>> bodies;
-            std::vector<ByteView> views;
+            std::vector<RankBody> views;
             for (std::uint32_t rank = 0; rank < n; ++rank) bodies.push_back(number(rank * 7));
-            for (const auto& body : bodies) views.emplace_back(body);
+            for (std::uint32_t rank = n; rank-- > 0;) views.push_back({rank, bodies[rank]});
             std::optional<GroupOutcome> outcome;
             rig.group(caller).scatter(test::tell_method, views, {.timeout = 10s},
                                       [&](GroupOutcome all) { outcome = std::move(all); });
@@ -190,14 +190,51 @@ TEST_CASE("each rank gets its own body, also of a caller that is no root, and be
     }
 }
 
-TEST_CASE("as many bodies as ranks are needed, no more and no fewer") {
-    GroupRig rig(3);
-    const std::vector<ByteView> two(2);
+TEST_CASE("bodies say who takes part, each once") {
+    GroupRig rig(4);
+    const auto scatter = [&](const std::vector<RankBody>& bodies, const GroupCallOptions& options) {
+        std::optional<GroupOutcome> outcome;
+        rig.group(-1).scatter(test::tell_method, bodies, options,
+                              [&](GroupOutcome all) { outcome = std::move(all); });
+        REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
+        return *std::move(outcome);
+    };
+    CHECK(scatter({}, {}).status.code() == Code::invalid_argument);
+    CHECK(scatter({{1, {}}, {2, {}}, {1, {}}}, {}).status.code() == Code::invalid_argument);
+    const RankSet one{1};
+    CHECK(scatter({{1, {}}}, {.include = &one}).status.code() == Code::invalid_argument);
+    CHECK(scatter({{1, {}}}, {.exclude = &one}).status.code() == Code::invalid_argument);
+
+    const GroupOutcome some = scatter({{9, as_bytes("none")}, {2, as_bytes("b")}}, {});
+    REQUIRE(some.ranks.size() == 2);
+    CHECK(some.ranks[0].status.ok());
+    CHECK(some.ranks[1].status.code() == Code::not_found);
+    CHECK(rig.services[2].told == std::vector<std::string>{"b"});
+    CHECK(rig.services[1].told.empty());
+}
+
+TEST_CASE("bodies reach the ranks that they are for, also by a view that was old") {
+    GroupRig rig(4);
+    const GroupView later = admit(evict(rig.view(), 1).value(), {7, {"sim://s1"}}).value();
+    for (int rank = 0; rank < 4; ++rank) REQUIRE(rig.group(rank).install(later).ok());
+    const std::vector<RankBody> bodies{{0, as_bytes("for 0")},
+                                       {1, as_bytes("for 1")},
+                                       {2, as_bytes("for 2")},
+                                       {3, as_bytes("for 3")}};
+    const Group client = rig.group(-1);
     std::optional<GroupOutcome> outcome;
-    rig.group(-1).scatter(test::tell_method, two, {},
-                          [&](GroupOutcome all) { outcome = std::move(all); });
+    client.scatter(test::tell_method, bodies, {},
+                   [&](GroupOutcome all) { outcome = std::move(all); });
     REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
-    CHECK(outcome->status.code() == Code::invalid_argument);
+    CHECK(client.view().epoch() == later.epoch());
+    CHECK(outcome->epoch == later.epoch());
+    REQUIRE(outcome->ranks.size() == 4);
+    CHECK(outcome->ranks[1].status.code() == Code::not_found);
+    for (const std::uint32_t rank : {0u, 2u, 3u}) {
+        CHECK(outcome->ranks[rank].status.ok());
+        CHECK(rig.services[rank].told == std::vector<std::string>{"for " + std::to_string(rank)});
+    }
+    CHECK(rig.services[1].told.empty());
 }
 
 TEST_CASE("a quorum is over as soon as it is there, and the others go on") {

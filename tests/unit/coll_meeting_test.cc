@@ -4,41 +4,11 @@
 
 #include "base/codec.h"
 #include "support/catch.h"
-#include "support/group_rig.h"
+#include "support/meeting_rig.h"
 #include "support/seed.h"
 
 using namespace weft;
-using test::GroupRig;
-
-namespace {
-
-struct Meeting {
-    explicit Meeting(std::uint32_t n) : outcomes(n), rig(n) {}
-    void come(std::uint32_t rank, std::string_view name, ByteView value,
-              const GroupCallOptions& options = {.timeout = 20s}) {
-        rig.group(static_cast<int>(rank))
-            .meet(name, value, options, [this, rank](GroupOutcome all) {
-                REQUIRE_FALSE(outcomes[rank].has_value());
-                outcomes[rank] = std::move(all);
-            });
-    }
-    std::size_t ended() const {
-        std::size_t all = 0;
-        for (const auto& one : outcomes) all += one.has_value();
-        return all;
-    }
-    std::size_t left() const {
-        std::size_t all = 0;
-        for (const auto& runtime : rig.sim.runtimes) {
-            all += runtime->node().collectives.meetings().running();
-        }
-        return all;
-    }
-    std::vector<std::optional<GroupOutcome>> outcomes;  // Outlive those who still wait.
-    GroupRig rig;
-};
-
-}  // namespace
+using test::MeetingRig;
 
 TEST_CASE("nobody leaves a barrier before all have come, in whatever order") {
     for (std::uint64_t run = 0; run < 30; ++run) {
@@ -46,7 +16,7 @@ TEST_CASE("nobody leaves a barrier before all have come, in whatever order") {
         INFO("TEST_SEED=" << seed);
         base::SeededRandom random(seed);
         const auto n = static_cast<std::uint32_t>(1 + random.next() % 20);
-        Meeting meeting(n);
+        MeetingRig meeting(n);
         std::vector<std::uint32_t> order;
         for (std::uint32_t rank = 0; rank < n; ++rank) order.push_back(rank);
         for (std::size_t i = n; i > 1; --i) std::swap(order[i - 1], order[random.next() % i]);
@@ -72,7 +42,7 @@ TEST_CASE("nobody leaves a barrier before all have come, in whatever order") {
 
 TEST_CASE("what each brought comes to all, and merged where that is asked for") {
     const std::uint32_t n = 13;
-    Meeting meeting(n);
+    MeetingRig meeting(n);
     const bool merges = GENERATE(false, true);
     GroupCallOptions options{.timeout = 5s};
     if (merges) options.reduction.operation = Reduction::Operation::sum;
@@ -99,7 +69,7 @@ TEST_CASE("what each brought comes to all, and merged where that is asked for") 
 
 TEST_CASE("meetings follow one another under one name, and go on beside those of other names") {
     const std::uint32_t n = 7;
-    Meeting meeting(n);
+    MeetingRig meeting(n);
     for (int round = 0; round < 20; ++round) {
         for (auto& outcome : meeting.outcomes) outcome.reset();
         for (std::uint32_t rank = 0; rank < n; ++rank) meeting.come(rank, "again", {});
@@ -110,7 +80,7 @@ TEST_CASE("meetings follow one another under one name, and go on beside those of
 
 TEST_CASE("a meeting whose leader dies ends for all who wait") {
     const std::uint32_t n = 9;
-    Meeting meeting(n);
+    MeetingRig meeting(n);
     const bool has_begun = GENERATE(false, true);
     for (std::uint32_t rank = has_begun ? 0 : 1; rank < n - 1; ++rank) meeting.come(rank, "x", {});
     meeting.rig.sim.run_for(200ms);
@@ -127,7 +97,7 @@ TEST_CASE("a meeting whose leader dies ends for all who wait") {
 
 TEST_CASE("a meeting names who died before he came, to all the others") {
     const std::uint32_t n = 9;
-    Meeting meeting(n);
+    MeetingRig meeting(n);
     for (std::uint32_t rank = 0; rank < n; ++rank) {
         if (rank != 4) meeting.come(rank, "x", {});
     }
@@ -143,7 +113,7 @@ TEST_CASE("a meeting names who died before he came, to all the others") {
 }
 
 TEST_CASE("who comes alone is told at his deadline who did not come") {
-    Meeting meeting(3);
+    MeetingRig meeting(3);
     meeting.come(1, "x", {}, {.timeout = 4s});
     REQUIRE(meeting.rig.sim.run_until([&] { return meeting.ended() == 1; }, 5s));
     CHECK(meeting.outcomes[1]->status.code() == Code::deadline_exceeded);
@@ -154,7 +124,7 @@ TEST_CASE("who comes alone is told at his deadline who did not come") {
 }
 
 TEST_CASE("a meeting that can't be is refused") {
-    Meeting meeting(3);
+    MeetingRig meeting(3);
     const auto refused = [&](std::uint32_t rank, const std::string& name,
                              const GroupCallOptions& options) {
         meeting.outcomes[rank].reset();

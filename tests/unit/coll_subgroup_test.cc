@@ -87,7 +87,7 @@ TEST_CASE("members of a subgroup meet, and each gets a body of its own") {
         CHECK(outcomes[rank]->ranks[2].rank == 2);
         CHECK(outcomes[rank]->ranks[2].reply.size() == 6);
     }
-    const std::vector<ByteView> bodies{as_bytes("a"), as_bytes("b"), as_bytes("c")};
+    const std::vector<RankBody> bodies{{0, as_bytes("a")}, {1, as_bytes("b")}, {2, as_bytes("c")}};
     std::optional<GroupOutcome> scattered;
     Subgroup::make(rig.group(-1), {2, 3, 6})
         .value()

@@ -235,8 +235,9 @@ TEST_CASE("what a caller leaves open is the method's own") {
 TEST_CASE("a scatter takes a request for each rank") {
     FakeGroup group;
     std::optional<Replies> result;
-    const std::vector<EchoRequest> each = {test::request_of("one"), test::request_of("two")};
-    const auto scatter = [](FakeGroup to, std::span<const EchoRequest> all,
+    const std::vector<RankRequest<EchoRequest>> each = {{4, test::request_of("one")},
+                                                        {2, test::request_of("two")}};
+    const auto scatter = [](FakeGroup to, std::span<const RankRequest<EchoRequest>> all,
                             std::optional<Replies>& into) -> OwnedCoroutine {
         into = co_await GroupCall<Replies>(to, EchoMethods::Hasty, all, {.timeout = 1s});
     };
@@ -244,10 +245,12 @@ TEST_CASE("a scatter takes a request for each rank") {
     REQUIRE(group->bodies.size() == 2);
     CHECK(group.asked<EchoRequest>(0).text() == "one");
     CHECK(group.asked<EchoRequest>(1).text() == "two");
+    CHECK(group->ranks == std::vector<std::uint32_t>{4, 2});
     CHECK(group->options.timeout == 1s);
     group.say(outcome_of(Status()));
     CHECK(result.has_value());
-    static_assert(RequestsOf<std::vector<EchoRequest>, EchoRequest>);
+    static_assert(RequestsOf<std::vector<RankRequest<EchoRequest>>, EchoRequest>);
+    static_assert(!RequestsOf<std::vector<EchoRequest>, EchoRequest>);
     static_assert(!RequestsOf<EchoRequest, EchoRequest>);
 }
 

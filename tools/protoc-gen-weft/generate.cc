@@ -220,7 +220,7 @@ void print_group_method(const MethodDescriptor& method, io::Printer& out) {
               "    ::weft::GroupCall<::weft::$result$<$out$>> $method$(\n"
               "        const WeftRequests& each, ::weft::GroupCallOptions options = {}) const {\n"
               "        return {weft_group_, $service$Methods::$method$,\n"
-              "                std::span<const $in$>(each), options};\n"
+              "                std::span<const ::weft::RankRequest<$in$>>(each), options};\n"
               "    }\n"
               "    template <::weft::RequestsOf<$in$> WeftRequests, class WeftToken>\n"
               "    decltype(auto) $method$(\n"
@@ -228,7 +228,8 @@ void print_group_method(const MethodDescriptor& method, io::Printer& out) {
               "        WeftToken&& token) const {\n"
               "        return ::weft::scatter<::weft::$result$<$out$>>(\n"
               "            weft_group_, $service$Methods::$method$,\n"
-              "            std::span<const $in$>(each), options, std::forward<WeftToken>(token));\n"
+              "            std::span<const ::weft::RankRequest<$in$>>(each), options,\n"
+              "            std::forward<WeftToken>(token));\n"
               "    }\n");
 }
 

@@ -70,8 +70,7 @@ struct CancelsCollective {
 
     void operator()(boost::asio::cancellation_type type) const {
         if (type == boost::asio::cancellation_type::none) return;
-        if (group.on_thread()) return group.cancel(id);
-        group.executor().post([group = group, id = id] { group.cancel(id); });
+        group.cancel(id);
     }
 };
 
@@ -88,9 +87,9 @@ struct LaunchCollective {
         const CollectiveId id = work.start(
             group, [ticket = std::move(ticket), wanted = Wanted(work.options.get())](
                        GroupOutcome outcome) mutable { ticket(std::move(outcome), wanted); });
-        // One with an id was started on the group's thread, which this is: what ends it runs here,
-        // later.
-        if (id == 0 || !slot.is_connected()) return;
+        // What ends it runs on the group's thread, later where that is this one. Elsewhere it may be
+        // over already, and the slot is not ours to fill.
+        if (id == 0 || !slot.is_connected() || !group.on_thread()) return;
         using Cancels = CancelsCollective<AnyGroup>;
         slot.template emplace<Cancels>(Cancels{group, id});
     }

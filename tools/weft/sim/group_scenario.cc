@@ -234,9 +234,20 @@ void GroupScenario::begin_something(const std::string& origin, bool stuck) {
     send(ledger_.begin(std::move(chosen)), group);
 }
 
+// A scatter names those who take part one by one.
+static void name_all(Told& told, const GroupView& view) {
+    RankSet named;
+    for (const std::uint32_t rank : participants(view, told.include, told.exclude)) {
+        named.add(rank);
+    }
+    told.include = std::move(named);
+    told.exclude = {};
+}
+
 void GroupScenario::send(Told& told, const Group& group) {
     note(GroupLedger::describe(told) + " begins, for " +
          std::to_string((told.deadline - now()) / 1ms) + " ms");
+    if (told.kind == Kind::scatter) name_all(told, group.view());
     GroupCallOptions options;
     options.timeout = told.deadline - now();
     options.policy = told.policy;
@@ -256,13 +267,19 @@ void GroupScenario::send(Told& told, const Group& group) {
     const auto done = [this, &told](GroupOutcome outcome) { complete(told, std::move(outcome)); };
     CollectiveId id = 0;
     if (told.kind == Kind::scatter) {
+        options.include = options.exclude = nullptr;
         std::vector<std::vector<std::byte>> bodies;
-        for (const std::uint32_t rank : participants(group.view(), told.include, told.exclude)) {
-            bodies.push_back(bytes_of(told.number, 8));
-            const std::vector<std::byte> own = bytes_of(rank, 8);
-            bodies.back().insert(bodies.back().end(), own.begin(), own.end());
+        std::vector<std::uint32_t> ranks;
+        for (const RankSet::Range& range : told.include->ranges()) {
+            for (std::uint32_t rank = range.first; rank <= range.last; ++rank) {
+                ranks.push_back(rank);
+                bodies.push_back(bytes_of(told.number, 8));
+                const std::vector<std::byte> own = bytes_of(rank, 8);
+                bodies.back().insert(bodies.back().end(), own.begin(), own.end());
+            }
         }
-        const std::vector<ByteView> views(bodies.begin(), bodies.end());
+        std::vector<RankBody> views;
+        for (std::size_t i = 0; i < ranks.size(); ++i) views.push_back({ranks[i], bodies[i]});
         id = group.scatter(do_method, views, options, done);
     } else {
         id = group.collective(do_method, BodyWriter::of(bytes_of(told.number, 8)), options, done);

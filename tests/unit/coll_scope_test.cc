@@ -1,0 +1,309 @@
+// Collectives that are begun in handlers, ends of runtimes, and what a member remembers.
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
+#include <thread>
+
+#include "support/catch.h"
+#include "support/group_rig.h"
+#include "support/meeting_rig.h"
+
+using namespace weft;
+using test::GroupRig;
+using test::tell_method;
+
+namespace {
+
+constexpr MethodId outer_method("test.Scope/Outer");
+
+// A handler that begins something at once and replies when that has ended.
+struct Outer final : Service {
+    std::function<void(GroupCompletion)> begins;
+    std::optional<GroupOutcome> outcome;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(outer_method, [this](Call call) {
+            begins([this, held = std::make_shared<Call>(std::move(call))](GroupOutcome all) {
+                outcome = std::move(all);
+                held->reply({});
+            });
+        });
+    }
+};
+
+std::size_t told_to_stop(const GroupRig& rig) {
+    return static_cast<std::size_t>(
+        std::count_if(rig.services.begin(), rig.services.end(),
+                      [](const GroupRig::Server& server) { return server.was_cancelled(); }));
+}
+
+}  // namespace
+
+TEST_CASE("a collective of a handler ends at once everywhere when its call is cancelled") {
+    Outer outer;
+    GroupRig rig(14);
+    for (auto& server : rig.services) server.hold = true;
+    outer.begins = [&rig](GroupCompletion done) {
+        rig.group(5).collective(
+            tell_method, BodyWriter::of({}),
+            {.timeout = 60s, .topology = {.shape = Topology::Shape::k_ary, .fanout = 2}},
+            std::move(done));
+    };
+    REQUIRE(rig.sim.runtimes[5]->add(outer).ok());
+    const Channel channel = rig.client->connect("sim://s5").value();
+    const OperationId call =
+        channel.call(outer_method, {}, {.timeout = 60s}, [](const Status&, ByteView) {});
+    REQUIRE(rig.all_hold());
+    channel.cancel_call(call);
+    // A message for each level of the tree.
+    rig.sim.run_for(50ms);
+    REQUIRE(outer.outcome.has_value());
+    CHECK(outer.outcome->status.code() == Code::cancelled);
+    CHECK(outer.outcome->ranks.size() == 14);
+    CHECK(told_to_stop(rig) == 14);
+    rig.answer_held();
+    rig.sim.run_for(1s);
+    CHECK(rig.running() == 0);
+}
+
+TEST_CASE("a handler whose call was cancelled begins nothing more") {
+    Outer outer;
+    GroupRig rig(3);
+    const bool meets = GENERATE(false, true);
+    for (auto& server : rig.services) server.hold = true;
+    outer.begins = [&rig, meets](GroupCompletion done) {
+        // What follows the first one is made for the same call.
+        const auto next = [&rig, meets, last = std::make_shared<GroupCompletion>(std::move(done))](
+                              const GroupOutcome&) {
+            if (meets) return void(rig.group(0).meet("m", {}, {}, std::move(*last)));
+            rig.group(0).collective(tell_method, BodyWriter::of(as_bytes("second")), {},
+                                    std::move(*last));
+        };
+        rig.group(0).collective(tell_method, BodyWriter::of(as_bytes("first")), {}, next);
+    };
+    REQUIRE(rig.sim.runtimes[0]->add(outer).ok());
+    const Channel channel = rig.client->connect("sim://s0").value();
+    const OperationId call =
+        channel.call(outer_method, {}, {.timeout = 60s}, [](const Status&, ByteView) {});
+    REQUIRE(rig.all_hold());
+    channel.cancel_call(call);
+    rig.sim.run_for(10ms);
+    REQUIRE(outer.outcome.has_value());
+    CHECK(outer.outcome->status.code() == Code::cancelled);
+    for (const auto& server : rig.services) {
+        CHECK(server.told == std::vector<std::string>{"first"});
+    }
+}
+
+TEST_CASE("a meeting of a handler ends when its call is cancelled") {
+    Outer outer;
+    GroupRig rig(3);
+    const int rank = GENERATE(0, 1);
+    outer.begins = [&rig, rank](GroupCompletion done) {
+        rig.group(rank).meet("m", {}, {.timeout = 60s}, std::move(done));
+    };
+    REQUIRE(rig.sim.runtimes[static_cast<std::size_t>(rank)]->add(outer).ok());
+    const Channel channel = rig.client->connect("sim://s" + std::to_string(rank)).value();
+    const OperationId call =
+        channel.call(outer_method, {}, {.timeout = 60s}, [](const Status&, ByteView) {});
+    rig.sim.run_for(100ms);
+    channel.cancel_call(call);
+    rig.sim.run_for(100ms);
+    REQUIRE(outer.outcome.has_value());
+    CHECK(outer.outcome->status.code() == Code::cancelled);
+    rig.sim.run_for(1s);
+    CHECK(rig.running() == 0);
+}
+
+TEST_CASE(
+    "whatever its runtime is at when it ends, a collective of a stale client completes once") {
+    for (int us = 0; us < 300; us += 5) {
+        INFO("after " << us << " us");
+        int done = 0;
+        GroupRig rig(4);
+        for (int rank = 0; rank < 4; ++rank) {
+            REQUIRE(rig.group(rank).install(rig.view(2)).ok());
+        }
+        Group client = rig.group(-1);
+        client.collective(tell_method, BodyWriter::of(as_bytes("x")), {.timeout = 50s},
+                          [&](const GroupOutcome&) { ++done; });
+        rig.sim.run_for(us * 1us);
+        client = Group();
+        rig.sim.runtimes.pop_back();
+        CHECK(done == 1);
+    }
+}
+
+TEST_CASE("many that are stale at once learn the later view once") {
+    GroupRig rig(3);
+    for (int rank = 0; rank < 3; ++rank) REQUIRE(rig.group(rank).install(rig.view(2)).ok());
+    const Group client = rig.group(-1);
+    int ok = 0;
+    for (int i = 0; i < 50; ++i) {
+        client.collective(tell_method, BodyWriter::of(as_bytes("x")), {.timeout = 5s},
+                          [&](const GroupOutcome& outcome) { ok += outcome.status.ok(); });
+    }
+    REQUIRE(rig.sim.run_until([&] { return ok == 50; }, 5s));
+    for (const auto& server : rig.services) CHECK(server.told.size() == 50);
+}
+
+TEST_CASE("a handler that refused is not run again when the rank above dies") {
+    GroupRig rig(3);
+    std::vector<int> runs(3);
+    struct Refusing final : Service {
+        std::size_t rank = 0;
+        std::vector<int>* runs = nullptr;
+        std::vector<Call> held;
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(MethodId("test.Scope/Refuse"),
+                          [this](Call call) {
+                              ++(*runs)[rank];
+                              if (rank == 0) return held.push_back(std::move(call));
+                              call.fail(rejected(Code::failed_precondition, "no"));
+                          },
+                          {.collective = true});
+        }
+    };
+    std::vector<Refusing> services(3);
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+        services[rank].rank = rank;
+        services[rank].runs = &runs;
+        REQUIRE(rig.sim.runtimes[rank]->add(services[rank]).ok());
+    }
+    std::optional<GroupOutcome> outcome;
+    rig.group(-1).collective(
+        MethodId("test.Scope/Refuse"), BodyWriter::of({}),
+        {.timeout = 5s, .topology = {.shape = Topology::Shape::k_ary, .fanout = 2}},
+        [&](GroupOutcome all) { outcome = std::move(all); });
+    rig.sim.run_for(20ms);
+    rig.sim.kill("s0");
+    REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }, 10s));
+    CHECK(runs == std::vector<int>{1, 1, 1});
+    CHECK(outcome->ranks[1].status.code() == Code::failed_precondition);
+    CHECK(outcome->ranks[2].status.code() == Code::failed_precondition);
+    services[0].held.clear();
+}
+
+TEST_CASE("one that lasts keeps members from forgetting few of those that follow") {
+    GroupRig rig(2);
+    for (auto& server : rig.services) server.hold = true;
+    const Group client = rig.group(-1);
+    std::vector<std::optional<GroupOutcome>> lasting(3);
+    int ended = 0;
+    for (auto& one : lasting) {
+        client.collective(tell_method, BodyWriter::of({}), {.timeout = 3600s},
+                          [&](GroupOutcome all) { one = std::move(all); });
+        REQUIRE(rig.all_hold());
+        for (auto& server : rig.services) server.hold = false;
+        for (int i = 0; i < 2000; ++i) {
+            const int before = ended;
+            client.collective(tell_method, BodyWriter::of({}), {.timeout = no_timeout},
+                              [&](const GroupOutcome& all) { ended += all.status.ok(); });
+            REQUIRE(rig.sim.run_until([&] { return ended > before; }, 1s));
+        }
+        for (auto& server : rig.services) server.hold = true;
+    }
+    for (int rank = 0; rank < 2; ++rank) {
+        CHECK(rig.sim.runtimes[static_cast<std::size_t>(rank)]->node().collectives.known() < 1100);
+    }
+    rig.answer_held();
+    rig.sim.run_for(1s);
+    for (const auto& one : lasting) CHECK(one.has_value());
+}
+
+TEST_CASE("a member finds its group by any view of it") {
+    GroupRig rig(2);
+    const Group group = rig.group(0);
+    REQUIRE(group.install(rig.view(2)).ok());
+    std::optional<GroupOutcome> alone;
+    const RankSet own{0};
+    rig.group(0).meet("m", {}, {.timeout = 1s, .include = &own},
+                      [&](GroupOutcome all) { alone = std::move(all); });
+    REQUIRE(rig.sim.run_until([&] { return alone.has_value(); }, 2s));
+    INFO(alone->status.to_string());
+    CHECK(alone->status.ok());
+    CHECK(alone->epoch == 2);
+}
+
+TEST_CASE("a quorum of those who are named counts strangers, when it begins and when it is told") {
+    GroupRig rig(4);
+    rig.services[3].hold = true;
+    const RankSet named{0, 1, 2, 3, 100, 101, 102};
+    const TimePoint begun = rig.sim.clock->now();
+    std::optional<GroupOutcome> outcome;
+    rig.group(-1).collective(tell_method, BodyWriter::of(as_bytes("x")),
+                             {.timeout = 5s, .policy = Policy::quorum, .include = &named},
+                             [&](GroupOutcome all) { outcome = std::move(all); });
+    rig.sim.run_for(1s);
+    CHECK_FALSE(outcome.has_value());  // Three of seven are none.
+    rig.answer_held();
+    REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }, 5s));
+    CHECK(rig.sim.clock->now() - begun < 2s);
+    CHECK(outcome->status.ok());
+    CHECK(outcome->ranks.size() == 7);
+}
+
+TEST_CASE("what can't begin has no ranks, and costs little for many of them") {
+    GroupRig rig(4);
+    const RankSet one{1};
+    const GroupOutcome hopeless =
+        rig.call(rig.group(-1), "x",
+                 {.timeout = 5s, .policy = Policy::quorum, .quorum = 9, .include = &one});
+    CHECK(hopeless.status.code() == Code::invalid_argument);
+    CHECK(hopeless.ranks.empty());
+    RankSet everybody;
+    everybody.add(0, UINT32_MAX);
+    const GroupOutcome huge = rig.call(rig.group(-1), "x", {.include = &everybody});
+    CHECK(huge.status.code() == Code::invalid_argument);
+}
+
+TEST_CASE("everyone who asked hears of changes") {
+    GroupRig rig(2);
+    const Group group = rig.group(0);
+    int first = 0;
+    int second = 0;
+    group.on_change([&](const MemberChange&) { ++first; });
+    group.on_change([&](const MemberChange&) { ++second; });
+    REQUIRE(group.install(drain(group.view(), 1).value()).ok());
+    rig.sim.run_for(1ms);
+    CHECK(first == 1);
+    CHECK(second == 1);
+}
+
+TEST_CASE("a collective that another thread began is cancelled from there") {
+    Runtime runtime = Runtime::create().value();
+    REQUIRE(runtime.listen("tcp://127.0.0.1:0").ok());
+    std::atomic<int> held = 0;
+    std::atomic<bool> cancelled = false;
+    struct Holding final : Service {
+        std::atomic<int>* held = nullptr;
+        std::atomic<bool>* cancelled = nullptr;
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(tell_method,
+                          [this](Call call) {
+                              const auto kept = std::make_shared<Call>(std::move(call));
+                              kept->on_cancel([this, kept] {
+                                  *cancelled = true;
+                                  kept->fail(fail(Code::cancelled, ""));
+                              });
+                              ++*held;
+                          },
+                          {.collective = true});
+        }
+    } holding;
+    holding.held = &held;
+    holding.cancelled = &cancelled;
+    REQUIRE(runtime.add(holding).ok());
+    const GroupView view = GroupView::make("one", 1, {{0, {runtime.addresses().front()}}}).value();
+    REQUIRE(runtime.join(view, 0).ok());
+    const Group group = runtime.group(view).value();
+    std::promise<Code> ended;
+    const CollectiveId id =
+        group.collective(tell_method, BodyWriter::of({}), {.timeout = 30s},
+                         [&](const GroupOutcome& all) { ended.set_value(all.status.code()); });
+    REQUIRE(id != 0);
+    while (held == 0) std::this_thread::yield();
+    group.cancel(id);
+    CHECK(ended.get_future().get() == Code::cancelled);
+    CHECK(cancelled);
+}
