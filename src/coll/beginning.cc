@@ -330,8 +330,8 @@ void Engine::on_origin_done(Operation& operation) {
     const std::shared_ptr<Operation> kept = operation.shared_from_this();
     begun_.erase(operation.part().identity().sequence);
     if (operation.origin->later_epoch <= operation.group->view_here().epoch()) return;
-    // For the next one.
-    if (context_.is_closed()) return;
+    // For the next one. A member takes views from its own program alone.
+    if (context_.is_closed() || operation.group->own_rank) return;
     learn(operation.group, operation.part().plan().roster->at(operation.origin->later_at), [] {});
 }
 
@@ -357,6 +357,7 @@ void Engine::learn(const std::shared_ptr<GroupImpl>& group, const Member& from,
 }
 
 void Engine::refresh(const std::shared_ptr<Operation>& operation, std::uint32_t position) {
+    if (operation->group->own_rank) return operation->use_own_view();
     const Member from = operation->part().plan().roster->at(position);
     learn(operation->group, from, [this, operation] {
         if (operation->part().is_over()) return;

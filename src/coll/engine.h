@@ -76,8 +76,6 @@ class Engine {
     core::Context& context() { return context_; }
     rpc::Server& server() { return server_; }
     Meetings& meetings() { return meetings_; }
-    // Those that this runtime is a member of.
-    const std::vector<std::shared_ptr<GroupImpl>>& groups() const { return groups_; }
     // What begins now with these options is done for the sake of; nullptr: of nobody.
     core::Scope* scope_of(const GroupCallOptions& options) const {
         return context_.in_turn() && !options.detached ? context_.scope() : nullptr;
@@ -98,9 +96,6 @@ class Engine {
     void tell(Operation& operation);
     void on_origin_done(Operation& operation);
     void on_member_done(Operation& operation);
-    // Asks a member for its view, and installs it if it is later; `done` follows then, at once or
-    // not. Those who ask meanwhile wait for the same answer.
-    void learn(const std::shared_ptr<GroupImpl>& group, const Member& from, Function<void()> done);
 
   private:
     struct Choice;
@@ -117,6 +112,9 @@ class Engine {
     void take_part(const ForwardView& request, std::shared_ptr<GroupImpl> group, Call call);
     void ask_again(const ForwardHeader& header, Call call);
     void begin_anew(const std::shared_ptr<Operation>& operation);
+    // Asks a member for its view, and installs it if it is later; `done` follows then, at once or
+    // not. Those who ask meanwhile wait for the same answer.
+    void learn(const std::shared_ptr<GroupImpl>& group, const Member& from, Function<void()> done);
     // Its number, and how many before it, since the first one of its origin that is not settled.
     std::pair<Identity, std::uint64_t> number_it();
     static void end_with(core::Scope& scope, Operation& operation);

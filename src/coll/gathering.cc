@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::size_t gathering_bytes = 8 + 8 + 8 + 4 + 2;  // And the name.
 constexpr std::size_t reason_bytes_max = 256;
-constexpr std::size_t seen_bytes = 1 + 8;
 
 Status malformed_message(const char* what) {
     return fail(Code::invalid_argument, std::string("a malformed ") + what + " of a meeting");
@@ -104,8 +103,10 @@ Result<GroupOutcome> decode_outcome(ByteView bytes, const GroupView& view) {
         outcome.ranks.push_back(
             {rank, std::move(status), std::move(reply), member ? member->incarnation : 0});
     };
+    // A few bytes can say many of them. The leader's view may be a later one, but not so much.
+    const std::size_t ranks_max = 4096 + std::size_t{4} * view.size();
     for (const Interval& one : answer->ok) {
-        if (outcome.ranks.size() + one.size() > GroupView::members_max) {
+        if (outcome.ranks.size() + one.size() > ranks_max) {
             return malformed_message("end");
         }
         for (std::uint32_t rank = one.first; rank < one.last; ++rank) {
@@ -122,10 +123,9 @@ Result<GroupOutcome> decode_outcome(ByteView bytes, const GroupView& view) {
 }
 
 std::vector<std::byte> encode(const Seen& seen) {
-    std::vector<std::byte> bytes(seen_bytes + seen.outcome.size());
+    std::vector<std::byte> bytes(sizeof seen.state + seen.outcome.size());
     base::Writer out(bytes);
     out.put(seen.state);
-    out.put(seen.epoch);
     out.put_bytes(seen.outcome);
     return bytes;
 }
@@ -134,7 +134,6 @@ Result<Seen> decode_seen(ByteView bytes) {
     base::Reader in(bytes);
     Seen seen;
     seen.state = in.take<Seen::State>();
-    seen.epoch = in.take<std::uint64_t>();
     if (!in.ok() || seen.state > Seen::State::gone) return malformed_message("look");
     seen.outcome = in.take_bytes(in.left());
     return seen;

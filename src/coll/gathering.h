@@ -28,7 +28,7 @@ Result<Gathering> decode_gathering(ByteView bytes, ByteView* rest);
 std::optional<std::vector<std::byte>> encode_outcome(const GroupOutcome& outcome, bool is_merged,
                                                      std::size_t bytes_max);
 // `view`: the receiver's; incarnations are 0 where it is another than the outcome's. Errors:
-// INVALID_ARGUMENT.
+// INVALID_ARGUMENT: also of more than four times its members, and 4096, that succeeded.
 Result<GroupOutcome> decode_outcome(ByteView bytes, const GroupView& view);
 
 // What a look at the leader sees.
@@ -40,7 +40,6 @@ struct Seen {
         gone,   // Nothing is known of that round.
     };
     State state = State::waits;
-    std::uint64_t epoch = 0;  // Of the leader's latest view.
     ByteView outcome;
 };
 std::vector<std::byte> encode(const Seen& seen);

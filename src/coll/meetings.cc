@@ -325,9 +325,6 @@ void Meetings::on_look(Call call) {
     if (!asked) return call.fail(rejected(asked.status()));
     const Key key{asked->group, std::string(asked->name)};
     Seen seen;
-    for (const auto& group : engine_.groups()) {
-        if (group->name_hash == asked->group) seen.epoch = group->view_here().epoch();
-    }
     if (asked->round == 0) return call.reply(encode(seen));
     if (find(key, asked->round)) {
         seen.state = Seen::State::on;
@@ -390,20 +387,16 @@ void Meetings::on_looked(Meeting& meeting, const Status& status, ByteView reply,
     if (!status.ok()) return;
     const Result<Seen> seen = decode_seen(reply);
     if (!seen) return;
-    const std::shared_ptr<GroupImpl> group = meeting.coming.group;
     const bool is_over = round != 0 && round == meeting.round;
     if (is_over && seen->state == Seen::State::over) {
-        Result<GroupOutcome> outcome = decode_outcome(seen->outcome, group->view_here());
+        Result<GroupOutcome> outcome =
+            decode_outcome(seen->outcome, meeting.coming.group->view_here());
         if (outcome) return end(key, *std::move(outcome));
     }
     if (is_over && seen->state >= Seen::State::over) {
-        return end(key, fail(Code::unavailable,
-                             who_leads(meeting.leader) + ": he knows of no such meeting any more")
-                            .with_effect(Effect::unknown));
-    }
-    const Member* const leader = group->view_here().find(meeting.leader);
-    if (leader && seen->epoch > group->view_here().epoch()) {
-        engine_.learn(group, Member(*leader), [] {});
+        end(key, fail(Code::unavailable,
+                      who_leads(meeting.leader) + ": he knows of no such meeting any more")
+                     .with_effect(Effect::unknown));
     }
 }
 
