@@ -378,8 +378,10 @@ Task<GroupResult<merge::v1::Slowest>> ask_list(Group group, std::string text) {
 }
 
 Task<Merged> ask_each(Group group) {
-    std::vector<merge::v1::Question> each;
-    for (const char* text : {"a", "b", "c", "d", "e"}) each.push_back(question(text));
+    std::vector<RankRequest<merge::v1::Question>> each;
+    for (const char* text : {"a", "b", "c", "d", "e"}) {
+        each.push_back({static_cast<std::uint32_t>(each.size()), question(text)});
+    }
     co_return co_await merge::v1::MergingGroupClient(group).Ordered(each, {.policy = Policy::all});
 }
 

@@ -87,8 +87,8 @@ struct LaunchCollective {
         const CollectiveId id = work.start(
             group, [ticket = std::move(ticket), wanted = Wanted(work.options.get())](
                        GroupOutcome outcome) mutable { ticket(std::move(outcome), wanted); });
-        // What ends it runs on the group's thread, later where that is this one. Elsewhere it may be
-        // over already, and the slot is not ours to fill.
+        // What ends it runs on the group's thread, later where that is this one. Elsewhere it may
+        // be over already, and the slot is not ours to fill.
         if (id == 0 || !slot.is_connected() || !group.on_thread()) return;
         using Cancels = CancelsCollective<AnyGroup>;
         slot.template emplace<Cancels>(Cancels{group, id});
