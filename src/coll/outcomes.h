@@ -44,7 +44,8 @@ class Outcomes {
         if (!merge.is_list()) merging_ = std::make_unique<Merging>(Merging{merge, {}, {}, false});
     }
 
-    // One position's. False: it is known already.
+    // One position's. False: it is known already. Of a reply that can't be merged (Merge::judge())
+    // its rank fails.
     bool add(std::uint32_t position, Status status, ByteView reply);
     // What another says of the positions in `of`, others and those that are known are left out. A
     // merged value can't be taken apart: unless all that is in it is new, nothing of it is taken.
@@ -94,6 +95,7 @@ class Outcomes {
     };
 
     void know(Interval of);
+    void add_value(Interval over, std::vector<std::byte> value);
     void merge_in(Interval over, std::vector<std::byte> value);
     void join_neighbours(std::size_t at);
     void spoil(Interval over, const Status& why);
