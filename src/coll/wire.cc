@@ -167,6 +167,26 @@ static void shrink_value(Answer& answer) {
     answer.value = {};
 }
 
+// The largest first, until the others fit. Returns what it then takes.
+static std::size_t drop_large_replies(Answer& answer, std::size_t total, std::size_t bytes_max) {
+    if (total <= bytes_max) return total;
+    std::vector<Outcome*> large;
+    for (Outcome& outcome : answer.outcomes) {
+        if (outcome.reply.size() > text_bytes_max) large.push_back(&outcome);
+    }
+    std::stable_sort(large.begin(), large.end(), [](const Outcome* a, const Outcome* b) {
+        return a->reply.size() > b->reply.size();
+    });
+    for (auto next = large.begin(); total > bytes_max && next != large.end(); ++next) {
+        Outcome& outcome = **next;
+        total -= bytes_of(outcome);
+        outcome.status = too_large(outcome.reply.size());
+        outcome.reply = {};
+        total += bytes_of(outcome);
+    }
+    return total;
+}
+
 static void shrink(Answer& answer, std::size_t bytes_max) {
     std::size_t total = bytes_of(answer);
     if (total <= bytes_max) return;
@@ -174,16 +194,7 @@ static void shrink(Answer& answer, std::size_t bytes_max) {
         shrink_value(answer);
         total = bytes_of(answer);
     }
-    while (total > bytes_max) {
-        const auto largest = std::max_element(
-            answer.outcomes.begin(), answer.outcomes.end(),
-            [](const Outcome& a, const Outcome& b) { return a.reply.size() < b.reply.size(); });
-        if (largest == answer.outcomes.end() || largest->reply.size() <= text_bytes_max) break;
-        total -= bytes_of(*largest);
-        largest->status = too_large(largest->reply.size());
-        largest->reply = {};
-        total += bytes_of(*largest);
-    }
+    total = drop_large_replies(answer, total, bytes_max);
     if (total <= bytes_max) return;
     for (Outcome& outcome : answer.outcomes) {
         const bool lost = !outcome.reply.empty();
