@@ -11,6 +11,7 @@
 
 #include <weft/status.h>
 
+#include "coll/costs.h"
 #include "coll/interval.h"
 #include "coll/reduce.h"
 
@@ -32,6 +33,7 @@ struct Answer {
     };
     Kind kind = Kind::complete;
     std::uint64_t epoch = 0;        // Of a stale one: what there is there; 0: no such group.
+    Cost cost;                      // Of a complete one: what asking costs in its subtree.
     std::vector<Interval> ok;       // Succeeded, with a reply that is empty or in the value.
     std::vector<Outcome> outcomes;  // The others.
     bool has_value = false;         // Of all those in `ok`, merged.

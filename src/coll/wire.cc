@@ -129,10 +129,10 @@ void append_pieces(std::vector<std::byte>& to, ByteView pieces, Interval all, In
 
 // ---- answers -----------------------------------------------------------------------------------
 
-// kind u8, has a value u8, 0 u16, count of intervals u32, epoch u64; the intervals (2 u32 each); a
-// value (u32 + bytes); then outcomes: position u32, code u8, effect u8, stage u8, 0 u8, text (u16 +
-// bytes), peer (u16 + bytes), reply (u32 + bytes).
-static constexpr std::size_t answer_bytes = 16;
+// kind u8, has a value u8, 0 u16, count of intervals u32, epoch u64, cost (2 u32); the intervals (2
+// u32 each); a value (u32 + bytes); then outcomes: position u32, code u8, effect u8, stage u8, 0
+// u8, text (u16 + bytes), peer (u16 + bytes), reply (u32 + bytes).
+static constexpr std::size_t answer_bytes = 24;
 static constexpr std::size_t outcome_bytes = 4 + 4 + 2 + 2 + 4;
 static constexpr std::size_t text_bytes_max = 256;
 
@@ -214,6 +214,7 @@ std::vector<std::byte> encode_answer(Answer answer, std::size_t bytes_max) {
     out.put(std::uint16_t{0});
     out.put(static_cast<std::uint32_t>(answer.ok.size()));
     out.put(answer.epoch);
+    out.put(answer.cost);
     for (const Interval& one : answer.ok) out.put(one);
     if (answer.has_value) {
         out.put(static_cast<std::uint32_t>(answer.value.size()));
@@ -264,6 +265,7 @@ Result<Answer> decode_answer(ByteView bytes) {
     in.take<std::uint16_t>();
     const auto intervals = in.take<std::uint32_t>();
     answer.epoch = in.take<std::uint64_t>();
+    answer.cost = in.take<Cost>();
     if (!in.ok() || answer.kind > Answer::Kind::silent || has_value > 1 ||
         intervals > in.left() / sizeof(Interval)) {
         return malformed();

@@ -87,8 +87,9 @@ std::vector<std::byte> encode(const std::vector<Member>& members) {
 
 Answer some_answer(Random& random, std::size_t most = 300) {
     Answer answer;
-    answer.kind = static_cast<Answer::Kind>(random() % 3);
+    answer.kind = static_cast<Answer::Kind>(random() % 4);
     answer.epoch = random();
+    answer.cost = {static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random())};
     std::uint32_t at = 0;
     for (std::uint64_t i = random() % 6; i > 0; --i) {
         at += static_cast<std::uint32_t>(random() % 4);
@@ -117,7 +118,7 @@ Answer some_answer(Random& random, std::size_t most = 300) {
 
 // What an answer comes to without replies and texts; a small value is kept.
 std::size_t least_of(const Answer& answer) {
-    return 16 + answer.ok.size() * sizeof(Interval) + answer.outcomes.size() * 16 +
+    return 24 + answer.ok.size() * sizeof(Interval) + answer.outcomes.size() * 16 +
            (answer.has_value ? 4 + std::min<std::size_t>(answer.value.size(), 256) : 0);
 }
 
@@ -262,6 +263,7 @@ TEST_CASE("collective wire: answers there and back, and damaged ones") {
         const Answer got = coll::decode_answer(bytes).value();
         REQUIRE(got.kind == sent.kind);
         REQUIRE(got.epoch == sent.epoch);
+        REQUIRE(got.cost == sent.cost);
         REQUIRE(got.ok == sent.ok);
         REQUIRE(got.has_value == sent.has_value);
         REQUIRE(got.value == sent.value);
