@@ -55,13 +55,12 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     const std::shared_ptr<GroupImpl> group;
     std::unique_ptr<Origin> origin;  // nullptr: it began elsewhere.
     bool detached = false;           // From the handler that started it.
+    bool running = true;             // For the table of those that are known, as what is below.
     // What each rank's method gets: in `own_body`; or, where nobody is below, in the request while
     // that is handled. By position where it is scattered.
     ByteView body;
     std::vector<std::byte> own_body;
 
-    // For the table of those that are known.
-    bool running = true;
     std::vector<std::byte> answer;  // Once all outcomes are there: for those who ask again,
     TimePoint keep_until{};         // who may come until then.
 

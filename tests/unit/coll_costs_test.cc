@@ -160,3 +160,20 @@ TEST_CASE("whoever begins learns what it costs, however many ranks are between h
         }
     }
 }
+
+TEST_CASE("those that are asked a second time, by name, tell nothing of costs") {
+    test::GroupRig rig(5);
+    for (int rank = 1; rank < 5; ++rank) {
+        REQUIRE(rig.group(rank).install(rig.view(2)).ok());
+    }
+    const Group group = rig.group(0);
+    coll::Engine& engine = rig.sim.runtimes[0]->node().collectives;
+    const Costs& costs = engine.joined(rig.view().digest())->costs;
+    const GroupOutcome outcome = rig.call(group, "x", {.timeout = 5s});
+    CHECK(outcome.status.ok());
+    CHECK(rig.services[4].told.size() == 1);
+    CHECK_FALSE(costs.knows(1));
+    REQUIRE(rig.sim.run_until([&] { return group.view().epoch() == 2; }));
+    CHECK(rig.call(group, "x", {.timeout = 5s}).status.ok());
+    CHECK(costs.knows(1));
+}
