@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <weft/group.h>
 
@@ -18,10 +20,10 @@ class Subgroup {
     // Errors: INVALID_ARGUMENT: no rank, or more than GroupView::members_max.
     static Result<Subgroup> make(Group group, RankSet members);
 
-    std::uint32_t size() const { return size_; }
+    std::uint32_t size() const { return table_->size; }
     const Group& group() const { return group_; }
-    const RankSet& members() const { return members_; }
-    // Of one of its ranks in the group. Requires: rank < size(). Cost: a search.
+    const RankSet& members() const { return table_->ranks; }
+    // Of one of its ranks in the group. Requires: rank < size(). Cost: a binary search.
     std::uint32_t rank_in_group(std::uint32_t rank) const;
     // Its own of a member; nothing: it is none of its members.
     std::optional<std::uint32_t> own_rank(std::uint32_t rank_in_group) const;
@@ -43,7 +45,15 @@ class Subgroup {
         RankSet include;
         RankSet exclude;
     };
+    // Never changed once it is made, so that copies share it.
+    struct Table {
+        explicit Table(RankSet members);
+        RankSet ranks;
+        std::vector<std::uint32_t> first_own;  // Of each range the first one's own rank.
+        std::uint32_t size = 0;
+    };
     Subgroup(Group group, RankSet members);
+    std::size_t range_of(std::uint32_t rank) const;  // Of one of its own ranks.
     Result<RankSet> in_group(const RankSet& own) const;
     Status no_such_rank(std::uint32_t rank) const;
     Result<Chosen> chosen(const GroupCallOptions& options) const;
@@ -54,8 +64,7 @@ class Subgroup {
     CollectiveId begin(GroupCallOptions options, GroupCompletion done, Begin&& begin) const;
 
     Group group_;
-    RankSet members_;
-    std::uint32_t size_ = 0;
+    std::shared_ptr<const Table> table_;
 };
 
 }  // namespace weft

@@ -205,7 +205,9 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     if (!choice) return std::move(choice).status();
     const std::uint32_t n = choice->size;
     const std::size_t strangers = choice->strangers.size();
-    const Tree tree = tree_of(options.topology, beginning.group->costs, n, beginning.body.size());
+    std::size_t bytes = beginning.body.size();
+    for (const RankBytes& one : beginning.bodies) bytes += one.second.size();
+    const Tree tree = tree_of(options.topology, beginning.group->costs, n, bytes);
     if (Status status = judge(options, tree, n, strangers, choice->runs_here); !status.ok()) {
         return status;
     }

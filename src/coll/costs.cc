@@ -2,36 +2,77 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <limits>
 
 namespace weft::coll {
+
+// ---- one collective ----------------------------------------------------------------------------
+
+void Measured::answered(TimePoint now) {
+    if (answers_++ == 0) first_ = now;
+    last_ = now;
+}
+
+void Measured::hear(const Cost& cost) {
+    if (!cost.is_known()) return;
+    busy_ns_heard_ += cost.busy_ns;
+    trip_ns_heard_ += cost.trip_ns;
+    ++heard_;
+}
+
+static std::uint32_t nanoseconds(Duration time) {
+    constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
+    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(time.count(), 1, most));
+}
+
+Cost Measured::told() const {
+    if (answers_ >= 2) {
+        return {nanoseconds((last_ - first_) / (answers_ - 1)), nanoseconds(first_ - asked_)};
+    }
+    if (heard_ == 0) return {};
+    return {static_cast<std::uint32_t>(busy_ns_heard_ / heard_),
+            static_cast<std::uint32_t>(trip_ns_heard_ / heard_)};
+}
+
+// ---- many --------------------------------------------------------------------------------------
 
 std::size_t Costs::class_of(std::size_t bytes) {
     const std::size_t magnitude = std::bit_width(bytes == 0 ? 0 : bytes - 1);  // 64: 6.
     return magnitude <= 6 ? 0 : std::min((magnitude - 4) / 3, classes - 1);
 }
 
-void Costs::note(std::size_t bytes, std::uint32_t members, Duration first, Duration last) {
-    Cost& cost = costs_[class_of(bytes)];
-    const double busy = static_cast<double>((last - first).count()) / (members - 1);
-    const auto trip = static_cast<double>(first.count());
-    // The first ones count as much as one another.
-    const double share = std::max(weight, 1.0 / ++cost.samples);
-    cost.busy_ns += share * (busy - cost.busy_ns);
-    cost.trip_ns += share * (trip - cost.trip_ns);
+// As Tree::latency. Half of the trip is one way, which the sender's own time is a part of.
+static double latency_of(double busy_ns, double trip_ns) {
+    const double busy = std::max(busy_ns, 1.0);
+    return std::clamp<double>(4 * (trip_ns / 2 - busy) / busy, 1, latency_max);
 }
 
-// In powers of two: plans of trees are kept, and nearly the same one is as good.
+void Costs::note(std::size_t bytes, const Cost& cost) {
+    if (!cost.is_known()) return;
+    Mean& mean = means_[class_of(bytes)];
+    const bool is_first = mean.samples == 0;
+    // The first ones count as much as one another.
+    if (mean.samples < std::numeric_limits<std::uint32_t>::max()) ++mean.samples;
+    const double share = std::max(weight, 1.0 / mean.samples);
+    mean.busy_ns += share * (cost.busy_ns - mean.busy_ns);
+    mean.trip_ns += share * (cost.trip_ns - mean.trip_ns);
+    const double step = steps_per_octave * std::log2(latency_of(mean.busy_ns, mean.trip_ns));
+    if (is_first || std::abs(step - mean.step) > steps_off) {
+        mean.step = static_cast<int>(std::lround(step));
+    }
+}
+
 Tree Costs::tree(std::uint32_t ranks, std::size_t bytes) const {
+    Tree tree;
     if (ranks <= few) {
-        Tree flat;
-        flat.shape = Shape::flat;
-        return flat;
+        tree.shape = Shape::flat;
+        return tree;
     }
     const std::size_t size = class_of(bytes);
-    const Cost& cost = costs_[size];
-    if (cost.samples == 0) return size >= large_class ? tree_for(1, 1) : Tree{};
-    Tree tree = tree_for(std::max(cost.busy_ns, 1.0), cost.trip_ns);
-    tree.latency = std::bit_floor(tree.latency);
+    const Mean& mean = means_[size];
+    if (mean.samples == 0) return size >= large_class ? tree_for(1, 1) : tree;
+    tree.latency = static_cast<std::uint16_t>(std::lround(std::exp2(mean.step / steps_per_octave)));
     return tree;
 }
 

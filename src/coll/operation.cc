@@ -54,8 +54,9 @@ bool Operation::is_for(const ForwardHeader& header) const {
 
 void Operation::begin() {
     const auto kept = shared_from_this();
-    leaves_.asked = context_.clock().now();
+    begins_ = true;
     part_.begin(context_.now());
+    begins_ = false;
     wait();
 }
 
@@ -161,22 +162,16 @@ void Operation::ask(Part&, const Part::Ask& ask) {
                                 const auto& from = *static_cast<ForwardParts*>(object);
                                 encode_forward(from, {to, from.bytes()});
                             }};
+    // Those that are asked later are asked for other reasons, and some of them a second time.
+    const bool is_leaf = begins_ && ask.of.size() == 1;
+    if (is_leaf) measured_.asked(context_.clock().now());
     const OperationId call =
         channel->call_with(forward_method, writer, options_for_calls(),
                            [self = shared_from_this(), id = ask.id, position = ask.of.first](
                                const Status& status, ByteView reply) {
                                self->on_answer(id, position, status, reply);
                            });
-    const bool is_leaf = ask.of.size() == 1 && ask.asking == Asking::all && !ask.again;
     questions_.push_back({ask.id, is_leaf, *std::move(channel), call});
-}
-
-// All are asked in begin(), in one go; what comes later has other reasons.
-void Operation::note_leaf(const Status& status, TimePoint now) {
-    if (!status.ok()) return;
-    leaves_.first = std::min(leaves_.first, now);
-    leaves_.last = now;
-    ++leaves_.answers;
 }
 
 void Operation::on_answer(std::uint32_t ask, std::uint32_t position, const Status& status,
@@ -185,7 +180,7 @@ void Operation::on_answer(std::uint32_t ask, std::uint32_t position, const Statu
                                  [&](const Question& one) { return one.ask == ask; });
     if (at == questions_.end()) return;  // Given up.
     const TimePoint now = context_.now();
-    if (at->is_leaf) note_leaf(status, context_.clock().now());
+    const bool is_leaf = at->is_leaf;
     questions_.erase(at);
     if (!status.ok()) {
         part_.failed(ask, status, now);
@@ -194,6 +189,10 @@ void Operation::on_answer(std::uint32_t ask, std::uint32_t position, const Statu
         if (is_later && origin) {
             origin->later_at = position;
             origin->later_epoch = told->epoch;
+        }
+        if (told->kind == Answer::Kind::complete) {
+            if (is_leaf) measured_.answered(context_.clock().now());
+            measured_.hear(told->cost);
         }
         part_.answered(ask, *std::move(told), now);
     } else {  // It ran, and can't say what came of it.
@@ -325,7 +324,7 @@ void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
         return told.call.reply(encode_answer(own ? *own : Outcomes::told_nothing(kind), room));
     }
     if (is_complete && !answer.empty()) return told.call.reply(answer);
-    Answer all = part_.outcomes().told(kind);
+    Answer all = is_complete ? all_told() : part_.outcomes().told(kind);
     // What would be cut off now may fit by itself later.
     if (!is_complete && bytes_of(all) > room) all = Outcomes::told_nothing(kind);
     std::vector<std::byte> bytes = encode_answer(std::move(all), room);
@@ -333,19 +332,22 @@ void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
     if (is_complete) answer = std::move(bytes);
 }
 
+// With what asking costs, as far as it is known here.
+Answer Operation::all_told() const {
+    Answer all = part_.outcomes().told(Answer::Kind::complete);
+    all.cost = measured_.told();
+    return all;
+}
+
 void Operation::done(Part&) {
     running = false;
     forget();
-    if (leaves_.answers >= 2) {
-        group->costs.note(body.size(), leaves_.answers, leaves_.first - leaves_.asked,
-                          leaves_.last - leaves_.asked);
-    }
+    group->costs.note(body.size(), measured_.told());
     body = {};
     own_body = {};
     if (origin) return engine_.on_origin_done(*this);
     if (answer.empty()) {
-        answer =
-            encode_answer(part_.outcomes().told(Answer::Kind::complete), engine_.reply_bytes_max());
+        answer = encode_answer(all_told(), engine_.reply_bytes_max());
     }
     if (const Answer* own = part_.outcomes().own(); own && bytes_of(*own) <= own_answer_max) {
         own_answer_ = encode_answer(*own, own_answer_max);

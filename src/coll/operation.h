@@ -61,13 +61,12 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
 
     const std::shared_ptr<GroupImpl> group;
     std::unique_ptr<Origin> origin;  // nullptr: it began elsewhere.
+    bool running = true;             // For the table of those that are known, as what is below.
     // What each rank's method gets: in `own_body`; or, where nobody is below, in the request while
     // that is handled. By position where it is scattered.
     ByteView body;
     std::vector<std::byte> own_body;
 
-    // For the table of those that are known.
-    bool running = true;
     std::vector<std::byte> answer;  // Once all outcomes are there: for those who ask again,
     TimePoint keep_until{};         // who may come until then.
 
@@ -77,16 +76,9 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     };
     struct Question {
         std::uint32_t ask = 0;
-        bool is_leaf = false;  // Nobody is below, nor was it asked before.
+        bool is_leaf = false;  // Nobody is below, and it was asked in begin().
         Channel channel;
         OperationId call;
-    };
-    // Of answers by those with nobody below, from when they were asked, together.
-    struct Leaves {
-        TimePoint asked = never;
-        TimePoint first = never;
-        TimePoint last{};
-        std::uint32_t answers = 0;
     };
     struct Asker {
         std::uint32_t id = 0;
@@ -110,7 +102,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     void tell_alone();
     void lose(std::uint32_t asker);
     void tell_to_stop(const Channel& channel) const;
-    void note_leaf(const Status& status, TimePoint now);
+    Answer all_told() const;
     void on_time();
     void wait();
 
@@ -120,13 +112,14 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     const std::uint64_t unsettled_;
     Timer timer_;  // For the part's due(), or earlier.
     std::vector<Question> questions_;
-    Leaves leaves_;
+    Measured measured_;
     std::vector<Asker> askers_;
     std::uint32_t next_asker_ = 1;
     base::SlotId running_here_;
     std::vector<std::byte> own_answer_;  // As `answer`, of this rank only.
     bool is_mine_over_ = false;
     bool has_run_ = false;
+    bool begins_ = false;  // Within begin().
 };
 
 }  // namespace weft::coll

@@ -12,10 +12,25 @@ void Outcomes::know(Interval of) {
     known_count_ += of.size();
 }
 
+// It ran, and what it replied can't be merged.
+static Status not_merged(const Status& why) {
+    return Status(why.code(), std::string(why.text()))
+        .with_effect(Effect::applied)
+        .with_stage(Stage::executing)
+        .in("merging");
+}
+
+static Status judged(const Merge& merge, Status status, ByteView reply) {
+    if (!status.ok()) return status;
+    const Status fits = merge.judge(reply);
+    return fits.ok() ? std::move(status) : not_merged(fits);
+}
+
 bool Outcomes::add(std::uint32_t position, Status status, ByteView reply) {
     const Interval here{position, position + 1};
     if (known_.contains(here)) return false;
     know(here);
+    if (merging_) status = judged(merging_->merge, std::move(status), reply);
     if (!status.ok()) {
         notable_.push_back({position, std::move(status), {}});
         return true;
@@ -74,7 +89,7 @@ void Outcomes::add(Interval of, Answer answer) {
             ok_ += fresh.size();
         }
     }
-    if (merging_ && hull.size() > 0) merge_in(hull, std::move(answer.value));
+    if (merging_ && hull.size() > 0) add_value(hull, std::move(answer.value));
 }
 
 void Outcomes::add_missing(Interval of, const Status& status) {
@@ -92,6 +107,12 @@ void Outcomes::doubt(Interval of) {
 }
 
 // ---- merging -----------------------------------------------------------------------------------
+
+// Of a subtree: whoever sent it had to look at it, too.
+void Outcomes::add_value(Interval over, std::vector<std::byte> value) {
+    if (Status fits = merging_->merge.judge(value); !fits.ok()) return spoil(over, fits);
+    merge_in(over, std::move(value));
+}
 
 void Outcomes::merge_in(Interval over, std::vector<std::byte> value) {
     std::vector<Piece>& pieces = merging_->pieces;
@@ -126,10 +147,7 @@ void Outcomes::join_neighbours(std::size_t at) {
 
 // What succeeded there could not be merged.
 void Outcomes::spoil(Interval over, const Status& why) {
-    const Status told = Status(why.code(), std::string(why.text()))
-                            .with_effect(Effect::applied)
-                            .with_stage(Stage::executing)
-                            .in("merging");
+    const Status told = not_merged(why);
     std::vector<bool> fails(over.size());
     for (const Outcome& outcome : notable_) {
         if (over.contains(outcome.position)) fails[outcome.position - over.first] = true;
@@ -155,8 +173,9 @@ std::vector<std::byte> Outcomes::value() const {
     return is_there ? merging_->pieces.front().value : std::vector<std::byte>();
 }
 
-void Outcomes::keep_own(std::uint32_t position, const Status& status, ByteView reply) {
+void Outcomes::keep_own(std::uint32_t position, const Status& said, ByteView reply) {
     if (!merging_) return;
+    const Status status = judged(merging_->merge, said, reply);
     merging_->has_own = true;
     Answer& own = merging_->own;
     own = {};

@@ -11,6 +11,7 @@
 
 #include <weft/status.h>
 
+#include "coll/costs.h"
 #include "coll/interval.h"
 #include "coll/reduce.h"
 
@@ -32,6 +33,7 @@ struct Answer {
     };
     Kind kind = Kind::complete;
     std::uint64_t epoch = 0;        // Of a stale one: what there is there; 0: no such group.
+    Cost cost;                      // Of a complete one: what asking costs in its subtree.
     std::vector<Interval> ok;       // Succeeded, with a reply that is empty or in the value.
     std::vector<Outcome> outcomes;  // The others.
     bool has_value = false;         // Of all those in `ok`, merged.
@@ -44,7 +46,8 @@ class Outcomes {
         if (!merge.is_list()) merging_ = std::make_unique<Merging>(Merging{merge, {}, {}, false});
     }
 
-    // One position's. False: it is known already.
+    // One position's. False: it is known already. Of a reply that can't be merged (Merge::judge())
+    // its rank fails.
     bool add(std::uint32_t position, Status status, ByteView reply);
     // What another says of the positions in `of`, others and those that are known are left out. A
     // merged value can't be taken apart: unless all that is in it is new, nothing of it is taken.
@@ -94,6 +97,7 @@ class Outcomes {
     };
 
     void know(Interval of);
+    void add_value(Interval over, std::vector<std::byte> value);
     void merge_in(Interval over, std::vector<std::byte> value);
     void join_neighbours(std::size_t at);
     void spoil(Interval over, const Status& why);

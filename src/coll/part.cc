@@ -52,7 +52,8 @@ void Part::ask(Interval of, Asking asking, bool again, bool named, TimePoint now
 void Part::send(std::uint32_t id, TimePoint now) {
     Ask& ask = *find(id);
     ask.parked = false;
-    if (!ask.is_silent) ask.silent_at = now + patience_of(ask) + silence;
+    ask.paused = false;
+    ask.sent_at = now;
     port_.ask(*this, Ask(ask));
 }
 
@@ -127,7 +128,7 @@ static void doubt(Answer& answer) {
 void Part::answered(std::uint32_t id, Answer answer, TimePoint now) {
     const Step step(*this);
     Ask* const ask = find(id);
-    if (!ask) return;
+    if (!ask || ask->paused) return;
     if (answer.kind == Answer::Kind::stale) return refused(id, answer.epoch, now);
     if (ask->again || ask->is_silent) doubt(answer);
     const bool is_all = answer.kind == Answer::Kind::complete;
@@ -135,14 +136,30 @@ void Part::answered(std::uint32_t id, Answer answer, TimePoint now) {
     outcomes_.add(ask->of, std::move(answer));
     if (!is_all) {
         if (ask->asking == Asking::all) ask->asking = Asking::rest;
-        if (ask->rounds < 255) ++ask->rounds;
+        ask->paused = true;
         unpark(now);
-        return send(id, now);
+        return ask_on(id, now);
     }
     const Ask ended = *ask;
     asks_.erase(asks_.begin() + (ask - asks_.data()));
     unpark(now);
     ask_missing(ended, now);
+}
+
+// For the rest. Whoever says at once that there is more to come would be asked without end.
+void Part::ask_on(std::uint32_t id, TimePoint now) {
+    Ask* const ask = find(id);
+    if (!ask || !ask->paused || due_of(*ask) > now) return;
+    if (ask->rounds < 255) ++ask->rounds;
+    send(id, now);
+}
+
+void Part::ask_paused(TimePoint now) {
+    std::vector<std::uint32_t> paused;
+    for (const Ask& ask : asks_) {
+        if (ask.paused) paused.push_back(ask.id);
+    }
+    for (const std::uint32_t id : paused) ask_on(id, now);
 }
 
 bool Part::is_asked(std::uint32_t position) const {
@@ -187,7 +204,6 @@ void Part::refused(std::uint32_t id, std::uint64_t epoch, TimePoint now) {
             now);
     }
     ask.named = true;
-    ask.silent_at = never;
     if (!may_refresh_ || epoch <= plan_->epoch) {
         unpark(now);
         return send(id, now);
@@ -238,11 +254,6 @@ void Part::asked(std::uint32_t asker, TimePoint answer_by) {
     orphaned_at_ = never;
 }
 
-bool Part::is_asked_by(std::uint32_t asker) const {
-    return std::any_of(askers_.begin(), askers_.end(),
-                       [&](const Asker& one) { return one.id == asker; });
-}
-
 void Part::asker_left(std::uint32_t asker, TimePoint now) {
     const Step step(*this);
     const std::size_t left =
@@ -269,10 +280,17 @@ void Part::answer_impatient(TimePoint now) {
 
 // ---- time --------------------------------------------------------------------------------------
 
+// When it is asked again, or is silent.
+TimePoint Part::due_of(const Ask& ask) {
+    if (ask.paused) return ask.sent_at + patience_of(ask) / 2;
+    if (ask.parked || ask.is_silent) return never;
+    return ask.sent_at + patience_of(ask) + silence;
+}
+
 TimePoint Part::due() const {
     if (over_) return never;
     TimePoint at = std::min(role_.until, orphaned_at_);
-    for (const Ask& ask : asks_) at = std::min(at, ask.silent_at);
+    for (const Ask& ask : asks_) at = std::min(at, due_of(ask));
     for (const Asker& asker : askers_) at = std::min(at, asker.answer_by);
     return at;
 }
@@ -282,8 +300,7 @@ TimePoint Part::due() const {
 void Part::fall_silent(TimePoint now) {
     std::vector<Interval> below;
     for (Ask& ask : asks_) {
-        if (ask.silent_at > now) continue;
-        ask.silent_at = never;
+        if (ask.paused || due_of(ask) > now) continue;
         ask.is_silent = true;
         below.push_back({ask.of.first + 1, ask.of.last});
     }
@@ -313,6 +330,7 @@ void Part::on_time(TimePoint now) {
                         .with_stage(Stage::executing));
     }
     fall_silent(now);
+    ask_paused(now);
     answer_impatient(now);
 }
 
@@ -327,7 +345,7 @@ void Part::stop(const Status& why) {
 
 void Part::give_up_all(bool stop) {
     for (const Ask& ask : std::exchange(asks_, {})) {
-        if (!ask.parked) port_.give_up(*this, ask.id, stop);
+        if (!ask.parked && !ask.paused) port_.give_up(*this, ask.id, stop);
     }
 }
 

@@ -2,9 +2,10 @@
 // when it stops waiting. Time, messages and the method that runs come through a Port.
 //
 // It forwards first and then runs. Whoever is asked answers within the patience that he is told,
-// with what he knows by then, and is asked for the rest; so one who says nothing is told from one
-// whose handler takes long. Those below one that failed, or is silent, are asked by whoever asked
-// him: they may have been asked before, know the collective, and join the new question to it.
+// with what he knows by then, and is asked for the rest, but not before half of that is over; so
+// one who says nothing is told from one whose handler takes long. Those below one that failed, or
+// is silent, are asked by whoever asked him: they may have been asked before, know the collective,
+// and join the new question to it.
 #pragma once
 
 #include <memory>
@@ -46,7 +47,8 @@ class Part {
         bool is_silent : 1 = false;   // Those below it have been asked by us.
         bool parked : 1 = false;      // Refused, for a later view; so may be all others.
         bool has_silent : 1 = false;  // All it waits for are some that are silent.
-        TimePoint silent_at = never;  // Unless it says something.
+        bool paused : 1 = false;      // It said so too early, and is asked again later.
+        TimePoint sent_at{};
     };
     static_assert(sizeof(Ask) == 24);  // One for each rank of a group, all parts together.
 
@@ -56,7 +58,7 @@ class Part {
       public:
         // Sends it; one of answered(), failed() follows once, unless it is given up.
         virtual void ask(Part& part, const Ask& ask) = 0;
-        // `stop`: whoever was asked is told, too.
+        // Of a question under way. `stop`: whoever was asked is told, too.
         virtual void give_up(Part& part, std::uint32_t ask, bool stop) = 0;
         // Runs the method here; ran() follows, unless it is stopped.
         virtual void run(Part& part) = 0;
@@ -103,7 +105,6 @@ class Part {
     void asked(std::uint32_t asker, TimePoint answer_by);
     // He does not wait any more.
     void asker_left(std::uint32_t asker, TimePoint now);
-    bool is_asked_by(std::uint32_t asker) const;
     // When those who ask have left nobody will come in their place.
     void desert(TimePoint now);
 
@@ -150,6 +151,9 @@ class Part {
     void ask_below(Interval below, bool again, TimePoint now);
     void ask(Interval of, Asking asking, bool again, bool named, TimePoint now);
     void send(std::uint32_t id, TimePoint now);
+    void ask_on(std::uint32_t id, TimePoint now);
+    void ask_paused(TimePoint now);
+    static TimePoint due_of(const Ask& ask);
     Ask* find(std::uint32_t id);
     void adopt(const Ask& ask, Status why, TimePoint now);
     void refused(std::uint32_t id, std::uint64_t epoch, TimePoint now);

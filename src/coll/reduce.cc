@@ -62,15 +62,22 @@ Status judge(const Reduction& reduction) {
     return {};
 }
 
+Status Merge::judge(ByteView reply) const {
+    if (is_list() || reduction.operation == Kind::method) return {};
+    if (!reply.empty() && reply.size() % sizeof(std::uint64_t) == 0) return {};
+    return fail(Code::invalid_argument, "a reduction of numbers of 8 bytes each, by a reply of " +
+                                            std::to_string(reply.size()) + " bytes");
+}
+
 Status Merge::operator()(std::vector<std::byte>& into, ByteView from) const {
     if (reduction.operation == Kind::method) {
         if (function) return function(into, from);
         return fail(Code::unimplemented, "the method has no merge function here");
     }
     if (into.size() != from.size() || into.size() % sizeof(std::uint64_t) != 0) {
-        return fail(Code::invalid_argument, "a reduction of " + std::to_string(into.size()) +
-                                                " and of " + std::to_string(from.size()) +
-                                                " bytes");
+        return fail(Code::invalid_argument, "a reduction of " + std::to_string(from.size()) +
+                                                " bytes, where " + std::to_string(into.size()) +
+                                                " were merged so far");
     }
     switch (reduction.number) {
         case Number::u64: merge_numbers<std::uint64_t>(reduction.operation, into, from); break;

@@ -13,6 +13,9 @@ struct Merge {
     MergeFunction function = nullptr;  // Of Operation::method.
 
     bool is_list() const { return reduction.operation == Reduction::Operation::none; }
+    // Whether there is something to merge in a reply, or in a value. Errors: INVALID_ARGUMENT: of
+    // numbers there are none, or no whole ones.
+    Status judge(ByteView reply) const;
     // Errors: INVALID_ARGUMENT: arrays that are no whole numbers or of different sizes (`into` is
     // as before); UNIMPLEMENTED: the method has no merge function here; what that one says.
     Status operator()(std::vector<std::byte>& into, ByteView from) const;

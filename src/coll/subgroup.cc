@@ -8,10 +8,16 @@
 
 namespace weft {
 
+Subgroup::Table::Table(RankSet members) : ranks(std::move(members)) {
+    first_own.reserve(ranks.ranges().size());
+    for (const RankSet::Range& range : ranks.ranges()) {
+        first_own.push_back(size);
+        size += range.last - range.first + 1;
+    }
+}
+
 Subgroup::Subgroup(Group group, RankSet members)
-    : group_(std::move(group)),
-      members_(std::move(members)),
-      size_(static_cast<std::uint32_t>(members_.size())) {}
+    : group_(std::move(group)), table_(std::make_shared<const Table>(std::move(members))) {}
 
 Result<Subgroup> Subgroup::make(Group group, RankSet members) {
     if (members.empty()) return fail(Code::invalid_argument, "a subgroup without members");
@@ -23,45 +29,51 @@ Result<Subgroup> Subgroup::make(Group group, RankSet members) {
 }
 
 std::uint32_t Subgroup::rank_in_group(std::uint32_t rank) const {
-    WEFT_ASSERT(rank < size_);
-    for (const RankSet::Range& range : members_.ranges()) {
-        const std::uint32_t count = range.last - range.first + 1;
-        if (rank < count) return range.first + rank;
-        rank -= count;
-    }
-    return 0;
+    WEFT_ASSERT(rank < size());
+    const std::size_t at = range_of(rank);
+    return members().ranges()[at].first + (rank - table_->first_own[at]);
+}
+
+std::size_t Subgroup::range_of(std::uint32_t rank) const {
+    const std::vector<std::uint32_t>& firsts = table_->first_own;
+    const auto behind = std::upper_bound(firsts.begin(), firsts.end(), rank);
+    return static_cast<std::size_t>(behind - firsts.begin()) - 1;
 }
 
 std::optional<std::uint32_t> Subgroup::own_rank(std::uint32_t rank) const {
-    std::uint32_t in_front = 0;
-    for (const RankSet::Range& range : members_.ranges()) {
-        if (rank < range.first) break;
-        if (rank <= range.last) return in_front + (rank - range.first);
-        in_front += range.last - range.first + 1;
-    }
-    return std::nullopt;
+    const std::vector<RankSet::Range>& ranges = members().ranges();
+    const auto at = std::lower_bound(
+        ranges.begin(), ranges.end(), rank,
+        [](const RankSet::Range& range, std::uint32_t one) { return range.last < one; });
+    if (at == ranges.end() || rank < at->first) return std::nullopt;
+    return table_->first_own[static_cast<std::size_t>(at - ranges.begin())] + (rank - at->first);
 }
 
 Status Subgroup::no_such_rank(std::uint32_t rank) const {
     return fail(Code::invalid_argument,
-                "rank " + std::to_string(rank) + " of a subgroup of " + std::to_string(size_));
+                "rank " + std::to_string(rank) + " of a subgroup of " + std::to_string(size()));
 }
 
 Result<RankSet> Subgroup::in_group(const RankSet& own) const {
     RankSet ranks;
     for (const RankSet::Range& range : own.ranges()) {
-        if (range.last >= size_) {
+        if (range.last >= size()) {
             return no_such_rank(range.last);
         }
-        for (std::uint32_t rank = range.first; rank <= range.last; ++rank) {
-            ranks.add(rank_in_group(rank));
+        // As many at a time as lie side by side in the group.
+        for (std::uint32_t rank = range.first; rank <= range.last;) {
+            const std::uint32_t first = rank_in_group(rank);
+            const std::uint32_t there = members().ranges()[range_of(rank)].last - first;
+            const std::uint32_t more = std::min(there, range.last - rank);
+            ranks.add(first, first + more);
+            rank += more + 1;
         }
     }
     return ranks;
 }
 
 Result<Subgroup::Chosen> Subgroup::chosen(const GroupCallOptions& options) const {
-    Chosen chosen{members_, {}};
+    Chosen chosen{members(), {}};
     if (options.include) {
         Result<RankSet> include = in_group(*options.include);
         if (!include) return std::move(include).status();
@@ -121,7 +133,7 @@ CollectiveId Subgroup::scatter(const MethodId& method, std::span<const RankBody>
                                const GroupCallOptions& options, GroupCompletion done) const {
     std::vector<RankBody> of_group(bodies.begin(), bodies.end());
     for (RankBody& one : of_group) {
-        if (one.rank >= size_) {
+        if (one.rank >= size()) {
             refuse(no_such_rank(one.rank), std::move(done));
             return 0;
         }
@@ -138,9 +150,9 @@ CollectiveId Subgroup::meet(std::string_view name, ByteView value, const GroupCa
 }
 
 Result<Channel> Subgroup::channel(std::uint32_t rank) const {
-    if (rank < size_) return group_.channel(rank_in_group(rank));
+    if (rank < size()) return group_.channel(rank_in_group(rank));
     return fail(Code::out_of_range,
-                "rank " + std::to_string(rank) + " of a subgroup of " + std::to_string(size_));
+                "rank " + std::to_string(rank) + " of a subgroup of " + std::to_string(size()));
 }
 
 }  // namespace weft

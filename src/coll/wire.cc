@@ -141,10 +141,10 @@ void append_pieces(std::vector<std::byte>& to, ByteView pieces, Interval all, In
 
 // ---- answers -----------------------------------------------------------------------------------
 
-// kind u8, has a value u8, 0 u16, count of intervals u32, epoch u64; the intervals (2 u32 each); a
-// value (u32 + bytes); then outcomes: position u32, code u8, effect u8, stage u8, 0 u8, text (u16 +
-// bytes), peer (u16 + bytes), reply (u32 + bytes).
-static constexpr std::size_t answer_bytes = 16;
+// kind u8, has a value u8, 0 u16, count of intervals u32, epoch u64, cost (2 u32); the intervals (2
+// u32 each); a value (u32 + bytes); then outcomes: position u32, code u8, effect u8, stage u8, 0
+// u8, text (u16 + bytes), peer (u16 + bytes), reply (u32 + bytes).
+static constexpr std::size_t answer_bytes = 24;
 static constexpr std::size_t outcome_bytes = 4 + 4 + 2 + 2 + 4;
 static constexpr std::size_t text_bytes_max = 256;
 
@@ -179,6 +179,26 @@ static void shrink_value(Answer& answer) {
     answer.value = {};
 }
 
+// The largest first, until the others fit. Returns what it then takes.
+static std::size_t drop_large_replies(Answer& answer, std::size_t total, std::size_t bytes_max) {
+    if (total <= bytes_max) return total;
+    std::vector<Outcome*> large;
+    for (Outcome& outcome : answer.outcomes) {
+        if (outcome.reply.size() > text_bytes_max) large.push_back(&outcome);
+    }
+    std::stable_sort(large.begin(), large.end(), [](const Outcome* a, const Outcome* b) {
+        return a->reply.size() > b->reply.size();
+    });
+    for (auto next = large.begin(); total > bytes_max && next != large.end(); ++next) {
+        Outcome& outcome = **next;
+        total -= bytes_of(outcome);
+        outcome.status = too_large(outcome.reply.size());
+        outcome.reply = {};
+        total += bytes_of(outcome);
+    }
+    return total;
+}
+
 static void shrink(Answer& answer, std::size_t bytes_max) {
     std::size_t total = bytes_of(answer);
     if (total <= bytes_max) return;
@@ -186,16 +206,7 @@ static void shrink(Answer& answer, std::size_t bytes_max) {
         shrink_value(answer);
         total = bytes_of(answer);
     }
-    while (total > bytes_max) {
-        const auto largest = std::max_element(
-            answer.outcomes.begin(), answer.outcomes.end(),
-            [](const Outcome& a, const Outcome& b) { return a.reply.size() < b.reply.size(); });
-        if (largest == answer.outcomes.end() || largest->reply.size() <= text_bytes_max) break;
-        total -= bytes_of(*largest);
-        largest->status = too_large(largest->reply.size());
-        largest->reply = {};
-        total += bytes_of(*largest);
-    }
+    total = drop_large_replies(answer, total, bytes_max);
     if (total <= bytes_max) return;
     for (Outcome& outcome : answer.outcomes) {
         const bool lost = !outcome.reply.empty();
@@ -215,6 +226,7 @@ std::vector<std::byte> encode_answer(Answer answer, std::size_t bytes_max) {
     out.put(std::uint16_t{0});
     out.put(static_cast<std::uint32_t>(answer.ok.size()));
     out.put(answer.epoch);
+    out.put(answer.cost);
     for (const Interval& one : answer.ok) out.put(one);
     if (answer.has_value) {
         out.put(static_cast<std::uint32_t>(answer.value.size()));
@@ -265,6 +277,7 @@ Result<Answer> decode_answer(ByteView bytes) {
     in.take<std::uint16_t>();
     const auto intervals = in.take<std::uint32_t>();
     answer.epoch = in.take<std::uint64_t>();
+    answer.cost = in.take<Cost>();
     if (!in.ok() || answer.kind > Answer::Kind::silent || has_value > 1 ||
         intervals > in.left() / sizeof(Interval)) {
         return malformed();

@@ -69,7 +69,8 @@ static void check_answer(ByteView bytes, std::size_t room) {
     must(again.size() <= bytes.size(), "answers do not grow");
     const auto twice = coll::decode_answer(again);
     must(twice.ok() && twice->kind == answer->kind && twice->epoch == answer->epoch &&
-             twice->ok == answer->ok && twice->value == answer->value &&
+             twice->cost == answer->cost && twice->ok == answer->ok &&
+             twice->value == answer->value &&
              std::ranges::equal(answer->outcomes, twice->outcomes, is_same),
          "answers survive the way there and back");
     // A large interval takes no room until its value does not fit.

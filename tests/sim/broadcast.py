@@ -31,11 +31,16 @@ def check_size():
     assert 1 <= result["over_bound"] <= OVER_BOUND_MAX, result["over_bound"]
     assert 0 < result["state_bytes_mean"] <= STATE_BYTES_MAX, result["state_bytes_mean"]
     assert result["wall_s"] < SECONDS_MAX, f"{result['wall_s']:.1f} s"
+    assert result["operation_bytes"] > 0
     assert len(result["models"]) == 2
+    # The first one's tree is not made for it, which the root finds out.
+    first = result["models"][0]
+    assert first["over_bound"] < 1.08 < OVER_BOUND_MAX < first["default_over_bound"], first
     for model in result["models"]:
         assert model["messages"] == 2 * (NODES - 1), model["messages"]
         assert model["over_bound"] <= result["over_bound"], "not the worst of both"
         assert model["over_bound"] == model["told_us"] / model["bound_us"]
+        assert 1 <= model["exact_over_bound"] <= model["over_bound"] + 0.01, "not known, and as good"
         orders = {row["order"]: row for row in model["orders"]}
         assert orders["greedy"]["told_us"] == model["told_us"], "parts and model differ"
         assert orders["greedy"]["acknowledged_us"] == model["acknowledged_us"]

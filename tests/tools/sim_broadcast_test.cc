@@ -185,3 +185,16 @@ TEST_CASE("a root whose group is dead asks each of them, and has a failure of ea
     CHECK(failed == n - 1);
     CHECK(net.questions() == n - 1);
 }
+
+TEST_CASE("the root learns what messages cost, whoever is between it and the last ones") {
+    for (const std::uint32_t n : {3u, 12u, 200u, 5000u}) {
+        for (const LinkCost& cost : {LinkCost{300ns, 2700ns}, LinkCost{3us, 15us}}) {
+            INFO(n << " ranks");
+            BroadcastNet net({plan_of(n, {}, n / 3), cost, 1ms, {}, 10s});
+            net.run();
+            const Duration trip = 2 * (cost.busy + cost.latency);
+            CHECK(net.measured().busy_ns == static_cast<std::uint32_t>(cost.busy.count()));
+            CHECK(net.measured().trip_ns == static_cast<std::uint32_t>(trip.count()));
+        }
+    }
+}

@@ -26,7 +26,7 @@ TEST_CASE("a member tells of itself alone, with others below it and without") {
             INFO("positions 0 to " << last - 1 << (merges ? ", merged" : ""));
             coll::ForwardHeader header = victim.forward_header();
             header.last = last;
-            header.operation = merges ? static_cast<std::uint8_t>(Reduction::Operation::max) : 0;
+            header.operation = merges ? static_cast<std::uint8_t>(Reduction::Operation::method) : 0;
             const std::string body = request_of("x").SerializeAsString();
             const coll::Answer all = answer_to(raw, victim.forward(header, as_bytes(body)));
             CHECK(all.kind == coll::Answer::Kind::complete);

@@ -1,28 +1,102 @@
 #include "coll/costs.h"
+
+#include <set>
+
+#include "api/node.h"
 #include "support/catch.h"
+#include "support/group_rig.h"
 
 using namespace weft;
+using coll::Cost;
 using coll::Costs;
+using coll::Measured;
 using coll::Tree;
 
+namespace {
+
+constexpr std::uint32_t most = ~std::uint32_t{0};
+
+Cost cost_of(Duration busy, Duration trip) {
+    return {static_cast<std::uint32_t>(busy.count()), static_cast<std::uint32_t>(trip.count())};
+}
+
+// Some with nobody below them answer, the first and the last of them so long after all were asked.
+Cost measured(std::uint32_t members, Duration first, Duration last) {
+    Measured one;
+    for (std::uint32_t i = 0; i < members; ++i) one.asked(TimePoint{} + 1s);
+    one.answered(TimePoint{} + 1s + first);
+    for (std::uint32_t i = 1; i < members; ++i) one.answered(TimePoint{} + 1s + last);
+    return one.told();
+}
+
+}  // namespace
+
+// ---- one collective -----------------------------------------------------------------------------
+
+TEST_CASE("costs: two with nobody below them tell what one question costs, and the way") {
+    CHECK(measured(5, 6us, 10us) == cost_of(1us, 6us));
+    CHECK(measured(2, 6us, 10us) == cost_of(4us, 6us));
+    CHECK_FALSE(measured(1, 6us, 6us).is_known());
+    CHECK(measured(2, 0us, 0us) == Cost{1, 1});  // At once, and known all the same.
+    CHECK(measured(2, 100s, 300s) == Cost{most, most});
+}
+
+TEST_CASE("costs: who asks none of those passes on what others say, and else what he knows") {
+    Measured one;
+    CHECK_FALSE(one.told().is_known());
+    one.hear({});  // Says nothing.
+    CHECK_FALSE(one.told().is_known());
+    one.hear({10, 100});
+    one.hear({20, 300});
+    CHECK(one.told() == Cost{15, 200});
+    for (int i = 0; i < 6; ++i) one.hear({most, most});
+    CHECK(one.told().is_known());
+    one.asked(TimePoint{});
+    one.answered(TimePoint{} + 6us);
+    one.answered(TimePoint{} + 8us);
+    CHECK(one.told() == cost_of(2us, 6us));
+}
+
+// ---- many ---------------------------------------------------------------------------------------
+
 TEST_CASE("nothing measured: the tree of a message that is sent on five sends later") {
-    const Costs costs;
+    Costs costs;
+    costs.note(64, {});
+    CHECK_FALSE(costs.knows(64));
     CHECK(costs.tree(100, 64) == Tree{});
     CHECK(costs.tree(100, 4 << 20).latency == 4);  // Large ones keep their sender busy.
 }
 
 TEST_CASE("the tree follows what answers cost, for messages of that size alone") {
     Costs costs;
-    for (int i = 0; i < 100; ++i) costs.note(64, 5, 6us, 10us);  // A send 1 us, a trip 6.
-    CHECK(costs.tree(100, 64).latency == 16);                    // 24 quarters, by powers of two.
+    // A send takes 1 us, the way another 4, and so does the way back.
+    for (int i = 0; i < 100; ++i) costs.note(64, cost_of(1us, 10us));
+    CHECK(costs.tree(100, 64).latency == 16);
     CHECK(costs.tree(100, 1) == costs.tree(100, 64));
     CHECK(costs.tree(100, 65) == Tree{});
-    for (int i = 0; i < 100; ++i) costs.note(64, 2, 200us, 201us);  // A long trip.
+    for (int i = 0; i < 100; ++i) costs.note(64, cost_of(1us, 200us));  // A long trip.
     CHECK(costs.tree(100, 64).latency == 256);
-    for (int i = 0; i < 100; ++i) costs.note(64, 3, 2us, 402us);  // Dear messages.
+    for (int i = 0; i < 100; ++i) costs.note(64, cost_of(200us, 2us));  // Dear messages.
     CHECK(costs.tree(100, 64).latency == 1);
-    for (int i = 0; i < 100; ++i) costs.note(64, 3, 0us, 0us);
-    CHECK(costs.tree(100, 64).is_possible({1, 1000}));
+}
+
+TEST_CASE("whatever peers say, a tree is possible") {
+    std::set<std::uint16_t> latencies;
+    for (const std::uint32_t busy : {0u, 1u, 1000u, most}) {
+        for (const std::uint32_t trip : {0u, 1u, 1000u, most}) {
+            for (const int times : {1, 30}) {
+                Costs costs;
+                for (int i = 0; i < times; ++i) costs.note(64, {busy, trip});
+                for (int i = 0; i < times; ++i) costs.note(64, {trip, busy});
+                INFO(busy << " and " << trip << ", " << times << " times");
+                CHECK(costs.tree(100, 64).is_possible({1, 1 << 20}));
+                latencies.insert(costs.tree(100, 64).latency);
+            }
+            CHECK(coll::tree_for(busy, trip).is_possible({1, 1 << 20}));
+            CHECK(coll::tree_for(busy, trip / 2.0 - busy).is_possible({1, 1 << 20}));
+        }
+    }
+    CHECK(latencies.size() > 1);
 }
 
 TEST_CASE("a few are told by one, whatever it costs") {
@@ -31,10 +105,75 @@ TEST_CASE("a few are told by one, whatever it costs") {
     CHECK(costs.tree(Costs::few + 1, 64).shape == coll::Shape::greedy);
 }
 
-TEST_CASE("one odd answer changes little") {
+TEST_CASE("one odd answer changes little, and what drifts is followed in few steps") {
     Costs costs;
-    for (int i = 0; i < 100; ++i) costs.note(4096, 3, 24us, 26us);
+    for (int i = 0; i < 100; ++i) costs.note(4096, cost_of(1us, 24us));
     const Tree before = costs.tree(100, 4096);
-    costs.note(4096, 3, 25us, 28us);
+    costs.note(4096, cost_of(1500ns, 25us));
     CHECK(costs.tree(100, 4096) == before);
+    costs.note(4096, cost_of(1us, 25us));
+    // Four times as far, little by little: not more than nine trees of a quarter of an octave each.
+    std::set<std::uint16_t> latencies;
+    for (int i = 0; i < 2000; ++i) {
+        costs.note(4096, cost_of(1us, 24us + i * 36ns));
+        latencies.insert(costs.tree(100, 4096).latency);
+    }
+    CHECK(latencies.size() >= 6);
+    CHECK(latencies.size() <= 9);
+    CHECK(costs.tree(100, 4096).latency > before.latency * 3);
+}
+
+TEST_CASE("a tree is within an eighth of what was measured, and does not go to and fro") {
+    for (double wanted = 1; wanted <= coll::latency_max; wanted *= 1.03) {
+        Costs costs;
+        const double trip = 2 * (1 + wanted / 4) * 1000;
+        const auto note = [&](double factor) {
+            costs.note(64, {1000, static_cast<std::uint32_t>(trip * factor)});
+            return costs.tree(100, 64).latency;
+        };
+        const std::uint16_t first = note(1);
+        INFO("latency " << wanted);
+        CHECK(first <= std::max(wanted + 1, wanted * 1.125));
+        CHECK(first >= std::min(wanted - 1, wanted / 1.125));
+        std::set<std::uint16_t> latencies{first};
+        for (int i = 0; i < 40; ++i) latencies.insert(note(i % 2 == 0 ? 1.05 : 0.95));
+        if (wanted > 4) CHECK(latencies.size() == 1);
+    }
+}
+
+// ---- a group ------------------------------------------------------------------------------------
+
+TEST_CASE("whoever begins learns what it costs, however many ranks are between him and the last") {
+    for (const std::uint32_t n : {12u, 40u, 200u}) {
+        for (const std::uint32_t caller : {0u, n / 2}) {
+            INFO(n << " ranks, called by " << caller);
+            test::GroupRig rig(n);
+            const Group group = rig.group(static_cast<int>(caller));
+            coll::Engine& engine = rig.sim.runtimes[caller]->node().collectives;
+            const Costs& costs = engine.joined(rig.view().digest())->costs;
+            CHECK(costs.tree(n, 1) == Tree{});
+            for (int i = 0; i < 20; ++i) REQUIRE(rig.call(group, "x", {.timeout = 5s}).status.ok());
+            CHECK(costs.knows(1));
+            CHECK_FALSE(costs.knows(1 << 20));
+            CHECK_FALSE(costs.tree(n, 1) == Tree{});
+            CHECK(costs.tree(n, 1).is_possible({1, n}));
+        }
+    }
+}
+
+TEST_CASE("those that are asked a second time, by name, tell nothing of costs") {
+    test::GroupRig rig(5);
+    for (int rank = 1; rank < 5; ++rank) {
+        REQUIRE(rig.group(rank).install(rig.view(2)).ok());
+    }
+    const Group group = rig.group(0);
+    coll::Engine& engine = rig.sim.runtimes[0]->node().collectives;
+    const Costs& costs = engine.joined(rig.view().digest())->costs;
+    const GroupOutcome outcome = rig.call(group, "x", {.timeout = 5s});
+    CHECK(outcome.status.ok());
+    CHECK(rig.services[4].told.size() == 1);
+    CHECK_FALSE(costs.knows(1));
+    REQUIRE(rig.sim.run_until([&] { return group.view().epoch() == 2; }));
+    CHECK(rig.call(group, "x", {.timeout = 5s}).status.ok());
+    CHECK(costs.knows(1));
 }

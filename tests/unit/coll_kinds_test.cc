@@ -317,3 +317,34 @@ TEST_CASE("a handler that takes long is waited for, and one message more is all 
     REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
     CHECK(outcome->status.ok());
 }
+
+TEST_CASE("a rank whose reply is no array of numbers fails, and no other one with it") {
+    for (const std::uint32_t n : {1u, 2u, 12u}) {
+        for (const std::uint32_t bad : {0u, n / 2, n - 1}) {
+            for (const bool ordered : {false, true}) {
+                INFO(bad << " of " << n << (ordered ? ", in order" : ""));
+                GroupRig rig(n);
+                rig.answer = [bad](std::uint32_t rank, ByteView) {
+                    return rank == bad ? std::vector<std::byte>(13) : number(1);
+                };
+                const Reduction sum{Reduction::Operation::sum, Reduction::Number::u64, ordered};
+                for (const int caller : {-1, 0}) {
+                    const GroupOutcome outcome =
+                        rig.call(rig.group(caller), "x", {.timeout = 5s, .reduction = sum});
+                    REQUIRE(outcome.ranks.size() == n);
+                    for (const RankOutcome& one : outcome.ranks) {
+                        CHECK(one.status.ok() == (one.rank != bad));
+                    }
+                    const Status& its = outcome.ranks[bad].status;
+                    CHECK(its.code() == Code::invalid_argument);
+                    CHECK(its.effect() == Effect::applied);
+                    CHECK(its.stage() == Stage::executing);
+                    CHECK(its.text().find("13 bytes") != std::string_view::npos);
+                    CHECK(outcome.status.code() == Code::invalid_argument);
+                    if (n == 1) CHECK(outcome.merged.empty());
+                    else CHECK(as_number(outcome.merged) == n - 1);
+                }
+            }
+        }
+    }
+}

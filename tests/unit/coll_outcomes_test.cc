@@ -258,4 +258,91 @@ TEST_CASE("outcomes: merged ones are told once all are there, and a rank's own a
     CHECK(told.outcomes[0].position == 6);
 }
 
+// ---- replies that are no arrays of numbers ------------------------------------------------------
+
+coll::Merge sum_of_numbers(bool ordered) {
+    return {{Reduction::Operation::sum, Reduction::Number::u64, ordered}, {}};
+}
+
+std::vector<std::byte> numbers(std::size_t count) {
+    std::vector<std::byte> bytes(count * 8);
+    for (std::size_t i = 0; i < count; ++i) base::store(bytes.data() + i * 8, std::uint64_t{1});
+    return bytes;
+}
+
+void check_failed(const coll::Outcome& one, std::uint32_t position, std::string_view text) {
+    CHECK(one.position == position);
+    CHECK(one.status.code() == Code::invalid_argument);
+    CHECK(one.status.effect() == Effect::applied);
+    CHECK(one.status.stage() == Stage::executing);
+    INFO(one.status.text());
+    CHECK(one.status.text().find(text) != std::string_view::npos);
+}
+
+TEST_CASE("outcomes: who replies what is no array of numbers fails by himself") {
+    for (const bool ordered : {false, true}) {
+        for (const std::size_t bytes : {std::size_t{0}, std::size_t{7}, std::size_t{12}}) {
+            for (const std::uint32_t n : {1u, 2u, 5u}) {
+                for (std::uint32_t bad = 0; bad < n; ++bad) {
+                    INFO(bytes << " bytes of " << bad << " of " << n
+                               << (ordered ? ", in order" : ""));
+                    Outcomes all(sum_of_numbers(ordered));
+                    for (std::uint32_t at = 0; at < n; ++at) {
+                        const auto reply = at == bad ? std::vector<std::byte>(bytes) : numbers(1);
+                        if (at == bad) all.keep_own(at, Status(), reply);
+                        CHECK(all.add(at, Status(), reply));
+                    }
+                    all.finish();
+                    REQUIRE(all.notable().size() == 1);
+                    const std::string length = std::to_string(bytes) + " bytes";
+                    check_failed(all.notable()[0], bad, length);
+                    REQUIRE(all.own());
+                    CHECK(all.own()->ok.empty());
+                    CHECK_FALSE(all.own()->has_value);
+                    REQUIRE(all.own()->outcomes.size() == 1);
+                    check_failed(all.own()->outcomes[0], bad, length);
+                    CHECK(all.ok_count() == n - 1);
+                    std::vector<std::byte> sum = n > 1 ? numbers(1) : std::vector<std::byte>();
+                    if (n > 1) base::store(sum.data(), std::uint64_t{n - 1});
+                    CHECK(all.value() == sum);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("outcomes: a value that is no array of numbers is not merged, whoever sent it") {
+    for (const bool ordered : {false, true}) {
+        for (const std::size_t bytes : {std::size_t{0}, std::size_t{9}}) {
+            Outcomes all(sum_of_numbers(ordered));
+            Answer below;
+            below.ok = {{0, 2}};
+            below.has_value = true;
+            below.value.resize(bytes);
+            all.add({0, 2}, below);
+            all.add(2, Status(), numbers(1));
+            all.finish();
+            CHECK(all.ok_count() == 1);
+            REQUIRE(all.notable().size() == 2);
+            check_failed(all.notable()[0], 0, std::to_string(bytes) + " bytes");
+            check_failed(all.notable()[1], 1, std::to_string(bytes) + " bytes");
+            CHECK(all.value() == numbers(1));
+        }
+    }
+}
+
+TEST_CASE("outcomes: of arrays of other lengths the first counts, and the others are told so") {
+    for (const bool ordered : {false, true}) {
+        Outcomes all(sum_of_numbers(ordered));
+        all.add(0, Status(), numbers(1));
+        all.add(1, Status(), numbers(2));
+        all.add(2, Status(), numbers(1));
+        all.finish();
+        REQUIRE(all.notable().size() == 1);
+        check_failed(all.notable()[0], 1, "a reduction of 16 bytes, where 8 were merged so far");
+        CHECK(all.ok_count() == 2);
+        CHECK(base::load<std::uint64_t>(all.value().data()) == 2);
+    }
+}
+
 }  // namespace coll_outcomes

@@ -1,7 +1,11 @@
 #include <weft/subgroup.h>
 
+#include <chrono>
+#include <random>
+
 #include "support/catch.h"
 #include "support/group_rig.h"
+#include "support/seed.h"
 
 using namespace weft;
 using test::GroupRig;
@@ -103,4 +107,59 @@ TEST_CASE("a subgroup of nobody is refused, and so is a channel to a rank that i
     const Subgroup subgroup = Subgroup::make(rig.group(-1), {1}).value();
     CHECK(subgroup.channel(0).ok());
     CHECK(subgroup.channel(1).status().code() == Code::out_of_range);
+}
+
+TEST_CASE("ranks of a subgroup, and of filters in it, are those that one gets by counting") {
+    GroupRig rig(2);
+    for (std::uint64_t index = 0; index < 50; ++index) {
+        std::mt19937_64 random(test::seed_of(index));
+        INFO("TEST_SEED=" << test::seed_of(index));
+        const std::uint64_t odds = 1 + random() % 4;
+        std::vector<std::uint32_t> naive;
+        RankSet members;
+        for (std::uint32_t rank = 0; rank < 300; ++rank) {
+            if (random() % (odds + 1) != 0) continue;
+            members.add(rank);
+            naive.push_back(rank);
+        }
+        if (naive.empty()) continue;
+        const Subgroup subgroup = Subgroup::make(rig.group(0), members).value();
+        REQUIRE(subgroup.size() == naive.size());
+        REQUIRE(subgroup.members() == members);
+        for (std::uint32_t own = 0; own < naive.size(); ++own) {
+            REQUIRE(subgroup.rank_in_group(own) == naive[own]);
+        }
+        for (std::uint32_t rank = 0; rank < 310; ++rank) {
+            const auto at = std::find(naive.begin(), naive.end(), rank);
+            const auto own = subgroup.own_rank(rank);
+            REQUIRE(own.has_value() == (at != naive.end()));
+            if (own) REQUIRE(*own == static_cast<std::uint32_t>(at - naive.begin()));
+        }
+    }
+}
+
+// Ranks of which no group has a member fail by themselves: nothing is sent.
+TEST_CASE("ranks of a subgroup of many ranges are found without going through all of them") {
+    GroupRig rig(1);
+    const std::uint32_t n = 200'000;
+    RankSet members;
+    for (std::uint32_t own = 0; own < n; ++own) members.add(2 * own);
+    const Subgroup subgroup = Subgroup::make(rig.group(0), members).value();
+    const auto began = std::chrono::steady_clock::now();
+    std::uint32_t wrong = 0;
+    for (std::uint32_t own = 0; own < n; ++own) {
+        wrong += subgroup.rank_in_group(own) != 2 * own;
+        wrong += subgroup.own_rank(2 * own) != own;
+        wrong += subgroup.own_rank(2 * own + 1).has_value();
+    }
+    CHECK(wrong == 0);
+    RankSet some;
+    some.add(0, n - 1);
+    const GroupOutcome outcome = call(rig, subgroup, {.include = &some});
+    CHECK(std::chrono::steady_clock::now() - began < 5s);
+    REQUIRE(outcome.ranks.size() == n);
+    for (std::uint32_t own = 0; own < n; ++own) wrong += outcome.ranks[own].rank != own;
+    CHECK(wrong == 0);
+    CHECK(outcome.ranks[0].status.ok());
+    CHECK(outcome.ranks[1].status.code() == Code::not_found);
 }

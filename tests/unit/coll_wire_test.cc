@@ -1,4 +1,5 @@
 // What members say to one another: there and back, what does not fit, and bytes that nobody writes.
+#include <chrono>
 #include <random>
 
 #include "coll/wire.h"
@@ -86,8 +87,9 @@ std::vector<std::byte> encode(const std::vector<Member>& members) {
 
 Answer some_answer(Random& random, std::size_t most = 300) {
     Answer answer;
-    answer.kind = static_cast<Answer::Kind>(random() % 3);
+    answer.kind = static_cast<Answer::Kind>(random() % 4);
     answer.epoch = random();
+    answer.cost = {static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random())};
     std::uint32_t at = 0;
     for (std::uint64_t i = random() % 6; i > 0; --i) {
         at += static_cast<std::uint32_t>(random() % 4);
@@ -116,7 +118,7 @@ Answer some_answer(Random& random, std::size_t most = 300) {
 
 // What an answer comes to without replies and texts; a small value is kept.
 std::size_t least_of(const Answer& answer) {
-    return 16 + answer.ok.size() * sizeof(Interval) + answer.outcomes.size() * 16 +
+    return 24 + answer.ok.size() * sizeof(Interval) + answer.outcomes.size() * 16 +
            (answer.has_value ? 4 + std::min<std::size_t>(answer.value.size(), 256) : 0);
 }
 
@@ -261,6 +263,7 @@ TEST_CASE("collective wire: answers there and back, and damaged ones") {
         const Answer got = coll::decode_answer(bytes).value();
         REQUIRE(got.kind == sent.kind);
         REQUIRE(got.epoch == sent.epoch);
+        REQUIRE(got.cost == sent.cost);
         REQUIRE(got.ok == sent.ok);
         REQUIRE(got.has_value == sent.has_value);
         REQUIRE(got.value == sent.value);
@@ -327,6 +330,34 @@ TEST_CASE("collective wire: into less room goes every rank, with what it lost") 
             }
         }
     }
+}
+
+TEST_CASE(
+    "collective wire: of many replies the largest go, in no more time than it takes to sort") {
+    Answer sent;
+    std::size_t largest = 0;
+    for (std::uint32_t at = 0; at < 200'000; ++at) {
+        coll::Outcome& outcome = sent.outcomes.emplace_back();
+        outcome.position = at;
+        outcome.reply.resize(300 + at * 7919 % 1000);
+        largest = std::max(largest, outcome.reply.size());
+    }
+    const std::size_t room = coll::bytes_of(sent) / 2;
+    const auto began = std::chrono::steady_clock::now();
+    const std::vector<std::byte> bytes = coll::encode_answer(sent, room);
+    CHECK(std::chrono::steady_clock::now() - began < 5s);
+    CHECK(bytes.size() <= room);
+    CHECK(bytes.size() + largest > room);  // No more are lost than have to be.
+    const Answer got = coll::decode_answer(bytes).value();
+    REQUIRE(got.outcomes.size() == sent.outcomes.size());
+    std::size_t largest_kept = 0, smallest_lost = largest;
+    for (std::size_t i = 0; i < got.outcomes.size(); ++i) {
+        const bool kept = got.outcomes[i].status.ok();
+        const std::size_t size = sent.outcomes[i].reply.size();
+        if (kept) largest_kept = std::max(largest_kept, size);
+        else smallest_lost = std::min(smallest_lost, size);
+    }
+    CHECK(largest_kept <= smallest_lost);
 }
 
 }  // namespace coll_wire

@@ -270,8 +270,10 @@ TEST_CASE("the bytes of collectives' answers are the documented ones") {
     merged.has_value = true;
     merged.value = std::vector<std::byte>(8);
     merged.value[0] = std::byte{42};
+    merged.cost = {300, 6000};
     check_bytes("answer_merged", coll::encode_answer(merged, 4096));
     CHECK(coll::decode_answer(vector_of("answer_merged"))->value == merged.value);
+    CHECK(coll::decode_answer(vector_of("answer_merged"))->cost == merged.cost);
 
     coll::Answer stale;
     stale.kind = coll::Answer::Kind::stale;

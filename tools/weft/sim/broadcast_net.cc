@@ -28,6 +28,10 @@ std::uint32_t BroadcastNet::rank_of(const coll::Part& part) const {
 
 RankStory BroadcastNet::story(std::uint32_t rank) const { return nodes_[rank].story; }
 
+coll::Cost BroadcastNet::measured() const {
+    return nodes_[setup_.plan->roster->at(0).rank].measured.told();
+}
+
 // ---- time --------------------------------------------------------------------------------------
 
 void BroadcastNet::plan(TimePoint at, Kind kind, std::uint32_t what) {
@@ -197,7 +201,9 @@ void BroadcastNet::begin(std::uint32_t rank, const coll::Part::Role& role, const
         node.askers.push_back(*asker);
         node.part->asked(asker->id, saturating_add(now_, patience));
     }
+    node.begins = true;
     node.part->begin(now_);
+    node.begins = false;
     look_after(rank);
 }
 
@@ -250,7 +256,9 @@ void BroadcastNet::reply_to(coll::Part& part, std::uint32_t asker, coll::Answer:
     answer.from = rank;
     answer.to = at->from;
     answer.ask = at->ask;
-    answer.bytes = coll::encode_answer(part.outcomes().told(kind), answer_bytes_most);
+    coll::Answer told = part.outcomes().told(kind);
+    if (kind == coll::Answer::Kind::complete) told.cost = node.measured.told();
+    answer.bytes = coll::encode_answer(std::move(told), answer_bytes_most);
     node.askers.erase(at);
     if (node.askers.empty()) node.askers = {};
     send(Kind::answer, std::move(answer));
@@ -290,29 +298,42 @@ void BroadcastNet::ask(coll::Part& part, const coll::Part::Ask& ask) {
     parts.header = header_for(part, ask);
     request.bytes.resize(parts.bytes());
     coll::encode_forward(parts, request.bytes);
-    nodes_[request.from].questions.push_back({ask.id, request.to});
+    Node& node = nodes_[request.from];
+    const bool is_leaf = node.begins && ask.of.size() == 1;
+    if (is_leaf) node.measured.asked(std::max(node.sends_at, now_));
+    node.questions.push_back({ask.id, request.to, is_leaf});
     send(Kind::request, std::move(request));
 }
 
-bool BroadcastNet::forget_question(Node& node, std::uint32_t ask) {
-    const std::size_t gone =
-        std::erase_if(node.questions, [&](const Question& one) { return one.ask == ask; });
+std::optional<BroadcastNet::Question> BroadcastNet::take_question(Node& node, std::uint32_t ask) {
+    const auto at = std::find_if(node.questions.begin(), node.questions.end(),
+                                 [&](const Question& one) { return one.ask == ask; });
+    if (at == node.questions.end() || !node.part) return std::nullopt;
+    const Question taken = *at;
+    node.questions.erase(at);
     if (node.questions.empty()) node.questions = {};
-    return gone > 0 && node.part;
+    return taken;
 }
 
 void BroadcastNet::on_answer(const Message& message) {
     Node& node = nodes_[message.to];
-    if (!forget_question(node, message.ask)) return;
+    const std::optional<Question> question = take_question(node, message.ask);
+    if (!question) return;
     Result<coll::Answer> told = coll::decode_answer(message.bytes);
-    if (told) return node.part->answered(message.ask, *std::move(told), now_);
+    if (told) {
+        if (told->kind == coll::Answer::Kind::complete) {
+            if (question->is_leaf) node.measured.answered(now_);
+            node.measured.hear(told->cost);
+        }
+        return node.part->answered(message.ask, *std::move(told), now_);
+    }
     ++malformed_;
     node.part->failed(message.ask, std::move(told).status(), now_);
 }
 
 void BroadcastNet::on_failure(const Message& message) {
     Node& node = nodes_[message.to];
-    if (!forget_question(node, message.ask)) return;
+    if (!take_question(node, message.ask)) return;
     const Stage stage = message.effect == Effect::none ? Stage::resolving : Stage::sent;
     node.part->failed(message.ask,
                       fail(Code::unavailable, "peer died")

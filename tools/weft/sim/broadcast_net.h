@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/trace_hash.h"
+#include "coll/costs.h"
 #include "coll/part.h"
 #include "sim/broadcast_model.h"
 
@@ -55,6 +57,8 @@ class BroadcastNet final : private coll::Part::Port {
     std::uint64_t malformed() const { return malformed_; }
     std::uint32_t tells() const { return tells_; }  // How often the root had its outcomes: once.
     bool is_over() const { return running_ == 0; }
+    // What the root learnt of costs.
+    coll::Cost measured() const;
     // By position.
     const std::vector<coll::Outcome>& outcomes() const { return outcomes_; }
     RankStory story(std::uint32_t rank) const;
@@ -70,6 +74,7 @@ class BroadcastNet final : private coll::Part::Port {
     struct Question {
         std::uint32_t ask = 0;
         std::uint32_t to = 0;
+        bool is_leaf = false;  // As coll::Operation's.
     };
     struct Node {
         std::unique_ptr<coll::Part> part;
@@ -78,9 +83,11 @@ class BroadcastNet final : private coll::Part::Port {
         TimePoint sends_at{};     // When its port is free.
         TimePoint receives_at{};  // Likewise, for what comes in.
         TimePoint wakes_at = never;
+        coll::Measured measured;
         RankStory story;
         std::uint32_t next_asker = 1;
         bool wants_to_run = false;
+        bool begins = false;
     };
     enum class Kind : std::uint8_t { request, answer, cancel, failure, kill, wake };
     struct Message {
@@ -129,7 +136,8 @@ class BroadcastNet final : private coll::Part::Port {
     void look_after(std::uint32_t rank);
     bool is_dead(std::uint32_t rank) const { return nodes_[rank].story.died <= now_; }
     std::uint32_t rank_of(const coll::Part& part) const;
-    bool forget_question(Node& node, std::uint32_t ask);
+    // Nothing: it is not waited for.
+    std::optional<Question> take_question(Node& node, std::uint32_t ask);
     coll::ForwardHeader header_for(const coll::Part& part, const coll::Part::Ask& ask) const;
 
     const Setup setup_;

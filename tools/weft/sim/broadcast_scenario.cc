@@ -1,7 +1,9 @@
 // `weft sim --scenario bcast`: one broadcast with acknowledgements over all nodes, on a network of
-// costs. Seed 1 measures, without faults, over two networks; the others kill one rank in a hundred
-// in the middle: of even seeds as processes are killed, whose peers are told, of odd ones as hosts
-// that say nothing any more.
+// costs. Seed 1 measures, without faults, over two networks, with the tree that the root has learnt
+// from broadcasts before, the first of which went along the tree of a group that nothing is known
+// of. The other seeds have the tree that fits, and kill one rank in a hundred in the middle: of
+// even seeds as processes are killed, whose peers are told, of odd ones as hosts that say nothing
+// any more.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -11,6 +13,8 @@
 
 #include "base/random.h"
 #include "cli/text.h"
+#include "coll/costs.h"
+#include "coll/operation.h"
 #include "coll/roster.h"
 #include "sim/broadcast_net.h"
 #include "sim/scenario.h"
@@ -26,6 +30,8 @@ constexpr LinkCost networks[] = {
 constexpr double over_bound_max = 1.15;
 constexpr double state_bytes_mean_max = 256;
 constexpr Duration time_in_all = 120s;
+constexpr int lessons = 2;  // Broadcasts from which the root learns what messages cost.
+constexpr std::size_t body_bytes = 0;
 constexpr Duration told_of = 1ms;   // What it takes to hear of a process that was killed,
 constexpr Duration not_heard = 3s;  // and to give up a host that says nothing.
 
@@ -39,6 +45,10 @@ coll::Tree k_nomial(std::uint8_t k) { return {coll::Shape::k_nomial, k, 1}; }
 
 Children as_split(const coll::Tree& tree) {
     return [tree](coll::Interval below) { return coll::split(below, tree); };
+}
+
+coll::Tree exact_tree(const LinkCost& cost) {
+    return coll::tree_for(us(cost.busy), us(cost.latency));
 }
 
 // Trees and orders side by side, under the model alone.
@@ -124,6 +134,9 @@ class BcastRun {
 
   private:
     void over(const LinkCost& cost);
+    void play(BroadcastNet& net);
+    void learn(const LinkCost& cost);
+    double over_bound(const LinkCost& cost, const coll::Tree& tree) const;
     std::vector<Death> draw_deaths(const coll::Roster& roster, Duration within);
     void judge(const BroadcastNet& net, const coll::Roster& roster);
     void judge_rank(const RankStory& story, const coll::Outcome& outcome, std::uint32_t rank);
@@ -168,6 +181,7 @@ SimRun BcastRun::run() {
     run_.figures["state_bytes_mean"] =
         static_cast<double>(state_.total) / (static_cast<double>(n_) * std::size(networks));
     run_.figures["state_bytes_max"] = state_.most;
+    run_.figures["operation_bytes"] = sizeof(coll::Operation) - sizeof(coll::Part);
     run_.figures["models"] = std::move(models_);
     run_.broken = verdict_.broken();
     run_.tallies = verdict_.tallies();
@@ -176,17 +190,14 @@ SimRun BcastRun::run() {
 }
 
 void BcastRun::over(const LinkCost& cost) {
-    plan_->tree = coll::tree_for(us(cost.busy), us(cost.latency));
+    plan_->tree = exact_tree(cost);
+    if (is_plain()) learn(cost);
     const Duration plain = time_of(n_, cost, as_split(plan_->tree)).acknowledged;
     BroadcastNet::Setup setup{plan_, cost, detection(), {}, time_in_all};
     if (!is_plain()) setup.deaths = draw_deaths(*plan_->roster, plain);
     run_.faults += setup.deaths.size();
     BroadcastNet net(std::move(setup));
-    net.run();
-    run_.calls += net.questions();
-    run_.virtual_time += net.ended();
-    trace_.mix(net.trace_hash());
-    judge(net, *plan_->roster);
+    play(net);
     const Loss harm = harm_of(net, *plan_);
     if (!is_plain()) {
         const Duration allowed = detection() * (harm.chain + 1) + 2 * plain;
@@ -198,6 +209,26 @@ void BcastRun::over(const LinkCost& cost) {
     measure(net, cost, plan_->tree);
     models_.back()["dead_inner"] = harm.inner;
     models_.back()["dead_above_one_another"] = harm.chain;
+}
+
+void BcastRun::play(BroadcastNet& net) {
+    net.run();
+    run_.calls += net.questions();
+    run_.virtual_time += net.ended();
+    trace_.mix(net.trace_hash());
+    judge(net, *plan_->roster);
+}
+
+// Makes the plan's tree the one that a group chooses once it has called a few times.
+void BcastRun::learn(const LinkCost& cost) {
+    coll::Costs costs;
+    for (int lesson = 0; lesson < lessons; ++lesson) {
+        plan_->tree = costs.tree(n_, body_bytes);
+        BroadcastNet net({plan_, cost, detection(), {}, time_in_all});
+        play(net);
+        costs.note(body_bytes, net.measured());
+    }
+    plan_->tree = costs.tree(n_, body_bytes);
 }
 
 // At moments when a broadcast without faults would be under way.
@@ -291,11 +322,19 @@ void BcastRun::measure(const BroadcastNet& net, const LinkCost& cost, const coll
     if (is_plain()) {
         judge_cost(net, static_cast<double>(state.total) / n_, ratio(net.told(), bound));
         model["over_bound"] = ratio(net.told(), bound);
+        model["default_over_bound"] = over_bound(cost, coll::Costs().tree(n_, body_bytes));
+        model["exact_over_bound"] = over_bound(cost, exact_tree(cost));
+        model["tree_latency_sends"] = tree.latency / 4.0;
         const std::vector<Order> orders = compare(n_, cost, tree);
         model["orders"] = as_json(orders);
         run_.table += table_of(net, cost, bound, orders);
     }
     models_.push_back(std::move(model));
+}
+
+// By the model, of another tree.
+double BcastRun::over_bound(const LinkCost& cost, const coll::Tree& tree) const {
+    return ratio(time_of(n_, cost, as_split(tree)).told, least_time(n_, cost));
 }
 
 void BcastRun::judge_cost(const BroadcastNet& net, double state_bytes_mean, double over_bound) {
