@@ -11,8 +11,6 @@ constexpr Duration leader_missed_max = 10s;
 constexpr std::uint32_t attempts_most = 3;  // While there are faults, and again after them.
 constexpr Duration long_wait = 60s;
 constexpr Duration longest_wait = 100s;
-// Until who does not know yet that a connection is gone has found out.
-constexpr Duration reconnects_in = 5s;
 constexpr Duration again_after = 2s;
 constexpr Duration ample_wait = 20s;
 constexpr std::uint32_t many_ranks = 200;
@@ -247,7 +245,13 @@ void GroupMeetings::begin_again(Play& play) {
     const bool is_broken = std::any_of(play.last.begin(), play.last.end(), [](const Attempt* last) {
         return !last || last->result == 0;
     });
-    play.is_over = !play.takes_all() || !is_broken;
+    // Who was named and has left makes it fail.
+    bool is_possible = play.takes_all();
+    for (std::uint32_t rank = 0; play.include && rank < play.ranks; ++rank) {
+        is_possible &= !play.include->contains(rank) || play.exclude.contains(rank) ||
+                       stage_.truth().find(rank);
+    }
+    play.is_over = !is_possible || !is_broken;
     play.timeout = ample_wait;
     // In the others' time: this one is not judged by when all have come.
     play.is_prompt = false;
@@ -311,14 +315,16 @@ void GroupMeetings::meet_again() {
             });
         }
     }
-    const TimePoint ready = begun + reconnects_in;
-    if (stage_.now() < ready) stage_.simulation().run_for(ready - stage_.now());
-    meet_anew();
+    // Who has a connection to an earlier life of another finds out by the first one.
+    Topology topology = stage_.any_topology();
+    if (topology.shape == Topology::Shape::automatic) topology.shape = Topology::Shape::greedy;
+    for (const bool is_judged : {false, true}) meet_anew(topology, is_judged);
 }
 
-void GroupMeetings::meet_anew() {
-    Play& play = make("anew");
+void GroupMeetings::meet_anew(const Topology& topology, bool is_judged) {
+    Play& play = make(is_judged ? "anew" : "before");
     play.timeout = ample_wait;
+    play.options.topology = topology;
     const auto ranks = participants(stage_.truth(), play.include, play.exclude);
     for (const std::uint32_t rank : ranks) {
         stage_.simulation().in(stage_.random_time(300ms),
@@ -327,6 +333,7 @@ void GroupMeetings::meet_anew() {
     const TimePoint end = stage_.now() + 2 * ample_wait;
     do stage_.simulation().run_for(meeting_watch_every);
     while (stage_.now() < end && is_anyone_pending(play));
+    if (!is_judged) return;
     for (const std::uint32_t rank : ranks) {
         const Attempt* const last = play.last[rank];
         stage_.verdict().hold(last && last->result == 1, Rule::meets_again, [&] {

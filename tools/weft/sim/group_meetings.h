@@ -45,7 +45,7 @@ class GroupMeetings {
     enum class Stand : std::uint8_t { goes_on, done, failed };
     void begin_again(Play& play);
     Stand go_on(Play& play);
-    void meet_anew();
+    void meet_anew(const Topology& topology, bool is_judged);
 
     GroupStage& stage_;
     MeetingLedger ledger_;

@@ -206,9 +206,7 @@ GroupScene GroupScenario::scene_of(const std::string& origin) const {
     scene.awake_since = awake_since(origin);
     scene.epoch_last = truth().epoch();
     scene.views = &views();
-    scene.was_sound = [this](std::uint32_t rank) {
-        return !was_struck(rank) && truth().find(rank);
-    };
+    scene.was_sound = [this](std::uint32_t rank) { return !was_struck(rank) && !has_left(rank); };
     scene.was_down_since = [this](std::uint32_t rank, TimePoint since) {
         const auto at = down_since(rank);
         return at && *at < since;
@@ -291,7 +289,7 @@ void GroupScenario::let_end() {
     if (is_wild()) simulation().run_for(group_settle);
     meetings_.meet_again();
     meetings_.close();
-    if (!is_wild()) simulation().run_for(group_settle);
+    simulation().run_for(group_settle);
     let_sessions_go();
 }
 

@@ -214,6 +214,7 @@ void GroupStage::decide(const Result<GroupView>& view) {
     stirred_ = now();
     views_.emplace(view->epoch(), *view);
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+        if (!view->find(rank)) left_.insert(rank);
         simulation().in(random_time(30ms), [this, rank, later = *view] { learn(rank, later); });
     }
 }

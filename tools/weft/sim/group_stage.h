@@ -57,6 +57,8 @@ class GroupStage : protected SimStage {
     // Nothing dies; one handler never ends.
     bool is_stuck() const { return seed_ % 8 == 1; }
     bool was_struck(std::uint32_t rank) const { return struck_.count(rank) != 0; }
+    // Also of who came again.
+    bool has_left(std::uint32_t rank) const { return left_.count(rank) != 0; }
     // Nothing was struck, nor changed, ever.
     bool is_calm() const { return !is_wild() && struck_.empty() && views_.size() == 1; }
     std::optional<TimePoint> down_since(std::uint32_t rank) const;
@@ -94,7 +96,9 @@ class GroupStage : protected SimStage {
     void learn(std::uint32_t rank, const GroupView& later);
 
     const std::uint32_t ranks_;
+    std::set<std::uint32_t> left_;
     std::vector<Methods> methods_;
+    std::uint64_t greetings_ = 0;                // Under way.
     std::map<std::uint64_t, GroupView> views_;   // By epoch; the last one is the truth.
     std::vector<std::string> names_;             // Of ranks, then of clients.
     std::map<std::string, Process*> processes_;  // Those that are up.
