@@ -44,7 +44,7 @@ struct Attempt {
     std::uint32_t life = 0;
     std::uint32_t number =
         0;  // Of this rank, in this gathering, from 1 on; it names what it brings.
-    std::optional<std::uint32_t> leader;  // By its view, when it came.
+    std::uint64_t epoch = 0;  // Of its view, when it came.
     TimePoint begun{};
     TimePoint deadline = never;
     bool is_calling = true;

@@ -12,7 +12,7 @@ constexpr std::uint32_t attempts_most = 3;  // While there are faults, and again
 constexpr Duration long_wait = 60s;
 constexpr Duration longest_wait = 100s;
 constexpr Duration again_after = 2s;
-constexpr Duration ample_wait = 20s;
+constexpr Duration ample_wait = 12s;
 constexpr std::uint32_t many_ranks = 200;
 
 std::optional<std::uint32_t> leader_of(const GroupView& view, const Gathering& of) {
@@ -38,6 +38,7 @@ struct GroupMeetings::Play : Gathering {
     std::vector<Attempt*> last;        // By rank.
     std::vector<bool> missed;          // Was down when it was to come.
     std::vector<std::uint32_t> calls;  // Since all is well.
+    TimePoint again{};                 // When all called last.
     bool is_over = false;
 };
 
@@ -74,9 +75,10 @@ void GroupMeetings::draw(Play& play) {
         play.include.emplace().add(std::min(first, play.ranks - 2), play.ranks - 1);
     }
     if (stage_.below(6) == 0) play.exclude.add(any_rank());
-    switch (stage_.below(3)) {
-        case 0: play.timeout = long_wait + stage_.random_time(30s); break;
-        case 1: play.timeout = 10s; break;
+    // Of a quorum's gathering those that are missing go on until it is over.
+    switch (stage_.below(play.takes_all() ? 3 : 2)) {
+        case 2: play.timeout = long_wait + stage_.random_time(30s); break;
+        case 0: play.timeout = 10s; break;
         default: play.timeout = 3s + stage_.random_time(5s); break;
     }
     play.repeats = stage_.below(3) != 0;
@@ -147,7 +149,7 @@ void GroupMeetings::call(Play& play, std::uint32_t rank) {
     const GroupView view = group.view();
     if (!is_in(view, play, rank)) return;
     Attempt& attempt = ledger_.begins(play, rank, stage_.simulation().lives(name));
-    attempt.leader = leader_of(view, play);
+    attempt.epoch = view.epoch();
     attempt.begun = stage_.now();
     attempt.deadline = attempt.begun + play.timeout;
     play.last[rank] = &attempt;
@@ -196,6 +198,11 @@ std::optional<TimePoint> GroupMeetings::dead_leader_since(const Play& play,
     if (!leader || *leader == attempt.rank) return std::nullopt;
     const auto since = stage_.down_since(*leader);
     if (!since) return std::nullopt;
+    // One whom another leader may have asked before stays with that one.
+    for (auto at = stage_.views().find(attempt.epoch); at != stage_.views().end(); ++at) {
+        const auto before = leader_of(at->second, play);
+        if (before && before != leader && play.attempts[*before] > 0) return std::nullopt;
+    }
     return std::max({*since, attempt.begun, stage_.awake_since(name), stage_.viewed(attempt.rank)});
 }
 
@@ -253,6 +260,7 @@ void GroupMeetings::begin_again(Play& play) {
     }
     play.is_over = !is_possible || !is_broken;
     play.timeout = ample_wait;
+    play.again = stage_.now();
     // In the others' time: this one is not judged by when all have come.
     play.is_prompt = false;
     if (play.is_over) return;
@@ -282,12 +290,17 @@ GroupMeetings::Stand GroupMeetings::go_on(Play& play) {
         });
         if (are_same) return Stand::done;
         if (!std::all_of(ranks.begin(), ranks.end(), can_call)) return Stand::failed;
+        play.again = stage_.now();
     }
+    // Then who calls alone calls in vain.
+    const bool is_met = std::any_of(ranks.begin(), ranks.end(), [&](std::uint32_t rank) {
+        return !has_failed(rank) && play.last[rank]->ended >= play.again;
+    });
     for (const std::uint32_t rank : ranks) {
         const Attempt* const last = play.last[rank];
         if (is_pending(last) || !can_call(rank)) continue;
         if (last && stage_.now() < last->ended + again_after) continue;
-        if (is_waited && !has_failed(rank)) continue;
+        if (is_waited && (is_met || !has_failed(rank))) continue;
         ++play.calls[rank];
         call(play, rank);
     }
@@ -309,7 +322,8 @@ void GroupMeetings::meet_again() {
             stage_.verdict().hold(stand == Stand::done, Rule::meets_again, [&] {
                 std::string text = "meeting '" + play->name + "' after the faults";
                 for (const Attempt* const last : play->last) {
-                    if (last && last->result == 0) return text + "; " + ledger_.describe(*last);
+                    const bool is_there = last && stage_.truth().find(last->rank);
+                    if (is_there && last->result == 0) return text + "; " + ledger_.describe(*last);
                 }
                 return text + " did not come to the same for all";
             });

@@ -16,6 +16,7 @@ constexpr MethodId do_method("sim.Group/Do");
 constexpr Duration group_calm = 25s;  // The longest deadline, and a second more.
 // Whom nobody asks any more gives up in that time; so, one after the other, do those below.
 constexpr Duration group_settle = 25s;
+constexpr Duration meetings_settle = 5s;  // After those without faults.
 constexpr Duration endless = 100s;
 constexpr std::uint32_t collectives_a_seed = 12;
 
@@ -285,11 +286,12 @@ void GroupScenario::let_end() {
     };
     while (now() < end && !is_settled()) simulation().run_for(watch_every);
     make_whole();
+    const TimePoint whole = now();
     // Where links were at fault, nobody knows which connections are left.
     if (is_wild()) simulation().run_for(group_settle);
     meetings_.meet_again();
     meetings_.close();
-    simulation().run_for(group_settle);
+    simulation().run_for(std::max(whole + group_settle - now(), meetings_settle));
     let_sessions_go();
 }
 
