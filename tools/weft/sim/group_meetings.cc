@@ -248,6 +248,18 @@ bool GroupMeetings::is_settled() const {
 
 // ---- when all is well again --------------------------------------------------------------------
 
+// Who was asked to meet others, too, that have left or drain meanwhile, and so need not come, waits
+// for them until his time is over.
+bool GroupMeetings::may_wait_for_gone(const Play& play) const {
+    return std::any_of(play.last.begin(), play.last.end(), [&](const Attempt* last) {
+        if (!is_pending(last)) return false;
+        const GroupView& view = stage_.views().at(last->epoch);
+        const auto then = participants(view, play.include, play.exclude);
+        return !std::all_of(then.begin(), then.end(),
+                            [&](std::uint32_t rank) { return is_in(stage_.truth(), play, rank); });
+    });
+}
+
 void GroupMeetings::begin_again(Play& play) {
     const bool is_broken = std::any_of(play.last.begin(), play.last.end(), [](const Attempt* last) {
         return !last || last->result == 0;
@@ -259,7 +271,7 @@ void GroupMeetings::begin_again(Play& play) {
                        stage_.truth().find(rank);
     }
     play.is_over = !is_possible || !is_broken;
-    play.timeout = ample_wait;
+    play.timeout = may_wait_for_gone(play) ? longest_wait : ample_wait;
     play.again = stage_.now();
     // In the others' time: this one is not judged by when all have come.
     play.is_prompt = false;

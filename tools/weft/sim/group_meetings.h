@@ -43,6 +43,7 @@ class GroupMeetings {
 
     // How one name's new rounds stand.
     enum class Stand : std::uint8_t { goes_on, done, failed };
+    bool may_wait_for_gone(const Play& play) const;
     void begin_again(Play& play);
     Stand go_on(Play& play);
     void meet_anew(const Topology& topology, bool is_judged);
