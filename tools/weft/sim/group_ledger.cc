@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/codec.h"
+#include "sim/group_stage.h"
 
 namespace weft::tool {
 
@@ -23,17 +24,6 @@ Duty duty_of(std::uint64_t number, std::uint32_t rank) {
     if (drawn % 16 == 1) duty.takes = Duration(static_cast<std::int64_t>(share % 100'000'000));
     if (drawn % 97 == 2) duty.takes = Duration(static_cast<std::int64_t>(share % 3'000'000'000));
     return duty;
-}
-
-std::vector<std::uint32_t> participants(const GroupView& view,
-                                        const std::optional<RankSet>& include,
-                                        const RankSet& exclude) {
-    std::vector<std::uint32_t> ranks;
-    for (const Member& member : view.members()) {
-        const bool is_named = include ? include->contains(member.rank) : !member.draining;
-        if (is_named && !exclude.contains(member.rank)) ranks.push_back(member.rank);
-    }
-    return ranks;
 }
 
 std::string GroupLedger::describe(const Told& told) {

@@ -102,9 +102,4 @@ class GroupLedger {
     base::TraceHash trace_;
 };
 
-// Who takes part, in a view.
-std::vector<std::uint32_t> participants(const GroupView& view,
-                                        const std::optional<RankSet>& include,
-                                        const RankSet& exclude);
-
 }  // namespace weft::tool

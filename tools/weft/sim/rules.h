@@ -57,6 +57,13 @@ enum class Rule : std::uint8_t {
     merged_once,
     verdict_fits,
     meets_after_all,
+    meets_in_time,
+    meets_alike,
+    meets_with_own,
+    leader_is_missed,
+    meets_again,
+    nested_ends,
+    nested_is_cancelled,
     collectives_are_back,
     // Broadcasts over a network of costs.
     everyone_is_told,
