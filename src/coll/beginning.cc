@@ -247,9 +247,16 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     return operation;
 }
 
+// Between turns the context's time stands still, and this rank's handler is about to run.
 void Engine::start(Beginning beginning) {
-    // Between turns the context's time stands still.
-    if (!context_.in_turn()) context_.refresh_time();
+    if (context_.in_turn()) return start_here(std::move(beginning));
+    context_.refresh_time();
+    const core::Context::Entered entered(context_);
+    const core::Context::Within nobody(context_, nullptr);
+    start_here(std::move(beginning));
+}
+
+void Engine::start_here(Beginning beginning) {
     context_.rouse();
     Result<std::shared_ptr<Operation>> made = make(beginning);
     if (!made) return fail_all(std::move(beginning), made.status());

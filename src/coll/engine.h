@@ -76,9 +76,10 @@ class Engine {
     core::Context& context() { return context_; }
     rpc::Server& server() { return server_; }
     Meetings& meetings() { return meetings_; }
-    // What begins now with these options is done for the sake of; nullptr: of nobody.
+    // What begins now with these options is done for the sake of; nullptr: of nobody. Requires: it
+    // is in a turn.
     core::Scope* scope_of(const GroupCallOptions& options) const {
-        return context_.in_turn() && !options.detached ? context_.scope() : nullptr;
+        return options.detached ? nullptr : context_.scope();
     }
     Duration default_timeout = 30s;
     const Connect& connect() const { return connect_; }
@@ -100,6 +101,7 @@ class Engine {
   private:
     struct Choice;
 
+    void start_here(Beginning beginning);
     Result<Choice> choose(const Beginning& beginning) const;
     Result<std::shared_ptr<Operation>> make(Beginning& beginning);
     void fail_all(Beginning beginning, const Status& why);

@@ -96,8 +96,17 @@ Meetings::Meeting* Meetings::find(const Key& key, std::uint64_t round) {
 
 // ---- coming ------------------------------------------------------------------------------------
 
+// Between turns as Engine::start().
 void Meetings::come(Coming coming) {
-    if (!engine_.context().in_turn()) engine_.context().refresh_time();
+    core::Context& context = engine_.context();
+    if (context.in_turn()) return come_here(std::move(coming));
+    context.refresh_time();
+    const core::Context::Entered entered(context);
+    const core::Context::Within nobody(context, nullptr);
+    come_here(std::move(coming));
+}
+
+void Meetings::come_here(Coming coming) {
     const Key key{coming.group->name_hash, coming.name};
     const auto refuse = [&](const Status& why) {
         engine_.context().post(

@@ -92,6 +92,7 @@ class Meetings {
 
     static Key key_of(const Meeting& meeting);
     static Gathering gathering_of(const Meeting& meeting);
+    void come_here(Coming coming);
     void follow(Meeting& meeting, std::uint32_t leader);
     void lead(Meeting& meeting);
     void release(const Key& key, std::uint64_t round, GroupOutcome outcome);

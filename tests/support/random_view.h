@@ -35,8 +35,11 @@ inline std::vector<Member> random_members(base::Random& random) {
     const unsigned shift = random.next() % 2 == 0 ? 61 : 32;
     std::set<std::uint32_t> ranks;
     const std::uint64_t wanted = 1 + random.next() % 7;
-    while (ranks.size() < wanted) ranks.insert(static_cast<std::uint32_t>(random.next() >> shift));
-    if (random.next() % 8 == 0) ranks.insert(UINT32_MAX);
+    while (ranks.size() < wanted) {
+        ranks.insert(
+            std::min(static_cast<std::uint32_t>(random.next() >> shift), GroupView::rank_max));
+    }
+    if (random.next() % 8 == 0) ranks.insert(GroupView::rank_max);
     std::vector<Member> members;
     for (const std::uint32_t rank : ranks) members.push_back(random_member(random, rank));
     return members;

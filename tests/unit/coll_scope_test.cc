@@ -95,6 +95,44 @@ TEST_CASE("a handler whose call was cancelled begins nothing more") {
     }
 }
 
+TEST_CASE("what a handler begins is its own also where its rank begins between two turns") {
+    // The outer collective runs its handler at once, inside of collective(); that begins another.
+    GroupRig rig(3);
+    for (auto& server : rig.services) server.hold = true;
+    struct Nesting final : Service {
+        GroupRig* rig = nullptr;
+        std::optional<GroupOutcome> inner;
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(MethodId("test.Scope/Nest"),
+                          [this](Call call) {
+                              auto held = std::make_shared<Call>(std::move(call));
+                              rig->group(0).collective(tell_method, BodyWriter::of({}),
+                                                       {.timeout = 60s},
+                                                       [this, held](GroupOutcome all) {
+                                                           inner = std::move(all);
+                                                           held->reply({});
+                                                       });
+                          },
+                          {.collective = true});
+        }
+    } nesting;
+    nesting.rig = &rig;
+    REQUIRE(rig.sim.runtimes[0]->add(nesting).ok());
+    const Group group = rig.group(0);
+    const RankSet own{0};
+    std::optional<GroupOutcome> outer;
+    const CollectiveId id = group.collective(MethodId("test.Scope/Nest"), BodyWriter::of({}),
+                                             {.timeout = 10s, .include = &own},
+                                             [&](GroupOutcome all) { outer = std::move(all); });
+    REQUIRE(rig.all_hold());
+    group.cancel(id);
+    rig.sim.run_for(50ms);
+    REQUIRE(outer.has_value());
+    REQUIRE(nesting.inner.has_value());
+    CHECK(nesting.inner->status.code() == Code::cancelled);
+    CHECK(told_to_stop(rig) == 3);
+}
+
 TEST_CASE("a meeting of a handler ends when its call is cancelled") {
     Outer outer;
     GroupRig rig(3);

@@ -71,6 +71,9 @@ TEST_CASE("a malformed group file is refused in one sentence that says where") {
     CHECK_THAT(refusal(R"({"name":"s","epoch":1,"members":[{"rank":1,"uris":["sm://a"]},
                                                        {"rank":1,"uris":["sm://b"]}]})"),
                Contains("rank 1 is there twice"));
+    CHECK_THAT(
+        refusal(R"({"name":"s","epoch":1,"members":[{"rank":4294967295,"uris":["sm://a"]}]})"),
+        Contains("rank 4294967295 is more than 4294967294"));
     CHECK_THAT(refusal(R"({"name":"s","epoch":1,"members":[
                    {"rank":1,"uris":["sm://a"],"incarnation":-1}]})"),
                Contains("incarnation"));
@@ -93,7 +96,7 @@ TEST_CASE("a group file that is not there or not readable is named") {
 
 TEST_CASE("ranks may have gaps, and each is found") {
     const GroupView view = GroupView::parse(R"({"name":"s","epoch":1,"members":[
-        {"rank":4294967295,"uris":["sm://c"],"incarnation":18446744073709551615},
+        {"rank":4294967294,"uris":["sm://c"],"incarnation":18446744073709551615},
         {"rank":1,"uris":["sm://a"]},{"rank":4,"uris":["sm://b"],"draining":true}]})")
                                .value();
     REQUIRE(view.size() == 3);
@@ -101,8 +104,8 @@ TEST_CASE("ranks may have gaps, and each is found") {
     CHECK(view.find(1) == &view.at(0));
     CHECK(view.find(4) == &view.at(1));
     CHECK(view.find(4)->draining);
-    CHECK(view.find(UINT32_MAX)->incarnation == UINT64_MAX);
-    for (const std::uint32_t rank : {0u, 2u, 3u, 5u, UINT32_MAX - 1}) {
+    CHECK(view.find(GroupView::rank_max)->incarnation == UINT64_MAX);
+    for (const std::uint32_t rank : {0u, 2u, 3u, 5u, GroupView::rank_max - 1}) {
         CHECK(view.find(rank) == nullptr);
     }
 }
