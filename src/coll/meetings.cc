@@ -314,6 +314,16 @@ void Meetings::drop_early(const Key& key, const Status& why) {
     node.mapped().call->fail(why);
 }
 
+// Whoever gathers waits no longer for one who has left the group.
+void Meetings::drop_all_early(std::uint64_t group) {
+    const Status left = rejected(Code::failed_precondition, "this rank has left the group");
+    while (true) {
+        const auto next = early_.lower_bound({group, {}});
+        if (next == early_.end() || next->first.first != group) return;
+        drop_early(Key(next->first), left);
+    }
+}
+
 void Meetings::on_release(Call call) {
     ByteView rest;
     const Result<Gathering> told = decode_gathering(call.request(), &rest);
@@ -415,6 +425,7 @@ void Meetings::on_view(const GroupImpl& group) {
         if (meeting->coming.group.get() == &group && !meeting->leads) keys.push_back(key);
     }
     const GroupView view = group.view_here();
+    if (group.own_rank && !view.find(*group.own_rank)) drop_all_early(group.name_hash);
     for (const Key& key : keys) {
         Meeting* const meeting = find(key);
         if (!meeting || meeting->epoch >= view.epoch()) continue;

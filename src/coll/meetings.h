@@ -101,6 +101,7 @@ class Meetings {
     void on_gather(Call call);
     void hold(Key key, const Gathering& gathering, Call call);
     void drop_early(const Key& key, const Status& why);
+    void drop_all_early(std::uint64_t group);
     void on_release(Call call);
     void on_look(Call call);
     static void give(Meeting& meeting, const Gathering& to, Call& call);

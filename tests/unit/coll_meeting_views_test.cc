@@ -206,6 +206,17 @@ TEST_CASE("a member that is not in the later view any more ends its meeting") {
     CHECK(meeting.outcomes[1]->status.code() == Code::failed_precondition);
 }
 
+TEST_CASE("nobody waits for one that has left the group before it came") {
+    MeetingRig meeting(3);
+    for (const std::uint32_t rank : {0u, 1u}) meeting.come(rank, "m", {}, {.timeout = 60s});
+    meeting.rig.sim.run_for(50ms);
+    const Group member = meeting.rig.group(2);
+    REQUIRE(member.install(evict(meeting.rig.view(), 2).value()).ok());
+    REQUIRE(meeting.rig.sim.run_until([&] { return all_ended(meeting, {0, 1}); }, 1s));
+    CHECK(meeting.outcomes[0]->status.code() == Code::failed_precondition);
+    check_same(*meeting.outcomes[0], *meeting.outcomes[1]);
+}
+
 TEST_CASE("a leader that restarts gathers anew, whoever waits still for his last life") {
     MeetingRig meeting(3);
     const auto come = [&](Runtime& runtime, std::uint32_t rank) {
