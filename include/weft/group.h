@@ -77,7 +77,7 @@ class Group {
     // by another meeting meanwhile) and with the same options. Completes once all have, with what
     // they brought: a list (allgather), or with a reduction (but by a method) their merged value
     // (allreduce); all get the same. A barrier is a meeting where nothing is brought. Policies
-    // other than `all` are of the leader's: others' missing does not hold up.
+    // other than `all` are of the leader's: without a reduction others' missing does not hold up.
     // The lowest rank that takes part leads; when it dies or leaves, the others' end with
     // UNAVAILABLE, and may be called again. Until he has asked a member it follows the views that
     // it learns, and so the leader of the latest; where members know of different views, a meeting
@@ -107,6 +107,10 @@ class Group {
     explicit operator bool() const { return impl_ != nullptr; }
 
   private:
+    friend class Subgroup;
+    // What can't begin ends with that, in a later turn.
+    void refuse(const Status& why, const GroupCallOptions& options, GroupCompletion done) const;
+
     std::shared_ptr<coll::GroupImpl> impl_;
 };
 

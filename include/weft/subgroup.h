@@ -58,7 +58,6 @@ class Subgroup {
     Status no_such_rank(std::uint32_t rank) const;
     Result<Chosen> chosen(const GroupCallOptions& options) const;
     GroupCompletion translated(GroupCompletion done) const;
-    void refuse(const Status& why, GroupCompletion done) const;
     // `begin` gets the options as the group takes them, and a completion that translates.
     template <class Begin>
     CollectiveId begin(GroupCallOptions options, GroupCompletion done, Begin&& begin) const;

@@ -169,8 +169,9 @@ static Status choose_by_bodies(Engine::Beginning& beginning) {
 
 // ---- its beginning -----------------------------------------------------------------------------
 
-static Status judge(const GroupCallOptions& options, const Tree& tree, std::uint32_t ranks,
-                    std::size_t strangers, bool runs_here) {
+Status judge(const GroupCallOptions& options, const Tree& tree, std::uint32_t ranks,
+             std::size_t strangers, bool runs_here) {
+    if (Status status = judge(options.reduction); !status.ok()) return status;
     if (!tree.is_possible({runs_here ? 1u : 0u, ranks})) {
         return fail(Code::invalid_argument, "no such tree over " + std::to_string(ranks) +
                                                 " ranks with a fanout of " +
@@ -197,7 +198,6 @@ std::pair<Identity, std::uint64_t> Engine::number_it() {
 
 Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     const GroupCallOptions& options = beginning.options;
-    if (Status status = coll::judge(options.reduction); !status.ok()) return status;
     if (beginning.scatters) {
         if (Status status = choose_by_bodies(beginning); !status.ok()) return status;
     }
@@ -259,7 +259,10 @@ void Engine::start(Beginning beginning) {
 void Engine::start_here(Beginning beginning) {
     context_.rouse();
     Result<std::shared_ptr<Operation>> made = make(beginning);
-    if (!made) return fail_all(std::move(beginning), made.status());
+    if (!made) {
+        return refuse(*beginning.group, beginning.options, made.status(),
+                      std::move(beginning.done));
+    }
     const std::shared_ptr<Operation> operation = *std::move(made);
     operation->origin->done = std::move(beginning.done);
     core::Scope* const scope = scope_of(operation->origin->options);
@@ -281,12 +284,13 @@ void Engine::end_with(core::Scope& scope, Operation& operation) {
     scope.add(made_in);
 }
 
-void Engine::cancel(CollectiveId id) {
+bool Engine::cancel(CollectiveId id) {
     const auto at = std::find_if(begun_.begin(), begun_.end(),
                                  [&](const auto& one) { return one.second->origin->id == id; });
     if (at == begun_.end()) return meetings_.cancel(id);
     const std::shared_ptr<Operation> operation = at->second;
     operation->stop(fail(Code::cancelled, "cancelled by the caller").with_effect(Effect::unknown));
+    return true;
 }
 
 GroupOutcome failed_outcome(const GroupImpl& group, const Status& why) {
@@ -298,9 +302,24 @@ GroupOutcome failed_outcome(const GroupImpl& group, const Status& why) {
 
 // ---- its end -----------------------------------------------------------------------------------
 
-void Engine::fail_all(Beginning beginning, const Status& why) {
-    context_.post([outcome = failed_outcome(*beginning.group, why),
-                   done = std::move(beginning.done)]() mutable { done(std::move(outcome)); });
+namespace {
+struct Refusal {
+    core::InScope made_in;
+    GroupCompletion done;
+};
+}  // namespace
+
+void Engine::refuse(const GroupImpl& group, const GroupCallOptions& options, const Status& why,
+                    GroupCompletion done) {
+    auto refusal = std::make_unique<Refusal>();
+    refusal->done = std::move(done);
+    if (core::Scope* const scope = scope_of(options)) scope->add(refusal->made_in);
+    context_.post(
+        [this, refusal = std::move(refusal), outcome = failed_outcome(group, why)]() mutable {
+            const core::Context::Within within(context_, refusal->made_in.scope);
+            refusal->made_in.leave();
+            refusal->done(std::move(outcome));
+        });
 }
 
 // Those that are missing are not waited for: its policy is content, or can't be any more.

@@ -57,7 +57,9 @@ void Engine::shutdown() {
     groups_.clear();
     context_.timers().cancel(sweeping_);
     meetings_.shutdown();
-    for (auto& [sequence, operation] : std::exchange(begun_, {})) operation->forget();
+    const Status why =
+        fail(Code::cancelled, "the runtime is shutting down").with_effect(Effect::unknown);
+    for (auto& [sequence, operation] : std::map(begun_)) operation->stop(why);
     known_.clear([](Operation& operation) { operation.forget(); });
 }
 

@@ -61,7 +61,12 @@ class Engine {
     // unless it is detached from that.
     void start(Beginning beginning);
     // Of a collective, or of a meeting.
-    void cancel(CollectiveId id);
+    // False: there is none of that number.
+    bool cancel(CollectiveId id);
+    // It ends with that, in a later turn and in the scope that this is called in. Requires: in a
+    // turn.
+    void refuse(const GroupImpl& group, const GroupCallOptions& options, const Status& why,
+                GroupCompletion done);
     // Thread: any.
     CollectiveId new_id() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
     // Forgets every group (they refer back to the runtime).
@@ -104,7 +109,6 @@ class Engine {
     void start_here(Beginning beginning);
     Result<Choice> choose(const Beginning& beginning) const;
     Result<std::shared_ptr<Operation>> make(Beginning& beginning);
-    void fail_all(Beginning beginning, const Status& why);
 
     void on_forward(Call call);
     void on_view(Call call) const;
@@ -149,6 +153,11 @@ TimePoint share_of(TimePoint now, TimePoint deadline);
 
 // For so many ranks and bytes of body.
 Tree tree_of(const Topology& topology, const Costs& costs, std::uint32_t ranks, std::size_t bytes);
+
+// Whether there can be such a one, among so many ranks and others that are named. Errors:
+// INVALID_ARGUMENT.
+Status judge(const GroupCallOptions& options, const Tree& tree, std::uint32_t ranks,
+             std::size_t strangers, bool runs_here);
 
 // Of one that did not begin, or of whose ranks nothing is known.
 GroupOutcome failed_outcome(const GroupImpl& group, const Status& why);

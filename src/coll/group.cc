@@ -119,10 +119,19 @@ CollectiveId Group::meet(std::string_view name, ByteView value, const GroupCallO
     return begin(std::move(coming), value.size() + name.size(), fill, come_to_meeting);
 }
 
+void Group::refuse(const Status& why, const GroupCallOptions& options, GroupCompletion done) const {
+    core::Context& context = impl_->engine.context();
+    if (context.in_turn()) return impl_->engine.refuse(*impl_, options, why, std::move(done));
+    context.post([group = impl_, why, done = std::move(done)]() mutable {
+        done(coll::failed_outcome(*group, why));
+    });
+}
+
 void Group::cancel(CollectiveId id) const {
     core::Context& context = impl_->engine.context();
-    if (context.on_thread()) return impl_->engine.cancel(id);
-    context.post([group = impl_, id] { group->engine.cancel(id); });
+    if (context.on_thread() && impl_->engine.cancel(id)) return;
+    // Perhaps another thread has begun it just now: this is behind it.
+    context.post([group = impl_, id] { (void)group->engine.cancel(id); });
 }
 
 GroupView Group::view() const { return impl_->view(); }

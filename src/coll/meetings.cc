@@ -19,18 +19,30 @@ std::string who_leads(std::uint32_t leader) {
     return "rank " + std::to_string(leader) + ", who leads";
 }
 
-// The lowest rank that takes part; errors: nobody does, or not this one.
+// The lowest rank that takes part; errors: nobody does, or not this one, or they can't meet so.
 Result<std::uint32_t> leader_of(const Meetings::Coming& coming, const GroupView& view) {
     std::optional<std::uint32_t> leader;
     bool is_in = false;
+    std::uint32_t ranks = 0;
     for (const Member& member : view.members()) {
         const bool is_named =
             coming.include ? coming.include->contains(member.rank) : !member.draining;
         if (!is_named || coming.exclude.contains(member.rank)) continue;
         if (!leader) leader = member.rank;
+        ++ranks;
         is_in |= member.rank == coming.group->own_rank;
     }
     if (!is_in) return fail(Code::failed_precondition, "this rank takes no part in the meeting");
+    const std::size_t named = coming.include ? coming.include->size() : 0;
+    if (named > GroupView::members_max) {
+        return fail(Code::invalid_argument, "a choice of " + std::to_string(named) + " ranks");
+    }
+    // By each member, since all have the same options: else the leader alone would know.
+    const Tree tree = tree_of(coming.options.topology, coming.group->costs, ranks, 0);
+    const std::size_t strangers = named > ranks ? named - ranks : 0;
+    if (Status status = judge(coming.options, tree, ranks, strangers, true); !status.ok()) {
+        return status;
+    }
     return *leader;
 }
 
@@ -109,13 +121,15 @@ void Meetings::come(Coming coming) {
 void Meetings::come_here(Coming coming) {
     const Key key{coming.group->name_hash, coming.name};
     const auto refuse = [&](const Status& why) {
-        engine_.context().post(
-            [outcome = failed_outcome(*coming.group, why),
-             done = std::move(coming.done)]() mutable { done(std::move(outcome)); });
+        engine_.refuse(*coming.group, coming.options, why, std::move(coming.done));
     };
     if (Status status = judge_coming(coming); !status.ok()) return refuse(status);
     const Result<std::uint32_t> leader = leader_of(coming, coming.group->view_here());
-    if (!leader) return refuse(leader.status());
+    if (!leader) {
+        // Whoever gathers here waits for one who does not come.
+        if (early_.count(key)) drop_early(key, rejected(leader.status()));
+        return refuse(leader.status());
+    }
     if (find(key)) {
         return refuse(
             fail(Code::failed_precondition, "a meeting '" + coming.name + "' is on here already"));
@@ -228,12 +242,13 @@ void Meetings::release(const Key& key, std::uint64_t round, GroupOutcome outcome
     beginning.group = coming.group;
     beginning.view = meeting->view;
     beginning.method = release_method.hash;
-    beginning.options.topology = coming.options.topology;
+    // One that could not begin had no tree, perhaps.
+    if (!outcome.ranks.empty()) beginning.options.topology = coming.options.topology;
     beginning.options.priority = coming.options.priority;
     beginning.options.detached = true;
     beginning.include = coming.include;
     beginning.exclude = coming.exclude;
-    beginning.deadline = coming.deadline;
+    beginning.deadline = share_of(engine_.context().now(), coming.deadline);
     beginning.body = encode(gathering_of(*meeting));
     beginning.body.insert(beginning.body.end(), bytes->begin(), bytes->end());
     beginning.done = [this, key, round, bytes = *std::move(bytes),
@@ -248,12 +263,18 @@ void Meetings::release(const Key& key, std::uint64_t round, GroupOutcome outcome
 // Those who live and were not told look, and find it.
 void Meetings::keep_untold(const Key& key, std::uint64_t round, const GroupOutcome& told,
                            std::vector<std::byte> outcome) {
-    std::erase_if(untold_, [&](const Untold& one) { return one.key == key; });
-    const bool has_missed = std::any_of(told.ranks.begin(), told.ranks.end(),
-                                        [](const RankOutcome& one) { return !one.status.ok(); });
-    if (!has_missed || outcome.size() > untold_bytes_max) return;
-    if (untold_.size() == untold_most) untold_.pop_front();
+    const bool has_missed =
+        told.ranks.empty() || std::any_of(told.ranks.begin(), told.ranks.end(),
+                                          [](const RankOutcome& one) { return !one.status.ok(); });
+    if (!has_missed) return;
+    untold_bytes_ += outcome.size();
     untold_.push_back({key, round, std::move(outcome)});
+    // The last one always.
+    while (untold_.size() > 1 &&
+           (untold_.size() > untold_most || untold_bytes_ > untold_bytes_most)) {
+        untold_bytes_ -= untold_.front().outcome.size();
+        untold_.pop_front();
+    }
 }
 
 // ---- what members are asked --------------------------------------------------------------------
@@ -274,10 +295,10 @@ void Meetings::on_gather(Call call) {
             return give(*meeting, *asked, call);
         }
         if (!meeting->leads) {
-            // Its end did not get here, and the others meet again.
-            end(key, fail(Code::aborted, "the meeting ended without this rank")
-                         .with_effect(Effect::unknown));
-            return hold(std::move(key), *asked, std::move(call));
+            // Its end did not get here, and the others meet again: he still knows it, perhaps.
+            hold(std::move(key), *asked, std::move(call));
+            if (meeting->looking == 0) look(*meeting);
+            return;
         }
     } else if (is_later) {
         if (meeting->round == 0) return give(*meeting, *asked, call);
@@ -324,15 +345,30 @@ void Meetings::drop_all_early(std::uint64_t group) {
     }
 }
 
+// It went well, or this rank was in it: then it is not the one that waits to be asked.
+static bool is_of_another(const GroupOutcome& outcome, std::uint32_t own) {
+    return outcome.status.ok() ||
+           std::any_of(outcome.ranks.begin(), outcome.ranks.end(),
+                       [&](const RankOutcome& one) { return one.rank == own && one.status.ok(); });
+}
+
 void Meetings::on_release(Call call) {
     ByteView rest;
     const Result<Gathering> told = decode_gathering(call.request(), &rest);
     if (!told) return call.fail(rejected(told.status()));
     const Key key{told->group, std::string(told->name)};
-    Meeting* const meeting = told->round == 0 ? nullptr : find(key, told->round);
-    if (!meeting) return call.fail(aborted("no such meeting is on here"));
+    Meeting* const meeting = told->round == 0 ? nullptr : find(key);
+    // It failed before this rank was asked.
+    const bool is_unasked = meeting && meeting->round == 0 && meeting->leader == told->leader &&
+                            meeting->epoch == told->epoch;
+    if (!meeting || (meeting->round != told->round && !is_unasked)) {
+        return call.fail(aborted("no such meeting is on here"));
+    }
     Result<GroupOutcome> outcome = decode_outcome(rest, meeting->coming.group->view_here());
     if (!outcome) return call.fail(rejected(outcome.status()));
+    if (is_unasked && is_of_another(*outcome, *meeting->coming.group->own_rank)) {
+        return call.fail(aborted("no such meeting is on here"));
+    }
     call.reply({});
     // The leader's own ends when all the others have been told.
     if (!meeting->leads) end(key, *std::move(outcome));
@@ -401,7 +437,12 @@ void Meetings::on_looked(Meeting& meeting, const Status& status, ByteView reply,
     const Key key = key_of(meeting);
     // One who is alive may be too busy to answer.
     if (status.code() == Code::unavailable) {
-        return end(key, Status(status).in(who_leads(meeting.leader) + ": gone"));
+        Status gone = Status(status).in(who_leads(meeting.leader) + ": gone");
+        // He may have merged, and told others, what this rank gave.
+        if (meeting.round != 0) {
+            gone = std::move(gone).with_effect(Effect::unknown).with_stage(Stage::executing);
+        }
+        return end(key, gone);
     }
     if (!status.ok()) return;
     const Result<Seen> seen = decode_seen(reply);
@@ -448,17 +489,19 @@ void Meetings::on_view(const GroupImpl& group) {
 
 // ---- its end -----------------------------------------------------------------------------------
 
-void Meetings::cancel(CollectiveId id) {
+bool Meetings::cancel(CollectiveId id) {
     const auto at = std::find_if(meetings_.begin(), meetings_.end(),
                                  [&](const auto& one) { return one.second->coming.id == id; });
-    if (at == meetings_.end()) return;
+    if (at == meetings_.end()) return false;
     Meeting& meeting = *at->second;
-    if (!meeting.leads) {
-        return end(Key(at->first),
-                   fail(Code::cancelled, "cancelled by the caller").with_effect(Effect::unknown));
+    if (meeting.leads) {
+        meeting.cancelled = true;
+        if (meeting.gathering != 0) engine_.cancel(meeting.gathering);
+    } else {
+        end(Key(at->first),
+            fail(Code::cancelled, "cancelled by the caller").with_effect(Effect::unknown));
     }
-    meeting.cancelled = true;
-    if (meeting.gathering != 0) engine_.cancel(meeting.gathering);
+    return true;
 }
 
 void Meetings::end(const Key& key, const Status& why) {

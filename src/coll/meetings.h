@@ -48,8 +48,8 @@ class Meetings {
     };
     // `done` runs in a later turn, in the scope that this is called in unless it is detached.
     void come(Coming coming);
-    // The leader's ends for all; another's for himself only.
-    void cancel(CollectiveId id);
+    // The leader's ends for all; another's for himself only. False: there is none.
+    bool cancel(CollectiveId id);
     // The group has a later view here.
     void on_view(const GroupImpl& group);
     std::size_t running() const { return meetings_.size(); }
@@ -59,9 +59,9 @@ class Meetings {
     static constexpr std::size_t early_most = 4096;  // Gatherings that came before their member.
     static constexpr Duration look_every = 1s;
     static constexpr Duration look_timeout = 5s;
-    // What somebody may not have been told: so much of the last ones, each of so many bytes.
+    // What somebody may not have been told: so many of the last ones, of so many bytes together.
     static constexpr std::size_t untold_most = 64;
-    static constexpr std::size_t untold_bytes_max = 256 << 10;
+    static constexpr std::size_t untold_bytes_most = 16 << 20;
 
     using Key = std::pair<std::uint64_t, std::string>;  // Of the group, and the name.
     struct Meeting : base::Timer {
@@ -119,6 +119,7 @@ class Meetings {
     std::map<Key, std::unique_ptr<Meeting>> meetings_;
     std::map<Key, Early> early_;
     std::deque<Untold> untold_;  // The last one at the end.
+    std::size_t untold_bytes_ = 0;
 };
 
 }  // namespace weft::coll

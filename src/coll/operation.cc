@@ -251,10 +251,17 @@ void Operation::run(Part&) {
         part_.ran(std::move(started).status(), {});
         return tell_alone();
     }
-    if (!is_mine_over_) running_here_ = *started;
+    if (is_mine_over_) return;
+    running_here_ = *started;
+    if (is_stopped_) stop_running(part_);  // By its own handler.
 }
 
-void Operation::stop_running(Part&) { engine_.stop_here(std::exchange(running_here_, {})); }
+// In a turn of its own: the handler is told, and may end what this one is stopped with.
+void Operation::stop_running(Part&) {
+    is_stopped_ = true;
+    const base::SlotId id = std::exchange(running_here_, {});
+    if (id) context_.post([&engine = engine_, id] { engine.stop_here(id); });
+}
 
 // ---- whom it answers ---------------------------------------------------------------------------
 

@@ -119,7 +119,8 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     std::vector<std::byte> own_answer_;  // As `answer`, of this rank only.
     bool is_mine_over_ = false;
     bool has_run_ = false;
-    bool begins_ = false;  // Within begin().
+    bool is_stopped_ = false;  // The method is not to run any more.
+    bool begins_ = false;      // Within begin().
 };
 
 }  // namespace weft::coll

@@ -100,21 +100,11 @@ GroupCompletion Subgroup::translated(GroupCompletion done) const {
     };
 }
 
-void Subgroup::refuse(const Status& why, GroupCompletion done) const {
-    GroupOutcome outcome;
-    outcome.status = why;
-    outcome.epoch = group_.view().epoch();
-    group_.executor().post([outcome = std::make_shared<GroupOutcome>(std::move(outcome)),
-                            told = std::make_shared<GroupCompletion>(std::move(done))] {
-        (*told)(std::move(*outcome));
-    });
-}
-
 template <class Begin>
 CollectiveId Subgroup::begin(GroupCallOptions options, GroupCompletion done, Begin&& begin) const {
     const Result<Chosen> ranks = chosen(options);
     if (!ranks) {
-        refuse(ranks.status(), std::move(done));
+        group_.refuse(ranks.status(), options, std::move(done));
         return 0;
     }
     options.include = &ranks->include;
@@ -134,7 +124,7 @@ CollectiveId Subgroup::scatter(const MethodId& method, std::span<const RankBody>
     std::vector<RankBody> of_group(bodies.begin(), bodies.end());
     for (RankBody& one : of_group) {
         if (one.rank >= size()) {
-            refuse(no_such_rank(one.rank), std::move(done));
+            group_.refuse(no_such_rank(one.rank), options, std::move(done));
             return 0;
         }
         one.rank = rank_in_group(one.rank);

@@ -30,9 +30,11 @@ void Server::cancel(ServerCall& call) {
     if (std::exchange(call.cancelled, true)) return;
     call.marked = true;
     if (call.fetch) return bulk_.staging.cancel(call.fetch);
-    if (!base::is_mutated(base::Mutant::nested_forgotten)) call.cancel_operations();
-    // Out of the record first: each of them may answer, and so end, the call.
+    // Each of what follows may answer, and so end, the call.
     const base::SlotId id = base::SlotTable<ServerCall>::entry_of(call).id();
+    if (!base::is_mutated(base::Mutant::nested_forgotten)) call.cancel_operations();
+    if (!calls_.find(id)) return;
+    // Out of the record first.
     Function<void()> notice = std::move(call.on_cancel);
     std::stop_source(call.stop).request_stop();
     if (notice && calls_.find(id)) notice();

@@ -276,6 +276,83 @@ TEST_CASE("a leader who is cancelled ends it for all, another only his own") {
     leader.cancel(leading);
 }
 
+TEST_CASE("options that can't be end a meeting at once for each who comes") {
+    GroupCallOptions options{.timeout = 600s};
+    SECTION("a quorum") {
+        options.policy = Policy::quorum;
+        options.quorum = 10;
+    }
+    SECTION("a reduction") {
+        options.reduction = {Reduction::Operation::bit_or, Reduction::Number::f64};
+    }
+    SECTION("a tree") { options.topology = {.shape = Topology::Shape::k_ary, .fanout = 0}; }
+    MeetingRig meeting(3);
+    for (const std::uint32_t rank : {1u, 2u, 0u}) meeting.come(rank, "m", {}, options);
+    meeting.rig.sim.run_for(100ms);
+    REQUIRE(meeting.ended() == 3);
+    for (const auto& outcome : meeting.outcomes) {
+        CHECK(outcome->status.code() == Code::invalid_argument);
+    }
+}
+
+TEST_CASE("a leader who cancels at any moment ends it for all that wait") {
+    for (int us = 0; us < 40; us += 2) {
+        INFO("after " << us << " us");
+        MeetingRig meeting(4);
+        for (const std::uint32_t rank : {1u, 2u}) meeting.come(rank, "m", {}, {.timeout = 600s});
+        meeting.rig.sim.run_for(10ms);
+        const Group leader = meeting.rig.group(0);
+        const CollectiveId id = leader.meet("m", {}, {.timeout = 600s}, [&](GroupOutcome all) {
+            meeting.outcomes[0] = std::move(all);
+        });
+        meeting.rig.sim.run_for(us * 1us);
+        leader.cancel(id);
+        meeting.rig.sim.run_for(1s);
+        REQUIRE(meeting.ended() == 3);
+        for (const std::uint32_t rank : {0u, 1u, 2u}) {
+            CHECK(meeting.outcomes[rank]->status.code() == Code::cancelled);
+        }
+    }
+}
+
+TEST_CASE("a leader that dies after he was given the value leaves the effect unknown") {
+    MeetingRig meeting(3);
+    for (const std::uint32_t rank : {0u, 1u}) meeting.come(rank, "m", {}, {.timeout = 600s});
+    meeting.rig.sim.run_for(100ms);
+    meeting.rig.sim.kill("s0");
+    REQUIRE(meeting.rig.sim.run_until([&] { return all_ended(meeting, {1}); }, 10s));
+    CHECK(meeting.outcomes[1]->status.code() == Code::unavailable);
+    CHECK(meeting.outcomes[1]->status.effect() == Effect::unknown);
+}
+
+TEST_CASE("who missed the end gets it though the others meet again under that name") {
+    Holder holder;
+    MeetingRig meeting(3, {.handlers_max = 8});
+    REQUIRE(meeting.rig.sim.runtimes[1]->add(holder).ok());
+    // Large, too.
+    const std::string value(150'000, 'x');
+    for (const std::uint32_t rank : {0u, 1u}) meeting.come(rank, "m", as_bytes(value));
+    meeting.rig.sim.run_for(50ms);
+    holder.fill(meeting, "sim://s1");
+    meeting.come(2, "m", as_bytes(value));
+    REQUIRE(meeting.rig.sim.run_until([&] { return all_ended(meeting, {0, 2}); }, 5s));
+    CHECK_FALSE(meeting.outcomes[1].has_value());
+    const GroupOutcome first = *std::move(meeting.outcomes[0]);
+    holder.free();
+    for (const std::uint32_t rank : {0u, 2u}) {
+        meeting.outcomes[rank].reset();
+        meeting.come(rank, "m", as_bytes("again"));
+    }
+    REQUIRE(meeting.rig.sim.run_until([&] { return all_ended(meeting, {1}); }, 5s));
+    INFO(meeting.outcomes[1]->status.to_string());
+    check_same(*meeting.outcomes[1], first);
+    meeting.outcomes[1].reset();
+    meeting.come(1, "m", as_bytes("again"));
+    REQUIRE(meeting.rig.sim.run_until([&] { return meeting.ended() == 3; }, 5s));
+    for (const auto& outcome : meeting.outcomes) CHECK(outcome->status.ok());
+    holder.free();
+}
+
 TEST_CASE("after the end of its runtime a member meets nobody, and is told so") {
     int told = 0;
     std::weak_ptr<int> alive;

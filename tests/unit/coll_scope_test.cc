@@ -95,6 +95,124 @@ TEST_CASE("a handler whose call was cancelled begins nothing more") {
     }
 }
 
+TEST_CASE("a nested handler that is told of the cancel may answer the call it was begun for") {
+    GroupRig rig(3);
+    struct Pair final : Service {
+        GroupRig* rig = nullptr;
+        std::shared_ptr<Call> outer;
+        int told = 0;
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(outer_method, [this](Call call) {
+                outer = std::make_shared<Call>(std::move(call));
+                const RankSet own{0};
+                const auto count = [this](const GroupOutcome&) { ++told; };
+                const Group group = rig->group(0);
+                group.collective(MethodId("test.Scope/Inner"), BodyWriter::of({}),
+                                 {.timeout = 60s, .include = &own}, count);
+                group.collective(tell_method, BodyWriter::of({}), {.timeout = 60s}, count);
+                group.meet("m", {}, {.timeout = 60s}, count);
+            });
+            registrar.add(MethodId("test.Scope/Inner"),
+                          [this](Call call) {
+                              auto held = std::make_shared<Call>(std::move(call));
+                              held->on_cancel([this, held] {
+                                  held->fail(fail(Code::cancelled, ""));
+                                  outer->fail(fail(Code::cancelled, ""));
+                              });
+                          },
+                          {.collective = true});
+        }
+    } pair;
+    pair.rig = &rig;
+    for (auto& server : rig.services) server.hold = true;
+    REQUIRE(rig.sim.runtimes[0]->add(pair).ok());
+    const Channel channel = rig.client->connect("sim://s0").value();
+    const OperationId call =
+        channel.call(outer_method, {}, {.timeout = 50s}, [](const Status&, ByteView) {});
+    REQUIRE(rig.all_hold());
+    channel.cancel_call(call);
+    rig.sim.run_for(100ms);
+    CHECK(pair.told == 3);
+    CHECK(told_to_stop(rig) == 3);
+    pair.outer.reset();
+}
+
+TEST_CASE("what follows on a refusal is for the same call still") {
+    Outer outer;
+    GroupRig rig(3);
+    const bool meets = GENERATE(false, true);
+    for (auto& server : rig.services) server.hold = true;
+    outer.begins = [&rig, meets](GroupCompletion done) {
+        const auto next = [&rig, last = std::make_shared<GroupCompletion>(std::move(done))](
+                              const GroupOutcome& refused) {
+            CHECK(refused.status.code() == Code::invalid_argument);
+            rig.group(0).collective(tell_method, BodyWriter::of({}), {.timeout = 60s},
+                                    std::move(*last));
+        };
+        if (meets) return void(rig.group(0).meet(std::string(300, 'x'), {}, {}, next));
+        rig.group(0).collective(tell_method, BodyWriter::of({}),
+                                {.policy = Policy::quorum, .quorum = 9}, next);
+    };
+    REQUIRE(rig.sim.runtimes[0]->add(outer).ok());
+    const Channel channel = rig.client->connect("sim://s0").value();
+    const OperationId call =
+        channel.call(outer_method, {}, {.timeout = 60s}, [](const Status&, ByteView) {});
+    REQUIRE(rig.all_hold());
+    channel.cancel_call(call);
+    rig.sim.run_for(100ms);
+    REQUIRE(outer.outcome.has_value());
+    CHECK(outer.outcome->status.code() == Code::cancelled);
+}
+
+TEST_CASE("who meets again and again for a call that was cancelled is refused each time") {
+    GroupRig rig(3);
+    struct Stubborn final : Service {
+        GroupRig* rig = nullptr;
+        std::vector<Code> codes;
+        std::optional<Call> held;
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(outer_method, [this](Call call) {
+                held = std::move(call);
+                meet();
+            });
+        }
+        void meet() {
+            rig->group(0).meet("m", {}, {.timeout = 60s}, [this](const GroupOutcome& outcome) {
+                codes.push_back(outcome.status.code());
+                if (codes.size() < 5) meet();
+            });
+        }
+    } stubborn;
+    stubborn.rig = &rig;
+    REQUIRE(rig.sim.runtimes[0]->add(stubborn).ok());
+    const Channel channel = rig.client->connect("sim://s0").value();
+    const OperationId call =
+        channel.call(outer_method, {}, {.timeout = 60s}, [](const Status&, ByteView) {});
+    rig.sim.run_for(100ms);
+    channel.cancel_call(call);
+    rig.sim.run_for(100ms);
+    CHECK(stubborn.codes == std::vector<Code>(5, Code::cancelled));
+    CHECK(rig.sim.runtimes[0]->node().collectives.meetings().running() == 0);
+    stubborn.held.reset();
+}
+
+TEST_CASE("a cancel on the context's thread reaches what another thread has just begun") {
+    GroupRig rig(2);
+    for (auto& server : rig.services) server.hold = true;
+    const Group group = rig.group(0);
+    CollectiveId id = 0;
+    std::optional<GroupOutcome> outcome;
+    std::thread([&] {
+        id = group.collective(tell_method, BodyWriter::of({}), {.timeout = 60s},
+                              [&](GroupOutcome all) { outcome = std::move(all); });
+    }).join();
+    REQUIRE(id != 0);
+    group.cancel(id);
+    rig.sim.run_for(1s);
+    REQUIRE(outcome.has_value());
+    CHECK(outcome->status.code() == Code::cancelled);
+}
+
 TEST_CASE("what a handler begins is its own also where its rank begins between two turns") {
     // The outer collective runs its handler at once, inside of collective(); that begins another.
     GroupRig rig(3);
