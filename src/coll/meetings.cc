@@ -371,7 +371,7 @@ void Meetings::on_release(Call call) {
     }
     call.reply({});
     // The leader's own ends when all the others have been told.
-    if (!meeting->leads) end(key, *std::move(outcome));
+    if (!meeting->leads) take_end(key, *std::move(outcome));
 }
 
 void Meetings::on_look(Call call) {
@@ -451,7 +451,7 @@ void Meetings::on_looked(Meeting& meeting, const Status& status, ByteView reply,
     if (is_over && seen->state == Seen::State::over) {
         Result<GroupOutcome> outcome =
             decode_outcome(seen->outcome, meeting.coming.group->view_here());
-        if (outcome) return end(key, *std::move(outcome));
+        if (outcome) return take_end(key, *std::move(outcome));
     }
     if (is_over && seen->state >= Seen::State::over) {
         end(key, fail(Code::unavailable,
@@ -488,6 +488,22 @@ void Meetings::on_view(const GroupImpl& group) {
 }
 
 // ---- its end -----------------------------------------------------------------------------------
+
+// What the leader says. A rank that was restarted may have been asked twice: then what it brought
+// in its earlier life counts, and it was not in this meeting.
+void Meetings::take_end(const Key& key, GroupOutcome outcome) {
+    const Coming& coming = meetings_.at(key)->coming;
+    const bool is_list = coming.options.reduction.operation == Reduction::Operation::none;
+    const auto own = std::lower_bound(
+        outcome.ranks.begin(), outcome.ranks.end(), *coming.group->own_rank,
+        [](const RankOutcome& one, std::uint32_t rank) { return one.rank < rank; });
+    const bool is_there = own != outcome.ranks.end() && own->rank == *coming.group->own_rank;
+    if (is_list && is_there && own->status.ok() && own->reply != coming.value) {
+        return end(key, fail(Code::aborted, "the meeting was that of an earlier life of this rank")
+                            .with_effect(Effect::unknown));
+    }
+    end(key, std::move(outcome));
+}
 
 bool Meetings::cancel(CollectiveId id) {
     const auto at = std::find_if(meetings_.begin(), meetings_.end(),

@@ -109,6 +109,7 @@ class Meetings {
     void look(Meeting& meeting);
     void on_looked(Meeting& meeting, const Status& status, ByteView reply, std::uint64_t round);
     void wait(Meeting& meeting, TimePoint now);
+    void take_end(const Key& key, GroupOutcome outcome);
     void end(const Key& key, GroupOutcome outcome);
     void end(const Key& key, const Status& why);
     Meeting* find(const Key& key);

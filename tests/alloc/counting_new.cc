@@ -47,6 +47,14 @@ struct alignas(std::max_align_t) Size {
     weft::test::headers -= static_cast<std::int64_t>(sizeof(Size));
     std::free(size);
 }
+// The standard library's temporary buffers come from here and go by the delete above.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    try {
+        return operator new(bytes);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
 void* operator new[](std::size_t bytes) { return operator new(bytes); }
 void operator delete[](void* memory) noexcept { operator delete(memory); }
 void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }

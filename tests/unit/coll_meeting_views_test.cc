@@ -246,6 +246,37 @@ TEST_CASE("a leader that restarts gathers anew, whoever waits still for his last
     }
 }
 
+TEST_CASE("who was restarted meanwhile is not told that its value is one that it brought before") {
+    // As a leader would, who had this rank's value from its last life, and asked it again.
+    MeetingRig meeting(3);
+    meeting.come(2, "m", as_bytes("new"), {.timeout = 60s});
+    coll::Gathering gathering{method_hash("store"), 1, 77, 0, "m"};
+    const RankSet two{2};
+    const auto ask = [&](const MethodId& method, const std::vector<std::byte>& body) {
+        std::optional<GroupOutcome> outcome;
+        meeting.rig.group(-1).collective(method, BodyWriter::of(body),
+                                         {.timeout = 5s, .include = &two},
+                                         [&](GroupOutcome all) { outcome = std::move(all); });
+        REQUIRE(meeting.rig.sim.run_until([&] { return outcome.has_value(); }, 6s));
+        return *std::move(outcome);
+    };
+    const std::vector<std::byte> question = coll::encode(gathering);
+    const GroupOutcome given = ask(MethodId("weft.Group/Gather"), question);
+    CHECK(as_text(given.ranks[0].reply) == "new");
+
+    GroupOutcome all;
+    all.epoch = 1;
+    const ByteView old = as_bytes("old");
+    all.ranks.push_back({2, Status(), {old.begin(), old.end()}, 0});
+    std::vector<std::byte> release = question;
+    const std::vector<std::byte> told = coll::encode_outcome(all, false, 4096).value();
+    release.insert(release.end(), told.begin(), told.end());
+    ask(MethodId("weft.Group/Release"), release);
+    REQUIRE(meeting.rig.sim.run_until([&] { return all_ended(meeting, {2}); }, 1s));
+    CHECK(meeting.outcomes[2]->status.code() == Code::aborted);
+    CHECK(meeting.outcomes[2]->status.effect() == Effect::unknown);
+}
+
 TEST_CASE("a leader who is cancelled ends it for all, another only his own") {
     MeetingRig meeting(4);
     const Group leader = meeting.rig.group(0);

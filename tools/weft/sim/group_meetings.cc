@@ -8,7 +8,9 @@ namespace {
 
 constexpr Duration meeting_watch_every = 500ms;
 constexpr Duration leader_missed_max = 10s;
-constexpr std::uint32_t attempts_most = 3;  // While there are faults, and again after them.
+constexpr std::uint32_t attempts_most = 3;  // While there are faults.
+// After them: each may find out by failing that somebody was restarted, one connection at a time.
+constexpr std::uint32_t calls_most = 6;
 constexpr Duration long_wait = 60s;
 constexpr Duration longest_wait = 100s;
 constexpr Duration again_after = 2s;
@@ -287,7 +289,7 @@ void GroupMeetings::begin_again(Play& play) {
 // come to the same.
 GroupMeetings::Stand GroupMeetings::go_on(Play& play) {
     const auto ranks = participants(stage_.truth(), play.include, play.exclude);
-    const auto can_call = [&](std::uint32_t rank) { return play.calls[rank] < attempts_most; };
+    const auto can_call = [&](std::uint32_t rank) { return play.calls[rank] < calls_most; };
     const auto has_failed = [&](std::uint32_t rank) {
         return !play.last[rank] || play.last[rank]->result == 0;
     };
@@ -327,7 +329,7 @@ void GroupMeetings::meet_again() {
         stage_.simulation().run_for(meeting_watch_every);
         for (const auto& play : plays_) {
             if (play->is_over) continue;
-            const bool is_too_long = stage_.now() > begun + attempts_most * longest_wait;
+            const bool is_too_long = stage_.now() > begun + calls_most * longest_wait;
             const Stand stand = is_too_long ? Stand::failed : go_on(*play);
             if (stand == Stand::goes_on) continue;
             play->is_over = true;
