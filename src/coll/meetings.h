@@ -90,6 +90,7 @@ class Meetings {
         std::vector<std::byte> outcome;
     };
 
+    static std::string who_leads(std::uint32_t leader);  // For people.
     static Key key_of(const Meeting& meeting);
     static Gathering gathering_of(const Meeting& meeting);
     void come_here(Coming coming);
