@@ -36,6 +36,12 @@ static std::vector<std::uint32_t> strangers_among(const RankSet& named, const Ra
     return strangers;
 }
 
+Status judge(const std::optional<RankSet>& include) {
+    const std::uint64_t named = include ? include->size() : 0;
+    if (named <= GroupView::members_max) return {};
+    return fail(Code::invalid_argument, "a choice of " + std::to_string(named) + " ranks");
+}
+
 Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
     const GroupCallOptions& options = beginning.options;
     GroupImpl& group = *beginning.group;
@@ -57,19 +63,16 @@ Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
         }
         return choice;
     }
-    if (beginning.include && beginning.include->size() > GroupView::members_max) {
-        return fail(Code::invalid_argument,
-                    "a choice of " + std::to_string(beginning.include->size()) + " ranks");
-    }
+    if (Status status = judge(beginning.include); !status.ok()) return status;
     RankSet chosen;
     std::uint32_t in_front = 0;  // Of this runtime's own rank.
     bool is_in = false;
     for (const Member& member : view.members()) {
-        bool is_out = beginning.exclude.contains(member.rank);
-        if (base::is_mutated(base::Mutant::filter_inverted)) is_out ^= !beginning.exclude.empty();
-        const bool is_named =
-            beginning.include ? beginning.include->contains(member.rank) : !member.draining;
-        if (!is_named || is_out) continue;
+        bool is_in_it = takes_part(member, beginning.include, beginning.exclude);
+        if (base::is_mutated(base::Mutant::filter_inverted)) {
+            is_in_it ^= !beginning.exclude.empty();
+        }
+        if (!is_in_it) continue;
         const bool is_own = group.own_rank == member.rank;
         is_in |= is_own;
         if (!is_in) ++in_front;
@@ -247,16 +250,11 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     return operation;
 }
 
-// Between turns the context's time stands still, and this rank's handler is about to run.
 void Engine::start(Beginning beginning) {
-    if (context_.in_turn()) return start_here(std::move(beginning));
-    context_.refresh_time();
-    const core::Context::Entered entered(context_);
-    const core::Context::Within nobody(context_, nullptr);
-    start_here(std::move(beginning));
+    in_turn([&] { start_in_turn(std::move(beginning)); });
 }
 
-void Engine::start_here(Beginning beginning) {
+void Engine::start_in_turn(Beginning beginning) {
     context_.rouse();
     Result<std::shared_ptr<Operation>> made = make(beginning);
     if (!made) {

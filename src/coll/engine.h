@@ -72,6 +72,18 @@ class Engine {
     // Forgets every group (they refer back to the runtime).
     void shutdown();
 
+    // Does it in a turn, and in nobody's scope unless it is in one already: between turns the
+    // context's time stands still, and handlers of this rank may be about to run. Thread: the
+    // context's.
+    template <class Work>
+    void in_turn(Work&& work) {
+        if (context_.in_turn()) return work();
+        context_.refresh_time();
+        const core::Context::Entered entered(context_);
+        const core::Context::Within nobody(context_, nullptr);
+        work();
+    }
+
     // Collectives that have not all their outcomes here.
     std::size_t running() const { return running_; }
     // That are remembered, for those who may ask again.
@@ -106,7 +118,7 @@ class Engine {
   private:
     struct Choice;
 
-    void start_here(Beginning beginning);
+    void start_in_turn(Beginning beginning);
     Result<Choice> choose(const Beginning& beginning) const;
     Result<std::shared_ptr<Operation>> make(Beginning& beginning);
 
@@ -153,6 +165,15 @@ TimePoint share_of(TimePoint now, TimePoint deadline);
 
 // For so many ranks and bytes of body.
 Tree tree_of(const Topology& topology, const Costs& costs, std::uint32_t ranks, std::size_t bytes);
+
+// Who is named, and not excluded; where nobody is named, of all that are not draining.
+inline bool takes_part(const Member& member, const std::optional<RankSet>& include,
+                       const RankSet& exclude) {
+    const bool is_named = include ? include->contains(member.rank) : !member.draining;
+    return is_named && !exclude.contains(member.rank);
+}
+// Errors: INVALID_ARGUMENT: more ranks than a group has members.
+Status judge(const std::optional<RankSet>& include);
 
 // Whether there can be such a one, among so many ranks and others that are named. Errors:
 // INVALID_ARGUMENT.

@@ -66,7 +66,7 @@ Status GroupImpl::install(const GroupView& later) {
             engine.context().post([told, change] { (*told)(change); });
         }
     }
-    engine.meetings().on_view(*this);
+    engine.in_turn([&] { engine.meetings().on_view(*this); });
     return {};
 }
 

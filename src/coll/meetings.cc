@@ -19,18 +19,14 @@ Result<std::uint32_t> leader_of(const Meetings::Coming& coming, const GroupView&
     bool is_in = false;
     std::uint32_t ranks = 0;
     for (const Member& member : view.members()) {
-        const bool is_named =
-            coming.include ? coming.include->contains(member.rank) : !member.draining;
-        if (!is_named || coming.exclude.contains(member.rank)) continue;
+        if (!takes_part(member, coming.include, coming.exclude)) continue;
         if (!leader) leader = member.rank;
         ++ranks;
         is_in |= member.rank == coming.group->own_rank;
     }
     if (!is_in) return fail(Code::failed_precondition, "this rank takes no part in the meeting");
+    if (Status status = judge(coming.include); !status.ok()) return status;
     const std::size_t named = coming.include ? coming.include->size() : 0;
-    if (named > GroupView::members_max) {
-        return fail(Code::invalid_argument, "a choice of " + std::to_string(named) + " ranks");
-    }
     // By each member, since all have the same options: else the leader alone would know.
     const Tree tree = tree_of(coming.options.topology, coming.group->costs, ranks, 0);
     const std::size_t strangers = named > ranks ? named - ranks : 0;
@@ -106,17 +102,11 @@ Meetings::Meeting* Meetings::find(const Key& key, std::uint64_t round) {
 
 // ---- coming ------------------------------------------------------------------------------------
 
-// Between turns as Engine::start().
 void Meetings::come(Coming coming) {
-    core::Context& context = engine_.context();
-    if (context.in_turn()) return come_here(std::move(coming));
-    context.refresh_time();
-    const core::Context::Entered entered(context);
-    const core::Context::Within nobody(context, nullptr);
-    come_here(std::move(coming));
+    engine_.in_turn([&] { come_in_turn(std::move(coming)); });
 }
 
-void Meetings::come_here(Coming coming) {
+void Meetings::come_in_turn(Coming coming) {
     const Key key{coming.group->name_hash, coming.name};
     const auto refuse = [&](const Status& why) {
         engine_.refuse(*coming.group, coming.options, why, std::move(coming.done));

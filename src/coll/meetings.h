@@ -93,7 +93,7 @@ class Meetings {
     static std::string who_leads(std::uint32_t leader);  // For people.
     static Key key_of(const Meeting& meeting);
     static Gathering gathering_of(const Meeting& meeting);
-    void come_here(Coming coming);
+    void come_in_turn(Coming coming);
     void follow(Meeting& meeting, std::uint32_t leader);
     void lead(Meeting& meeting);
     void release(const Key& key, std::uint64_t round, GroupOutcome outcome);

@@ -37,6 +37,15 @@ std::size_t told_to_stop(const GroupRig& rig) {
                       [](const GroupRig::Server& server) { return server.was_cancelled(); }));
 }
 
+// Calls outer_method of a rank, and cancels that once `is_on` holds.
+void cancel_outer(GroupRig& rig, int rank, const std::function<bool()>& is_on) {
+    const Channel channel = rig.client->connect("sim://s" + std::to_string(rank)).value();
+    const OperationId call =
+        channel.call(outer_method, {}, {.timeout = 60s}, [](const Status&, ByteView) {});
+    REQUIRE(is_on());
+    channel.cancel_call(call);
+}
+
 }  // namespace
 
 TEST_CASE("a collective of a handler ends at once everywhere when its call is cancelled") {
@@ -50,11 +59,7 @@ TEST_CASE("a collective of a handler ends at once everywhere when its call is ca
             std::move(done));
     };
     REQUIRE(rig.sim.runtimes[5]->add(outer).ok());
-    const Channel channel = rig.client->connect("sim://s5").value();
-    const OperationId call =
-        channel.call(outer_method, {}, {.timeout = 60s}, [](const Status&, ByteView) {});
-    REQUIRE(rig.all_hold());
-    channel.cancel_call(call);
+    cancel_outer(rig, 5, [&] { return rig.all_hold(); });
     // A message for each level of the tree.
     rig.sim.run_for(50ms);
     REQUIRE(outer.outcome.has_value());
@@ -82,11 +87,7 @@ TEST_CASE("a handler whose call was cancelled begins nothing more") {
         rig.group(0).collective(tell_method, BodyWriter::of(as_bytes("first")), {}, next);
     };
     REQUIRE(rig.sim.runtimes[0]->add(outer).ok());
-    const Channel channel = rig.client->connect("sim://s0").value();
-    const OperationId call =
-        channel.call(outer_method, {}, {.timeout = 60s}, [](const Status&, ByteView) {});
-    REQUIRE(rig.all_hold());
-    channel.cancel_call(call);
+    cancel_outer(rig, 0, [&] { return rig.all_hold(); });
     rig.sim.run_for(10ms);
     REQUIRE(outer.outcome.has_value());
     CHECK(outer.outcome->status.code() == Code::cancelled);
@@ -126,11 +127,7 @@ TEST_CASE("a nested handler that is told of the cancel may answer the call it wa
     pair.rig = &rig;
     for (auto& server : rig.services) server.hold = true;
     REQUIRE(rig.sim.runtimes[0]->add(pair).ok());
-    const Channel channel = rig.client->connect("sim://s0").value();
-    const OperationId call =
-        channel.call(outer_method, {}, {.timeout = 50s}, [](const Status&, ByteView) {});
-    REQUIRE(rig.all_hold());
-    channel.cancel_call(call);
+    cancel_outer(rig, 0, [&] { return rig.all_hold(); });
     rig.sim.run_for(100ms);
     CHECK(pair.told == 3);
     CHECK(told_to_stop(rig) == 3);
@@ -154,11 +151,7 @@ TEST_CASE("what follows on a refusal is for the same call still") {
                                 {.policy = Policy::quorum, .quorum = 9}, next);
     };
     REQUIRE(rig.sim.runtimes[0]->add(outer).ok());
-    const Channel channel = rig.client->connect("sim://s0").value();
-    const OperationId call =
-        channel.call(outer_method, {}, {.timeout = 60s}, [](const Status&, ByteView) {});
-    REQUIRE(rig.all_hold());
-    channel.cancel_call(call);
+    cancel_outer(rig, 0, [&] { return rig.all_hold(); });
     rig.sim.run_for(100ms);
     REQUIRE(outer.outcome.has_value());
     CHECK(outer.outcome->status.code() == Code::cancelled);
@@ -185,11 +178,10 @@ TEST_CASE("who meets again and again for a call that was cancelled is refused ea
     } stubborn;
     stubborn.rig = &rig;
     REQUIRE(rig.sim.runtimes[0]->add(stubborn).ok());
-    const Channel channel = rig.client->connect("sim://s0").value();
-    const OperationId call =
-        channel.call(outer_method, {}, {.timeout = 60s}, [](const Status&, ByteView) {});
-    rig.sim.run_for(100ms);
-    channel.cancel_call(call);
+    cancel_outer(rig, 0, [&] {
+        rig.sim.run_for(100ms);
+        return true;
+    });
     rig.sim.run_for(100ms);
     CHECK(stubborn.codes == std::vector<Code>(5, Code::cancelled));
     CHECK(rig.sim.runtimes[0]->node().collectives.meetings().running() == 0);
@@ -259,11 +251,10 @@ TEST_CASE("a meeting of a handler ends when its call is cancelled") {
         rig.group(rank).meet("m", {}, {.timeout = 60s}, std::move(done));
     };
     REQUIRE(rig.sim.runtimes[static_cast<std::size_t>(rank)]->add(outer).ok());
-    const Channel channel = rig.client->connect("sim://s" + std::to_string(rank)).value();
-    const OperationId call =
-        channel.call(outer_method, {}, {.timeout = 60s}, [](const Status&, ByteView) {});
-    rig.sim.run_for(100ms);
-    channel.cancel_call(call);
+    cancel_outer(rig, rank, [&] {
+        rig.sim.run_for(100ms);
+        return true;
+    });
     rig.sim.run_for(100ms);
     REQUIRE(outer.outcome.has_value());
     CHECK(outer.outcome->status.code() == Code::cancelled);
