@@ -47,7 +47,7 @@ struct alignas(std::max_align_t) Size {
     weft::test::headers -= static_cast<std::int64_t>(sizeof(Size));
     std::free(size);
 }
-// The standard library's temporary buffers come from here and go by the delete above.
+// Every form: those of the thread sanitizer would give memory without a size in front.
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
     try {
         return operator new(bytes);
@@ -56,6 +56,9 @@ void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
     }
 }
 void* operator new[](std::size_t bytes) { return operator new(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t& nothrow) noexcept {
+    return operator new(bytes, nothrow);
+}
 void operator delete[](void* memory) noexcept { operator delete(memory); }
 void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { operator delete(memory); }
