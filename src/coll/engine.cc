@@ -53,7 +53,16 @@ std::shared_ptr<GroupImpl> Engine::joined(std::string_view name) const {
     return nullptr;
 }
 
+void Engine::has_listener(std::weak_ptr<GroupImpl> group) {
+    std::erase_if(listening_, [](const auto& one) { return one.expired(); });
+    listening_.push_back(std::move(group));
+}
+
 void Engine::shutdown() {
+    for (const auto& one : listening_) {
+        if (const auto group = one.lock()) group->stop_telling();
+    }
+    listening_.clear();
     groups_.clear();
     context_.timers().cancel(sweeping_);
     meetings_.shutdown();
@@ -63,13 +72,12 @@ void Engine::shutdown() {
     known_.clear([](Operation& operation) { operation.forget(); });
 }
 
-void Engine::on_member_done(Operation& operation) {
+void Engine::on_member_done(Operation& operation, std::size_t body_bytes) {
     --running_;
-    std::vector<std::byte> answer = std::move(operation.answer);
-    operation.answer = {};
-    known_.finish(operation, std::move(answer));
+    body_bytes_ -= body_bytes;
+    known_.finish(operation);
     // Whoever asks again finds it perhaps where it can be run.
-    if (!operation.has_run() && operation.part().did_nothing()) {
+    if (operation.did_nothing()) {
         known_.drop(operation.part().identity());
     }
 }
@@ -205,10 +213,19 @@ void Engine::take_part(const ForwardView& request, std::shared_ptr<GroupImpl> gr
     Part::Role role;
     role.mine = header.subtree();
     role.until = share_of(now, call.deadline());
+    // Those below may be asked when the request is gone.
+    const bool keeps_body = positions > 1;
+    const std::size_t bytes = request.body.size();
+    const bool has_room = body_bytes_ == 0 ||  // One of any size alone.
+                          body_bytes_ + bytes <= server_.limits().handler_bytes_max;
+    if (keeps_body && bytes > 0 && !has_room) {
+        return call.fail(rejected(Code::resource_exhausted, "too large collectives"));
+    }
     auto operation = std::make_shared<Operation>(*this, std::move(group), *std::move(plan),
                                                  header.identity, header.unsettled, role);
     operation->body = request.body;
-    if (positions > 1) {  // Those below may be asked when the request is gone.
+    if (keeps_body) {
+        body_bytes_ += bytes;
         operation->own_body.assign(request.body.begin(), request.body.end());
         operation->body = operation->own_body;
     }
@@ -223,7 +240,7 @@ void Engine::ask_again(const ForwardHeader& header, Call call) {
     const std::shared_ptr<Operation> operation = known_.find(header.identity);
     if (header.asking == Asking::stop) {
         call.reply({});
-        return operation->desert();
+        return operation->desert(header.asker);
     }
     if (!operation->is_for(header)) {
         return call.fail(rejected(Code::invalid_argument, "another collective of that number"));

@@ -69,6 +69,8 @@ class Engine {
                 GroupCompletion done);
     // Thread: any.
     CollectiveId new_id() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
+    // Whoever it tells of changes may hold it: shutdown() ends that.
+    void has_listener(std::weak_ptr<GroupImpl> group);
     // Forgets every group (they refer back to the runtime).
     void shutdown();
 
@@ -113,7 +115,7 @@ class Engine {
     void refresh(const std::shared_ptr<Operation>& operation, std::uint32_t position);
     void tell(Operation& operation);
     void on_origin_done(Operation& operation);
-    void on_member_done(Operation& operation);
+    void on_member_done(Operation& operation, std::size_t body_bytes);
 
   private:
     struct Choice;
@@ -134,7 +136,7 @@ class Engine {
     // not. Those who ask meanwhile wait for the same answer.
     void learn(const std::shared_ptr<GroupImpl>& group, const Member& from, Function<void()> done);
     // Its number, and how many before it, since the first one of its origin that is not settled.
-    std::pair<Identity, std::uint64_t> number_it();
+    std::pair<Identity, std::uint32_t> number_it();
     static void end_with(core::Scope& scope, Operation& operation);
 
     core::Context& context_;
@@ -143,6 +145,7 @@ class Engine {
     const RunOnContext run_on_context_;
     const std::size_t reply_bytes_max_;
     std::vector<std::shared_ptr<GroupImpl>> groups_;
+    std::vector<std::weak_ptr<GroupImpl>> listening_;
     struct Sweeping : base::Timer {
         Engine* engine = nullptr;
     };
@@ -156,6 +159,7 @@ class Engine {
     std::atomic<CollectiveId> next_id_{1};
     std::map<std::uint64_t, std::shared_ptr<Operation>> begun_;  // Of these, without all outcomes.
     std::size_t running_ = 0;
+    std::size_t body_bytes_ = 0;  // That are kept for those below, of others' that run here.
     Known<Operation> known_;  // Of others, that this rank took part in.
     Meetings meetings_{*this};
 };

@@ -71,6 +71,8 @@ Status GroupImpl::install(const GroupView& later) {
 }
 
 void GroupImpl::on_change(Function<void(const MemberChange&)> told) {
+    if (engine.context().is_closed()) return;
+    if (told_.empty()) engine.has_listener(weak_from_this());
     told_.push_back(std::make_shared<Function<void(const MemberChange&)>>(std::move(told)));
 }
 

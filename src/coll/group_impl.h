@@ -34,6 +34,8 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     // Errors: INVALID_ARGUMENT, ABORTED (Group::install).
     Status install(const GroupView& later);
     void on_change(Function<void(const MemberChange&)> told);
+    // Forgets who wants to hear of changes.
+    void stop_telling() { told_.clear(); }
 
     // The plan of a collective, shared with the last ones like it.
     std::shared_ptr<const Plan> plan(Roster::Parts roster, std::uint64_t method, const Tree& tree,

@@ -24,7 +24,8 @@ struct Identity {
 
 // `Part`: what is kept of each. While `running` it is never forgotten; then until `keep_until`, or
 // until its origin has said that it is settled: that all outcomes are there. With `keep_until`
-// never it is kept until nothing was heard of its origin for a while. `answer`: what it came to.
+// never it is kept until nothing was heard of its origin for a while. `answer`: what it came to;
+// `own_answer`: of this rank alone.
 template <class Part>
 class Known {
   public:
@@ -71,20 +72,20 @@ class Known {
         origin.parts.emplace(id.sequence, std::move(part));
         ++parts_;
     }
-    // It runs no more. False: there is no room for its answer, which is forgotten.
-    bool finish(Part& part, std::vector<std::byte>&& answer) {
+    // It runs no more. Of its answers those are forgotten for which there is no room.
+    void finish(Part& part) {
         part.running = false;
-        if (answer_bytes_ + answer.size() > answer_bytes_most) return false;
-        answer_bytes_ += answer.size();
-        part.answer = std::move(answer);
-        return true;
+        for (std::vector<std::byte>* answer : {&part.answer, &part.own_answer}) {
+            if (answer_bytes_ + answer->size() > answer_bytes_most) std::exchange(*answer, {});
+            answer_bytes_ += answer->size();
+        }
     }
     // As if it had never been there, if it is still. Requires: it runs no more.
     void drop(Identity id) {
         const auto at = origins_.find(id.origin);
         if (at == origins_.end() || !at->second.parts.count(id.sequence)) return;
         Origin& origin = at->second;
-        answer_bytes_ -= origin.parts.at(id.sequence)->answer.size();
+        answer_bytes_ -= kept_of(*origin.parts.at(id.sequence));
         origin.parts.erase(id.sequence);
         --parts_;
         if (origin.parts.empty() && origin.settled == 0) origins_.erase(at);
@@ -136,11 +137,14 @@ class Known {
         }
     };
 
+    static std::size_t kept_of(const Part& part) {
+        return part.answer.size() + part.own_answer.size();
+    }
     template <class May>
     void forget(Origin& origin, typename Parts::iterator end, May may) {
         for (auto at = origin.parts.begin(); at != end;) {
             const bool goes = !at->second->running && may(*at->second);
-            if (goes) answer_bytes_ -= at->second->answer.size();
+            if (goes) answer_bytes_ -= kept_of(*at->second);
             parts_ -= goes;
             at = goes ? origin.parts.erase(at) : std::next(at);
         }

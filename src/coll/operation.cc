@@ -25,7 +25,7 @@ static constexpr Duration stop_timeout = 2s;
 static constexpr std::size_t own_answer_max = 64 << 10;  // Else it is not kept.
 
 Operation::Operation(Engine& engine, std::shared_ptr<GroupImpl> with,
-                     std::shared_ptr<const Plan> plan, Identity identity, std::uint64_t unsettled,
+                     std::shared_ptr<const Plan> plan, Identity identity, std::uint32_t unsettled,
                      const Part::Role& role)
     : group(std::move(with)),
       engine_(engine),
@@ -92,8 +92,8 @@ void Operation::be_replaced() {
     forget();
 }
 
-void Operation::desert() {
-    part_.desert(context_.now());
+void Operation::desert(std::uint32_t asker) {
+    part_.desert(asker);
     wait();
 }
 
@@ -108,6 +108,7 @@ ForwardHeader Operation::header_for(Interval of, Asking asking, Duration patienc
     header.identity = part_.identity();
     header.method = plan.method;
     header.unsettled = unsettled_;
+    header.asker = part_.as_asker();
     header.root = plan.roster->root();
     header.first = of.first;
     header.last = of.last;
@@ -275,7 +276,7 @@ void Operation::ask(const ForwardHeader& header, Call call) {
     // Of itself only: the same as all, where nobody is below.
     const bool alone = header.asking == Asking::alone && part_.role().mine.size() > 1;
     if (part_.is_over()) {
-        const std::vector<std::byte>& kept = alone ? own_answer_ : answer;
+        const std::vector<std::byte>& kept = alone ? own_answer : answer;
         // Whoever asks then asks those below by himself.
         if (kept.empty()) return refuse(Code::aborted, "its outcomes were not kept");
         return call.reply(kept);
@@ -291,7 +292,7 @@ void Operation::ask(const ForwardHeader& header, Call call) {
     // The call is ours as long as it is open, and so are we its.
     call.on_cancel([this, id] { lose(id); });
     askers_.push_back({id, alone, std::move(call)});
-    part_.asked(id, saturating_add(context_.now(), patience));
+    part_.asked(id, header.asker, saturating_add(context_.now(), patience));
     wait();
 }
 
@@ -351,17 +352,20 @@ void Operation::done(Part&) {
     forget();
     group->costs.note(body.size(), measured_.told());
     body = {};
-    own_body = {};
+    const std::size_t body_bytes = std::exchange(own_body, {}).size();  // Its memory, too.
     if (origin) return engine_.on_origin_done(*this);
     if (answer.empty()) {
         answer = encode_answer(all_told(), engine_.reply_bytes_max());
     }
     if (const Answer* own = part_.outcomes().own(); own && bytes_of(*own) <= own_answer_max) {
-        own_answer_ = encode_answer(*own, own_answer_max);
+        own_answer = encode_answer(*own, own_answer_max);
     }
+    // What is kept from here on is the answer, within the limits of those that are known.
+    did_nothing_ = !has_run_ && part_.did_nothing();
+    part_.release();
     const TimePoint until = part_.role().until;
     keep_until = until == never ? never : until + deadline_slack;
-    engine_.on_member_done(*this);
+    engine_.on_member_done(*this, body_bytes);
 }
 
 // ---- where it began ----------------------------------------------------------------------------

@@ -37,14 +37,14 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     };
 
     Operation(Engine& engine, std::shared_ptr<GroupImpl> group, std::shared_ptr<const Plan> plan,
-              Identity identity, std::uint64_t unsettled, const Part::Role& role);
+              Identity identity, std::uint32_t unsettled, const Part::Role& role);
     ~Operation();
 
     void begin();
     // Somebody asks, of all or of this rank only. Requires: it is the same collective.
     void ask(const ForwardHeader& header, Call call);
-    // Whoever asks has no more interest, nor will anybody take his place.
-    void desert();
+    // As Part::desert().
+    void desert(std::uint32_t asker);
     // The outcome of what is missing is `why`, and whoever was asked is told.
     void stop(const Status& why);
     // As Part::use_own_view(), be_replaced().
@@ -56,8 +56,8 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     bool is_for(const ForwardHeader& header) const;
 
     const Part& part() const { return part_; }
-    // The method has been entered here.
-    bool has_run() const { return has_run_; }
+    // It is over, the method was not entered here, and nobody was asked.
+    bool did_nothing() const { return did_nothing_; }
 
     const std::shared_ptr<GroupImpl> group;
     std::unique_ptr<Origin> origin;  // nullptr: it began elsewhere.
@@ -67,8 +67,9 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     ByteView body;
     std::vector<std::byte> own_body;
 
-    std::vector<std::byte> answer;  // Once all outcomes are there: for those who ask again,
-    TimePoint keep_until{};         // who may come until then.
+    std::vector<std::byte> answer;      // Once all outcomes are there: for those who ask again,
+    std::vector<std::byte> own_answer;  // of this rank only,
+    TimePoint keep_until{};             // who may come until then.
 
   private:
     struct Timer : base::Timer {
@@ -109,16 +110,16 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     Engine& engine_;
     core::Context& context_;
     Part part_;
-    const std::uint64_t unsettled_;
+    const std::uint32_t unsettled_;
     Timer timer_;  // For the part's due(), or earlier.
     std::vector<Question> questions_;
     Measured measured_;
     std::vector<Asker> askers_;
     std::uint32_t next_asker_ = 1;
     base::SlotId running_here_;
-    std::vector<std::byte> own_answer_;  // As `answer`, of this rank only.
     bool is_mine_over_ = false;
-    bool has_run_ = false;
+    bool has_run_ = false;  // The method has been entered here.
+    bool did_nothing_ = false;
     bool is_stopped_ = false;  // The method is not to run any more.
     bool begins_ = false;      // Within begin().
 };

@@ -249,33 +249,61 @@ void Part::ran(Status status, ByteView reply) {
 
 // ---- whom it answers ---------------------------------------------------------------------------
 
-void Part::asked(std::uint32_t asker, TimePoint answer_by) {
-    askers_.push_back({asker, answer_by});
-    orphaned_at_ = never;
+void Part::asked(std::uint32_t question, std::uint32_t asker, TimePoint answer_by) {
+    // Those below him ask for his sake, whether they come again or not.
+    std::erase_if(askers_, [&](const Asker& one) { return !one.question && one.asker >= asker; });
+    askers_.push_back({question, asker, answer_by});
 }
 
-void Part::asker_left(std::uint32_t asker, TimePoint now) {
+// Who has been told so far asks for the rest; in the place of one who has died another one does.
+void Part::close(std::vector<Asker>::iterator open, TimePoint now) {
+    if (open->asker == nobody) {
+        askers_.erase(open);
+        return;
+    }
+    const bool is_kept = base::is_mutated(base::Mutant::orphan_kept);
+    *open = {0, open->asker, is_kept ? never : now + orphan_lasts};
+}
+
+void Part::asker_left(std::uint32_t question, TimePoint now) {
     const Step step(*this);
-    const std::size_t left =
-        std::erase_if(askers_, [&](const Asker& one) { return one.id == asker; });
-    if (base::is_mutated(base::Mutant::orphan_kept)) return;
-    if (left > 0 && askers_.empty()) orphaned_at_ = now + (deserted_ ? 0s : orphan_lasts);
+    const auto left = std::find_if(askers_.begin(), askers_.end(), [&](const Asker& one) {
+        return one.question == question;
+    });
+    if (left != askers_.end()) close(left, now);
 }
 
-void Part::desert(TimePoint now) {
-    deserted_ = true;
-    if (askers_.empty() && !role_.is_origin) orphaned_at_ = now;
+void Part::desert(std::uint32_t asker) {
+    std::erase_if(askers_, [&](const Asker& one) { return !one.question && one.asker >= asker; });
+    for (Asker& one : askers_) {
+        if (one.asker >= asker) one.asker = nobody;
+    }
 }
 
 void Part::answer_impatient(TimePoint now) {
-    const auto due = std::stable_partition(askers_.begin(), askers_.end(),
-                                           [&](const Asker& one) { return one.answer_by > now; });
-    if (due == askers_.end()) return;
-    const std::vector<Asker> told(due, askers_.end());
-    askers_.erase(due, askers_.end());
-    if (askers_.empty()) orphaned_at_ = now + (deserted_ ? 0s : orphan_lasts);
+    std::vector<std::uint32_t> told;
+    for (const Asker& one : askers_) {
+        if (one.question && one.until <= now) told.push_back(one.question);
+    }
+    if (told.empty()) return;
     const Answer::Kind kind = waits_for_silent() ? Answer::Kind::silent : Answer::Kind::partial;
-    for (const Asker& one : told) port_.reply_to(*this, one.id, kind);
+    for (const std::uint32_t question : told) {
+        asker_left(question, now);
+        port_.reply_to(*this, question, kind);
+    }
+}
+
+std::size_t Part::askers() const {
+    return static_cast<std::size_t>(std::count_if(
+        askers_.begin(), askers_.end(), [](const Asker& one) { return one.question != 0; }));
+}
+
+// When nobody waits for it any more.
+TimePoint Part::orphaned_at() const {
+    if (role_.is_origin || askers() > 0) return never;
+    TimePoint at{};
+    for (const Asker& one : askers_) at = std::max(at, one.until);
+    return at;
 }
 
 // ---- time --------------------------------------------------------------------------------------
@@ -289,9 +317,11 @@ TimePoint Part::due_of(const Ask& ask) {
 
 TimePoint Part::due() const {
     if (over_) return never;
-    TimePoint at = std::min(role_.until, orphaned_at_);
+    TimePoint at = std::min(role_.until, orphaned_at());
     for (const Ask& ask : asks_) at = std::min(at, due_of(ask));
-    for (const Asker& asker : askers_) at = std::min(at, asker.answer_by);
+    for (const Asker& asker : askers_) {
+        if (asker.question) at = std::min(at, asker.until);
+    }
     return at;
 }
 
@@ -324,7 +354,7 @@ void Part::on_time(TimePoint now) {
         }
         return outcomes_.add_missing(role_.mine, Status(late).with_stage(Stage::sent));
     }
-    if (now >= orphaned_at_) {
+    if (now >= orphaned_at()) {
         return stop(fail(Code::cancelled, "nobody waits for this collective any more")
                         .with_effect(Effect::unknown)
                         .with_stage(Stage::executing));
@@ -379,13 +409,12 @@ void Part::leave() {
 
 void Part::end() {
     over_ = true;
-    orphaned_at_ = never;
     give_up_all(false);
     if (std::exchange(runs_, false)) port_.stop_running(*this);
     outcomes_.finish();
     if (role_.is_origin && !std::exchange(told_, true)) port_.tell(*this);
     for (const Asker& asker : std::exchange(askers_, {})) {
-        port_.reply_to(*this, asker.id, Answer::Kind::complete);
+        if (asker.question) port_.reply_to(*this, asker.question, Answer::Kind::complete);
     }
     port_.done(*this);
 }
@@ -394,6 +423,16 @@ bool Part::did_nothing() const {
     return role_.mine.size() == 1 && outcomes_.notable().size() == 1 &&
            !outcomes_.notable().front().status.ok() &&
            outcomes_.notable().front().status.effect() == Effect::none;
+}
+
+// Nor are members that were named, who are not in a view that all share.
+void Part::release() {
+    outcomes_ = Outcomes(plan_->merge);
+    if (!plan_->roster->is_named()) return;
+    auto plan = std::make_shared<Plan>(*plan_);
+    plan->roster = std::make_shared<Roster>(role_.mine.first, std::vector<Member>(),
+                                            plan_->roster->root(), false);
+    plan_ = std::move(plan);
 }
 
 std::vector<Outcome> Part::take_all(const Status& missing) const {

@@ -101,12 +101,13 @@ class Part {
     Part& operator=(const Part&) = delete;
 
     void begin(TimePoint now);
-    // Somebody asks; `answer_by`: when he wants to hear something.
-    void asked(std::uint32_t asker, TimePoint answer_by);
-    // He does not wait any more.
-    void asker_left(std::uint32_t asker, TimePoint now);
-    // When those who ask have left nobody will come in their place.
-    void desert(TimePoint now);
+    // Somebody asks, by a question of that number; `answer_by`: when he wants to hear something.
+    void asked(std::uint32_t question, std::uint32_t asker, TimePoint answer_by);
+    // Whoever asked it does not wait any more.
+    void asker_left(std::uint32_t question, TimePoint now);
+    // He will not come again, nor will anybody in his place. All who ask are above: those who are
+    // below him have asked for his sake, and those above him for their own.
+    void desert(std::uint32_t asker);
 
     void answered(std::uint32_t ask, Answer answer, TimePoint now);
     void failed(std::uint32_t ask, Status why, TimePoint now);
@@ -126,16 +127,20 @@ class Part {
     bool is_over() const { return over_; }
     // Nothing ran, and nobody was asked: it may be forgotten.
     bool did_nothing() const;
+    // No outcomes are needed any more. Requires: it is over.
+    void release();
     // Each position's, in order of position; what is missing has this status.
     std::vector<Outcome> take_all(const Status& missing) const;
 
     const Plan& plan() const { return *plan_; }
     const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
     Identity identity() const { return identity_; }
+    // What this one is where it asks (ForwardHeader::asker).
+    std::uint32_t as_asker() const { return role_.runs ? role_.mine.first + 1 : 0; }
     const Role& role() const { return role_; }
     const Outcomes& outcomes() const { return outcomes_; }
     std::size_t asks() const { return asks_.size(); }
-    std::size_t askers() const { return askers_.size(); }
+    std::size_t askers() const;
     // All that it holds by itself, but for the texts of failures.
     std::size_t state_bytes() const {
         return sizeof *this + outcomes_.heap_bytes() + asks_.capacity() * sizeof(Ask) +
@@ -143,9 +148,11 @@ class Part {
     }
 
   private:
+    static constexpr std::uint32_t nobody = UINT32_MAX;
     struct Asker {
-        std::uint32_t id = 0;
-        TimePoint answer_by = never;
+        std::uint32_t question = 0;  // 0: none is open, and one is expected, of him or another.
+        std::uint32_t asker = 0;     // `nobody`: he has deserted, and his question goes soon.
+        TimePoint until = never;     // When it is answered, or expected no more.
     };
 
     void ask_below(Interval below, bool again, TimePoint now);
@@ -161,6 +168,8 @@ class Part {
     void give_up_all(bool stop);
     void fall_silent(TimePoint now);
     void answer_impatient(TimePoint now);
+    void close(std::vector<Asker>::iterator open, TimePoint now);
+    TimePoint orphaned_at() const;
     bool is_asked(std::uint32_t position) const;
     void unpark(TimePoint now);
     void leave();
@@ -183,20 +192,18 @@ class Part {
     };
 
     Port& port_;
-    const std::shared_ptr<const Plan> plan_;
+    std::shared_ptr<const Plan> plan_;
     const Identity identity_;
     const Role role_;
     Outcomes outcomes_;
     std::vector<Ask> asks_;
     std::vector<Asker> askers_;
-    TimePoint orphaned_at_ = never;
     std::uint32_t next_ask_ = 1;
     bool runs_ = false;     // The method, now.
     bool stopped_ = false;  // What fails is not adopted any more.
     bool told_ = false;
     bool over_ = false;
     bool may_refresh_ = false;  // Nobody has begun, as far as is known.
-    bool deserted_ = false;
     std::uint8_t depth_ = 0;  // Of its functions that run: the first one's end makes progress.
 };
 

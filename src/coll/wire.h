@@ -38,7 +38,8 @@ struct ForwardHeader {
     Identity identity;
     std::uint64_t method = 0;  // method_hash of what each rank runs.
     // This one's number minus that of the first of its origin's whose outcomes are not all there.
-    std::uint64_t unsettled = 0;
+    std::uint32_t unsettled = 0;
+    std::uint32_t asker = 0;  // Whose question it is: his position and 1; 0: outside of the group.
     std::uint32_t root = 0;   // Place, among those who take part, of position 0.
     std::uint32_t first = 0;  // Positions [first, last): the receiver is `first`.
     std::uint32_t last = 0;

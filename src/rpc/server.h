@@ -39,6 +39,7 @@ class Server final : public core::FrameSink {
                                         LocalCompletion done);
     // Nobody waits for it any more: its handler is told, and `done` does not run.
     void cancel_local(base::SlotId id);
+    const ServerLimits& limits() const { return limits_; }
     // nullptr: it has none, or is not served here.
     MergeFunction merge_of(std::uint64_t method) const {
         const Method* found = methods_.find(method);

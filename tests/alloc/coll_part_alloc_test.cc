@@ -74,7 +74,7 @@ TEST_CASE("what a part says that it holds is what it has allocated, at each step
         const std::vector<Interval> children = split({1, n}, Tree{});
         Case one(n);
         one.weigh();
-        one.part->asked(1, now + 1s);
+        one.part->asked(1, 1, now + 1s);
         one.weigh();
         one.part->begin(now);
         one.weigh();
@@ -85,8 +85,8 @@ TEST_CASE("what a part says that it holds is what it has allocated, at each step
                 one.weigh();
             }
         }
-        one.part->asked(2, now + 1s);
-        one.part->asked(3, now + 1s);
+        one.part->asked(2, 1, now + 1s);
+        one.part->asked(3, 1, now + 1s);
         one.weigh();
         one.part->ran({}, {});
         one.weigh();

@@ -71,19 +71,20 @@ Frame next_frame(const Victim& victim, const Frames& good, Input& input) {
             coll::ForwardHeader header = victim.forward_header();
             std::vector<RankSet::Range> ranges;
             ByteView named;
-            switch (input.byte() % 14) {
+            switch (input.byte() % 15) {
                 case 0: header.root = input.value<std::uint32_t>(); break;
                 case 1: header.first = input.value<std::uint32_t>(); break;
                 case 2: header.last = input.value<std::uint32_t>(); break;
                 case 3: header.tree = input.value<coll::Tree>(); break;
                 case 4: header.identity = input.value<coll::Identity>(); break;
-                case 5: header.unsettled = input.value<std::uint64_t>(); break;
+                case 5: header.unsettled = input.value<std::uint32_t>(); break;
                 case 6: header.asking = input.value<coll::Asking>(); break;
                 case 7: header.flags = input.byte(); break;
                 case 8: header.operation = input.byte(), header.number = input.byte() % 4; break;
                 case 9: header.patience_us = input.value<std::uint32_t>(); break;
                 case 10: header.view = input.value<std::uint64_t>(); break;
                 case 11: ranges.push_back({input.byte(), input.byte()}); break;
+                case 13: header.asker = input.value<std::uint32_t>(); break;
                 case 12: named = input.take(input.byte() % 64); break;
                 default: header.method = input.value<std::uint64_t>(); break;
             }

@@ -97,9 +97,9 @@ void CollNet::give_up(Instance& from, std::uint32_t ask, bool stop) {
     const TimePoint when = leaves(from.rank) + setup_.latency;
     if (stop) {
         const std::uint64_t sequence = from.part.identity().sequence;
-        push(when, call.to, [this, to = call.to, sequence] {
+        push(when, call.to, [this, to = call.to, sequence, asker = from.part.as_asker()] {
             if (Instance* const there = find(to, sequence)) {
-                enter(*there, [&] { there->part.desert(now_); });
+                enter(*there, [&] { there->part.desert(asker); });
             }
         });
     }
@@ -179,7 +179,7 @@ void CollNet::join(Instance& there, Call& call) {
     call.at = &there;
     call.asker = there.next_asker++;
     there.askers[call.asker] = {alone, &call};
-    enter(there, [&] { there.part.asked(call.asker, now_ + call.patience); });
+    enter(there, [&] { there.part.asked(call.asker, call.from->part.as_asker(), now_ + call.patience); });
 }
 
 void CollNet::reply(Call& call, std::vector<std::byte> bytes) {

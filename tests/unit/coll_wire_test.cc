@@ -32,7 +32,9 @@ coll::ForwardHeader some_header(Random& random) {
     header.epoch = random();
     header.identity = {random(), random()};
     header.method = random();
-    header.unsettled = random() % (header.identity.sequence + 1);
+    header.unsettled =
+        static_cast<std::uint32_t>(std::min(random(), header.identity.sequence) & 0xffff);
+    header.asker = static_cast<std::uint32_t>(random() % 1000);
     header.root = static_cast<std::uint32_t>(random());
     header.first = static_cast<std::uint32_t>(random() % 1000);
     header.last = header.first + 1 + static_cast<std::uint32_t>(random() % 1000);

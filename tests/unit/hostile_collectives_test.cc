@@ -53,6 +53,7 @@ TEST_CASE("hostile frames: a collective with impossible counts or ranks is refus
     CHECK(with({coll::Shape::greedy, 16, 65535}) == Code::invalid_argument);
     CHECK(with({static_cast<coll::Shape>(4), 16, 20}) == Code::invalid_argument);
     CHECK(with({static_cast<coll::Shape>(255), 16, 20}) == Code::invalid_argument);
+    CHECK(refusal_of([&](auto& h) { h.asker = huge; }) == Code::invalid_argument);
     CHECK(refusal_of([](auto& h) { h.identity.sequence = 0, h.unsettled = 1; }) ==
           Code::invalid_argument);
     for (const std::uint8_t number : {7, 100, 254}) {

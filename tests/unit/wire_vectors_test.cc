@@ -209,6 +209,7 @@ std::vector<std::byte> encoded(const coll::ForwardParts& parts) {
 TEST_CASE("the bytes of collectives' questions are the documented ones") {
     coll::ForwardHeader header = question();
     header.unsettled = 5;
+    header.asker = 2;
     header.root = 2;
     header.last = 9;
     header.patience_us = 250'000;
@@ -221,6 +222,7 @@ TEST_CASE("the bytes of collectives' questions are the documented ones") {
     const coll::ForwardView back = coll::decode_forward(forward).value();
     CHECK(back.header.last == 9);
     CHECK(back.header.settled() == 0xd8);
+    CHECK(back.header.asker == 2);
     CHECK(back.ranges == ranks);
     CHECK(as_text(back.body) == "hi");
 

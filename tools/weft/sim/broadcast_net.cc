@@ -183,8 +183,8 @@ void BroadcastNet::kill(std::uint32_t rank) {
         left.ask = question.ask;
         report(Kind::cancel, std::move(left), now_ + setup_.detection);
     }
-    node.askers = {};
-    node.questions = {};
+    std::exchange(node.askers, {});
+    std::exchange(node.questions, {});
     node.part.reset();
 }
 
@@ -199,7 +199,7 @@ void BroadcastNet::begin(std::uint32_t rank, const coll::Part::Role& role, const
     node.part = std::make_unique<coll::Part>(port, setup_.plan, identity, role);
     if (asker) {
         node.askers.push_back(*asker);
-        node.part->asked(asker->id, saturating_add(now_, patience));
+        node.part->asked(asker->id, asker->position, saturating_add(now_, patience));
     }
     node.begins = true;
     node.part->begin(now_);
@@ -212,7 +212,7 @@ void BroadcastNet::on_request(const Message& message) {
     const Result<coll::ForwardView> view = coll::decode_forward(message.bytes);
     const coll::Plan& plan = *setup_.plan;
     if (view && view->header.asking == coll::Asking::stop) {
-        if (node.part) node.part->desert(now_);
+        if (node.part) node.part->desert(view->header.asker);
         return;
     }
     const bool is_ours = view && view->header.view == plan.view && view->header.tree == plan.tree &&
@@ -223,7 +223,7 @@ void BroadcastNet::on_request(const Message& message) {
         return;
     }
     const Duration patience = view->header.patience_us * 1us;
-    const Asker asker{node.next_asker++, message.from, message.ask};
+    const Asker asker{node.next_asker++, message.from, message.ask, view->header.asker};
     if (!node.part) {
         coll::Part::Role role;
         role.mine = view->header.subtree();
@@ -232,7 +232,7 @@ void BroadcastNet::on_request(const Message& message) {
     }
     node.askers.push_back(asker);
     if (node.part->is_over()) return reply_to(*node.part, asker.id, coll::Answer::Kind::complete);
-    node.part->asked(asker.id, saturating_add(now_, patience));
+    node.part->asked(asker.id, asker.position, saturating_add(now_, patience));
 }
 
 void BroadcastNet::on_cancel(const Message& message) {
@@ -260,7 +260,7 @@ void BroadcastNet::reply_to(coll::Part& part, std::uint32_t asker, coll::Answer:
     if (kind == coll::Answer::Kind::complete) told.cost = node.measured.told();
     answer.bytes = coll::encode_answer(std::move(told), answer_bytes_most);
     node.askers.erase(at);
-    if (node.askers.empty()) node.askers = {};
+    if (node.askers.empty()) std::exchange(node.askers, {});
     send(Kind::answer, std::move(answer));
     if (node.story.runs > 0) node.story.answered = std::min(node.story.answered, node.sends_at);
 }
@@ -278,6 +278,7 @@ coll::ForwardHeader BroadcastNet::header_for(const coll::Part& part,
     header.group = plan.group;
     header.epoch = plan.epoch;
     header.identity = part.identity();
+    header.asker = part.as_asker();
     header.method = plan.method;
     header.root = plan.roster->root();
     header.first = ask.of.first;
@@ -311,7 +312,7 @@ std::optional<BroadcastNet::Question> BroadcastNet::take_question(Node& node, st
     if (at == node.questions.end() || !node.part) return std::nullopt;
     const Question taken = *at;
     node.questions.erase(at);
-    if (node.questions.empty()) node.questions = {};
+    if (node.questions.empty()) std::exchange(node.questions, {});
     return taken;
 }
 
