@@ -2,15 +2,15 @@
 #pragma once
 
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
-
-#include "base/steady_clock.h"
 
 namespace weft::core {
 
@@ -28,22 +28,27 @@ class Courtesy {
             return;
         }
         polls_ = 0;
-        const TimePoint before = clock_.now();
         sched_yield();
-        const bool was_taken = clock_.now() - before > switch_time;
+        const long switches = switches_of_thread();
+        const bool was_taken = std::exchange(switches_, switches) != switches;
         interval_ = was_taken ? 1 : std::min(std::max(interval_ * 2, least), most);
     }
     // After one with.
     void busy() { polls_ = 0; }
 
   private:
-    // A yield that nobody takes is a system call; one that is taken, two switches and what is done
-    // between them.
-    static constexpr Duration switch_time = 1200ns;
+    // From this thread to another one while it wanted to go on: a yield that somebody takes is one.
+    // A count, for how long a yield takes says little on a machine that is slow, or emulated.
+    static long switches_of_thread() {
+        rusage usage{};
+        getrusage(RUSAGE_THREAD, &usage);
+        return usage.ru_nivcsw;
+    }
+
     static constexpr std::uint32_t least = 32;  // Polls, longer than a fast answer takes.
     static constexpr std::uint32_t most = 4096;
 
-    base::SteadyClock clock_;
+    long switches_ = switches_of_thread();
     std::uint32_t polls_ = 0;
     std::uint32_t interval_ = 256;
 };
