@@ -25,6 +25,7 @@ struct Topology {
     Shape shape = Shape::automatic;
     std::uint8_t fanout = 16;  // k_ary, k_nomial: k. greedy: at most so many children.
     // The first rank of each host tells the others there. Hosts are told apart by the addresses.
+    // Without effect on a reduction in order of rank.
     bool by_host = false;
 };
 

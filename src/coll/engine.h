@@ -160,7 +160,7 @@ class Engine {
     std::map<std::uint64_t, std::shared_ptr<Operation>> begun_;  // Of these, without all outcomes.
     std::size_t running_ = 0;
     std::size_t body_bytes_ = 0;  // That are kept for those below, of others' that run here.
-    Known<Operation> known_;  // Of others, that this rank took part in.
+    Known<Operation> known_;      // Of others, that this rank took part in.
     Meetings meetings_{*this};
 };
 

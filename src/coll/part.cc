@@ -114,7 +114,7 @@ void Part::adopt(const Ask& ask, Status why, TimePoint now) {
     }
     const bool again = ask.again || why.effect() != Effect::none;
     outcomes_.add(ask.of.first, std::move(why), {});
-    if (goes_on) ask_below(below, again, now);
+    if (goes_on && !outcomes_.contains(below)) ask_below(below, again, now);
 }
 
 // Another one may have asked all of them before, and himself in another life.
@@ -241,7 +241,7 @@ void Part::unpark(TimePoint now) {
 void Part::ran(Status status, ByteView reply) {
     const Step step(*this);
     if (!std::exchange(runs_, false)) return;
-    if (role_.mine.size() > 1 || role_.is_origin) {
+    if (role_.mine.size() > 1 && !role_.is_origin) {  // Whom nobody asks.
         outcomes_.keep_own(role_.mine.first, status, reply);
     }
     outcomes_.add(role_.mine.first, std::move(status), reply);
@@ -267,9 +267,8 @@ void Part::close(std::vector<Asker>::iterator open, TimePoint now) {
 
 void Part::asker_left(std::uint32_t question, TimePoint now) {
     const Step step(*this);
-    const auto left = std::find_if(askers_.begin(), askers_.end(), [&](const Asker& one) {
-        return one.question == question;
-    });
+    const auto left = std::find_if(askers_.begin(), askers_.end(),
+                                   [&](const Asker& one) { return one.question == question; });
     if (left != askers_.end()) close(left, now);
 }
 

@@ -204,7 +204,7 @@ class Part {
     bool told_ = false;
     bool over_ = false;
     bool may_refresh_ = false;  // Nobody has begun, as far as is known.
-    std::uint8_t depth_ = 0;  // Of its functions that run: the first one's end makes progress.
+    std::uint8_t depth_ = 0;    // Of its functions that run: the first one's end makes progress.
 };
 
 }  // namespace weft::coll

@@ -179,7 +179,8 @@ void CollNet::join(Instance& there, Call& call) {
     call.at = &there;
     call.asker = there.next_asker++;
     there.askers[call.asker] = {alone, &call};
-    enter(there, [&] { there.part.asked(call.asker, call.from->part.as_asker(), now_ + call.patience); });
+    enter(there,
+          [&] { there.part.asked(call.asker, call.from->part.as_asker(), now_ + call.patience); });
 }
 
 void CollNet::reply(Call& call, std::vector<std::byte> bytes) {

@@ -1,4 +1,5 @@
-// What collectives keep: bodies while they run, answers afterwards, and who wants to hear of changes.
+// What collectives keep: bodies while they run, answers afterwards, and who wants to hear of
+// changes.
 #include <memory>
 #include <optional>
 #include <string>

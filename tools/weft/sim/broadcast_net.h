@@ -69,7 +69,7 @@ class BroadcastNet final : private coll::Part::Port {
     struct Asker {
         std::uint32_t id = 0;
         std::uint32_t from = 0;
-        std::uint32_t ask = 0;  // At `from`.
+        std::uint32_t ask = 0;       // At `from`.
         std::uint32_t position = 0;  // As ForwardHeader::asker.
     };
     struct Question {
