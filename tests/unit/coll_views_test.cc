@@ -15,9 +15,7 @@ namespace {
 void install(GroupRig& rig, const GroupView& view, const std::set<std::uint32_t>& but = {}) {
     for (std::uint32_t rank = 0; rank < rig.size; ++rank) {
         if (but.count(rank)) continue;
-        Runtime& runtime = *rig.sim.runtimes[rank];
         REQUIRE(rig.group(static_cast<int>(rank)).install(view).ok());
-        (void)runtime;
     }
 }
 
