@@ -76,6 +76,7 @@ class Known {
     void finish(Part& part) {
         part.running = false;
         for (std::vector<std::byte>* answer : {&part.answer, &part.own_answer}) {
+            // The memory goes, too: that of one that is assigned {} stays.
             if (answer_bytes_ + answer->size() > answer_bytes_most) std::exchange(*answer, {});
             answer_bytes_ += answer->size();
         }

@@ -266,7 +266,8 @@ void Operation::stop_running(Part&) {
 
 // ---- whom it answers ---------------------------------------------------------------------------
 
-// Who adopts is above: no more than the tree is deep, and again after each death.
+// Who adopts is above: no more than the tree is deep, and again after each death. With those who
+// were told so far.
 static constexpr std::size_t askers_max = 64;
 
 void Operation::ask(const ForwardHeader& header, Call call) {
@@ -284,7 +285,7 @@ void Operation::ask(const ForwardHeader& header, Call call) {
     if (alone && part_.outcomes().own()) {
         return call.reply(encode_answer(*part_.outcomes().own(), call.reply_bytes_max()));
     }
-    if (askers_.size() == askers_max) {
+    if (part_.interested() >= askers_max) {
         return refuse(Code::resource_exhausted, "too many ask for one collective");
     }
     const std::uint32_t id = next_asker_++;

@@ -256,20 +256,20 @@ void Part::asked(std::uint32_t question, std::uint32_t asker, TimePoint answer_b
 }
 
 // Who has been told so far asks for the rest; in the place of one who has died another one does.
-void Part::close(std::vector<Asker>::iterator open, TimePoint now) {
-    if (open->asker == nobody) {
-        askers_.erase(open);
-        return;
-    }
-    const bool is_kept = base::is_mutated(base::Mutant::orphan_kept);
-    *open = {0, open->asker, is_kept ? never : now + orphan_lasts};
-}
-
+// Of each who is expected there is one entry, as long as he is.
 void Part::asker_left(std::uint32_t question, TimePoint now) {
     const Step step(*this);
     const auto left = std::find_if(askers_.begin(), askers_.end(),
                                    [&](const Asker& one) { return one.question == question; });
-    if (left != askers_.end()) close(left, now);
+    if (left == askers_.end()) return;
+    const std::uint32_t asker = left->asker;
+    askers_.erase(left);
+    if (asker == nobody) return;
+    std::erase_if(askers_, [&](const Asker& one) {
+        return !one.question && (one.asker == asker || one.until <= now);
+    });
+    const bool is_kept = base::is_mutated(base::Mutant::orphan_kept);
+    askers_.push_back({0, asker, is_kept ? never : now + orphan_lasts});
 }
 
 void Part::desert(std::uint32_t asker) {
@@ -424,9 +424,9 @@ bool Part::did_nothing() const {
            outcomes_.notable().front().status.effect() == Effect::none;
 }
 
-// Nor are members that were named, who are not in a view that all share.
 void Part::release() {
     outcomes_ = Outcomes(plan_->merge);
+    // Members that were named are not in a view that all share.
     if (!plan_->roster->is_named()) return;
     auto plan = std::make_shared<Plan>(*plan_);
     plan->roster = std::make_shared<Roster>(role_.mine.first, std::vector<Member>(),

@@ -127,7 +127,7 @@ class Part {
     bool is_over() const { return over_; }
     // Nothing ran, and nobody was asked: it may be forgotten.
     bool did_nothing() const;
-    // No outcomes are needed any more. Requires: it is over.
+    // Neither outcomes nor members are needed any more. Requires: it is over.
     void release();
     // Each position's, in order of position; what is missing has this status.
     std::vector<Outcome> take_all(const Status& missing) const;
@@ -140,7 +140,9 @@ class Part {
     const Role& role() const { return role_; }
     const Outcomes& outcomes() const { return outcomes_; }
     std::size_t asks() const { return asks_.size(); }
-    std::size_t askers() const;
+    std::size_t askers() const;  // With an open question.
+    // With those who are expected to ask again.
+    std::size_t interested() const { return askers_.size(); }
     // All that it holds by itself, but for the texts of failures.
     std::size_t state_bytes() const {
         return sizeof *this + outcomes_.heap_bytes() + asks_.capacity() * sizeof(Ask) +
@@ -168,7 +170,6 @@ class Part {
     void give_up_all(bool stop);
     void fall_silent(TimePoint now);
     void answer_impatient(TimePoint now);
-    void close(std::vector<Asker>::iterator open, TimePoint now);
     TimePoint orphaned_at() const;
     bool is_asked(std::uint32_t position) const;
     void unpark(TimePoint now);

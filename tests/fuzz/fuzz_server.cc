@@ -84,8 +84,8 @@ Frame next_frame(const Victim& victim, const Frames& good, Input& input) {
                 case 9: header.patience_us = input.value<std::uint32_t>(); break;
                 case 10: header.view = input.value<std::uint64_t>(); break;
                 case 11: ranges.push_back({input.byte(), input.byte()}); break;
-                case 13: header.asker = input.value<std::uint32_t>(); break;
                 case 12: named = input.take(input.byte() % 64); break;
+                case 13: header.asker = input.value<std::uint32_t>(); break;
                 default: header.method = input.value<std::uint64_t>(); break;
             }
             return victim.forward({header, ranges, named, input.take(input.byte() % 64)});

@@ -1,5 +1,7 @@
 // For whom a part goes on: those who ask it, one above the other, and who leave, stop, or die.
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "coll/part.h"
 #include "support/catch.h"
@@ -133,6 +135,50 @@ TEST_CASE("coll askers: those below one that stops have asked for his sake") {
         leaf.part.asker_left(1, Leaf::now());
         CHECK(leaf.lasts() == 0s);
     }
+}
+
+TEST_CASE("coll askers: who is expected is so once, and not for ever") {
+    Leaf leaf;
+    for (std::uint32_t question = 1; question <= 3; ++question) leaf.ask(question, parent, 0ms);
+    leaf.part.on_time(Leaf::now());
+    CHECK(leaf.replies == 3);
+    CHECK(leaf.part.askers() == 0);
+    CHECK(leaf.part.interested() == 1);
+    // One below him, when he is expected no more.
+    leaf.ask(4, parent + 1);
+    leaf.part.asker_left(4, Leaf::now() + 1s);
+    CHECK(leaf.part.interested() == 2);
+    leaf.ask(5, parent + 2);
+    leaf.part.asker_left(5, Leaf::now() + orphan);
+    CHECK(leaf.part.interested() == 2);
+}
+
+// Each with another name, told so far at once, and expected then.
+TEST_CASE("coll askers: no more than 64 ask one rank for one collective, or are about to") {
+    test::GroupRig rig(1);
+    rig.services[0].hold = true;
+    const Channel channel = rig.client->connect("sim://s0").value();
+    const GroupView view = rig.view();
+    std::vector<Code> codes;
+    for (std::uint32_t asker = 1; asker <= 70; ++asker) {
+        coll::ForwardHeader header;
+        header.view = view.digest();
+        header.group = method_hash(view.name());
+        header.identity = {7, 1};
+        header.method = test::tell_method.hash;
+        header.last = 1;
+        header.asker = asker;
+        const coll::ForwardParts parts{header, {}, {}, {}};
+        std::vector<std::byte> bytes(parts.bytes());
+        coll::encode_forward(parts, bytes);
+        channel.call(coll::forward_method, bytes, {.timeout = 60s},
+                     [&](const Status& status, ByteView) { codes.push_back(status.code()); });
+        rig.sim.run_for(10ms);
+    }
+    REQUIRE(codes.size() == 70);
+    CHECK(std::count(codes.begin(), codes.end(), Code::ok) == 64);
+    CHECK(std::count(codes.begin(), codes.end(), Code::resource_exhausted) == 6);
+    CHECK(rig.services[0].told.size() == 1);
 }
 
 // Its grandparent has adopted it, and its parent, cut off from him, stops after a while.
