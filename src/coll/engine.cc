@@ -72,9 +72,14 @@ void Engine::shutdown() {
     known_.clear([](Operation& operation) { operation.forget(); });
 }
 
+// As requests in handlers are: small ones are not.
+static std::size_t counted(std::size_t body_bytes) {
+    return body_bytes > rpc::Server::small_request_bytes ? body_bytes : 0;
+}
+
 void Engine::on_member_done(Operation& operation, std::size_t body_bytes) {
     --running_;
-    body_bytes_ -= body_bytes;
+    body_bytes_ -= counted(body_bytes);
     known_.finish(operation);
     // Whoever asks again finds it perhaps where it can be run.
     if (operation.did_nothing()) {
@@ -215,17 +220,17 @@ void Engine::take_part(const ForwardView& request, std::shared_ptr<GroupImpl> gr
     role.until = share_of(now, call.deadline());
     // Those below may be asked when the request is gone.
     const bool keeps_body = positions > 1;
-    const std::size_t bytes = request.body.size();
-    const bool has_room = body_bytes_ == 0 ||  // One of any size alone.
+    const std::size_t bytes = keeps_body ? counted(request.body.size()) : 0;
+    const bool has_room = bytes == 0 || body_bytes_ == 0 ||  // One of any size alone.
                           body_bytes_ + bytes <= server_.limits().handler_bytes_max;
-    if (keeps_body && bytes > 0 && !has_room) {
+    if (!has_room) {
         return call.fail(rejected(Code::resource_exhausted, "too large collectives"));
     }
     auto operation = std::make_shared<Operation>(*this, std::move(group), *std::move(plan),
                                                  header.identity, header.unsettled, role);
     operation->body = request.body;
+    body_bytes_ += bytes;
     if (keeps_body) {
-        body_bytes_ += bytes;
         operation->own_body.assign(request.body.begin(), request.body.end());
         operation->body = operation->own_body;
     }

@@ -39,6 +39,8 @@ class Server final : public core::FrameSink {
                                         LocalCompletion done);
     // Nobody waits for it any more: its handler is told, and `done` does not run.
     void cancel_local(base::SlotId id);
+    // Requests that are not counted: as many as there may be are 256 MiB.
+    static constexpr std::size_t small_request_bytes = 4096;
     const ServerLimits& limits() const { return limits_; }
     // nullptr: it has none, or is not served here.
     MergeFunction merge_of(std::uint64_t method) const {
@@ -98,8 +100,6 @@ class Server final : public core::FrameSink {
     static constexpr Duration overstays_after = 5s;  // After its deadline.
     static constexpr Duration overstay_told_every = 60s;
     static constexpr std::uint32_t window_least = 4;
-    // Not counted: as many as there may be are 256 MiB.
-    static constexpr std::size_t small_request_bytes = 4096;
     static constexpr Duration widen_after = 100ms;  // Without a backlog.
 
     ~Server();
