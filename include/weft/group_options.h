@@ -81,6 +81,7 @@ struct Reduction {
 struct GroupCallOptions {
     // Covers everything. Zero: the method's own, else the runtime's default (30 s).
     Duration timeout{};
+    // As CallOptions::priority, of its messages at every hop.
     std::uint8_t priority = 0;
     // As CallOptions::detached.
     bool detached = false;

@@ -233,6 +233,7 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     const auto [identity, unsettled] = number_it();
     auto operation = std::make_shared<Operation>(*this, beginning.group, std::move(plan), identity,
                                                  unsettled, role);
+    operation->priority = std::min(options.priority, ForwardHeader::priority_most);
     operation->own_body = beginning.scatters
                               ? take_in_order(*operation->part().plan().roster, beginning.bodies)
                               : std::move(beginning.body);

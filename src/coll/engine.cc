@@ -154,7 +154,7 @@ Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
         plan->method = header.method;
         plan->tree = header.tree;
         plan->merge = merge;
-        plan->flags = header.flags;
+        plan->flags = header.kind();
         return std::shared_ptr<const Plan>(std::move(plan));
     }
     const GroupView& view = group.view_here();
@@ -163,7 +163,7 @@ Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
         return rejected(Code::invalid_argument, "a collective with an impossible subtree");
     }
     auto plan = group.plan({view, request.ranges, header.root, by_host}, header.method, header.tree,
-                           merge, header.flags);
+                           merge, header.kind());
     if (Status status = judge_first(plan->roster->at(header.first), group); !status.ok()) {
         return status;
     }
@@ -228,6 +228,7 @@ void Engine::take_part(const ForwardView& request, std::shared_ptr<GroupImpl> gr
     }
     auto operation = std::make_shared<Operation>(*this, std::move(group), *std::move(plan),
                                                  header.identity, header.unsettled, role);
+    operation->priority = header.priority();
     operation->body = request.body;
     body_bytes_ += bytes;
     if (keeps_body) {

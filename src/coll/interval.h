@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 namespace weft::coll {
@@ -38,6 +39,26 @@ class IntervalSet {
         }
         return fresh;
     }
+    // All of another one, in one pass over both.
+    void add(const IntervalSet& added) {
+        if (added.all_.size() == 1) {
+            add(added.all_.front());
+            return;
+        }
+        std::vector<Interval> both;
+        both.reserve(all_.size() + added.all_.size());
+        std::merge(all_.begin(), all_.end(), added.all_.begin(), added.all_.end(),
+                   std::back_inserter(both),
+                   [](const Interval& a, const Interval& b) { return a.first < b.first; });
+        all_.clear();
+        for (const Interval& one : both) {
+            if (all_.empty() || all_.back().last < one.first) {
+                all_.push_back(one);
+            } else {
+                all_.back().last = std::max(all_.back().last, one.last);
+            }
+        }
+    }
     // What of it is not there.
     std::vector<Interval> missing(Interval of) const {
         std::vector<Interval> gaps;
@@ -53,6 +74,14 @@ class IntervalSet {
             of.first = std::max(of.first, at->last);
         }
         return gaps;
+    }
+    // `of.last`: nothing is missing.
+    std::uint32_t first_missing(Interval of) const {
+        const auto at = std::lower_bound(
+            all_.begin(), all_.end(), of.first,
+            [](const Interval& one, std::uint32_t first) { return one.last <= first; });
+        const bool is_in = at != all_.end() && at->first <= of.first;
+        return is_in ? std::min(at->last, of.last) : of.first;
     }
     bool contains(std::uint32_t position) const { return contains({position, position + 1}); }
     // All of it. An empty interval is in every set.

@@ -175,9 +175,9 @@ void Meetings::lead(Meeting& meeting) {
     const TimePoint now = engine_.context().now();
     meeting.leads = true;
     meeting.round = engine_.context().random().next() | 1;
-    meeting.gathering = engine_.new_id();
+    meeting.under_way = engine_.new_id();
     Engine::Beginning beginning;
-    beginning.id = meeting.gathering;
+    beginning.id = meeting.under_way;
     beginning.group = meeting.coming.group;
     beginning.view = meeting.view;
     beginning.method = gather_method.hash;
@@ -209,7 +209,6 @@ static GroupOutcome too_large_outcome(const GroupOutcome& outcome) {
 void Meetings::release(const Key& key, std::uint64_t round, GroupOutcome outcome) {
     Meeting* const meeting = find(key, round);
     if (!meeting) return;
-    meeting->gathering = 0;
     if (meeting->cancelled) {
         outcome.status = fail(Code::cancelled, who_leads(meeting->leader) + ", was cancelled")
                              .with_effect(Effect::unknown);
@@ -227,7 +226,8 @@ void Meetings::release(const Key& key, std::uint64_t round, GroupOutcome outcome
     Result<GroupOutcome> told = decode_outcome(*bytes, *meeting->view);
     WEFT_ASSERT(told.ok());
     Engine::Beginning beginning;
-    beginning.id = engine_.new_id();
+    meeting->under_way = engine_.new_id();
+    beginning.id = meeting->under_way;
     beginning.group = coming.group;
     beginning.view = meeting->view;
     beginning.method = release_method.hash;
@@ -385,7 +385,7 @@ bool Meetings::cancel(CollectiveId id) {
     Meeting& meeting = *at->second;
     if (meeting.leads) {
         meeting.cancelled = true;
-        if (meeting.gathering != 0) engine_.cancel(meeting.gathering);
+        engine_.cancel(meeting.under_way);
     } else {
         end(Key(at->first),
             fail(Code::cancelled, "cancelled by the caller").with_effect(Effect::unknown));

@@ -47,7 +47,7 @@ bool Operation::is_for(const ForwardHeader& header) const {
     const Plan& plan = part_.plan();
     return header.view == plan.view && header.method == plan.method &&
            header.root == plan.roster->root() && header.first == part_.role().mine.first &&
-           header.tree == plan.tree && header.flags == plan.flags &&
+           header.tree == plan.tree && header.kind() == plan.flags &&
            header.operation == static_cast<std::uint8_t>(plan.merge.reduction.operation) &&
            header.number == static_cast<std::uint8_t>(plan.merge.reduction.number);
 }
@@ -116,6 +116,7 @@ ForwardHeader Operation::header_for(Interval of, Asking asking, Duration patienc
     header.patience_us = static_cast<std::uint32_t>(patience / 1us);
     header.asking = asking;
     header.flags = plan.flags;
+    header.flags |= static_cast<std::uint8_t>(priority << ForwardHeader::priority_shift);
     header.operation = static_cast<std::uint8_t>(plan.merge.reduction.operation);
     header.number = static_cast<std::uint8_t>(plan.merge.reduction.number);
     return header;
@@ -135,7 +136,7 @@ CallOptions Operation::options_for_calls() const {
     // Who asked may die, and who adopts this rank waits for the rest. Where it began it is the
     // collective that ends with its scope, and not the calls one by one.
     options.detached = true;
-    if (origin) options.priority = origin->options.priority;
+    options.priority = priority;
     const TimePoint until = share_of(context_.now(), part_.role().until);
     options.timeout = until == never ? no_timeout : std::max(until - context_.now(), Duration(1));
     return options;
@@ -223,6 +224,7 @@ void Operation::tell_to_stop(const Channel& channel) const {
     encode_forward(parts, bytes);
     CallOptions options;
     options.detached = true;
+    options.priority = priority;
     options.timeout = stop_timeout;
     channel.call(forward_method, bytes, options, [](const Status&, ByteView) {});
 }

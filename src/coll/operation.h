@@ -61,6 +61,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
 
     const std::shared_ptr<GroupImpl> group;
     std::unique_ptr<Origin> origin;  // nullptr: it began elsewhere.
+    std::uint8_t priority = 0;       // Of its messages, here and below.
     bool running = true;             // For the table of those that are known, as what is below.
     // What each rank's method gets: in `own_body`; or, where nobody is below, in the request while
     // that is handled. By position where it is scattered.

@@ -7,9 +7,13 @@
 
 namespace weft::coll {
 
-void Outcomes::know(Interval of) {
-    known_.add(of);
-    known_count_ += of.size();
+// None of which was known. Returns how many they are.
+std::uint32_t Outcomes::know(const IntervalSet& fresh) {
+    std::uint32_t count = 0;
+    for (const Interval& one : fresh.intervals()) count += one.size();
+    known_.add(fresh);
+    known_count_ += count;
+    return count;
 }
 
 // It ran, and what it replied can't be merged.
@@ -29,7 +33,8 @@ static Status judged(const Merge& merge, Status status, ByteView reply) {
 bool Outcomes::add(std::uint32_t position, Status status, ByteView reply) {
     const Interval here{position, position + 1};
     if (known_.contains(here)) return false;
-    know(here);
+    known_.add(here);
+    ++known_count_;
     if (merging_) status = judged(merging_->merge, std::move(status), reply);
     if (!status.ok()) {
         notable_.push_back({position, std::move(status), {}});
@@ -72,29 +77,37 @@ void Outcomes::add(Interval of, Answer answer) {
     // none of them.
     const bool is_new = known_.missing(hull) == std::vector<Interval>{hull} ||
                         base::is_mutated(base::Mutant::reply_counted_twice);
+    // In order, so that each goes to the end of what is there.
+    std::stable_sort(answer.outcomes.begin(), answer.outcomes.end(),
+                     [](const Outcome& a, const Outcome& b) { return a.position < b.position; });
+    IntervalSet told;
     for (Outcome& outcome : answer.outcomes) {
-        if (!of.contains(outcome.position) || known_.contains(outcome.position)) continue;
+        const std::uint32_t at = outcome.position;
+        if (!of.contains(at) || known_.contains(at) || told.contains(at)) continue;
         if (merging_ && outcome.status.ok()) continue;
-        know({outcome.position, outcome.position + 1});
+        told.add({at, at + 1});
         ok_ += outcome.status.ok();
         if (!outcome.status.ok() || !outcome.reply.empty()) notable_.push_back(std::move(outcome));
     }
+    know(told);
     const bool takes_ok = !merging_ || (answer.has_value && is_new && overlap(hull, of) == hull &&
                                         (is_whole(answer.ok, known_.missing(hull)) ||
                                          base::is_mutated(base::Mutant::reply_counted_twice)));
     if (!takes_ok) return;
+    IntervalSet fresh;
     for (const Interval& one : answer.ok) {
-        for (const Interval& fresh : known_.missing(overlap(one, of))) {
-            know(fresh);
-            ok_ += fresh.size();
-        }
+        for (const Interval& gap : known_.missing(overlap(one, of))) fresh.add(gap);
     }
+    ok_ += know(fresh);
     if (merging_ && hull.size() > 0) add_value(hull, std::move(answer.value));
 }
 
 void Outcomes::add_missing(Interval of, const Status& status) {
-    for (const Interval& gap : known_.missing(of)) {
-        for (std::uint32_t at = gap.first; at < gap.last; ++at) add(at, status, {});
+    for (const Interval& gap : known_.add(of)) {
+        known_count_ += gap.size();
+        for (std::uint32_t at = gap.first; at < gap.last; ++at) {
+            notable_.push_back({at, status, {}});
+        }
     }
 }
 

@@ -60,6 +60,7 @@ class Outcomes {
 
     bool contains(Interval of) const { return known_.contains(of); }
     std::vector<Interval> missing(Interval of) const { return known_.missing(of); }
+    std::uint32_t first_missing(Interval of) const { return known_.first_missing(of); }
     std::uint32_t ok_count() const { return ok_; }
     std::uint32_t known_count() const { return known_count_; }
 
@@ -96,7 +97,7 @@ class Outcomes {
         bool has_own = false;
     };
 
-    void know(Interval of);
+    std::uint32_t know(const IntervalSet& fresh);
     void add_value(Interval over, std::vector<std::byte> value);
     void merge_in(Interval over, std::vector<std::byte> value);
     void join_neighbours(std::size_t at);

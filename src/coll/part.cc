@@ -19,7 +19,7 @@ Part::Part(Port& port, std::shared_ptr<const Plan> plan, Identity identity, cons
       may_refresh_(role.is_origin && !role.runs) {}
 
 void Part::begin(TimePoint now) {
-    const Step step(*this);
+    const Step step(*this, now);
     ask_below({role_.mine.first + (role_.runs ? 1u : 0u), role_.mine.last}, false, now);
     if (!role_.runs) return;
     runs_ = true;
@@ -64,13 +64,15 @@ Duration Part::patience_of(const Ask& ask) {
 }
 
 Part::Ask* Part::find(std::uint32_t id) {
+    // They are in the order in which they were made.
     const auto at =
-        std::find_if(asks_.begin(), asks_.end(), [&](const Ask& ask) { return ask.id == id; });
-    return at == asks_.end() ? nullptr : &*at;
+        std::lower_bound(asks_.begin(), asks_.end(), id,
+                         [](const Ask& ask, std::uint32_t sought) { return ask.id < sought; });
+    return at == asks_.end() || at->id != id ? nullptr : &*at;
 }
 
 void Part::failed(std::uint32_t id, Status why, TimePoint now) {
-    const Step step(*this);
+    const Step step(*this, now);
     Ask* const found = find(id);
     if (!found) return;
     const Ask ask = *found;
@@ -126,7 +128,7 @@ static void doubt(Answer& answer) {
 }
 
 void Part::answered(std::uint32_t id, Answer answer, TimePoint now) {
-    const Step step(*this);
+    const Step step(*this, now);
     Ask* const ask = find(id);
     if (!ask || ask->paused) return;
     if (answer.kind == Answer::Kind::stale) return refused(id, answer.epoch, now);
@@ -164,28 +166,51 @@ void Part::ask_paused(TimePoint now) {
 
 bool Part::is_asked(std::uint32_t position) const {
     return std::any_of(asks_.begin(), asks_.end(),
-                       [&](const Ask& ask) { return ask.of.contains(position); });
+                       [&](const Ask& ask) { return !ask.waits && ask.of.contains(position); });
 }
 
 // Those of whom the answer did not say anything that could be taken. Merged with some of whom
 // others have told already, a reply can be had from its rank only.
 void Part::ask_missing(const Ask& ask, TimePoint now) {
-    for (const Interval& gap : outcomes_.missing(ask.of)) {
-        for (std::uint32_t at = gap.first; at < gap.last; ++at) {
-            if (is_asked(at)) continue;
-            const bool is_merged = !plan_->merge.is_list() && ask.asking != Asking::alone;
-            if (is_merged && !stopped_ && now < role_.until) {
-                this->ask({at, at + 1}, Asking::alone, true, ask.named, now);
-                continue;
-            }
-            outcomes_.add(at,
-                          fail(Code::internal,
-                               "rank " + std::to_string(plan_->roster->at(ask.of.first).rank) +
-                                   " answered without an outcome for this rank")
-                              .with_effect(Effect::unknown)
-                              .with_stage(Stage::sent),
-                          {});
+    if (outcomes_.contains(ask.of)) return;
+    const bool is_merged = !plan_->merge.is_list() && ask.asking != Asking::alone;
+    if (is_merged && !stopped_ && now < role_.until) {
+        Ask& rest = asks_.emplace_back();
+        rest.id = next_ask_++;
+        rest.of = ask.of;
+        rest.asking = Asking::alone;
+        rest.again = true;
+        rest.named = ask.named;
+        rest.waits = true;
+        return;
+    }
+    const Status why =
+        fail(Code::internal, "rank " + std::to_string(plan_->roster->at(ask.of.first).rank) +
+                                 " answered without an outcome for this rank")
+            .with_effect(Effect::unknown)
+            .with_stage(Stage::sent);
+    IntervalSet asked;
+    for (const Ask& other : asks_) asked.add(other.of);
+    for (const Interval& open : asked.missing(ask.of)) outcomes_.add_missing(open, why);
+}
+
+// Whoever answers at once makes room for the next one in this loop, and not in one of his own.
+void Part::ask_waiting(TimePoint now) {
+    while (!over_) {
+        const auto rest =
+            std::find_if(asks_.begin(), asks_.end(), [](const Ask& ask) { return ask.waits; });
+        if (rest == asks_.end()) return;
+        const auto under_way = std::count_if(asks_.begin(), asks_.end(), [](const Ask& ask) {
+            return ask.asking == Asking::alone && !ask.waits && !ask.is_silent;
+        });
+        if (under_way >= alone_most) return;
+        const std::uint32_t next = outcomes_.first_missing(rest->of);
+        if (next == rest->of.last) {
+            asks_.erase(rest);
+            continue;
         }
+        rest->of.first = next + 1;
+        if (!is_asked(next)) ask({next, next + 1}, Asking::alone, true, rest->named, now);
     }
 }
 
@@ -215,7 +240,7 @@ void Part::refused(std::uint32_t id, std::uint64_t epoch, TimePoint now) {
 }
 
 void Part::use_own_view(TimePoint now) {
-    const Step step(*this);
+    const Step step(*this, now);
     unpark(now);
 }
 
@@ -258,7 +283,7 @@ void Part::asked(std::uint32_t question, std::uint32_t asker, TimePoint answer_b
 // Who has been told so far asks for the rest; in the place of one who has died another one does.
 // Of each who is expected there is one entry, as long as he is.
 void Part::asker_left(std::uint32_t question, TimePoint now) {
-    const Step step(*this);
+    const Step step(*this, now);
     const auto left = std::find_if(askers_.begin(), askers_.end(),
                                    [&](const Asker& one) { return one.question == question; });
     if (left == askers_.end()) return;
@@ -310,7 +335,7 @@ TimePoint Part::orphaned_at() const {
 // When it is asked again, or is silent.
 TimePoint Part::due_of(const Ask& ask) {
     if (ask.paused) return ask.sent_at + patience_of(ask) / 2;
-    if (ask.parked || ask.is_silent) return never;
+    if (ask.parked || ask.waits || ask.is_silent) return never;
     return ask.sent_at + patience_of(ask) + silence;
 }
 
@@ -340,7 +365,7 @@ void Part::fall_silent(TimePoint now) {
 }
 
 void Part::on_time(TimePoint now) {
-    const Step step(*this);
+    const Step step(*this, now);
     if (over_) return;
     if (now >= role_.until) {
         stopped_ = true;
@@ -374,7 +399,7 @@ void Part::stop(const Status& why) {
 
 void Part::give_up_all(bool stop) {
     for (const Ask& ask : std::exchange(asks_, {})) {
-        if (!ask.parked && !ask.paused) port_.give_up(*this, ask.id, stop);
+        if (!ask.parked && !ask.waits && !ask.paused) port_.give_up(*this, ask.id, stop);
     }
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <weft/group_options.h>
@@ -48,6 +49,7 @@ class Part {
         bool parked : 1 = false;      // Refused, for a later view; so may be all others.
         bool has_silent : 1 = false;  // All it waits for are some that are silent.
         bool paused : 1 = false;      // It said so too early, and is asked again later.
+        bool waits : 1 = false;  // Who is left of these is asked alone, when others have answered.
         TimePoint sent_at{};
     };
     static_assert(sizeof(Ask) == 24);  // One for each rank of a group, all parts together.
@@ -92,6 +94,8 @@ class Part {
     static constexpr Duration level_patience = 10ms;
     static constexpr Duration last_patience = 2s;
     static constexpr Duration silence = 500ms;
+    // So many are asked alone at once, without those that say nothing.
+    static constexpr std::ptrdiff_t alone_most = 64;
     // A rank whose parent died is asked by somebody else within this: a silence is found in three
     // seconds at most, and so is each further one of those above that died together.
     static constexpr Duration orphan_lasts = 15s;
@@ -167,6 +171,7 @@ class Part {
     void adopt(const Ask& ask, Status why, TimePoint now);
     void refused(std::uint32_t id, std::uint64_t epoch, TimePoint now);
     void ask_missing(const Ask& ask, TimePoint now);
+    void ask_waiting(TimePoint now);
     void give_up_all(bool stop);
     void fall_silent(TimePoint now);
     void answer_impatient(TimePoint now);
@@ -178,18 +183,23 @@ class Part {
     bool waits_for_silent() const;
     void end();
 
-    // Around whatever may end it.
+    // Around whatever may end it, or make room for those who wait to be asked.
     class Step {
       public:
-        explicit Step(Part& part) : part_(part) { ++part_.depth_; }
+        // Without a time nobody is asked.
+        explicit Step(Part& part, std::optional<TimePoint> now = {}) : part_(part), now_(now) {
+            ++part_.depth_;
+        }
         Step(const Step&) = delete;
         Step& operator=(const Step&) = delete;
         ~Step() {
+            if (part_.depth_ == 1 && now_) part_.ask_waiting(*now_);
             if (--part_.depth_ == 0) part_.leave();
         }
 
       private:
         Part& part_;
+        std::optional<TimePoint> now_;
     };
 
     Port& port_;

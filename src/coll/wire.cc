@@ -28,7 +28,7 @@ static Status judge(const ForwardHeader& header) {
     if (!header.tree.is_possible({header.first + 1, header.last})) return bad("tree");
     if (header.unsettled > header.identity.sequence) return bad("number");
     if (header.asker > GroupView::members_max) return bad("asker");
-    if (header.asking > Asking::stop || header.flags > ForwardHeader::flags_all) {
+    if (header.asking > Asking::stop || header.priority() > ForwardHeader::priority_most) {
         return bad("question");
     }
     if (header.method == forward_method.hash) {

@@ -31,6 +31,8 @@ struct ForwardHeader {
     static constexpr std::uint8_t by_host = 2;   // The tree has two levels.
     static constexpr std::uint8_t ordered = 4;   // Merged in order of position.
     static constexpr std::uint8_t flags_all = 7;
+    static constexpr unsigned priority_shift = 3;  // Above the flags.
+    static constexpr std::uint8_t priority_most = 7;
 
     std::uint64_t view = 0;   // Digest of the view of whoever began it.
     std::uint64_t group = 0;  // method_hash of its name.
@@ -46,7 +48,7 @@ struct ForwardHeader {
     Tree tree;
     std::uint32_t patience_us = 0;  // The receiver tells within this what it knows then.
     Asking asking = Asking::all;
-    std::uint8_t flags = 0;
+    std::uint8_t flags = 0;      // And the priority.
     std::uint8_t operation = 0;  // Reduction::Operation
     std::uint8_t number = 0;     // Reduction::Number
     std::uint32_t ranges = 0;    // Of ranks that take part, which follow; 0: all.
@@ -56,6 +58,8 @@ struct ForwardHeader {
     std::uint64_t settled() const { return identity.sequence - unsettled; }
     Interval subtree() const { return {first, last}; }
     bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
+    std::uint8_t kind() const { return flags & flags_all; }
+    std::uint8_t priority() const { return flags >> priority_shift; }
 };
 static_assert(sizeof(ForwardHeader) == 88);
 

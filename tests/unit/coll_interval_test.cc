@@ -45,6 +45,8 @@ TEST_CASE("intervals: a set of them is the set of their positions") {
                                          end, first + static_cast<std::uint32_t>(random() % most))};
             REQUIRE(set.missing(of) == absent(model, of));
             REQUIRE(set.contains(of) == absent(model, of).empty());
+            const auto gaps = absent(model, of);
+            REQUIRE(set.first_missing(of) == (gaps.empty() ? of.last : gaps.front().first));
             REQUIRE(set.contains(of.first) == (model.count(of.first) > 0));
             if (random() % 2 == 0) continue;
             const auto fresh = absent(model, of);
@@ -55,6 +57,23 @@ TEST_CASE("intervals: a set of them is the set of their positions") {
     }
 }
 
+TEST_CASE("intervals: all of a set added to another one is the union of both") {
+    for (std::uint64_t index = 0; index < 2000; ++index) {
+        std::mt19937_64 random(test::seed_of(index));
+        INFO("TEST_SEED=" << test::seed_of(index));
+        IntervalSet set, other;
+        std::set<std::uint32_t> model;
+        const std::uint64_t most = random() % end;
+        for (std::uint64_t i = 0; i < most; ++i) {
+            const auto at = static_cast<std::uint32_t>(random() % end);
+            (random() % 2 == 0 ? set : other).add({at, at + 1});
+            model.insert(at);
+        }
+        set.add(other);
+        REQUIRE(set.intervals() == intervals_of(model));
+    }
+}
+
 TEST_CASE("intervals: the last positions that there are") {
     const std::uint32_t most = ~std::uint32_t{0};
     IntervalSet set;
@@ -62,6 +81,8 @@ TEST_CASE("intervals: the last positions that there are") {
     CHECK(set.add({0, most}) == std::vector<Interval>{{0, most - 1}});
     CHECK(set.intervals() == std::vector<Interval>{{0, most}});
     CHECK(set.missing({0, most}).empty());
+    CHECK(set.first_missing({0, most}) == most);
+    CHECK(set.first_missing({5, 5}) == 5);
     CHECK(set.contains({5, 5}));
 }
 

@@ -1,4 +1,5 @@
 // Collectives of all kinds, over the RPC core and a simulated network.
+#include <deque>
 #include <map>
 #include <numeric>
 #include <set>
@@ -316,6 +317,44 @@ TEST_CASE("a handler that takes long is waited for, and one message more is all 
     rig.answer_held();
     REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
     CHECK(outcome->status.ok());
+}
+
+TEST_CASE("the priority of a collective is that of its messages at every hop") {
+    // Rank 1 asks rank 2, whom it has many calls for, all of the lowest priority.
+    struct Holder final : Service {
+        std::deque<Call> held;
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(MethodId("test.Hold/Hold"),
+                          [this](Call call) { held.push_back(std::move(call)); });
+        }
+    } holder;
+    RuntimeOptions few;
+    few.calls_in_flight_max = 2;
+    GroupRig rig(5, nullptr, few);
+    REQUIRE(rig.sim.runtimes[2]->add(holder).ok());
+    const Channel channel = rig.group(1).channel(2).value();
+    int answered = 0;
+    for (int i = 0; i < 20; ++i) {
+        channel.call(MethodId("test.Hold/Hold"), {}, {.timeout = 600s},
+                     [&](const Status&, ByteView) { ++answered; });
+    }
+    REQUIRE(rig.sim.run_until([&] { return holder.held.size() == 2; }));
+    GroupCallOptions options{.timeout = 600s, .priority = 255};  // As the highest.
+    options.topology = {.shape = Topology::Shape::k_ary, .fanout = 2};
+    std::optional<GroupOutcome> outcome;
+    rig.group(0).collective(test::tell_method, BodyWriter::of(as_bytes("x")), options,
+                            [&](GroupOutcome all) { outcome = std::move(all); });
+    rig.sim.run_for(10ms);
+    REQUIRE(rig.services[1].told.size() == 1);
+    REQUIRE(rig.services[2].told.empty());
+    holder.held.front().reply({});
+    holder.held.pop_front();
+    REQUIRE(rig.sim.run_until([&] { return answered == 1; }));
+    rig.sim.run_for(10ms);
+    CHECK(rig.services[2].told.size() == 1);
+    REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
+    CHECK(outcome->status.ok());
+    holder.held.clear();
 }
 
 TEST_CASE("a rank whose reply is no array of numbers fails, and no other one with it") {

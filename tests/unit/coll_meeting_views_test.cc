@@ -346,6 +346,34 @@ TEST_CASE("a leader who cancels at any moment ends it for all that wait") {
     }
 }
 
+TEST_CASE("a leader who is cancelled while he tells does not wait for one who can't be reached") {
+    MeetingRig meeting(3);
+    GroupCallOptions options{.timeout = 600s};
+    options.topology.shape = Topology::Shape::flat;
+    const Group leader = meeting.rig.group(0);
+    const CollectiveId leading = leader.meet("m", as_bytes("v"), options, [&](GroupOutcome all) {
+        meeting.outcomes[0] = std::move(all);
+    });
+    meeting.come(2, "m", as_bytes("v"), options);
+    meeting.rig.sim.run_for(50ms);  // He has given his value.
+    meeting.rig.sim.world->cut("s0", "s2");
+    meeting.come(1, "m", as_bytes("v"), options);
+    REQUIRE(meeting.rig.sim.run_until([&] { return all_ended(meeting, {1}); }, 1s));
+    meeting.rig.sim.run_for(500ms);
+    CHECK(meeting.ended() == 1);
+    leader.cancel(leading);
+    meeting.rig.sim.run_for(10ms);
+    REQUIRE(meeting.outcomes[0].has_value());
+    CHECK(meeting.outcomes[0]->status.ok());
+    CHECK_FALSE(meeting.outcomes[2].has_value());
+    meeting.rig.sim.world->mend_all();
+    REQUIRE(meeting.rig.sim.run_until([&] { return meeting.ended() == 3; }, 30s));
+    for (const std::uint32_t rank : {1u, 2u}) {
+        check_same(*meeting.outcomes[rank], *meeting.outcomes[0]);
+    }
+    CHECK(meeting.left() == 0);
+}
+
 TEST_CASE("a leader that dies after he was given the value leaves the effect unknown") {
     MeetingRig meeting(3);
     for (const std::uint32_t rank : {0u, 1u}) meeting.come(rank, "m", {}, {.timeout = 600s});

@@ -177,9 +177,10 @@ TEST_CASE("outcomes: what others say of strangers, or of those that are known, i
     REQUIRE(all.notable().size() == 3);
     CHECK(all.notable()[0].position == 3);
     CHECK(all.notable()[0].status.code() == Code::unavailable);
-    CHECK(all.notable()[1].position == 4);  // Of both that it says the worse.
-    CHECK(all.notable()[1].status.code() == Code::internal);
-    CHECK(all.notable()[2].status.ok());
+    CHECK(all.notable()[1].position == 2);
+    CHECK(all.notable()[1].status.ok());
+    CHECK(all.notable()[2].position == 4);  // Of both that it says the worse.
+    CHECK(all.notable()[2].status.code() == Code::internal);
 }
 
 TEST_CASE("outcomes: a merged value is taken whole or not at all") {
@@ -309,6 +310,36 @@ TEST_CASE("outcomes: who replies what is no array of numbers fails by himself") 
             }
         }
     }
+}
+
+TEST_CASE("outcomes: an answer may name ranks in any order, and twice: the first counts") {
+    Answer told;
+    const auto say = [&](std::uint32_t position, Code code) {
+        told.outcomes.push_back({position, fail(code, "said"), {}});
+    };
+    for (std::uint32_t at = 20; at-- > 0;) {
+        if (at % 2 == 0) say(at, Code::not_found);
+    }
+    say(4, Code::internal);
+    say(25, Code::internal);  // Not asked of.
+    say(~std::uint32_t{0}, Code::internal);
+    Outcomes all{coll::Merge{}};
+    all.add(6, Status(), {});
+    all.add({0, 20}, std::move(told));
+    CHECK(all.known_count() == 10);
+    CHECK(all.ok_count() == 1);
+    REQUIRE(all.notable().size() == 9);
+    for (const coll::Outcome& one : all.notable()) {
+        CHECK(one.position % 2 == 0);
+        CHECK(one.position != 6);
+        CHECK(one.status.code() == Code::not_found);
+    }
+    for (std::uint32_t at = 0; at < 30; ++at) {
+        CHECK(all.contains({at, at + 1}) == (at % 2 == 0 && at < 20));
+    }
+    all.add_missing({0, 20}, fail(Code::internal, "missing"));
+    CHECK(all.known_count() == 20);
+    CHECK(all.notable().size() == 19);
 }
 
 TEST_CASE("outcomes: a value that is no array of numbers is not merged, whoever sent it") {

@@ -41,7 +41,7 @@ coll::ForwardHeader some_header(Random& random) {
     header.tree.shape = static_cast<coll::Shape>(random() % 4);
     header.patience_us = static_cast<std::uint32_t>(random());
     header.asking = static_cast<coll::Asking>(random() % 4);
-    header.flags = static_cast<std::uint8_t>(random() % 8);
+    header.flags = static_cast<std::uint8_t>(random() % 64);
     header.operation = static_cast<std::uint8_t>(random() % 4);
     header.number = static_cast<std::uint8_t>(random() % 3);
     return header;

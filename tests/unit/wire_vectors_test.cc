@@ -213,7 +213,7 @@ TEST_CASE("the bytes of collectives' questions are the documented ones") {
     header.root = 2;
     header.last = 9;
     header.patience_us = 250'000;
-    header.flags = coll::ForwardHeader::ordered;
+    header.flags = coll::ForwardHeader::ordered | 5 << coll::ForwardHeader::priority_shift;
     header.operation = static_cast<std::uint8_t>(Reduction::Operation::sum);
     header.number = static_cast<std::uint8_t>(Reduction::Number::f64);
     const std::vector<RankSet::Range> ranks{{2, 17}};
@@ -223,6 +223,8 @@ TEST_CASE("the bytes of collectives' questions are the documented ones") {
     CHECK(back.header.last == 9);
     CHECK(back.header.settled() == 0xd8);
     CHECK(back.header.asker == 2);
+    CHECK(back.header.kind() == coll::ForwardHeader::ordered);
+    CHECK(back.header.priority() == 5);
     CHECK(back.ranges == ranks);
     CHECK(as_text(back.body) == "hi");
 
