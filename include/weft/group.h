@@ -68,10 +68,10 @@ class Group {
     CollectiveId scatter(const MethodId& method, std::span<const RankBody> bodies,
                          const GroupCallOptions& options, GroupCompletion done) const;
     // It completes with CANCELLED in the ranks that have not answered, and their handlers are told.
-    // A meeting ends here; its leader's ends for all, unless he tells them its outcome already:
-    // then he has that at once, and who was not told yet finds it within a second or two. One that
-    // completed early, by its policy, does not go on; of one that has ended it does nothing.
-    // Thread: any.
+    // A meeting ends here; its leader's ends for all. When all have come and he tells them what
+    // came of it, he has that at once, and who was not told yet finds it within a second or two.
+    // One that completed early, by its policy, does not go on; of one that has ended it does
+    // nothing. Thread: any.
     void cancel(CollectiveId id) const;
 
     // ---- members that meet ---------------------------------------------------------------------

@@ -154,7 +154,7 @@ Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
         plan->method = header.method;
         plan->tree = header.tree;
         plan->merge = merge;
-        plan->flags = header.kind();
+        plan->flags = header.plan_flags();
         return std::shared_ptr<const Plan>(std::move(plan));
     }
     const GroupView& view = group.view_here();
@@ -163,7 +163,7 @@ Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
         return rejected(Code::invalid_argument, "a collective with an impossible subtree");
     }
     auto plan = group.plan({view, request.ranges, header.root, by_host}, header.method, header.tree,
-                           merge, header.kind());
+                           merge, header.plan_flags());
     if (Status status = judge_first(plan->roster->at(header.first), group); !status.ok()) {
         return status;
     }

@@ -41,8 +41,8 @@ class IntervalSet {
     }
     // All of another one, in one pass over both.
     void add(const IntervalSet& added) {
-        if (added.all_.size() == 1) {
-            add(added.all_.front());
+        if (added.all_.size() <= 1) {
+            for (const Interval& one : added.all_) add(one);
             return;
         }
         std::vector<Interval> both;

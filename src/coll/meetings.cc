@@ -205,6 +205,13 @@ static GroupOutcome too_large_outcome(const GroupOutcome& outcome) {
     return refused;
 }
 
+// And have answered.
+static bool all_were_asked(const GroupOutcome& outcome) {
+    return !outcome.ranks.empty() &&
+           std::all_of(outcome.ranks.begin(), outcome.ranks.end(),
+                       [](const RankOutcome& one) { return one.status.ok(); });
+}
+
 // All is there: everybody is told, and the leader last.
 void Meetings::release(const Key& key, std::uint64_t round, GroupOutcome outcome) {
     Meeting* const meeting = find(key, round);
@@ -226,8 +233,9 @@ void Meetings::release(const Key& key, std::uint64_t round, GroupOutcome outcome
     Result<GroupOutcome> told = decode_outcome(*bytes, *meeting->view);
     WEFT_ASSERT(told.ok());
     Engine::Beginning beginning;
-    meeting->under_way = engine_.new_id();
-    beginning.id = meeting->under_way;
+    beginning.id = engine_.new_id();
+    // Who was not asked would not find it by himself.
+    meeting->under_way = all_were_asked(outcome) ? beginning.id : 0;
     beginning.group = coming.group;
     beginning.view = meeting->view;
     beginning.method = release_method.hash;
@@ -292,6 +300,7 @@ void Meetings::look(Meeting& meeting) {
     meeting.looking = next_look_++;
     CallOptions options;
     options.detached = true;
+    options.priority = meeting.coming.options.priority;
     options.timeout = look_timeout;
     channel->call(look_method, encode(gathering_of(meeting)), options,
                   [this, key = key_of(meeting), look = meeting.looking, leader = meeting.leader,
@@ -385,7 +394,7 @@ bool Meetings::cancel(CollectiveId id) {
     Meeting& meeting = *at->second;
     if (meeting.leads) {
         meeting.cancelled = true;
-        engine_.cancel(meeting.under_way);
+        if (meeting.under_way != 0) engine_.cancel(meeting.under_way);
     } else {
         end(Key(at->first),
             fail(Code::cancelled, "cancelled by the caller").with_effect(Effect::unknown));

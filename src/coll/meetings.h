@@ -77,7 +77,7 @@ class Meetings {
         MadeIn made_in;
         bool leads = false;
         bool cancelled = false;
-        CollectiveId under_way = 0;  // Where it leads: the gathering, then the telling.
+        CollectiveId under_way = 0;  // Where it leads: what a cancel ends.
         std::uint64_t looking = 0;   // Names the look that is under way; 0: none is.
     };
     struct Early {

@@ -47,7 +47,7 @@ bool Operation::is_for(const ForwardHeader& header) const {
     const Plan& plan = part_.plan();
     return header.view == plan.view && header.method == plan.method &&
            header.root == plan.roster->root() && header.first == part_.role().mine.first &&
-           header.tree == plan.tree && header.kind() == plan.flags &&
+           header.tree == plan.tree && header.plan_flags() == plan.flags &&
            header.operation == static_cast<std::uint8_t>(plan.merge.reduction.operation) &&
            header.number == static_cast<std::uint8_t>(plan.merge.reduction.number);
 }

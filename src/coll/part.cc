@@ -164,9 +164,15 @@ void Part::ask_paused(TimePoint now) {
     for (const std::uint32_t id : paused) ask_on(id, now);
 }
 
+// Whose outcomes its end will tell: of one that is silent those below have been asked since.
+static Interval awaited_by(const Part::Ask& ask) {
+    return ask.is_silent ? Interval{ask.of.first, ask.of.first + 1} : ask.of;
+}
+
 bool Part::is_asked(std::uint32_t position) const {
-    return std::any_of(asks_.begin(), asks_.end(),
-                       [&](const Ask& ask) { return !ask.waits && ask.of.contains(position); });
+    return std::any_of(asks_.begin(), asks_.end(), [&](const Ask& ask) {
+        return !ask.waits && awaited_by(ask).contains(position);
+    });
 }
 
 // Those of whom the answer did not say anything that could be taken. Merged with some of whom
@@ -190,7 +196,7 @@ void Part::ask_missing(const Ask& ask, TimePoint now) {
             .with_effect(Effect::unknown)
             .with_stage(Stage::sent);
     IntervalSet asked;
-    for (const Ask& other : asks_) asked.add(other.of);
+    for (const Ask& other : asks_) asked.add(awaited_by(other));
     for (const Interval& open : asked.missing(ask.of)) outcomes_.add_missing(open, why);
 }
 
@@ -201,7 +207,8 @@ void Part::ask_waiting(TimePoint now) {
             std::find_if(asks_.begin(), asks_.end(), [](const Ask& ask) { return ask.waits; });
         if (rest == asks_.end()) return;
         const auto under_way = std::count_if(asks_.begin(), asks_.end(), [](const Ask& ask) {
-            return ask.asking == Asking::alone && !ask.waits && !ask.is_silent;
+            const bool is_slow = ask.is_silent || ask.paused || ask.rounds > 0;
+            return ask.asking == Asking::alone && !ask.waits && !is_slow;
         });
         if (under_way >= alone_most) return;
         const std::uint32_t next = outcomes_.first_missing(rest->of);

@@ -94,7 +94,7 @@ class Part {
     static constexpr Duration level_patience = 10ms;
     static constexpr Duration last_patience = 2s;
     static constexpr Duration silence = 500ms;
-    // So many are asked alone at once, without those that say nothing.
+    // So many are asked alone at once, without those that say nothing or that it takes longer.
     static constexpr std::ptrdiff_t alone_most = 64;
     // A rank whose parent died is asked by somebody else within this: a silence is found in three
     // seconds at most, and so is each further one of those above that died together.

@@ -30,7 +30,7 @@ struct ForwardHeader {
     static constexpr std::uint8_t scatters = 1;  // A body for each position.
     static constexpr std::uint8_t by_host = 2;   // The tree has two levels.
     static constexpr std::uint8_t ordered = 4;   // Merged in order of position.
-    static constexpr std::uint8_t flags_all = 7;
+    static constexpr std::uint8_t plan_flags_all = 7;
     static constexpr unsigned priority_shift = 3;  // Above the flags.
     static constexpr std::uint8_t priority_most = 7;
 
@@ -58,7 +58,7 @@ struct ForwardHeader {
     std::uint64_t settled() const { return identity.sequence - unsettled; }
     Interval subtree() const { return {first, last}; }
     bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
-    std::uint8_t kind() const { return flags & flags_all; }
+    std::uint8_t plan_flags() const { return flags & plan_flags_all; }
     std::uint8_t priority() const { return flags >> priority_shift; }
 };
 static_assert(sizeof(ForwardHeader) == 88);

@@ -223,7 +223,7 @@ TEST_CASE("the bytes of collectives' questions are the documented ones") {
     CHECK(back.header.last == 9);
     CHECK(back.header.settled() == 0xd8);
     CHECK(back.header.asker == 2);
-    CHECK(back.header.kind() == coll::ForwardHeader::ordered);
+    CHECK(back.header.plan_flags() == coll::ForwardHeader::ordered);
     CHECK(back.header.priority() == 5);
     CHECK(back.ranges == ranks);
     CHECK(as_text(back.body) == "hi");
