@@ -450,6 +450,13 @@ void Part::end() {
     port_.done(*this);
 }
 
+bool Part::awaits_all() const {
+    IntervalSet awaited = outcomes_.known();
+    if (runs_) awaited.add({role_.mine.first, role_.mine.first + 1});
+    for (const Ask& ask : asks_) awaited.add(awaited_by(ask));
+    return over_ || awaited.contains(role_.mine);
+}
+
 bool Part::did_nothing() const {
     return role_.mine.size() == 1 && outcomes_.notable().size() == 1 &&
            !outcomes_.notable().front().status.ok() &&

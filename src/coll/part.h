@@ -129,6 +129,8 @@ class Part {
     // When on_time() wants to be called.
     TimePoint due() const;
     bool is_over() const { return over_; }
+    // What is missing will be told, by itself or by one that is asked: between calls always so.
+    bool awaits_all() const;
     // Nothing ran, and nobody was asked: it may be forgotten.
     bool did_nothing() const;
     // Neither outcomes nor members are needed any more. Requires: it is over.

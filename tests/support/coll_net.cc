@@ -150,7 +150,9 @@ void CollNet::come(Call& call) {
     if (call.named) its = named(*its, call.of);
     Instance& made = make(call.to, std::move(its), sequence, role);
     known_[call.to][sequence] = &made;
+    ++entered_;  // It is asked before it begins.
     join(made, call);
+    --entered_;
     enter(made, [&] { made.part.begin(now_); });
 }
 

@@ -131,6 +131,7 @@ class CollNet {
     TimePoint last_work{};  // When any part did anything.
     int tells = 0;
     int refreshes = 0;
+    bool waits_in_vain = false;       // Somebody has, for an outcome that nobody would tell.
     std::vector<coll::Outcome> told;  // As the origin told.
     // What it does where the origin wants a later view; nothing: it goes on with its own.
     std::function<void(std::uint64_t epoch)> on_refresh;
@@ -265,7 +266,10 @@ class CollNet {
     void enter(Instance& one, Work work) {
         if (!is_live(one)) return;
         last_work = now_;
+        ++entered_;
         work();
+        --entered_;
+        if (entered_ == 0 && is_live(one) && !one.part.awaits_all()) waits_in_vain = true;
         arm(one);
     }
     void arm(Instance& one) {
@@ -310,6 +314,7 @@ class CollNet {
     std::priority_queue<Event> events_;
     std::uint64_t events_made_ = 0;
     std::uint64_t begun_ = 0;
+    int entered_ = 0;
     std::string left_at_end_;
     Instance* origin_ = nullptr;
     TimePoint now_ = TimePoint(1h);

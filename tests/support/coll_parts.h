@@ -135,6 +135,7 @@ inline std::string judge_questions(const CollNet& net) {
 
 inline std::string judge(const CollNet& net, const Expected& expected, TimePoint began) {
     const coll::Plan& plan = net.origin().plan();
+    if (net.waits_in_vain) return "somebody waits in vain";
     if (net.tells != 1) return "told " + std::to_string(net.tells) + " times";
     if (net.done_at == never) return "it never ended";
     for (std::uint32_t at = 0; at < net.told.size(); ++at) {
