@@ -73,13 +73,13 @@ void Engine::shutdown() {
 }
 
 // As requests in handlers are: small ones are not.
-static std::size_t counted(std::size_t body_bytes) {
-    return body_bytes > rpc::Server::small_request_bytes ? body_bytes : 0;
+static std::size_t counted(std::size_t bytes) {
+    return bytes > rpc::Server::small_request_bytes ? bytes : 0;
 }
 
-void Engine::on_member_done(Operation& operation, std::size_t body_bytes) {
+void Engine::on_member_done(Operation& operation) {
     --running_;
-    body_bytes_ -= counted(body_bytes);
+    kept_bytes_ -= operation.kept_bytes;
     known_.finish(operation);
     // Whoever asks again finds it perhaps where it can be run.
     if (operation.did_nothing()) {
@@ -220,9 +220,11 @@ void Engine::take_part(const ForwardView& request, std::shared_ptr<GroupImpl> gr
     role.until = share_of(now, call.deadline());
     // Those below may be asked when the request is gone.
     const bool keeps_body = positions > 1;
-    const std::size_t bytes = keeps_body ? counted(request.body.size()) : 0;
-    const bool has_room = bytes == 0 || body_bytes_ == 0 ||  // One of any size alone.
-                          body_bytes_ + bytes <= server_.limits().handler_bytes_max;
+    const std::size_t bytes =
+        counted((keeps_body ? request.body.size() : 0) + request.named.size() +
+                request.ranges.size() * sizeof(RankSet::Range));
+    const bool has_room = bytes == 0 || kept_bytes_ == 0 ||  // One of any size alone.
+                          kept_bytes_ + bytes <= server_.limits().handler_bytes_max;
     if (!has_room) {
         return call.fail(rejected(Code::resource_exhausted, "too large collectives"));
     }
@@ -230,7 +232,8 @@ void Engine::take_part(const ForwardView& request, std::shared_ptr<GroupImpl> gr
                                                  header.identity, header.unsettled, role);
     operation->priority = header.priority();
     operation->body = request.body;
-    body_bytes_ += bytes;
+    operation->kept_bytes = static_cast<std::uint32_t>(bytes);
+    kept_bytes_ += bytes;
     if (keeps_body) {
         operation->own_body.assign(request.body.begin(), request.body.end());
         operation->body = operation->own_body;

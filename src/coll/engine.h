@@ -115,7 +115,7 @@ class Engine {
     void refresh(const std::shared_ptr<Operation>& operation, std::uint32_t position);
     void tell(Operation& operation);
     void on_origin_done(Operation& operation);
-    void on_member_done(Operation& operation, std::size_t body_bytes);
+    void on_member_done(Operation& operation);
 
   private:
     struct Choice;
@@ -159,7 +159,7 @@ class Engine {
     std::atomic<CollectiveId> next_id_{1};
     std::map<std::uint64_t, std::shared_ptr<Operation>> begun_;  // Of these, without all outcomes.
     std::size_t running_ = 0;
-    std::size_t body_bytes_ = 0;  // That are kept for those below, of others' that run here.
+    std::size_t kept_bytes_ = 0;  // Of requests of others' that run here.
     Known<Operation> known_;      // Of others, that this rank took part in.
     Meetings meetings_{*this};
 };

@@ -115,10 +115,14 @@ static bool is_same(const Merge& a, const Merge& b) {
 std::shared_ptr<const Plan> GroupImpl::plan(Roster::Parts roster, std::uint64_t method,
                                             const Tree& tree, const Merge& merge,
                                             std::uint8_t flags) {
+    const auto stand_so = [&](const std::shared_ptr<const Plan>& plan) {
+        return plan->view == roster.view.digest() && plan->roster->root() == roster.root &&
+               (plan->flags & ForwardHeader::by_host) == (flags & ForwardHeader::by_host) &&
+               plan->roster->ranks() == roster.ranks;
+    };
     const auto fits = [&](const std::shared_ptr<const Plan>& plan) {
-        return plan->view == roster.view.digest() && plan->method == method && plan->tree == tree &&
-               plan->flags == flags && is_same(plan->merge, merge) &&
-               plan->roster->root() == roster.root && plan->roster->ranks() == roster.ranks;
+        return plan->method == method && plan->tree == tree && plan->flags == flags &&
+               is_same(plan->merge, merge) && stand_so(plan);
     };
     const auto at = std::find_if(plans_.begin(), plans_.end(), fits);
     if (at != plans_.end()) {
@@ -133,7 +137,9 @@ std::shared_ptr<const Plan> GroupImpl::plan(Roster::Parts roster, std::uint64_t 
     plan->tree = tree;
     plan->merge = merge;
     plan->flags = flags;
-    plan->roster = std::make_shared<Roster>(std::move(roster));
+    const auto like = std::find_if(plans_.begin(), plans_.end(), stand_so);
+    plan->roster =
+        like != plans_.end() ? (*like)->roster : std::make_shared<Roster>(std::move(roster));
     if (plans_.size() == plans_most) plans_.pop_back();
     plans_.insert(plans_.begin(), plan);
     return plan;

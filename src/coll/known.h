@@ -24,8 +24,8 @@ struct Identity {
 
 // `Part`: what is kept of each. While `running` it is never forgotten; then until `keep_until`, or
 // until its origin has said that it is settled: that all outcomes are there. With `keep_until`
-// never it is kept until nothing was heard of its origin for a while. `answer`: what it came to;
-// `own_answer`: of this rank alone.
+// never it is kept until the half of what there may be is taken, and nothing was heard of its
+// origin for a while. `answer`: what it came to; `own_answer`: of this rank alone.
 template <class Part>
 class Known {
   public:
@@ -102,9 +102,11 @@ class Known {
     }
     // Forgets what is over. To be called now and then where nothing else is.
     void sweep(TimePoint now) {
+        const bool is_tight =
+            parts_ + origins_.size() >= most / 2 || answer_bytes_ >= answer_bytes_most / 2;
         for (auto at = origins_.begin(); at != origins_.end();) {
             Origin& origin = at->second;
-            const bool is_silent = now - origin.last >= silence_lasts;
+            const bool is_silent = is_tight && now - origin.last >= silence_lasts;
             forget(origin, origin.parts.end(), [&](const Part& part) {
                 return part.keep_until == never ? is_silent : part.keep_until <= now;
             });

@@ -205,13 +205,19 @@ void Operation::on_answer(std::uint32_t ask, std::uint32_t position, const Statu
     wait();
 }
 
-void Operation::give_up(Part&, std::uint32_t ask, bool stop) {
+void Operation::give_up(Part&, const Part::Ask& ask, bool stop) {
+    const bool tells = stop && !context_.is_closed();
     const auto at = std::find_if(questions_.begin(), questions_.end(),
-                                 [&](const Question& one) { return one.ask == ask; });
-    if (at == questions_.end()) return;
+                                 [&](const Question& one) { return one.ask == ask.id; });
+    if (at == questions_.end()) {
+        if (!tells) return;
+        const Result<Channel> channel = group->channel(part_.plan().roster->at(ask.of.first));
+        if (channel) tell_to_stop(*channel);
+        return;
+    }
     const Question question = std::move(*at);
     questions_.erase(at);
-    if (stop && !context_.is_closed()) tell_to_stop(question.channel);
+    if (tells) tell_to_stop(question.channel);
     question.channel.cancel_call(question.call);
 }
 
@@ -336,8 +342,9 @@ void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
     }
     if (is_complete && !answer.empty()) return told.call.reply(answer);
     Answer all = is_complete ? all_told() : part_.outcomes().told(kind);
-    // What would be cut off now may fit by itself later.
-    if (!is_complete && bytes_of(all) > room) all = Outcomes::told_nothing(kind);
+    // What would be cut off now may fit by itself later; but not where nothing more may come.
+    const bool is_partial = kind == Answer::Kind::partial;
+    if (is_partial && bytes_of(all) > room) all = Outcomes::told_nothing(kind);
     std::vector<std::byte> bytes = encode_answer(std::move(all), room);
     told.call.reply(bytes);
     if (is_complete) answer = std::move(bytes);
@@ -355,7 +362,7 @@ void Operation::done(Part&) {
     forget();
     group->costs.note(body.size(), measured_.told());
     body = {};
-    const std::size_t body_bytes = std::exchange(own_body, {}).size();  // Its memory, too.
+    std::exchange(own_body, {});  // Its memory, too.
     if (origin) return engine_.on_origin_done(*this);
     if (answer.empty()) {
         answer = encode_answer(all_told(), engine_.reply_bytes_max());
@@ -368,7 +375,7 @@ void Operation::done(Part&) {
     part_.release();
     const TimePoint until = part_.role().until;
     keep_until = until == never ? never : until + deadline_slack;
-    engine_.on_member_done(*this, body_bytes);
+    engine_.on_member_done(*this);
 }
 
 // ---- where it began ----------------------------------------------------------------------------

@@ -62,6 +62,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     const std::shared_ptr<GroupImpl> group;
     std::unique_ptr<Origin> origin;  // nullptr: it began elsewhere.
     std::uint8_t priority = 0;       // Of its messages, here and below.
+    std::uint32_t kept_bytes = 0;    // Of its request, as the engine counts them.
     bool running = true;             // For the table of those that are known, as what is below.
     // What each rank's method gets: in `own_body`; or, where nobody is below, in the request while
     // that is handled. By position where it is scattered.
@@ -89,7 +90,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     };
 
     void ask(Part& part, const Part::Ask& ask) override;
-    void give_up(Part& part, std::uint32_t ask, bool stop) override;
+    void give_up(Part& part, const Part::Ask& ask, bool stop) override;
     void run(Part& part) override;
     void stop_running(Part& part) override;
     void reply_to(Part& part, std::uint32_t asker, Answer::Kind kind) override;

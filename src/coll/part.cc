@@ -406,7 +406,8 @@ void Part::stop(const Status& why) {
 
 void Part::give_up_all(bool stop) {
     for (const Ask& ask : std::exchange(asks_, {})) {
-        if (!ask.parked && !ask.waits && !ask.paused) port_.give_up(*this, ask.id, stop);
+        const bool has_heard = !ask.parked && !ask.waits;
+        if (has_heard && (stop || !ask.paused)) port_.give_up(*this, ask, stop);
     }
 }
 
@@ -465,8 +466,8 @@ bool Part::did_nothing() const {
 
 void Part::release() {
     outcomes_ = Outcomes(plan_->merge);
-    // Members that were named are not in a view that all share.
-    if (!plan_->roster->is_named()) return;
+    // What is not in a view that all share goes: members that were named, who stands where.
+    if (plan_->roster->heap_bytes() == 0) return;
     auto plan = std::make_shared<Plan>(*plan_);
     plan->roster = std::make_shared<Roster>(role_.mine.first, std::vector<Member>(),
                                             plan_->roster->root(), false);

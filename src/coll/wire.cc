@@ -44,7 +44,9 @@ Result<ForwardView> decode_forward(ByteView bytes) {
     view.header = in.take<ForwardHeader>();
     if (!in.ok()) return fail(Code::invalid_argument, "a collective shorter than its header");
     if (Status status = judge(view.header); !status.ok()) return status;
-    if (view.header.ranges > in.left() / sizeof(RankSet::Range)) return bad("choice of ranks");
+    const std::size_t ranges_most =
+        std::min(GroupView::members_max, in.left() / sizeof(RankSet::Range));
+    if (view.header.ranges > ranges_most) return bad("choice of ranks");
     view.ranges.resize(view.header.ranges);
     std::uint64_t next = 0;  // Neither touching nor out of order.
     for (RankSet::Range& range : view.ranges) {

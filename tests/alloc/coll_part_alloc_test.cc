@@ -17,7 +17,7 @@ namespace {
 // Nobody is there: the test answers.
 struct Nobody final : Part::Port {
     void ask(Part&, const Part::Ask&) override {}
-    void give_up(Part&, std::uint32_t, bool) override {}
+    void give_up(Part&, const Part::Ask&, bool) override {}
     void run(Part&) override {}
     void stop_running(Part&) override {}
     void reply_to(Part&, std::uint32_t, Answer::Kind) override {}

@@ -63,6 +63,7 @@ void CollNet::ask(Instance& from, const Part::Ask& ask) {
     call.ask = ask.id;
     call.to = ask.of.first;
     call.of = ask.of;
+    call.plan = from.part.shared_plan();
     call.asking = ask.asking;
     call.named = ask.named || from.part.plan().roster->is_named();
     call.patience = Part::patience_of(ask);
@@ -87,22 +88,22 @@ void CollNet::ask(Instance& from, const Part::Ask& ask) {
     }
 }
 
-void CollNet::give_up(Instance& from, std::uint32_t ask, bool stop) {
+void CollNet::give_up(Instance& from, const Part::Ask& ask, bool stop) {
     if (!is_live(from)) return;
-    const auto at = from.questions.find(ask);
-    if (at == from.questions.end()) return;
-    Call& call = *at->second;
-    from.questions.erase(at);
-    call.open = false;
     const TimePoint when = leaves(from.rank) + setup_.latency;
     if (stop) {
         const std::uint64_t sequence = from.part.identity().sequence;
-        push(when, call.to, [this, to = call.to, sequence, asker = from.part.as_asker()] {
+        push(when, ask.of.first, [this, to = ask.of.first, sequence, asker = from.part.as_asker()] {
             if (Instance* const there = find(to, sequence)) {
                 enter(*there, [&] { there->part.desert(asker); });
             }
         });
     }
+    const auto at = from.questions.find(ask.id);
+    if (at == from.questions.end()) return;
+    Call& call = *at->second;
+    from.questions.erase(at);
+    call.open = false;
     push(when, call.to, [this, &call] { leave(call); });
 }
 
@@ -133,7 +134,7 @@ void CollNet::come(Call& call) {
         return fail_at(call, fail(Code::aborted, "not known here").with_effect(Effect::unknown),
                        0ns);
     }
-    const coll::Plan& plan = call.from->part.plan();
+    const coll::Plan& plan = *call.plan;
     if (rank.epoch == 0 || (!call.named && rank.epoch != plan.epoch)) {
         Answer stale;
         stale.kind = Answer::Kind::stale;
@@ -146,7 +147,7 @@ void CollNet::come(Call& call) {
     Part::Role role;
     role.mine = call.of;
     role.until = coll::share_of(now_, call.deadline);
-    std::shared_ptr<const coll::Plan> its = call.from->part.shared_plan();
+    std::shared_ptr<const coll::Plan> its = call.plan;
     if (call.named) its = named(*its, call.of);
     Instance& made = make(call.to, std::move(its), sequence, role);
     known_[call.to][sequence] = &made;
@@ -262,7 +263,10 @@ void CollNet::done(Instance& one) {
     if (const Answer* own = one.part.outcomes().own()) {
         one.own_answer = coll::encode_answer(*own, room);
     }
-    if (one.part.did_nothing()) known_[one.rank].erase(one.part.identity().sequence);
+    const bool did_nothing = one.part.did_nothing();
+    one.part.release();
+    if (one.part.plan().roster->heap_bytes() > 0) left_at_end_ += " members";
+    if (did_nothing) known_[one.rank].erase(one.part.identity().sequence);
 }
 
 }  // namespace weft::test

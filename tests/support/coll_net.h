@@ -184,6 +184,7 @@ class CollNet {
         std::uint32_t ask = 0;
         std::uint32_t to = 0;
         Interval of;
+        std::shared_ptr<const coll::Plan> plan;
         Asking asking = Asking::all;
         bool named = false;
         Duration patience{};
@@ -205,7 +206,7 @@ class CollNet {
               part(*this, std::move(plan), {7, sequence}, role) {}
 
         void ask(Part&, const Part::Ask& ask) override { net.ask(*this, ask); }
-        void give_up(Part&, std::uint32_t ask, bool stop) override {
+        void give_up(Part&, const Part::Ask& ask, bool stop) override {
             net.give_up(*this, ask, stop);
         }
         void run(Part&) override { net.run_method(*this); }
@@ -292,7 +293,7 @@ class CollNet {
     void fail_at(Call& call, Status why, Duration later);
     void fail_call(Call& call, const Status& why);
     void ask(Instance& from, const Part::Ask& ask);
-    void give_up(Instance& from, std::uint32_t ask, bool stop);
+    void give_up(Instance& from, const Part::Ask& ask, bool stop);
     void leave(Call& call);
     Instance* find(std::uint32_t rank, std::uint64_t sequence);
     // As Engine::on_forward().

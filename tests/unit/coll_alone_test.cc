@@ -96,7 +96,7 @@ struct Origin final : Part::Port {
         else open.push_back(ask);
         --depth;
     }
-    void give_up(Part&, std::uint32_t, bool) override { ++given_up; }
+    void give_up(Part&, const Part::Ask&, bool) override { ++given_up; }
     void run(Part&) override {}
     void stop_running(Part&) override {}
     void reply_to(Part&, std::uint32_t, Answer::Kind) override {}

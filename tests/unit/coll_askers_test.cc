@@ -43,7 +43,7 @@ struct Leaf final : Part::Port {
     Duration lasts() const { return std::max(part.due() - now(), Duration(0)); }
 
     void ask(Part&, const Part::Ask&) override {}
-    void give_up(Part&, std::uint32_t, bool) override {}
+    void give_up(Part&, const Part::Ask&, bool) override {}
     void run(Part&) override {}
     void stop_running(Part&) override { is_stopped = true; }
     void reply_to(Part&, std::uint32_t, Answer::Kind) override { ++replies; }

@@ -26,9 +26,10 @@ struct Eager final : Part::Port {
         if (kind == Answer::Kind::complete) told.ok = {last.of};
         part.answered(last.id, std::move(told), now);
     }
-    void give_up(Part&, std::uint32_t ask, bool) override {
+    void give_up(Part&, const Part::Ask& ask, bool stop) override {
         given_up = true;
-        none_under_way |= !under_way || ask != last.id;
+        is_told = stop;
+        none_under_way |= !under_way || ask.id != last.id;
     }
     void run(Part&) override {}
     void stop_running(Part&) override {}
@@ -43,6 +44,7 @@ struct Eager final : Part::Port {
     Part::Ask last;
     bool under_way = false;
     bool given_up = false;
+    bool is_told = false;
     bool none_under_way = false;  // Given up was what nobody had asked.
     bool is_done = false;
 };
@@ -107,17 +109,20 @@ TEST_CASE("coll pace: who says so when his patience is over is asked for the res
     CHECK(pair.port.last.rounds == 1);
 }
 
-TEST_CASE("coll pace: nothing is under way while it waits to ask, and nothing is given up") {
+TEST_CASE(
+    "coll pace: nothing is under way while it waits to ask, but who is asked hears of a stop") {
     Pair pair;
     pair.port.says = Answer::Kind::partial;
     pair.part.begin(TimePoint{});
     pair.port.says.reset();
     pair.port.answer(pair.part, Answer::Kind::partial);  // Once more: nobody asked for it.
     CHECK(pair.port.asks == 1);
-    SECTION("cancelled") { pair.part.stop(fail(Code::cancelled, "enough")); }
-    SECTION("its time is over") { pair.part.on_time(TimePoint{} + 100s); }
+    const bool is_cancelled = GENERATE(true, false);
+    if (is_cancelled) pair.part.stop(fail(Code::cancelled, "enough"));
+    else pair.part.on_time(TimePoint{} + 100s);
     CHECK(pair.port.is_done);
-    CHECK_FALSE(pair.port.given_up);
+    CHECK(pair.port.is_told == is_cancelled);
+    CHECK(pair.port.given_up == is_cancelled);
 }
 
 TEST_CASE("coll pace: who is asked again, and says nothing then, is silent all the same") {

@@ -362,4 +362,14 @@ TEST_CASE(
     CHECK(largest_kept <= smallest_lost);
 }
 
+TEST_CASE("collective wire: ranks are named by no more ranges than a view has members") {
+    for (const std::size_t more : {std::size_t{0}, std::size_t{1}}) {
+        coll::ForwardHeader header;
+        header.last = 1;
+        std::vector<RankSet::Range> ranges(GroupView::members_max + more);
+        for (std::uint32_t i = 0; i < ranges.size(); ++i) ranges[i] = {2 * i, 2 * i};
+        CHECK(coll::decode_forward(Forward{header, ranges, {}, {}}.encode()).ok() == (more == 0));
+    }
+}
+
 }  // namespace coll_wire

@@ -344,14 +344,14 @@ void BroadcastNet::on_failure(const Message& message) {
                       now_);
 }
 
-void BroadcastNet::give_up(coll::Part& part, std::uint32_t ask, bool stop) {
+void BroadcastNet::give_up(coll::Part& part, const coll::Part::Ask& ask, bool stop) {
     const std::uint32_t rank = rank_of(part);
     Node& node = nodes_[rank];
     const auto at = std::find_if(node.questions.begin(), node.questions.end(),
-                                 [&](const Question& one) { return one.ask == ask; });
-    if (at == node.questions.end()) return;
-    const std::uint32_t to = at->to;
-    node.questions.erase(at);
+                                 [&](const Question& one) { return one.ask == ask.id; });
+    const std::uint32_t to = setup_.plan->roster->at(ask.of.first).rank;
+    const bool is_open = at != node.questions.end();
+    if (is_open) node.questions.erase(at);
     if (stop) {
         coll::Part::Ask last;
         last.of = {part.role().mine.first, part.role().mine.first + 1};
@@ -365,10 +365,11 @@ void BroadcastNet::give_up(coll::Part& part, std::uint32_t ask, bool stop) {
         coll::encode_forward(parts, message.bytes);
         send(Kind::request, std::move(message));
     }
+    if (!is_open) return;
     Message cancel;
     cancel.from = rank;
     cancel.to = to;
-    cancel.ask = ask;
+    cancel.ask = ask.id;
     send(Kind::cancel, std::move(cancel));
 }
 

@@ -112,7 +112,7 @@ class BroadcastNet final : private coll::Part::Port {
     }
 
     void ask(coll::Part& part, const coll::Part::Ask& ask) override;
-    void give_up(coll::Part& part, std::uint32_t ask, bool stop) override;
+    void give_up(coll::Part& part, const coll::Part::Ask& ask, bool stop) override;
     void run(coll::Part& part) override;
     void stop_running(coll::Part& part) override;
     void reply_to(coll::Part& part, std::uint32_t asker, coll::Answer::Kind kind) override;
