@@ -46,11 +46,13 @@ class Courtesy {
     }
 
     static constexpr std::uint32_t least = 32;  // Polls, longer than a fast answer takes.
-    static constexpr std::uint32_t most = 4096;
+    // Where more spin than there are cpus the scheduler may take one who yields again at once, and
+    // all others wait for as long as he polls then.
+    static constexpr std::uint32_t most = 128;
 
     long switches_ = switches_of_thread();
     std::uint32_t polls_ = 0;
-    std::uint32_t interval_ = 256;
+    std::uint32_t interval_ = most;
 };
 
 }  // namespace weft::core
