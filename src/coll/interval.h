@@ -62,9 +62,7 @@ class IntervalSet {
     // What of it is not there.
     std::vector<Interval> missing(Interval of) const {
         std::vector<Interval> gaps;
-        auto at = std::lower_bound(
-            all_.begin(), all_.end(), of.first,
-            [](const Interval& one, std::uint32_t first) { return one.last <= first; });
+        auto at = ending_after(of.first);
         for (; of.first < of.last; ++at) {
             if (at == all_.end() || at->first >= of.last) {
                 gaps.push_back(of);
@@ -77,9 +75,7 @@ class IntervalSet {
     }
     // `of.last`: nothing is missing.
     std::uint32_t first_missing(Interval of) const {
-        const auto at = std::lower_bound(
-            all_.begin(), all_.end(), of.first,
-            [](const Interval& one, std::uint32_t first) { return one.last <= first; });
+        const auto at = ending_after(of.first);
         const bool is_in = at != all_.end() && at->first <= of.first;
         return is_in ? std::min(at->last, of.last) : of.first;
     }
@@ -87,15 +83,20 @@ class IntervalSet {
     // All of it. An empty interval is in every set.
     bool contains(Interval of) const {
         if (of.size() == 0) return true;
-        const auto at = std::lower_bound(
-            all_.begin(), all_.end(), of.first,
-            [](const Interval& one, std::uint32_t first) { return one.last <= first; });
+        const auto at = ending_after(of.first);
         return at != all_.end() && at->first <= of.first && at->last >= of.last;
     }
     const std::vector<Interval>& intervals() const { return all_; }
     std::size_t heap_bytes() const { return all_.capacity() * sizeof(Interval); }
 
   private:
+    // The first one that `position` is in, or in front of.
+    std::vector<Interval>::const_iterator ending_after(std::uint32_t position) const {
+        return std::lower_bound(
+            all_.begin(), all_.end(), position,
+            [](const Interval& one, std::uint32_t first) { return one.last <= first; });
+    }
+
     std::vector<Interval> all_;
 };
 

@@ -32,7 +32,7 @@ class Known {
     static constexpr std::size_t most = 1 << 16;                // Parts and origins.
     static constexpr std::size_t answer_bytes_most = 64 << 20;  // Of all of them.
     static constexpr Duration origin_lasts = 60s;               // After the last of its parts.
-    static constexpr Duration silence_lasts = 600s;             // Then it is gone.
+    static constexpr Duration silence_lasts = 600s;             // Then it may be gone.
 
     enum class Place : std::uint8_t {
         fresh,  // It may begin: add().

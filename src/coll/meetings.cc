@@ -205,8 +205,7 @@ static GroupOutcome too_large_outcome(const GroupOutcome& outcome) {
     return refused;
 }
 
-// And have answered.
-static bool all_were_asked(const GroupOutcome& outcome) {
+static bool all_have_come(const GroupOutcome& outcome) {
     return !outcome.ranks.empty() &&
            std::all_of(outcome.ranks.begin(), outcome.ranks.end(),
                        [](const RankOutcome& one) { return one.status.ok(); });
@@ -234,8 +233,8 @@ void Meetings::release(const Key& key, std::uint64_t round, GroupOutcome outcome
     WEFT_ASSERT(told.ok());
     Engine::Beginning beginning;
     beginning.id = engine_.new_id();
-    // Who was not asked would not find it by himself.
-    meeting->under_way = all_were_asked(outcome) ? beginning.id : 0;
+    // Who has not come, as he was not reached, perhaps, would not find it by himself.
+    meeting->under_way = all_have_come(outcome) ? beginning.id : 0;
     beginning.group = coming.group;
     beginning.view = meeting->view;
     beginning.method = release_method.hash;

@@ -115,8 +115,8 @@ ForwardHeader Operation::header_for(Interval of, Asking asking, Duration patienc
     header.tree = plan.tree;
     header.patience_us = static_cast<std::uint32_t>(patience / 1us);
     header.asking = asking;
-    header.flags = plan.flags;
-    header.flags |= static_cast<std::uint8_t>(priority << ForwardHeader::priority_shift);
+    header.flags =
+        static_cast<std::uint8_t>(plan.flags | priority << ForwardHeader::priority_shift);
     header.operation = static_cast<std::uint8_t>(plan.merge.reduction.operation);
     header.number = static_cast<std::uint8_t>(plan.merge.reduction.number);
     return header;
@@ -209,7 +209,7 @@ void Operation::give_up(Part&, const Part::Ask& ask, bool stop) {
     const bool tells = stop && !context_.is_closed();
     const auto at = std::find_if(questions_.begin(), questions_.end(),
                                  [&](const Question& one) { return one.ask == ask.id; });
-    if (at == questions_.end()) {
+    if (at == questions_.end()) {  // He has said so far, and waits to be asked for the rest.
         if (!tells) return;
         const Result<Channel> channel = group->channel(part_.plan().roster->at(ask.of.first));
         if (channel) tell_to_stop(*channel);

@@ -1,4 +1,6 @@
 // What a member answers to questions that parents, and those who take their place, ask it.
+#include <optional>
+
 #include "support/victim.h"
 
 using namespace weft;
@@ -47,6 +49,41 @@ TEST_CASE("a member tells of itself alone, with others below it and without") {
     }
     CHECK(victim.service.handled == 4);
     victim.check_serves();
+}
+
+TEST_CASE("a cancel reaches one who has said at once that there is more to come") {
+    Victim victim;
+    RawPeer eager(victim.rig, "eager");
+    const GroupView view =
+        GroupView::make("mixed", 1, {{0, {"sim://eager"}}, {1, {"sim://server"}}}).value();
+    const Group group = victim.client.group(view).value();
+    std::optional<GroupOutcome> outcome;
+    const CollectiveId id =
+        group.collective(echo::v1::EchoMethods::Everywhere.id, BodyWriter::of({}), {.timeout = 60s},
+                         [&](GroupOutcome all) { outcome = std::move(all); });
+    const auto came = [&] {
+        for (int i = 0; i < 3; ++i) eager.wait();
+        return eager.take();
+    };
+    const auto asked = [](const Frame& frame) {
+        const ByteView body = ByteView(frame).subspan(sizeof(rpc::RequestHeader));
+        return coll::decode_forward(body).value().header.asking;
+    };
+    const std::vector<Frame> first = came();
+    REQUIRE(first.size() == 1);
+    CHECK(asked(first[0]) == coll::Asking::all);
+    rpc::ReplyHeader reply;
+    reply.head.aux = rpc::plain_ok;
+    reply.call = base::load<rpc::RequestHeader>(first[0].data()).call;
+    const coll::Answer so_far = coll::Outcomes::told_nothing(coll::Answer::Kind::partial);
+    REQUIRE(eager.send(frame_of(reply, coll::encode_answer(so_far, 1 << 10))));
+    CHECK(came().empty());  // Not asked on yet.
+    group.cancel(id);
+    const std::vector<Frame> last = came();
+    REQUIRE(last.size() == 1);
+    CHECK(asked(last[0]) == coll::Asking::stop);
+    REQUIRE(outcome.has_value());
+    CHECK(outcome->status.code() == Code::cancelled);
 }
 
 }  // namespace coll_asked

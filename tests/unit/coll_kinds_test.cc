@@ -1,5 +1,4 @@
 // Collectives of all kinds, over the RPC core and a simulated network.
-#include <deque>
 #include <map>
 #include <numeric>
 #include <set>
@@ -7,6 +6,7 @@
 #include "base/codec.h"
 #include "support/catch.h"
 #include "support/group_rig.h"
+#include "support/hold_server.h"
 #include "support/seed.h"
 
 using namespace weft;
@@ -340,13 +340,7 @@ TEST_CASE("a handler that takes long is waited for, and one message more is all 
 
 TEST_CASE("the priority of a collective is that of its messages at every hop") {
     // Rank 1 asks rank 2, whom it has many calls for, all of the lowest priority.
-    struct Holder final : Service {
-        std::deque<Call> held;
-        void register_methods(MethodRegistrar& registrar) override {
-            registrar.add(MethodId("test.Hold/Hold"),
-                          [this](Call call) { held.push_back(std::move(call)); });
-        }
-    } holder;
+    test::HoldServer holder;
     RuntimeOptions few;
     few.calls_in_flight_max = 2;
     GroupRig rig(5, nullptr, few);
@@ -354,7 +348,7 @@ TEST_CASE("the priority of a collective is that of its messages at every hop") {
     const Channel channel = rig.group(1).channel(2).value();
     int answered = 0;
     for (int i = 0; i < 20; ++i) {
-        channel.call(MethodId("test.Hold/Hold"), {}, {.timeout = 600s},
+        channel.call(holder.hold, {}, {.timeout = 600s},
                      [&](const Status&, ByteView) { ++answered; });
     }
     REQUIRE(rig.sim.run_until([&] { return holder.held.size() == 2; }));
@@ -366,8 +360,8 @@ TEST_CASE("the priority of a collective is that of its messages at every hop") {
     rig.sim.run_for(10ms);
     REQUIRE(rig.services[1].told.size() == 1);
     REQUIRE(rig.services[2].told.empty());
-    holder.held.front().reply({});
-    holder.held.pop_front();
+    holder.held.back().reply({});
+    holder.held.pop_back();
     REQUIRE(rig.sim.run_until([&] { return answered == 1; }));
     rig.sim.run_for(10ms);
     CHECK(rig.services[2].told.size() == 1);
