@@ -168,7 +168,8 @@ CONFORMANCE("the bytes of a message stay until the next poll, though the peer go
         }
         std::array<Event, 16> events;
         const std::size_t count = poll_alone(rig, pair, events);
-        while (pair.a.send(pair.ab, 333)) pair.a->flush();
+        // A megabyte at most: the kernel takes more of some sockets, and ever more.
+        for (int i = 0; i < 3000 && pair.a.send(pair.ab, 333); ++i) pair.a->flush();
         for (std::size_t i = 0; i < count; ++i) pair.b.judge(events[i]);
         REQUIRE(
             rig.pump_until([&] { return pair.b.at(pair.ba).received == pair.a.at(pair.ab).sent; }));

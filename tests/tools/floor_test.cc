@@ -1,5 +1,7 @@
 #include "perf/floor.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "cli/text.h"
@@ -8,10 +10,31 @@
 using namespace weft;
 using namespace weft::tool;
 
+namespace {
+
+// The calling thread stays on one cpu of the pair, as in `weft perf`: beside a busy neighbour it
+// may share that of its partner otherwise, and each trip lasts as long as a turn of the scheduler.
+class OnCpu {
+  public:
+    explicit OnCpu(int cpu) {
+        REQUIRE(::sched_getaffinity(0, sizeof before_, &before_) == 0);
+        REQUIRE(bind_to_cpu(cpu));
+    }
+    ~OnCpu() { ::sched_setaffinity(0, sizeof before_, &before_); }
+    OnCpu(const OnCpu&) = delete;
+    OnCpu& operator=(const OnCpu&) = delete;
+
+  private:
+    cpu_set_t before_;
+};
+
+}  // namespace
+
 // Loose on purpose: the machine may be busy. What they exclude is a measurement of nothing.
 TEST_CASE("a cache line takes between 10 ns and 100 us to go round") {
     const CpuPair cpus = pick_cpus();
     if (!cpus.two()) return;
+    const OnCpu bound(cpus.client);
     const double trip = line_round_trip_ns(cpus, 20ms);
     CHECK(trip > 10);
     CHECK(trip < 100'000);
@@ -39,6 +62,7 @@ TEST_CASE("a raw socket goes round and streams") {
 TEST_CASE("bodies that are copied on the way take longer") {
     const CpuPair cpus = pick_cpus();
     if (!cpus.two()) return;
+    const OnCpu bound(cpus.client);
     // The best of some, as a busy machine may make any of them slow.
     double small = 1e18, shared = 1e18, socket = 1e18;
     for (int round = 0; round < 10; ++round) {
