@@ -12,8 +12,8 @@ using namespace weft::tool;
 
 namespace {
 
-// The calling thread stays on one cpu of the pair, as in `weft perf`: beside a busy neighbour it
-// may share that of its partner otherwise, and each trip lasts as long as a turn of the scheduler.
+// What perf/floor.h asks of its caller: to be bound. Beside a busy neighbour it may share the cpu
+// of its partner otherwise, and each trip lasts as long as a turn of the scheduler.
 class OnCpu {
   public:
     explicit OnCpu(int cpu) {
