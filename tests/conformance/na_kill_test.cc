@@ -185,6 +185,95 @@ CONFORMANCE_KILL(
     rig.connect(client, successor);
 }
 
+// What a server may have under way with a peer when that dies.
+enum class UnderWay { frames, a_claim, a_refusal, transfers, a_close, a_fence };
+
+static void begin(UnderWay what, NaRig& rig, NaNode& server, PeerId peer,
+                  const std::function<void()>& kill, const std::function<void()>& stop) {
+    RmaItem get;
+    get.peer = peer;
+    static std::byte local[64];
+    get.local = local;
+    const bool posts = server->caps().rma && server->caps().rma_checked;
+    switch (what) {
+        case UnderWay::frames:
+            for (int i = 0; i < 5; ++i) server.send(peer, 100);
+            return kill();
+        case UnderWay::a_claim:
+            if (std::byte* room = server->reserve(peer, 64)) {
+                kill();
+                fill_frame({room, 64}, 0);
+                server->commit(64);
+            }
+            return;
+        case UnderWay::a_refusal:
+            stop();
+            for (int i = 0; i < 10'000 && server.send(peer, 4096); ++i) server->flush();
+            return kill();
+        case UnderWay::transfers:
+            for (int i = 0; i < 4 && posts; ++i) server.post(get);
+            return kill();
+        case UnderWay::a_close:
+            server.send(peer, 100);
+            if (posts) server.post(get);
+            kill();
+            return server.close(peer);
+        case UnderWay::a_fence: {
+            Buffer memory = rig.allocate(4096);
+            const bool exposed =
+                server->expose({7, 1, 0x77, memory.bytes(), Access::read_write}).ok();
+            kill();
+            if (!exposed) return;
+            server.fence(7);
+            REQUIRE(rig.pump_until([&] { return server.fenced.contains(7); }));
+            return;
+        }
+    }
+}
+
+CONFORMANCE_KILL("a hot peer that dies while it is hot ends alone, whatever is under way") {
+    auto rig = NaRig::on<TestType>();
+    if (!is_usable(rig)) return;
+    constexpr int ways = 6;
+    Child children[ways];
+    for (Child& child : children) {
+        if (rig.wire.world) break;
+        child.start(&TestType::make, rig.fresh_uri());
+        child.tell("");
+    }
+    NaPair others(rig);
+    NaNode& server = others.a;
+    for (int way = 0; way < ways; ++way) {
+        INFO("way " << way);
+        Child& child = children[way];
+        const std::string uri = rig.wire.world ? rig.open()->address() : child.uri;
+        const auto kill = [&] {
+            if (!rig.wire.world) return child.kill();
+            REQUIRE(rig.wire.world->kill(uri.substr(6)));
+        };
+        const PeerId peer = rig.start_connect(server, uri);
+        REQUIRE(rig.pump_until([&] { return server.at(peer).state == PeerState::up; }));
+        for (int i = 0; i < 20; ++i) {  // It is about to answer.
+            server.send(peer, 100);
+            rig.pump();
+        }
+        begin(static_cast<UnderWay>(way), rig, server, peer, kill, [&] {
+            if (!rig.wire.world) ::kill(child.pid, SIGSTOP);
+        });
+        server->flush();
+        const auto is_over = [&] { return server.at(peer).state != PeerState::up; };
+        if (!rig.pump_until(is_over, server->caps().reports_peer_death ? patience : 300ms)) {
+            server.close(peer);
+        }
+        rig.settle();
+        CHECK(server.at(peer).state != PeerState::up);
+        REQUIRE(rig.pump_until([&] { return server.rma_under_way.empty(); }));
+        const std::uint64_t before = others.b.at(others.ba).received;
+        REQUIRE(rig.pump_until([&] { return others.a.send(others.ab, 100); }));
+        REQUIRE(rig.pump_until([&] { return others.b.at(others.ba).received == before + 1; }));
+    }
+}
+
 CONFORMANCE_KILL("a stopped peer holds up nobody, and its death then is still noticed") {
     auto rig = NaRig::on<TestType>();
     if (!is_usable(rig)) return;

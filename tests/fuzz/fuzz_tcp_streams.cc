@@ -50,9 +50,9 @@ Talk talk_lane(ByteView stream, Input* cuts) {
         slab.reset();
         iovec pieces[2];
         const bool one = cuts && cuts->byte() % 2 != 0;
-        const std::size_t used = inbox.room(slab, one, pieces);
-        must(used >= 1 && used <= 2, "there is room to read into");
         const std::size_t most = cuts ? 1 + cuts->below(2000) : stream.size();
+        const std::size_t used = inbox.room(slab, one, most, pieces);
+        must(used >= 1 && used <= 2, "there is room to read into");
         const Inbox::Taken taken = inbox.took(deliver(stream, {pieces, used}, most), slab);
         result.broken = taken.broken;
         result.wants_bulk |= taken.wants_bulk;

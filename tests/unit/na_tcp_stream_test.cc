@@ -38,7 +38,7 @@ class Feeder {
     bool feed(std::size_t bytes, bool one) {
         slab_.reset();
         iovec pieces[2];
-        const std::size_t used = inbox_.room(slab_, one, pieces);
+        const std::size_t used = inbox_.room(slab_, one, bytes, pieces);
         std::size_t read = 0;
         for (std::size_t i = 0; i < used; ++i) {
             const std::size_t here =

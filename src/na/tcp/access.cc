@@ -238,15 +238,17 @@ void TcpEndpoint::finish(TransferEntry& entry, Code code, const std::string& why
 }
 
 // Up to and including the first that error() explains.
-void TcpEndpoint::give_finished(std::span<Event> events, std::size_t& count) noexcept {
+// False: it is there.
+bool TcpEndpoint::give_finished(std::span<Event> events, std::size_t& count) noexcept {
     while (!finished_.empty() && count < events.size()) {
         Notice& notice = finished_.front();
         const bool failed = notice.event.code != Code::ok;
         events[count++] = notice.event;
         if (failed) error_ = std::move(notice.text);
         finished_.pop();
-        if (failed) return;
+        if (failed) return false;
     }
+    return true;
 }
 
 }  // namespace weft::na::tcp

@@ -137,7 +137,8 @@ void TcpEndpoint::close_bulk(Connection& connection, Code code, const std::strin
     Bulk& bulk = *connection.bulk;
     if (bulk.phase != BulkPhase::none && bulk.phase != BulkPhase::up) --handshakes_;
     close_lane(bulk.lane);
-    std::erase(pumping_, &connection);
+    bulk.PumpNode::leave();
+    bulk.UnderWayNode::leave();
     connection.bulk.reset();
     transfers_.for_each([&](TransferEntry& entry) {
         if (entry.value.connection == &connection) finish(entry, code, why);
@@ -156,7 +157,7 @@ void TcpEndpoint::serve_bulk_handshake(Connection& connection) {
 
 void TcpEndpoint::note_moved(Bulk& bulk, std::size_t bytes) {
     pace_.moved(now_, bytes);
-    if (bulk.is_linked()) bulk.unlink();
+    bulk.UnderWayNode::leave();
     if (!bulk.is_under_way()) return;
     bulk.moved_at = now_;
     under_way_.push_back(bulk);
@@ -171,57 +172,74 @@ bool TcpEndpoint::is_moving_bulk() {
 
 // Has it written to, in this turn's flush and from then on with each poll.
 void TcpEndpoint::pump(Connection& connection) noexcept {
-    if (std::exchange(connection.bulk->pumping, true)) return;
-    pumping_.push_back(&connection);
+    WEFT_ASSERT(connection.phase == Phase::up);
+    if (connection.bulk->PumpNode::is_linked()) return;
+    pumping_.push_back(*connection.bulk);
     pumped_turn_ = 0;
 }
 
+// Each once, as long as the turn has room; the others come first next time.
 void TcpEndpoint::pump_all() noexcept {
     pumped_turn_ = turn_;
-    for (std::size_t i = 0; i < pumping_.size();) {
-        Connection& connection = *pumping_[i];
-        Bulk& bulk = *connection.bulk;
-        if (bulk.phase == BulkPhase::none) {
+    base::IntrusiveList<Bulk, PumpNode> waiting;
+    waiting.splice_back(pumping_);
+    std::size_t left = Pace::turn_bytes;
+    while (Bulk* bulk = waiting.front()) {
+        if (left == 0) {
+            pump_share_.left_out();
+            break;
+        }
+        bulk->PumpNode::unlink();
+        Connection& connection = *bulk->lane.connection;
+        if (bulk->phase == BulkPhase::none) {
             open_bulk(connection);
-        } else if (bulk.phase == BulkPhase::up && !bulk.lane.full) {
-            write_bulk(connection);
+        } else if (bulk->phase == BulkPhase::up && !bulk->lane.full) {
+            left -= write_bulk(connection, bulk_slice(pump_share_, left));
         }
-        if (i >= pumping_.size() || pumping_[i] != &connection) continue;  // It was lost.
-        const bool waits = bulk.phase != BulkPhase::up || bulk.lane.full || bulk.writer.empty();
-        if (!waits) {
-            ++i;
-            continue;
-        }
-        bulk.pumping = false;
-        pumping_[i] = pumping_.back();
-        pumping_.pop_back();
     }
+    waiting.splice_back(pumping_);
+    pumping_.splice_back(waiting);
+    pump_share_.end_turn();
 }
 
-void TcpEndpoint::write_bulk(Connection& connection) noexcept {
+// What a lane may move, of the bytes that are left of a turn.
+std::size_t TcpEndpoint::bulk_slice(const Share& share, std::size_t left) const noexcept {
+    const std::size_t slice = share.of(pace_.slice_bytes(now_));
+    return std::min(left, std::max(slice, Pace::slice_bytes_busy));
+}
+
+// Returns the bytes that left, bodies and heads, at most about `bytes_max`.
+std::size_t TcpEndpoint::write_bulk(Connection& connection, std::size_t bytes_max) noexcept {
     Bulk& bulk = *connection.bulk;
     iovec pieces[pieces_max];
     msghdr message{};
     message.msg_iov = pieces;
-    message.msg_iovlen = bulk.writer.gather(pieces, pace_.slice_bytes(now_));
-    if (message.msg_iovlen == 0) return;
+    message.msg_iovlen = bulk.writer.gather(pieces, bytes_max);
+    if (message.msg_iovlen == 0) return 0;
     std::size_t wanted = 0;
     for (std::size_t i = 0; i < message.msg_iovlen; ++i) wanted += pieces[i].iov_len;
     const ssize_t sent = ::sendmsg(bulk.lane.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-        return lose_bulk(connection, std::strerror(errno));
+        lose_bulk(connection, std::strerror(errno));
+        return 0;
     }
     const std::size_t left = sent > 0 ? static_cast<std::size_t>(sent) : 0;
     bulk.writer.sent(left);
-    if (left > 0) bulk.lane.tries = 0;
+    if (left > 0) {
+        bulk.lane.tries = 0;
+        pump_share_.served();
+    }
     if (left != wanted && !may_try_again(bulk.lane)) want_room(bulk.lane, true);
     note_moved(bulk, left);
+    if (!bulk.lane.full && !bulk.writer.empty()) pumping_.push_back(bulk);
+    return std::min(left, bytes_max);
 }
 
 // ---- reading -----------------------------------------------------------------------------------
 
 void TcpEndpoint::read_bulk(Connection& connection) noexcept {
-    std::size_t budget = pace_.slice_bytes(now_);
+    std::size_t budget = bulk_slice(bulk_share_, bulk_left_);
+    bool has_come = false;
     while (true) {
         Bulk& bulk = *connection.bulk;
         iovec pieces[2];
@@ -231,14 +249,14 @@ void TcpEndpoint::read_bulk(Connection& connection) noexcept {
             used == 1 ? ::recv(socket, pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT)
                       : ::readv(socket, pieces, 2);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-            ++bulk.lane.misses;
-            return;
+            return has_come ? brought(bulk.lane, true) : missed(bulk.lane);
         }
         if (got <= 0) {
             return lose_bulk(connection, got == 0 ? "it was closed" : std::strerror(errno));
         }
-        bulk.lane.misses = 0;
         const auto bytes = static_cast<std::size_t>(got);
+        bulk_left_ -= std::min(bulk_left_, bytes);
+        if (!std::exchange(has_come, true)) bulk_share_.served();
         bulk.reader.took(bytes);
         if (const char* broken = take_steps(connection)) {
             return take_down(connection, Code::data_loss,
@@ -246,7 +264,7 @@ void TcpEndpoint::read_bulk(Connection& connection) noexcept {
         }
         note_moved(bulk, bytes);
         const std::size_t asked = pieces[0].iov_len + (used == 2 ? pieces[1].iov_len : 0);
-        if (bytes < asked || bytes >= budget) return;
+        if (bytes < asked || bytes >= budget) return brought(bulk.lane, bytes < asked);
         budget -= bytes;
     }
 }

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/assert.h"
-#include "base/intrusive_list.h"
 #include "base/slot_table.h"
 #include "base/unique_fd.h"
+#include "na/listed.h"
 #include "na/provider.h"
 #include "na/resolution.h"
 #include "na/tcp/bulk_stream.h"
@@ -20,19 +20,20 @@ namespace weft::na::tcp {
 struct Connection;
 struct Stranger;
 
-// One socket of the endpoint's epoll set.
-struct Lane {
+// One socket of the endpoint's epoll set. Linked: it is hot, read without asking epoll first.
+struct Lane : Listed {
     enum class Kind : std::uint8_t { stranger, talk, bulk };
 
     base::UniqueFd socket;
     base::SlotId watch;  // Names it to epoll; none: it is not watched.
     Kind kind = Kind::talk;
     bool full = false;         // Takes no more: asked to be told when it does.
-    bool hot = false;          // Read without asking epoll first.
     std::uint32_t misses = 0;  // Reads that brought nothing, in a row.
     std::uint32_t tries = 0;   // Writes that it took nothing of, in a row.
     Connection* connection = nullptr;
     Stranger* stranger = nullptr;
+
+    ~Lane() { WEFT_ASSERT(!watch); }  // Or epoll reports it after its end.
 };
 
 // Connected to us and not known yet.
@@ -62,12 +63,15 @@ constexpr bool can_move(Phase from, Phase to) {
 // up
 enum class BulkPhase : std::uint8_t { none, wanted, asked, connecting, joining, up };
 
-struct Bulk : base::ListNode {  // In the endpoint's list of those under way.
+struct PumpNode : Listed {};
+struct UnderWayNode : Listed {};
+
+// Linked: PumpNode while there is something to write, UnderWayNode while a body is.
+struct Bulk : PumpNode, UnderWayNode {
     BulkPhase phase = BulkPhase::none;
     Lane lane;
     Greeting greeting;
     TimePoint deadline = never;  // Of becoming up.
-    bool pumping = false;        // In the endpoint's list of those with something to write.
     TimePoint moved_at;          // While it is under way.
 
     BulkWriter writer;
@@ -76,20 +80,20 @@ struct Bulk : base::ListNode {  // In the endpoint's list of those under way.
     std::uint32_t region = BulkWriter::no_owner;
     Refusal refusal = Refusal::none;
 
-    ~Bulk() {
-        if (is_linked()) unlink();
-    }
     // In the middle of what comes in or goes out.
     bool is_under_way() const { return lane.full || reader.in_body(); }
 };
 
-struct Connection {
+struct FlushNode : Listed {};
+struct WritableNode : Listed {};
+
+// Linked: FlushNode while frames wait for the end of the turn, WritableNode while reserve() owes a
+// `writable`.
+struct Connection : FlushNode, WritableNode {
     PeerId id;
     Phase phase = Phase::connecting;
     bool incoming = false;
-    bool announced = false;  // peer_up was handed out: messages may follow.
-    bool wants_writable = false;
-    bool committed = false;       // In the endpoint's list of those to flush.
+    bool announced = false;       // peer_up was handed out: messages may follow.
     bool said_bye = false;        // The peer.
     int lost = 0;                 // The error number with which a write failed.
     std::uint64_t sent_turn = 0;  // The last turn in which something left at once.
@@ -111,6 +115,8 @@ struct Connection {
         WEFT_ASSERT(can_move(phase, next));
         phase = next;
     }
+    // What its lists and transfers of ours reach it by has ended before.
+    ~Connection() { WEFT_ASSERT(!bulk); }
 };
 
 }  // namespace weft::na::tcp

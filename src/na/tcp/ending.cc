@@ -9,22 +9,26 @@
 namespace weft::na::tcp {
 
 TcpEndpoint::~TcpEndpoint() {
-    if (::getpid() != owner_) {  // A forked child: everything belongs to the parent.
+    const bool is_child = ::getpid() != owner_;  // Everything belongs to the parent.
+    if (is_child) {
         path_.abandon();
-        return;
+        epoll_.reset();  // Its set is the parent's.
     }
     for (const Slot& slot : slots_) {
-        if (slot.connection && slot.connection->phase == Phase::up) say_bye(*slot.connection);
+        Connection* connection = slot.connection.get();
+        if (!connection || connection->phase == Phase::down) continue;
+        if (!is_child && connection->phase == Phase::up) say_bye(*connection);
+        end(*connection, Code::cancelled, "the endpoint ends");
     }
+    while (!strangers_.empty()) drop(*strangers_.front());
 }
 
-// Its own, from every list and socket but its slot.
+// Takes it out of every list, epoll set and table but its slot: nothing leads to it afterwards.
 void TcpEndpoint::end(Connection& connection, Code code, const std::string& why) {
     if (connection.phase < Phase::up) --handshakes_;
     if (claimed_ == &connection) claimed_ = nullptr;
-    std::erase(committed_, &connection);
-    std::erase(refused_, &connection);
-    connection.wants_writable = false;
+    connection.FlushNode::leave();
+    connection.WritableNode::leave();
     close_bulk(connection, code, why);
     connection.out.clear(chunks_);
     connection.in.clear(slab_);

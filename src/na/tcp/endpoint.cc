@@ -52,17 +52,16 @@ void TcpEndpoint::flush() noexcept {
 
 // Those whose socket is full come back for the next turn.
 void TcpEndpoint::send_committed() noexcept {
-    sending_.swap(committed_);
-    for (Connection* connection : sending_) {
-        connection->committed = false;
+    base::IntrusiveList<Connection, FlushNode> sending;
+    sending.splice_back(committed_);
+    while (Connection* connection = sending.pop_front()) {
         if (!connection->talk.full) send_now(*connection);
     }
-    sending_.clear();
 }
 
 void TcpEndpoint::flush_later(Connection& connection) noexcept {
-    if (std::exchange(connection.committed, true)) return;
-    committed_.push_back(&connection);
+    WEFT_ASSERT(connection.phase == Phase::up);
+    if (!connection.FlushNode::is_linked()) committed_.push_back(connection);
 }
 
 // Until all has left or the socket takes no more.
@@ -96,8 +95,11 @@ std::size_t TcpEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     now_ = now;
     ++turn_;
     slab_.reset();
+    bulk_left_ = Pace::turn_bytes;
     std::size_t count = 0;
     if (!notices_.empty() && !give_notices(events, count)) return count;
+    const bool rest_first = std::exchange(was_full_, false);
+    if (rest_first && !give_rest(events.first((events.size() + 1) / 2), count)) return count;
     read_hot(Lane::Kind::talk, events, count);
     if (is_time_to_look(count != 0)) look(events, count);
     if (!committed_.empty()) send_committed();
@@ -107,6 +109,15 @@ std::size_t TcpEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
         read_hot(Lane::Kind::bulk, events, count);
         if (!pumping_.empty()) pump_all();
     }
+    talk_share_.end_turn();
+    bulk_share_.end_turn();
+    (void)give_rest(events, count);
+    was_full_ = count == events.size() && !rest_first;
+    return count;
+}
+
+// What is not a message. False: the batch of events ends here, with one that error() explains.
+bool TcpEndpoint::give_rest(std::span<Event> events, std::size_t& count) noexcept {
     if (!refused_.empty()) give_writable(events, count);
     while (!fenced_.empty() && count < events.size()) {
         Event& event = events[count++];
@@ -115,29 +126,29 @@ std::size_t TcpEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
         event.region = fenced_.back();
         fenced_.pop_back();
     }
-    if (!finished_.empty()) give_finished(events, count);
-    return count;
+    return finished_.empty() || give_finished(events, count);
 }
 
-// Reads once.
+// Reads once. Requires: may_read().
 void TcpEndpoint::read_talk(Connection& connection, std::span<Event> events,
                             std::size_t& count) noexcept {
-    if (count == events.size() || !slab_.has_room()) return;
     iovec pieces[2];
-    const std::size_t used = connection.in.room(slab_, events.size() - count < 2, pieces);
+    const std::size_t used = connection.in.room(slab_, events.size() - count < 2,
+                                                talk_share_.of(Slab::slab_bytes), pieces);
     const int socket = connection.talk.socket.get();
     const ssize_t got = used == 1
                             ? ::recv(socket, pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT)
                             : ::readv(socket, pieces, 2);
     if (got <= 0) [[unlikely]] {
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-            ++connection.talk.misses;
-            if (connection.lost != 0) lose(connection, connection.lost);
-            return;
+            if (connection.lost != 0) return lose(connection, connection.lost);
+            return missed(connection.talk);
         }
         return lose(connection, got < 0 ? errno : 0);
     }
-    connection.talk.misses = 0;
+    talk_share_.served();
+    const std::size_t asked = pieces[0].iov_len + (used == 2 ? pieces[1].iov_len : 0);
+    brought(connection.talk, static_cast<std::size_t>(got) < asked);
     const Inbox::Taken taken = connection.in.took(static_cast<std::size_t>(got), slab_);
     if (taken.count > 0) pace_.talked(now_, is_moving_bulk());
     for (std::size_t i = 0; i < taken.count; ++i) {
@@ -186,39 +197,35 @@ bool TcpEndpoint::give_notices(std::span<Event> events, std::size_t& count) noex
 }
 
 void TcpEndpoint::want_writable(Connection& connection) noexcept {
-    if (std::exchange(connection.wants_writable, true)) return;
-    refused_.push_back(&connection);
+    WEFT_ASSERT(connection.phase == Phase::up);
+    if (!connection.WritableNode::is_linked()) refused_.push_back(connection);
 }
 
+static bool has_room_again(const Connection& connection) {
+    return connection.out.queued() <= Outbox::queued_bytes_max / 2;
+}
+
+// The longest refused first.
 void TcpEndpoint::give_writable(std::span<Event> events, std::size_t& count) noexcept {
-    for (std::size_t i = 0; i < refused_.size() && count < events.size();) {
-        Connection& connection = *refused_[i];
-        if (connection.out.queued() > Outbox::queued_bytes_max / 2) {
-            ++i;
-            continue;
-        }
-        connection.wants_writable = false;
-        refused_[i] = refused_.back();
-        refused_.pop_back();
+    refused_.for_each([&](Connection& connection) {
+        if (count >= events.size() || !has_room_again(connection)) return;
+        connection.WritableNode::unlink();
         Event& event = events[count++];
         event = Event{};
         event.kind = EventKind::writable;
         event.peer = connection.id;
-    }
+    });
 }
 
 bool TcpEndpoint::arm() {
     if (!notices_.empty() || !finished_.empty() || !fenced_.empty() || !committed_.empty()) {
         return false;
     }
-    for (const Connection* connection : pumping_) {
-        if (!connection->bulk->lane.full) return false;
-    }
-    for (const Connection* connection : refused_) {
-        if (connection->out.queued() <= Outbox::queued_bytes_max / 2) return false;
-    }
+    bool has_work = false;
+    pumping_.for_each([&](Bulk& bulk) { has_work |= !bulk.lane.full; });
+    refused_.for_each([&](Connection& connection) { has_work |= has_room_again(connection); });
     look_now_ = true;
-    return true;
+    return !has_work;
 }
 
 }  // namespace weft::na::tcp

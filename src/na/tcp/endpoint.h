@@ -93,6 +93,7 @@ class TcpEndpoint final : public Endpoint {
     void send_now(Connection& connection) noexcept;
     void read_talk(Connection& connection, std::span<Event> events, std::size_t& count) noexcept;
     bool give_notices(std::span<Event> events, std::size_t& count) noexcept;
+    bool give_rest(std::span<Event> events, std::size_t& count) noexcept;
     void give_writable(std::span<Event> events, std::size_t& count) noexcept;
     void want_writable(Connection& connection) noexcept;
 
@@ -103,10 +104,16 @@ class TcpEndpoint final : public Endpoint {
     void want_room(Lane& lane, bool wanted);
     bool may_try_again(Lane& lane) const noexcept;
     void heat(Lane& lane);
+    void add_hot(Lane& lane);
+    bool cool_an_idle_one();
     void cool(Lane& lane);
     void close_lane(Lane& lane);
+    bool may_read(Lane::Kind kind, std::span<Event> events, std::size_t count) const noexcept;
     void read_hot(Lane::Kind kind, std::span<Event> events, std::size_t& count) noexcept;
     void read(Lane& lane, std::span<Event> events, std::size_t& count) noexcept;
+    void brought(Lane& lane, bool all) noexcept;
+    void missed(Lane& lane) noexcept;
+    void cool_in_crowd(Lane& lane) noexcept;
     bool is_time_to_look(bool busy) noexcept;
     void look(std::span<Event> events, std::size_t& count) noexcept;
     void handle(Lane& lane, std::uint32_t ready, std::span<Event> events,
@@ -148,7 +155,8 @@ class TcpEndpoint final : public Endpoint {
     void note_moved(Bulk& bulk, std::size_t bytes);
     void pump(Connection& connection) noexcept;
     void pump_all() noexcept;
-    void write_bulk(Connection& connection) noexcept;
+    std::size_t write_bulk(Connection& connection, std::size_t bytes_max) noexcept;
+    std::size_t bulk_slice(const Share& share, std::size_t left) const noexcept;
     void read_bulk(Connection& connection) noexcept;
 
     // Regions and transfers (access.cc).
@@ -160,7 +168,7 @@ class TcpEndpoint final : public Endpoint {
     void ask(Connection& connection, const TransferEntry& entry) noexcept;
     TransferEntry* transfer_of(Connection& connection, std::uint64_t name) noexcept;
     void finish(TransferEntry& entry, Code code, const std::string& why);
-    void give_finished(std::span<Event> events, std::size_t& count) noexcept;
+    bool give_finished(std::span<Event> events, std::size_t& count) noexcept;
 
     const std::string_view scheme_;
     EndpointParts parts_;
@@ -172,25 +180,33 @@ class TcpEndpoint final : public Endpoint {
     SocketName name_;  // That we listen at.
     pid_t owner_ = 0;
 
-    base::IntrusiveList<Bulk> under_way_;  // Those that moved last at the end.
+    base::IntrusiveList<Bulk, UnderWayNode> under_way_;  // Those that moved last at the end.
     std::vector<Slot> slots_;
     std::vector<std::uint32_t> free_slots_;
     std::vector<std::unique_ptr<Stranger>> strangers_;  // Oldest first.
     std::uint32_t handshakes_ = 0;  // Connections and bulk lanes that are not up yet.
 
     base::SlotTable<Lane*> lanes_;  // By what epoll calls them.
-    std::vector<Lane*> hot_;
+    // Those that a turn has no room for come first in the next.
+    using HotLanes = base::IntrusiveList<Lane, Listed>;
+    HotLanes hot_talk_;
+    HotLanes hot_bulk_;
+    std::uint32_t hot_count_ = 0;
+    Share talk_share_;
+    Share bulk_share_;
+    Share pump_share_;
+    std::size_t bulk_left_ = 0;  // Bytes that bulk lanes may still bring in this turn.
     bool look_now_ = true;
     std::uint32_t polls_unlooked_ = 0;
     TimePoint looked_at_;
 
     ChunkPool chunks_;
     Slab slab_;
-    Connection* claimed_ = nullptr;       // By reserve().
-    std::vector<Connection*> committed_;  // Since the last flush.
-    std::vector<Connection*> sending_;    // By send_committed().
-    std::vector<Connection*> refused_;    // Want a `writable`.
-    std::vector<Connection*> pumping_;    // Have something for their bulk lane.
+    Connection* claimed_ = nullptr;                          // By reserve().
+    base::IntrusiveList<Connection, FlushNode> committed_;   // Since the last flush.
+    base::IntrusiveList<Connection, WritableNode> refused_;  // Want a `writable`.
+    base::IntrusiveList<Bulk, PumpNode> pumping_;
+    bool was_full_ = false;  // The last batch: what is not a message comes first in the next.
 
     std::vector<Exposure> regions_;  // By index; access none: not exposed.
     std::vector<std::uint32_t> fenced_;

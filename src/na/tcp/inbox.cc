@@ -58,12 +58,15 @@ std::size_t Inbox::lacks() const {
     return padded(base::load<StreamHead>(part_.get()).bytes) - have_;
 }
 
-std::size_t Inbox::room(Slab& slab, bool one, iovec* pieces) noexcept {
+std::size_t Inbox::room(Slab& slab, bool one, std::size_t bytes_max, iovec* pieces) noexcept {
     std::size_t count = 0;
-    if (have_ > 0) pieces[count++] = {part_.get() + have_, lacks()};
-    if (have_ == 0 || !one) {
+    if (have_ > 0) {
+        pieces[count++] = {part_.get() + have_, std::min(lacks(), bytes_max)};
+        bytes_max -= pieces[0].iov_len;
+    }
+    if (have_ == 0 || (!one && bytes_max > 0)) {
         const Bytes free = slab.room();
-        pieces[count++] = {free.data(), free.size()};
+        pieces[count++] = {free.data(), std::min(free.size(), bytes_max)};
     }
     return count;
 }

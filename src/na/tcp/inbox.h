@@ -45,8 +45,9 @@ class Slab {
     // Handed out; free with the next reset().
     void lend(MessagePool::Buffer memory);
 
-  private:
     static constexpr std::size_t slab_bytes = 256 * 1024;
+
+  private:
     std::unique_ptr<std::byte[]> memory_;
     std::size_t used_ = 0;
     MessagePool pool_{message_bytes_max, 8};
@@ -56,9 +57,9 @@ class Slab {
 // The incoming stream of one peer.
 class Inbox {
   public:
-    // Where the next bytes go, in one or two pieces; returns how many. `one`: not more than one
-    // message may come of it. Requires: slab.has_room().
-    std::size_t room(Slab& slab, bool one, iovec* pieces) noexcept;
+    // Where the next bytes go, at most `bytes_max` in one or two pieces; returns how many. `one`:
+    // not more than one message may come of it. Requires: slab.has_room().
+    std::size_t room(Slab& slab, bool one, std::size_t bytes_max, iovec* pieces) noexcept;
 
     struct Taken {
         ByteView messages[2];

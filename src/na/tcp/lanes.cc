@@ -9,7 +9,8 @@
 namespace weft::na::tcp {
 namespace {
 
-constexpr std::size_t hot_max = 4;
+// More stay hot for as long only as each read brings all that it asks for.
+constexpr std::uint32_t hot_max = 4;
 // Reads without a byte after which a lane is left to epoll.
 constexpr std::uint32_t misses_max = 1024;
 // How often a full lane is written to again, once or twice a turn, before it is left to epoll.
@@ -78,39 +79,61 @@ bool TcpEndpoint::may_try_again(Lane& lane) const noexcept {
     return false;
 }
 
+// Something may come soon. A lane that is closed, or of a connection that is down, is not watched
+// and stays cold.
 void TcpEndpoint::heat(Lane& lane) {
     lane.misses = 0;
-    if (lane.hot) return;
-    if (hot_.size() == hot_max) {
-        const auto idle = std::find_if(hot_.begin(), hot_.end(), [](const Lane* other) {
-            return other->misses > polls_per_look;
+    if (lane.is_linked() || !lane.watch) return;
+    if (hot_count_ < hot_max || cool_an_idle_one()) add_hot(lane);
+}
+
+void TcpEndpoint::add_hot(Lane& lane) {
+    WEFT_ASSERT(lane.watch && lane.connection->phase == Phase::up);
+    lane.misses = 0;
+    (lane.kind == Lane::Kind::talk ? hot_talk_ : hot_bulk_).push_back(lane);
+    ++hot_count_;
+}
+
+bool TcpEndpoint::cool_an_idle_one() {
+    if (hot_count_ > hot_max) return false;
+    Lane* idle = nullptr;
+    for (HotLanes* lanes : {&hot_talk_, &hot_bulk_}) {
+        lanes->for_each([&](Lane& lane) {
+            if (lane.misses > polls_per_look) idle = &lane;
         });
-        if (idle == hot_.end()) return;
-        cool(**idle);
     }
-    lane.hot = true;
-    hot_.push_back(&lane);
+    if (idle) cool(*idle);
+    return idle != nullptr;
 }
 
 void TcpEndpoint::cool(Lane& lane) {
-    if (!std::exchange(lane.hot, false)) return;
-    hot_.erase(std::find(hot_.begin(), hot_.end(), &lane));
+    if (!lane.is_linked()) return;
+    lane.unlink();
+    --hot_count_;
 }
 
+// Whether this turn has room for what a lane brings.
+bool TcpEndpoint::may_read(Lane::Kind kind, std::span<Event> events,
+                           std::size_t count) const noexcept {
+    if (kind == Lane::Kind::bulk) return bulk_left_ != 0;
+    return count < events.size() && slab_.has_room();
+}
+
+// Each at most once.
 void TcpEndpoint::read_hot(Lane::Kind kind, std::span<Event> events, std::size_t& count) noexcept {
-    for (std::size_t i = 0; i < hot_.size();) {
-        Lane& lane = *hot_[i];
-        if (lane.kind != kind) {
-            ++i;
-            continue;
+    const bool is_talk = kind == Lane::Kind::talk;
+    HotLanes& waiting = is_talk ? hot_talk_ : hot_bulk_;
+    HotLanes served;
+    while (Lane* lane = waiting.front()) {
+        if (!may_read(kind, events, count)) {
+            (is_talk ? talk_share_ : bulk_share_).left_out();
+            break;
         }
-        if (lane.misses > misses_max) {
-            cool(lane);
-            continue;
-        }
-        read(lane, events, count);
-        if (i < hot_.size() && hot_[i] == &lane) ++i;  // It may have been lost.
+        lane->unlink();
+        served.push_back(*lane);
+        read(*lane, events, count);
     }
+    waiting.splice_back(served);
 }
 
 void TcpEndpoint::read(Lane& lane, std::span<Event> events, std::size_t& count) noexcept {
@@ -121,8 +144,25 @@ void TcpEndpoint::read(Lane& lane, std::span<Event> events, std::size_t& count) 
     }
 }
 
+// It had something; `all`: and has no more.
+void TcpEndpoint::brought(Lane& lane, bool all) noexcept {
+    lane.misses = 0;
+    if (all) cool_in_crowd(lane);
+}
+
+void TcpEndpoint::missed(Lane& lane) noexcept {
+    if (++lane.misses > misses_max) return cool(lane);
+    cool_in_crowd(lane);
+}
+
+void TcpEndpoint::cool_in_crowd(Lane& lane) noexcept {
+    if (hot_count_ <= hot_max) return;
+    cool(lane);
+    look_now_ = true;
+}
+
 bool TcpEndpoint::is_time_to_look(bool busy) noexcept {
-    if (look_now_ || hot_.empty()) return true;
+    if (look_now_ || hot_count_ == 0) return true;
     if (busy) return now_ - looked_at_ >= look_every;
     return ++polls_unlooked_ >= polls_per_look;
 }
@@ -170,11 +210,16 @@ void TcpEndpoint::handle(Lane& lane, std::uint32_t ready, std::span<Event> event
             pump(connection);
         }
     }
-    if (!readable || lane.hot || connection.phase != Phase::up) return;
+    if (!readable || lane.is_linked() || connection.phase != Phase::up) return;
     // More than the hot ones talk: look again soon.
     look_now_ = true;
     heat(lane);
-    read(lane, events, count);
+    if (!lane.is_linked()) add_hot(lane);
+    if (may_read(lane.kind, events, count)) {
+        read(lane, events, count);
+    } else {
+        (lane.kind == Lane::Kind::talk ? talk_share_ : bulk_share_).left_out();
+    }
 }
 
 }  // namespace weft::na::tcp

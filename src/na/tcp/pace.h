@@ -1,8 +1,9 @@
-// How much of a turn a bulk lane may take, each time it is read or written.
+// How much of a turn a lane may take, each time it is read or written.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include <weft/time.h>
 
@@ -32,7 +33,8 @@ class Pace {
         moved_at_ = now;
     }
 
-    // Bytes that a lane may move now.
+    // Bytes that lanes may move in a turn, and that a lane may move now.
+    static constexpr std::size_t turn_bytes = slice_bytes_quiet;
     std::size_t slice_bytes(TimePoint now) const {
         const bool many_messages = owed_bytes_ >= owed_bytes_busy && has_moved_lately(now);
         return many_messages || now - talked_at_ < busy_for ? slice_bytes_busy : slice_bytes_quiet;
@@ -50,6 +52,29 @@ class Pace {
     TimePoint talked_at_;
     TimePoint moved_at_;
     std::size_t owed_bytes_ = 0;
+};
+
+// What each of several lanes may take of a turn that serves them one after the other: all of it for
+// one that is alone, and an equal part for each when others had something, or found no room, in the
+// turn before.
+class Share {
+  public:
+    static constexpr std::uint32_t lanes_max = 16;
+
+    std::size_t of(std::size_t bytes) const { return bytes / lanes_; }
+
+    void served() { ++served_; }       // One that had something.
+    void left_out() { full_ = true; }  // One that found no room.
+    void end_turn() {
+        lanes_ = std::clamp(full_ ? 2 * std::max(served_, lanes_) : served_, 1u, lanes_max);
+        served_ = 0;
+        full_ = false;
+    }
+
+  private:
+    std::uint32_t lanes_ = 1;
+    std::uint32_t served_ = 0;  // In this turn.
+    bool full_ = false;
 };
 
 }  // namespace weft::na::tcp
