@@ -158,6 +158,12 @@ std::size_t SmEndpoint::poll_everything(std::span<Event> events) noexcept {
     attend();  // Unless it all gets done.
     std::size_t count = 0;
     if (!give_notices(events, count)) return count;
+    const bool rest_first = std::exchange(was_full_, false);
+    if (rest_first) {
+        count += give_rest(events.subspan(count).first((events.size() - count + 1) / 2));
+        // One that error() explains ends the batch.
+        if (count != 0 && events[count - 1].code != Code::ok) return count;
+    }
     const std::size_t messages = poll_messages(events.subspan(count));
     if (messages != 0 && !transfers_.is_idle()) talked_at_ = now_;
     count += messages;
@@ -165,14 +171,20 @@ std::size_t SmEndpoint::poll_everything(std::span<Event> events) noexcept {
         finish_ending();
         if (!give_notices(events, count)) return count;
     }
-    count += give_writable(events.subspan(count));
-    count += give_fenced(events.subspan(count));
-    copy_budget_ = copy_bytes_per_turn();
-    count += give_transfers(events.subspan(count));
+    if (!rest_first) count += give_rest(events.subspan(count));
+    was_full_ = count == events.size() && !rest_first;
     const bool more = !notices_.empty() || ending_ != 0 || refused_ != 0 || !fencing_.empty() ||
                       !transfers_.is_idle();
     if (!more) attend_at_ = control_at_;
     return count;
+}
+
+// What is not a message.
+std::size_t SmEndpoint::give_rest(std::span<Event> events) noexcept {
+    std::size_t count = give_writable(events);
+    count += give_fenced(events.subspan(count));
+    copy_budget_ = copy_bytes_per_turn();
+    return count + give_transfers(events.subspan(count));
 }
 
 SmEndpoint::Taken SmEndpoint::take_records(Connection& connection,
@@ -234,10 +246,13 @@ bool SmEndpoint::give_notices(std::span<Event> events, std::size_t& count) noexc
     return true;
 }
 
+// Begins with another one each time.
 std::size_t SmEndpoint::give_writable(std::span<Event> events) noexcept {
     std::size_t count = 0;
+    if (refused_ == 0) return count;
+    const std::size_t start = ++writable_turn_;
     for (std::size_t i = 0; i < watched_.size() && count < events.size() && refused_ != 0; ++i) {
-        Connection& connection = watched_[i];
+        Connection& connection = watched_[(start + i) % watched_.size()];
         if (!connection.wants_writable) continue;
         const bool writable = connection.phase == Phase::up && connection.writer.has_space();
         if (connection.writer.is_broken()) {

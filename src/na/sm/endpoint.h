@@ -86,6 +86,7 @@ class SmEndpoint final : public Endpoint {
     void give_message(Connection& connection, Event& event, ByteView message) noexcept;
     void break_off(Connection& connection) noexcept;
     bool give_notices(std::span<Event> events, std::size_t& count) noexcept;
+    std::size_t give_rest(std::span<Event> events) noexcept;
     std::size_t give_writable(std::span<Event> events) noexcept;
     void unwatch(Connection& connection);
 
@@ -143,6 +144,8 @@ class SmEndpoint final : public Endpoint {
     Connection* claimed_ = nullptr;    // By reserve().
     Connection* committed_ = nullptr;  // Since the last flush; a list through next_committed.
     std::uint32_t refused_ = 0;        // Connections that want a `writable`.
+    std::size_t writable_turn_ = 0;    // Which of them is looked at first.
+    bool was_full_ = false;  // The last batch: what is not a message comes first in the next.
     // Copied out per poll: what keeps message bytes private until the next one.
     static constexpr std::size_t received_bytes_max = 256 * 1024;
     std::unique_ptr<std::byte[]> received_;

@@ -1,0 +1,149 @@
+// Several peers of one endpoint: how many of its polls one waits for while others keep it busy.
+// Counts polls that brought something, so that neither a clock nor other load decides.
+#include <algorithm>
+#include <vector>
+
+#include "support/na_rma.h"
+
+using namespace weft;
+using namespace weft::na;
+using namespace weft::test;
+using namespace weft::test::wires;
+
+namespace {
+
+constexpr int crowd = 6;
+
+// Clients of one server. Those of the crowd send as much as they may, always.
+struct Crowd {
+    NaRig& rig;
+    NaNode& server;
+    std::vector<NaNode*> clients;
+    std::vector<PeerId> to;    // What each calls the server,
+    std::vector<PeerId> from;  // and the server each.
+    std::size_t bytes;         // Of each frame of the crowd.
+    int polls = 0;             // Of the server, that brought something.
+
+    Crowd(NaRig& on, std::size_t frame_bytes) : rig(on), server(on.open()), bytes(frame_bytes) {
+        for (int i = 0; i < crowd; ++i) join();
+        if (bytes == 0) bytes = server->info(from[0])->message_bytes_max;
+    }
+    std::size_t join() {
+        NaNode& client = rig.open({.listens = false});
+        clients.push_back(&client);
+        to.push_back(rig.connect(client, server));
+        from.push_back(server.peer_of(client.incarnation));
+        return clients.size() - 1;
+    }
+    // Each endpoint has a turn, the server with one poll.
+    void turn(std::size_t batch = 16) {
+        for (int i = 0; i < crowd; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            for (int sent = 0; sent < 1000 && clients[at]->send(to[at], bytes); ++sent) continue;
+        }
+        for (NaNode* client : clients) {
+            (*client)->flush();
+            client->poll();
+        }
+        if (server.poll(batch) != 0) {
+            ++polls;
+        } else {
+            rig.step_time();
+        }
+        server->flush();
+    }
+    // False: that took longer than any network does.
+    template <class Done>
+    bool turn_until(Done&& done, std::size_t batch = 16) {
+        const TimePoint end = rig.now() + patience;
+        while (!done()) {
+            if (rig.now() >= end) return false;
+            turn(batch);
+        }
+        return true;
+    }
+    std::uint64_t received(std::size_t client) { return server.at(from[client]).received; }
+};
+
+}  // namespace
+
+CONFORMANCE("peers that flood an endpoint are read alike") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    const std::size_t bytes = GENERATE(std::size_t{0}, std::size_t{2000});
+    Crowd all(rig, bytes);
+    // Frames under way from before do not count.
+    REQUIRE(all.turn_until([&] { return all.polls >= 100; }));
+    std::vector<std::uint64_t> before, got;
+    for (std::size_t i = 0; i < crowd; ++i) before.push_back(all.received(i));
+    REQUIRE(all.turn_until([&] { return all.polls >= 100 + 50 * crowd; }));
+    for (std::size_t i = 0; i < crowd; ++i) got.push_back(all.received(i) - before[i]);
+    const auto [least, most] = std::ranges::minmax_element(got);
+    INFO("frames of " << all.bytes << " bytes: " << *least << " to " << *most);
+    CHECK(*least * 10 >= *most * 7);
+}
+
+CONFORMANCE("a lone message arrives within a bounded number of polls while others flood") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    const std::size_t bytes = GENERATE(std::size_t{0}, std::size_t{8});
+    const std::size_t batch = GENERATE(std::size_t{8}, std::size_t{64});
+    Crowd all(rig, bytes);
+    const std::size_t quiet = all.join();
+    for (std::uint64_t round = 1; round <= 10; ++round) {
+        const int before = all.polls;
+        INFO("frames of " << all.bytes << " bytes, " << batch << " events a poll, round " << round);
+        REQUIRE(all.turn_until([&] { return all.clients[quiet]->send(all.to[quiet], 8); }, batch));
+        REQUIRE(all.turn_until([&] { return all.received(quiet) == round; }, batch));
+        // Over some networks all that the others have under way comes before it.
+        CHECK(all.polls - before <= 200 * crowd);
+    }
+}
+
+CONFORMANCE("a new client is accepted and read while others flood") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Crowd all(rig, 8);
+    REQUIRE(all.turn_until([&] { return all.polls >= 20; }));
+    NaNode& late = rig.open({.listens = false});
+    all.clients.push_back(&late);
+    const PeerId to = rig.start_connect(late, all.server->address());
+    REQUIRE(all.turn_until([&] { return late.at(to).state != PeerState::connecting; }));
+    CHECK(late.at(to).state == PeerState::up);
+    REQUIRE(late.send(to, 8));
+    PeerId from;
+    REQUIRE(all.turn_until([&] {
+        from = all.server.peer_of(late.incarnation);
+        return from && all.server.at(from).received == 1;
+    }));
+}
+
+// Events other than messages have room in the batches of a busy endpoint.
+CONFORMANCE("transfers, fences and room are reported while others flood") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    const std::size_t batch = GENERATE(std::size_t{1}, std::size_t{16});
+    Crowd all(rig, 8);
+    NaNode& owner = *all.clients[0];
+    ExposedMemory theirs(rig, owner, 4096, Access::read_write);
+    ExposedMemory ours(rig, all.server, 4096, Access::read_write);
+    Buffer local = rig.allocate(4096);
+    REQUIRE(all.turn_until([&] { return all.polls >= 20; }, batch));
+    std::uint64_t cookie = 0;
+    const int before = all.polls;
+    REQUIRE(all.turn_until(
+        [&] {
+            if (cookie == 0) cookie = all.server.post(theirs.get(all.from[0], 0, local.bytes()));
+            return cookie != 0 && all.server.rma_done.contains(cookie);
+        },
+        batch));
+    CHECK(all.server.rma_done[cookie] == Code::ok);
+    all.server.fence(ours.index());
+    REQUIRE(all.turn_until([&] { return all.server.fenced.contains(ours.index()); }, batch));
+    // Until it is refused, and the peer has read it.
+    const PeerId to = all.from[1];
+    const std::size_t bytes = all.server->info(to)->message_bytes_max;
+    for (int i = 0; i < 10'000 && all.server.send(to, bytes); ++i) all.server->flush();
+    REQUIRE(all.turn_until([&] { return all.server.at(to).writable; }, batch));
+    CHECK(all.polls - before <= 1000 * crowd);
+}
