@@ -16,9 +16,11 @@ Executor* Executor::current() { return core::Context::current_; }
 namespace core {
 
 // Where there are several endpoints, one that has been idle this long is polled every `idle_stride`
-// turns only: an idle libfabric poll costs system calls, a shared-memory round trip none.
+// turns only: an idle libfabric poll costs system calls, a shared-memory round trip none. Turns
+// that others make long do not keep it waiting.
 static constexpr std::uint32_t idle_polls_max = 64;
 static constexpr std::uint64_t idle_stride = 64;
+static constexpr Duration unpolled_max = 1ms;
 
 // Work that is posted after the end by such work, and again by that: so often and no more.
 static constexpr std::uint32_t late_depth_max = 1000;
@@ -165,7 +167,9 @@ std::uint32_t Context::turn_with_work(TimePoint now) {
     // By index: a completion may open another endpoint.
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {
         EndpointSlot& slot = *endpoints_[i];
-        if (slot.idle_polls > idle_polls_max && turns_ % idle_stride != 0 && !only_) continue;
+        const bool may_wait = slot.idle_polls > idle_polls_max && turns_ % idle_stride != 0;
+        if (may_wait && now - slot.polled_at < unpolled_max && !only_) continue;
+        slot.polled_at = now;
         const std::uint32_t count = poll_endpoint(slot);
         slot.idle_polls = count == 0 ? slot.idle_polls + 1 : 0;
         events += count;

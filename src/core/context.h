@@ -72,6 +72,7 @@ struct EndpointSlot {
     std::vector<Peer*> peers;  // By na::PeerId::index.
     std::uint32_t index = 0;
     std::uint32_t idle_polls = 0;
+    TimePoint polled_at;                   // Where there are several.
     bool unflushed = false;                // A commit of this turn waits for flush().
     base::IntrusiveList<Traffic> starved;  // Peers that take turns, for it has no room for more.
 };

@@ -263,6 +263,7 @@ bool OfiEndpoint::arm() {
 }
 
 void OfiEndpoint::attend(PeerEntry& entry, TimePoint at) {
+    WEFT_ASSERT(entry.is_taken());
     Peer& peer = entry.value;
     peer.retry.next = at;
     if (!peer.AttentionNode::is_linked()) attention_.push_back(peer);

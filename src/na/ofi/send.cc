@@ -14,7 +14,8 @@ static std::uint32_t aligned(std::uint32_t bytes) {
 }
 
 bool OfiEndpoint::has_room(const Peer& peer) const {
-    return peer.slots < row_.slots_per_peer && sends_.left() > control_slots;
+    // Each a share of what is left, so that those who take nothing do not hold up all others.
+    return peer.slots < row_.slots_per_peer && peer.slots + control_slots < sends_.left();
 }
 
 std::byte* OfiEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {

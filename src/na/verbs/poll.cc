@@ -239,6 +239,7 @@ void VerbsEndpoint::give_up(const std::string& why) {
 }
 
 void VerbsEndpoint::attend(PeerEntry& entry, TimePoint at) {
+    WEFT_ASSERT(entry.is_taken());
     Peer& peer = entry.value;
     peer.due = at;
     attention_at_ = std::min(attention_at_, at);
