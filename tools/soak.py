@@ -28,8 +28,8 @@ BUILDS = ("release", *SANITIZED)
 TAGGED = {"seeds": ("[seeded]", ("weft_unit", "weft_conformance")),
           "kills": ("[kill]", ("weft_conformance", "weft_integration"))}
 STEP_SECONDS = 3600  # The whole suite under a sanitizer, on two busy cores.
-PARTS = ("simulations", "mutants", "late_writes", "leaks", "cycles", "times", "packages", "suites",
-         "second_compiler", "rounds")
+PARTS = ("simulations", "mutants", "late_writes", "leaks", "cycles", "lanes", "times", "packages",
+         "suites", "second_compiler", "rounds")
 # Scenario, hosts, seeds, seeds a second and calls at least.
 SIMULATED = (("rpc", 16, 20000, 15, 1_000_000), ("bulk", 16, 20000, 50, 0), ("group", 64, 2000, 5, 0),
              ("group", 1000, 200, 0, 0), ("bcast", 4096, 200, 0, 0))
@@ -128,6 +128,12 @@ class Soak:
         self.run("overload", "twenty seconds of ten times the load, release",
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[overload]"],
                  OVERLOAD_MS="20000")
+
+    def lanes(self):
+        """400 000 peers whose bulk lane breaks the rules in the turn of its hello."""
+        self.run("lanes", "lanes that open, break the rules and end at once, release",
+                 ["build/release/bin/weft_integration", "--warn", "NoTests", "[lanes]"],
+                 LANES="200000")
 
     def times(self):
         """What a timer costs, and a slow server beside a fast one: by medians."""

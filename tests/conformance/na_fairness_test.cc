@@ -147,3 +147,34 @@ CONFORMANCE("transfers, fences and room are reported while others flood") {
     REQUIRE(all.turn_until([&] { return all.server.at(to).writable; }, batch));
     CHECK(all.polls - before <= 1000 * crowd);
 }
+
+CONFORMANCE("peers that read nothing leave room to send to another") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    NaNode& server = rig.open();
+    std::vector<PeerId> stopped;
+    for (int i = 0; i < crowd; ++i) {
+        NaNode& client = rig.open({.listens = false});
+        rig.connect(client, server);
+        stopped.push_back(server.peer_of(client.incarnation));
+    }
+    NaNode& reader = rig.open({.listens = false});
+    rig.connect(reader, server);
+    const PeerId to = server.peer_of(reader.incarnation);
+    for (const PeerId peer : stopped) {
+        const std::size_t bytes = server->info(peer)->message_bytes_max;
+        for (int i = 0; i < 1000 && server.send(peer, bytes); ++i) {
+            server->flush();
+            server.poll();
+        }
+    }
+    const TimePoint end = rig.now() + patience;
+    bool is_sent = false;
+    for (PeerId from; !from || reader.at(from).received == 0;) {
+        REQUIRE(rig.now() < end);
+        if (!is_sent) is_sent = server.send(to, 100);
+        server->flush();
+        if (server.poll() + reader.poll() == 0) rig.step_time();
+        from = reader.peer_of(server.incarnation);
+    }
+}

@@ -1,0 +1,82 @@
+// Peers of tcp and unix whose lanes open, break the rules and end at once, against a live server with
+// honest clients. LANES sets how many; tools/soak.py sends 200 000 to each address.
+#include <thread>
+
+#include "na/tcp/wire.h"
+#include "support/live_server.h"
+#include "support/raw_socket.h"
+#include "support/seed.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+// A socket of an attacker: Catch's macros are for the thread of the test.
+base::UniqueFd open_raw(const na::SocketName& name) {
+    base::UniqueFd socket(::socket(name.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const timeval limit{5, 0};
+    (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    const bool connected =
+        ::connect(socket.get(), name.get(), static_cast<socklen_t>(name.size())) == 0;
+    return connected ? std::move(socket) : base::UniqueFd();
+}
+
+// Hello; and with the ticket the bulk lane, which sends 40 bytes that are no operation. False: not
+// welcomed.
+bool attack(const na::SocketName& name, ByteView hello, std::uint64_t number) {
+    base::UniqueFd talk = open_raw(name);
+    if (!talk || !say(talk.get(), hello)) return false;
+    std::byte answer[na::tcp::greeting_bytes_max];
+    const ssize_t got = ::recv(talk.get(), answer, sizeof answer, 0);
+    if (got < static_cast<ssize_t>(sizeof(na::tcp::StreamHead))) return false;
+    const auto head = base::load<na::tcp::StreamHead>(answer);
+    if (head.bytes > static_cast<std::size_t>(got)) return false;
+    const auto welcome = na::tcp::decode_welcome(ByteView(answer, head.bytes));
+    if (!welcome) return false;
+    std::byte frame[na::tcp::greeting_bytes_max + sizeof(na::tcp::BulkHead)] = {};
+    const std::size_t bytes = na::tcp::encode_join(welcome->ticket, frame);
+    base::UniqueFd bulk = open_raw(name);
+    if (bulk) (void)say(bulk.get(), ByteView(frame, bytes + sizeof(na::tcp::BulkHead)));
+    if (number % 4 == 1) reset(talk);
+    if (number % 4 == 2) reset(bulk);
+    if (number % 4 == 3 && bulk) {  // Until the server closes it.
+        char byte = 0;
+        while (::recv(talk.get(), &byte, 1, 0) > 0) continue;
+    }
+    reset(bulk);  // Without a port that waits for its time.
+    reset(talk);
+    return true;
+}
+
+}  // namespace
+
+TEST_CASE("hostile peers: a lane that breaks the rules in the turn of its hello ends alone",
+          "[lanes]") {
+    const LiveServer server(
+        {"tcp://127.0.0.1:0", "unix:///tmp/weft-lanes-" + std::to_string(::getpid())});
+    HonestClient honest(server.addresses());
+    REQUIRE(honest.is_served(10));
+    const std::uint64_t lanes = setting("LANES", 500);
+    std::vector<std::byte> hello(na::tcp::greeting_bytes_max);
+    hello.resize(na::tcp::encode_hello({{77, 88}, 65 * 1024, 64 * 1024, "tcp://raw"}, hello));
+    std::atomic<std::uint64_t> welcomed{0};
+    std::vector<std::jthread> attackers;
+    for (const std::string& uri : server.addresses()) {
+        const na::Address at = na::parse_address(uri).value();
+        const na::SocketName name = at.name.empty()
+                                        ? *na::SocketName::from_numeric(at.host, at.port)
+                                        : *na::SocketName::from_path(at.name);
+        attackers.emplace_back([name, lanes, &hello, &welcomed] {
+            for (std::uint64_t i = 0; i < lanes; ++i) welcomed += attack(name, hello, i);
+        });
+    }
+    attackers.clear();
+    // Few find the table full of those before, whose ends are on their way.
+    CHECK(welcomed * 10 >= lanes * server.addresses().size() * 9);
+    CHECK(honest.is_served(10));
+    CHECK(honest.wrong().empty());
+    HonestClient late(server.addresses());
+    CHECK(late.is_served(10));
+    CHECK(late.wrong().empty());
+}
