@@ -227,6 +227,7 @@ void OfiEndpoint::retire(PeerEntry& entry, Code transfers_end) {
     peer.probe = {};
     by_index_[entry.slot] = nullptr;
     Link* link = std::exchange(peer.link, nullptr);
+    if (peer.LinkNode::is_linked()) peer.LinkNode::unlink();
     const bool never_up = peer.state != PeerState::up;
     if (link && !never_up && !peer.said_bye) link->may_return = true;
     peers_.give_back(entry);
