@@ -133,6 +133,39 @@ CONFORMANCE("a fence ends although the peer that was writing went away") {
     }
 }
 
+// What core does when a runtime ends, and what is proved by that.
+static void end_owner(NaRig& rig, NaNode& owner, na::PeerId peer, const ExposedMemory& region) {
+    if (!owner->caps().fenced_by_end) {
+        owner.close(peer);
+        owner.fence(region.index());
+        REQUIRE(rig.pump_until([&] { return owner.fenced.contains(region.index()); }));
+    }
+    rig.destroy(owner);
+}
+
+CONFORMANCE("nothing lands in memory after the end of its owner when a peer was writing it") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    for (int turns = 0; turns < 30; turns += 3) {
+        NaPair pair(rig);
+        if (!can_fence(rig, pair)) return;
+        if (!pair.b->caps().fenced_by_end)
+            note_capability(rig.wire.scheme, "ends after its fences");
+        const ExposedMemory region(rig, pair.b, 512 * 1024, Access::read_write);
+        const std::size_t bytes = std::min<std::size_t>(512 << 10, pair.a->limits().rma_bytes_max);
+        Buffer local = rig.allocate(bytes);
+        for (int i = 0; i < 4; ++i) pair.a.post(region.put(pair.ab, 0, local.bytes()));
+        for (int i = 0; i < turns; ++i) rig.pump();
+        end_owner(rig, pair.b, pair.ba, region);
+        const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
+        pair.a.post(region.put(pair.ab, 0, local.bytes()));
+        REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
+        rig.settle();
+        REQUIRE(std::ranges::equal(region.bytes(), shadow));
+        rig.destroy(pair.a);
+    }
+}
+
 CONFORMANCE("a region may be fenced at once, and again under a new generation") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;

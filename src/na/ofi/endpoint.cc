@@ -126,6 +126,7 @@ Caps OfiEndpoint::caps() const {
     caps.rma_private = true;
     caps.wait_fd = parts_.sleeps;
     caps.fences_region = fences_;
+    caps.fenced_by_end = !row_.closing_fences;  // Else a card writes, which may not let go.
     return caps;
 }
 
