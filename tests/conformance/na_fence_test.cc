@@ -243,3 +243,52 @@ CONFORMANCE("a writer in another thread never gets past a fence") {
     CHECK(intact);
     CHECK(fences > 3);
 }
+
+CONFORMANCE("a writer in another thread never gets past the end of the owner") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    if (rig.wire.world || !rig.open()->caps().rma_checked) return;
+    for (int round = 0; round < 8; ++round) {
+        NaPair pair(rig);
+        constexpr std::size_t size = 256 * 1024;
+        const ExposedMemory region(rig, pair.b, size, Access::read_write);
+        Buffer local = rig.allocate(size);
+        fill_random(local.bytes(), rig.random);
+        const std::size_t bytes = std::min(size, pair.a->limits().rma_bytes_max);
+        const RmaItem item = region.put(pair.ab, 0, local.bytes().first(bytes));
+        std::atomic<bool> stop{false};
+        std::atomic<std::uint64_t> finished{0};
+        std::thread writer([&, endpoint = pair.a.endpoint.get()] {
+            base::SteadyClock clock;
+            Event events[16];
+            std::uint64_t under_way = 0;
+            while (!stop || under_way != 0) {
+                if (!stop && under_way < 4) under_way += endpoint->post({&item, 1});
+                const std::size_t count = endpoint->poll(events, clock.now());
+                for (std::size_t i = 0; i < count; ++i) {
+                    if (events[i].kind != EventKind::rma_done) continue;
+                    --under_way;
+                    ++finished;
+                }
+                endpoint->flush();
+            }
+        });
+        const TimePoint end = rig.now() + patience;
+        while (finished < 8 && rig.now() < end) pair.b.poll();
+        const bool is_fenced_by_end = pair.b->caps().fenced_by_end;
+        if (!is_fenced_by_end) {
+            pair.b.close(pair.ba);
+            pair.b.fence(region.index());
+            while (!pair.b.fenced.contains(region.index()) && rig.now() < end) pair.b.poll();
+        }
+        rig.destroy(pair.b);
+        fill_random(region.bytes(), rig.random);
+        const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
+        const TimePoint later = rig.now() + 5ms;
+        while (rig.now() < later) std::this_thread::yield();
+        stop = true;
+        writer.join();
+        REQUIRE(std::ranges::equal(region.bytes(), shadow));
+        rig.destroy(pair.a);
+    }
+}
