@@ -19,8 +19,12 @@ constexpr bool allows(Access granted, Access wanted) {
 }
 
 // Names a range of an exposed region; 48 bytes that travel in any message (weft.BulkRef carries
-// them in protobuf). A value: copying and dropping it does nothing. Whoever has it may use it
-// until the owner closes the region.
+// them in protobuf). A value: copying and dropping it does nothing. Any process that has it may use
+// it until the owner closes the region.
+//
+// Its range and right are what an honest peer keeps to, and narrow nothing: the key is the
+// region's, so a peer that changes the other fields reaches all of the region, with the region's
+// own right. What a peer must not see or change is exposed in a region of its own, or not at all.
 struct RegionRef {
     std::uint8_t version = 0;
     Access access = Access::none;
@@ -68,6 +72,10 @@ class Region {
     // `fenced` runs on the context's thread when the memory is the owner's alone again. Where the
     // transport judges no access (ofi+tcp) a peer in mid-transfer has 10 s to let go; then its
     // connection ends.
+    //
+    // The end of a runtime closes its regions and waits at most a second for their fences. Memory
+    // that a peer may still write then (one over sm that was stopped in the middle of its copy) is
+    // kept until the process ends: its release and `fenced` never run, and the log says so.
     void close(Function<void()> fenced = nullptr);
     explicit operator bool() const { return owner_ != nullptr; }
 

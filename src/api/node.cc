@@ -108,6 +108,9 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
 }
 
 static constexpr int last_turns_max = 1000;
+// How long the end of a runtime waits for peers that are in the middle of a copy. One that is
+// neither stopped nor dead takes well below a millisecond, and some more where it has no processor.
+static constexpr Duration fence_patience = 1s;
 static constexpr Duration state_patience = 1s;
 
 Node::~Node() { shutdown(); }
@@ -348,21 +351,26 @@ void Node::shutdown() {
         client.shutdown(why);
         server.shutdown(why);
         bulk.transfers.shutdown(why);
+        bulk.regions->close_all();
     }
+    const TimePoint fenced_by = saturating_add(parts.clock->now(), fence_patience);
     // Coroutines see their cancelled calls and end, and so does offloaded work, which may wait for
     // a turn. Work that posts itself for ever does not count.
     for (int turns = 0; turns < last_turns_max;) {
         if (!pool.is_idle()) {
             driver.turn_and_wait(10ms);
-        } else if (context.turn(parts.clock->now()).events == 0) {
+        } else if (context.turn(parts.clock->now()).events != 0) {
+            ++turns;
+        } else if (bulk.regions->unfenced_regions() == 0 || parts.clock->now() >= fenced_by) {
             break;
         } else {
-            ++turns;
+            driver.turn_and_wait(1ms);
         }
     }
     pool.stop();
     {
         const core::Context::Entered scope(context);
+        context.close_endpoints();
         bulk.regions->shutdown();
     }
     context.close_submissions();

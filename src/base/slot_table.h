@@ -56,6 +56,11 @@ class SlotTable {
         return entry.generation == id.generation && id.generation % 2 != 0 ? &entry : nullptr;
     }
 
+    // Whoever has taken the slot now; nullptr: it is free. Cost: two loads.
+    Entry* find_at(std::uint32_t slot) {
+        return slot < slots_ && at(slot).is_taken() ? &at(slot) : nullptr;
+    }
+
     // The entry around a value of this table: `value` is its first member.
     static Entry& entry_of(T& value) { return reinterpret_cast<Entry&>(value); }
 

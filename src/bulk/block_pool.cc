@@ -17,7 +17,7 @@ static constexpr Duration idle_max = 10s;
 static constexpr Duration trim_every = 5s;
 
 // Four sizes between powers of two: a quarter of a block is wasted at most.
-static std::size_t block_bytes(std::size_t bytes) {
+std::size_t BlockPool::block_bytes(std::size_t bytes) {
     if (bytes <= block_bytes_min) return block_bytes_min;
     const std::size_t step = std::bit_floor(bytes) / 4;
     return (bytes + step - 1) / step * step;
@@ -55,14 +55,33 @@ BlockPool::~BlockPool() {
     });
 }
 
-// Unexposed, or exposed to no other peer.
-BlockPool::Idle BlockPool::find_idle(std::size_t bytes, core::PeerRef peer) {
+// Unexposed, or exposed to no other peer, and far enough.
+bool BlockPool::suits(const Block& block, core::PeerRef peer, std::size_t bytes, Use use) {
+    if (block.bytes < bytes) return false;
+    if (!block.region) return true;
+    return block.peer == peer && (use != Use::lent || block.region.ref().length >= bytes);
+}
+
+// Counts what is in use for a peer, for is_over_share().
+void BlockPool::move_to(Block& block, Use use) {
+    const auto counts = [](Use one) {
+        return one == Use::lent || one == Use::landing || one == Use::abandoned;
+    };
+    const bool did = counts(std::exchange(block.use, use));
+    core::Peer* const peer = did != counts(use) ? core::Context::find(block.peer) : nullptr;
+    if (!peer) return;
+    core::Traffic::Blocks& blocks = peer->traffic.blocks;
+    blocks.count = did ? blocks.count - 1 : blocks.count + 1;
+    blocks.bytes = did ? blocks.bytes - block.bytes : blocks.bytes + block.bytes;
+}
+
+BlockPool::Idle BlockPool::find_idle(std::size_t bytes, core::PeerRef peer, Use use) {
     Idle idle;
     idle_.for_each([&](Block& block) {
-        if (block.bytes != bytes) return;
+        if (block.bytes != bytes || !suits(block, peer, bytes, use)) return;
         if (!block.region) {
             idle.unexposed = &block;
-        } else if (block.peer == peer) {
+        } else {
             if (idle.exposed++ == 0) idle.oldest = &block;
             idle.newest = &block;
         }
@@ -71,11 +90,11 @@ BlockPool::Idle BlockPool::find_idle(std::size_t bytes, core::PeerRef peer) {
 }
 
 // The smallest that would do.
-BlockPool::Block* BlockPool::find_larger(std::size_t bytes, core::PeerRef peer) {
+BlockPool::Block* BlockPool::find_larger(std::size_t bytes, core::PeerRef peer, Use use) {
     Block* best = nullptr;
     idle_.for_each([&](Block& block) {
-        const bool is_ours = !block.region || block.peer == peer;
-        if (is_ours && block.bytes > bytes && (!best || block.bytes < best->bytes)) best = &block;
+        const bool is_better = !best || block.bytes < best->bytes;
+        if (is_better && suits(block, peer, bytes, use)) best = &block;
     });
     return best;
 }
@@ -83,11 +102,12 @@ BlockPool::Block* BlockPool::find_larger(std::size_t bytes, core::PeerRef peer) 
 // nullptr: there is no memory for it now.
 BlockPool::Block* BlockPool::make(std::size_t bytes) {
     if (!has_room(bytes)) return nullptr;
-    Result<Buffer> memory = arena_->allocate(bytes);
+    Result<Buffer> memory = arena_->allocate(bytes, na::Arena::Use::peers);
     Entry* entry = memory ? blocks_.take() : nullptr;
     if (!entry) return nullptr;
     Block& block = entry->value;
     block.id = entry->id();
+    block.use = Use::idle;
     block.bytes = bytes;
     block.kept = std::make_shared<Kept>(*std::move(memory), self_, block.id);
     held_bytes_ += bytes;
@@ -104,20 +124,13 @@ std::size_t BlockPool::lent_to_clients() {
 }
 
 bool BlockPool::is_over_share(core::PeerRef peer, std::size_t bytes) {
-    std::size_t held = block_bytes(bytes), blocks = 1;
-    blocks_.for_each([&](Entry& entry) {
-        const Block& block = entry.value;
-        const bool counts =
-            block.use == Use::lent || block.use == Use::landing || block.use == Use::abandoned;
-        if (!counts || block.peer != peer) return;
-        held += block.bytes;
-        ++blocks;
-    });
-    return held > held_bytes_max_ / 2 || blocks > blocks_max / 2;
+    const core::Peer* const known = core::Context::find(peer);
+    const core::Traffic::Blocks held = known ? known->traffic.blocks : core::Traffic::Blocks();
+    return held.bytes + block_bytes(bytes) > held_bytes_max_ / 2 || held.count >= blocks_max / 2;
 }
 
 BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes, Use use) {
-    const Idle idle = find_idle(bytes, peer);
+    const Idle idle = find_idle(bytes, peer, use);
     if (use == Use::lent && bytes <= alternated_bytes_max) {
         if (Block* other = idle.exposed > 1 ? idle.oldest : idle.unexposed) return other;
         // Not at the price of others' blocks, and least of all of the one that there is.
@@ -129,7 +142,7 @@ BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes,
         use == Use::lent ? (exposed ? exposed : plain) : (plain ? plain : exposed);
     if (fitting) return fitting;
     if (Block* block = make(bytes)) return block;
-    if (Block* larger = find_larger(bytes, peer)) return larger;
+    if (Block* larger = find_larger(bytes, peer, use)) return larger;
     // Nothing idle is of use for it: all of that goes, some of it at once.
     trim(0, TimePoint::min());
     return make(bytes);
@@ -143,8 +156,8 @@ BlockPool::Block* BlockPool::take(core::PeerRef peer, std::size_t bytes, Use use
         return nullptr;
     }
     if (block->is_linked()) leave_idle(*block);
-    block->use = use;
     block->peer = peer;
+    move_to(*block, use);
     keep_headroom();
     return block;
 }
@@ -159,7 +172,7 @@ void BlockPool::rest(Block& block) {
     if (block.kept.use_count() > (block.region ? 2 : 1)) return discard(block, Use::abandoned);
     const core::Peer* peer = context_.find(block.peer);
     if (block.region && (!peer || peer->state != core::PeerState::up)) return discard(block);
-    block.use = Use::idle;
+    move_to(block, Use::idle);
     block.idle_since = context_.now();
     idle_.push_back(block);
     idle_bytes_ += block.bytes;
@@ -175,7 +188,7 @@ void BlockPool::leave_idle(Block& block) {
 }
 
 void BlockPool::discard(Block& block, Use until_gone) {
-    block.use = until_gone;
+    move_to(block, until_gone);
     if (!block.region) return free(block);
     closing_bytes_ += block.bytes;
     block.region.close([this, id = block.id] {
@@ -194,6 +207,7 @@ void BlockPool::free(Block& block) {
 
 void BlockPool::on_unused(base::SlotId id) {
     Entry* entry = blocks_.find(id);
+    move_to(entry->value, Use::idle);
     held_bytes_ -= entry->value.bytes;
     blocks_.give_back(*entry);
     tell_room();

@@ -5,7 +5,8 @@
 //                  idle -> landing (a fetch writes it, the receiver reads it) -> idle.
 // A block that was lent stays exposed while it is idle, so that a steady flow to one peer registers
 // and allocates nothing. No other peer is ever given it: it goes back to the arena instead, after
-// the fence, and counts as held until nobody owns its memory.
+// the fence, and counts as held until nobody owns its memory. What others left in it is overwritten
+// by the first body and by zeroes behind that, as far as it is exposed.
 #pragma once
 
 #include <memory>
@@ -56,6 +57,8 @@ class BlockPool {
     BlockPool(const BlockPool&) = delete;
     BlockPool& operator=(const BlockPool&) = delete;
 
+    // The size of the block that such a body gets.
+    static std::size_t block_bytes(std::size_t bytes);
     // For lent: one that this peer may read already, if there is one. nullptr: there is none for it
     // now.
     Block* take(core::PeerRef peer, std::size_t bytes, Use use);
@@ -91,8 +94,10 @@ class BlockPool {
         std::size_t exposed = 0;
     };
 
-    Idle find_idle(std::size_t bytes, core::PeerRef peer);
-    Block* find_larger(std::size_t bytes, core::PeerRef peer);
+    static bool suits(const Block& block, core::PeerRef peer, std::size_t bytes, Use use);
+    static void move_to(Block& block, Use use);
+    Idle find_idle(std::size_t bytes, core::PeerRef peer, Use use);
+    Block* find_larger(std::size_t bytes, core::PeerRef peer, Use use);
     Block* find_or_make(core::PeerRef peer, std::size_t bytes, Use use);
     Block* make(std::size_t bytes);
     bool has_room(std::size_t bytes) const { return held_bytes_ + bytes <= held_bytes_max_; }

@@ -1,6 +1,7 @@
 #include <weft/region.h>
 
 #include "base/codec.h"
+#include "bulk/regions.h"
 
 namespace weft {
 
@@ -32,6 +33,23 @@ RegionRef Region::ref(std::uint64_t offset, std::uint64_t bytes) const {
     part.offset += offset;
     part.length = bytes;
     return part;
+}
+
+void Region::close(Function<void()> fenced) {
+    if (auto owner = std::exchange(owner_, nullptr)) {
+        owner->close(ref_.region, ref_.generation, std::move(fenced));
+    } else if (fenced) {
+        fenced();
+    }
+}
+
+Region& Region::operator=(Region&& other) noexcept {
+    if (this != &other) {
+        close();
+        owner_ = std::move(other.owner_);
+        ref_ = other.ref_;
+    }
+    return *this;
 }
 
 }  // namespace weft

@@ -107,12 +107,7 @@ void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
         return expire_in(*slot, give_back_tick);
     }
     std::vector<core::PeerRef> holders;
-    grants_.for_each([&](const GrantSlot& held) {
-        const Grant& grant = held.value;
-        if (grant.region == region && grant.generation == generation) {
-            holders.push_back(grant.peer);
-        }
-    });
+    slot->value.held.for_each([&](const Grant& grant) { holders.push_back(grant.peer); });
     for (const core::PeerRef& holder : holders) {
         core::Peer* peer = context_->find(holder);
         if (!peer || peer->state != core::PeerState::up) continue;  // Lost with one before.
@@ -154,10 +149,26 @@ void Regions::close(std::uint32_t region, std::uint32_t generation, Function<voi
     close_here(region, generation, std::move(fenced));
 }
 
+// Of peers that may still write there. Reachable, so that no leak checker takes it for a leak.
+static void keep_for_ever(Buffer memory, Function<void()> fenced) {
+    struct Kept {
+        Buffer memory;
+        Function<void()> fenced;  // What it holds may be the memory.
+    };
+    static std::mutex mutex;
+    static auto& kept = *new std::vector<Kept>;
+    const std::lock_guard lock(mutex);
+    kept.push_back({std::move(memory), std::move(fenced)});
+}
+
 void Regions::close_here(std::uint32_t region, std::uint32_t generation, Function<void()> fenced) {
-    Slot* slot = context_ ? regions_.find({region, generation}) : nullptr;
+    Slot* slot = regions_.find({region, generation});
     if (!slot) {  // The lease was quicker.
         if (fenced) fenced();
+        return;
+    }
+    if (!context_) {  // One that is kept.
+        if (fenced) keep_for_ever({}, std::move(fenced));
         return;
     }
     context_->rouse();
@@ -182,16 +193,17 @@ void Regions::close_here(std::uint32_t region, std::uint32_t generation, Functio
 }
 
 // Those who were not told yet, where there is room for the message.
-void Regions::tell_holders(const Slot& slot) {
-    grants_.for_each([&](GrantSlot& held) {
-        Grant& grant = held.value;
-        if (grant.region != slot.slot || grant.generation != slot.generation || grant.told) return;
+void Regions::tell_holders(Slot& slot) {
+    slot.value.held.for_each([&](Grant& grant) {
+        if (grant.told) return;
         core::Peer* peer = context_->find(grant.peer);
         if (!peer) return;
         const core::Context::Claim claim = context_->claim(*peer, sizeof(RevokeFrame));
         if (!claim.data) return;
         RevokeFrame revoke;
-        revoke.grant = number_of(held);
+        revoke.grant = number_of(base::SlotTable<Grant>::entry_of(grant));
+        revoke.transfer_slot = grant.transfer.slot;
+        revoke.transfer_generation = grant.transfer.generation;
         base::store(claim.data, revoke);
         context_->commit(*peer, claim, sizeof revoke);
         grant.told = true;
@@ -212,11 +224,8 @@ void Regions::fence(Slot& slot) {
 }
 
 void Regions::on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoint) {
-    Slot* found = nullptr;
-    regions_.for_each([&](Slot& slot) {
-        if (slot.slot == region && slot.value.closing) found = &slot;
-    });
-    if (!found) return;
+    Slot* found = regions_.find_at(region);
+    if (!found || !found->value.closing) return;
     found->value.unfenced &= ~(std::uint64_t{1} << endpoint.index);
     if (found->value.unfenced == 0 && found->value.grants == 0) finish(*found);
 }
@@ -303,7 +312,8 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
     if (slot && !is_exposed((*slot)->value, *peer.endpoint)) {
         slot = fail(Code::unimplemented, "the owner can't lend memory over this transport");
     }
-    GrantSlot* const grant = slot ? add_grant(**slot, peer, {}) : nullptr;
+    const base::SlotId transfer{open.transfer_slot, open.transfer_generation};
+    GrantSlot* const grant = slot ? add_grant(**slot, peer, {}, transfer) : nullptr;
     if (slot && !grant) {
         slot = fail(Code::resource_exhausted, "too many transfers under way at the owner");
     }
@@ -316,22 +326,31 @@ bool Regions::is_exposed(const Entry& entry, const core::EndpointSlot& endpoint)
     return (entry.unfenced >> endpoint.index & 1) != 0 && endpoint.endpoint->caps().fences_region;
 }
 
-Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotId loan) {
-    std::uint32_t& held = grants_held_[&peer];
-    GrantSlot* const grant = held < grants_of_a_peer_max ? grants_.take() : nullptr;
-    if (!grant) return nullptr;
-    grant->value = {peer.ref, slot.slot, slot.generation, false, loan};
+Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotId loan,
+                                       base::SlotId transfer) {
+    core::Traffic& traffic = peer.traffic;
+    GrantSlot* const taken = traffic.granted < grants_of_a_peer_max ? grants_.take() : nullptr;
+    if (!taken) return nullptr;
+    Grant& grant = taken->value;
+    grant.peer = peer.ref;
+    grant.region = slot.slot;
+    grant.generation = slot.generation;
+    grant.told = false;
+    grant.loan = loan;
+    grant.transfer = transfer;
+    slot.value.held.push_back(grant);
+    traffic.grants.push_back(grant);
     ++slot.value.grants;
-    ++held;
+    ++traffic.granted;
     context_->add_interest(peer);
-    return grant;
+    return taken;
 }
 
 std::uint64_t Regions::lend(std::uint32_t region, std::uint32_t generation, core::Peer& peer,
                             base::SlotId loan) {
     Slot* slot = regions_.find({region, generation});
     WEFT_ASSERT(slot != nullptr && !slot->value.closing);  // It is the lender's own.
-    const GrantSlot* grant = add_grant(*slot, peer, loan);
+    const GrantSlot* grant = add_grant(*slot, peer, loan, {});
     return grant ? number_of(*grant) : 0;
 }
 
@@ -387,58 +406,75 @@ Regions::GrantSlot* Regions::find_grant(const core::Peer& peer, std::uint64_t nu
     return grant && grant->value.peer == peer.ref ? grant : nullptr;
 }
 
-void Regions::end_grant(GrantSlot& at) {
-    const Grant grant = at.value;
-    grants_.give_back(at);
-    --grants_held_[grant.peer.at];
-    Slot* slot = regions_.find({grant.region, grant.generation});
+void Regions::end_grant(GrantSlot& grant) {
+    const base::SlotId loan = grant.value.loan;
+    Slot* slot = regions_.find({grant.value.region, grant.value.generation});
     WEFT_ASSERT(slot != nullptr);  // A region outlives its grants.
+    forget(grant);
     if (--slot->value.grants == 0 && slot->value.closing) fence(*slot);
-    if (grant.loan) lender_->on_returned(grant.loan);
+    if (loan) lender_->on_returned(loan);
+}
+
+void Regions::forget(GrantSlot& grant) {
+    core::PeerGrant& of_peer = grant.value;
+    OfRegion& of_region = grant.value;
+    of_peer.unlink();
+    of_region.unlink();
+    --grant.value.peer.at->traffic.granted;
+    grants_.give_back(grant);
 }
 
 void Regions::on_peer_down(core::Peer& peer, const Status&) {
+    if (base::is_mutated(base::Mutant::grant_forgotten)) return;
     // The provider has cut the connection: nothing of this peer arrives after the fence.
-    grants_.for_each([&](GrantSlot& at) {
-        const Grant& grant = at.value;
-        if (grant.peer != peer.ref || base::is_mutated(base::Mutant::grant_forgotten)) return;
+    base::IntrusiveList<core::PeerGrant> lost;  // What it gets from here on is of its next one.
+    lost.splice_back(peer.traffic.grants);
+    while (core::PeerGrant* one = lost.front()) {
+        auto& grant = static_cast<Grant&>(*one);
         context_->drop_interest(peer);
         regions_.find({grant.region, grant.generation})->value.holders = na::Holders::lost;
-        end_grant(at);
-    });
-    grants_held_.erase(&peer);
+        end_grant(base::SlotTable<Grant>::entry_of(grant));
+    }
+}
+
+void Regions::close_all() {
+    for (const auto& endpoint : context_->endpoints()) {
+        if (!endpoint->caps.fenced_by_end) continue;
+        fenced_by_end_ |= std::uint64_t{1} << endpoint->index;
+    }
+    regions_.for_each([&](Slot& slot) { close_here(slot.slot, slot.generation, nullptr); });
+}
+
+bool Regions::is_fenced_at_end(const Entry& entry) const {
+    return (entry.unfenced & ~fenced_by_end_) == 0;
+}
+
+std::uint32_t Regions::unfenced_regions() {
+    std::uint32_t unfenced = 0;
+    regions_.for_each([&](Slot& slot) { unfenced += !is_fenced_at_end(slot.value); });
+    return unfenced;
 }
 
 void Regions::shutdown() {
-    grants_.for_each([&](GrantSlot& grant) { grants_.give_back(grant); });
-    grants_held_.clear();
+    grants_.for_each([&](GrantSlot& grant) { forget(grant); });
+    std::uint32_t kept = 0;
+    std::size_t bytes = 0;
     regions_.for_each([&](Slot& slot) {
-        context_->timers().cancel(slot.value.expiry);
-        finish(slot);
+        Entry& entry = slot.value;
+        context_->timers().cancel(entry.expiry);
+        if (is_fenced_at_end(entry)) return finish(slot);
+        ++kept;
+        bytes += entry.memory.size();
+        keep_for_ever(std::exchange(entry.memory, Buffer()), std::move(entry.fenced));
     });
+    if (kept != 0) {
+        context_->log().error(
+            std::to_string(kept) + " exposed regions of " + std::to_string(bytes) +
+            " bytes in all are kept until the process ends, and not released: a peer that stands "
+            "still (SIGSTOP?) may still write there; resume or end such peers before this runtime");
+    }
     const std::lock_guard lock(end_mutex_);
     context_ = nullptr;
 }
 
 }  // namespace weft::bulk
-
-namespace weft {
-
-void Region::close(Function<void()> fenced) {
-    if (auto owner = std::exchange(owner_, nullptr)) {
-        owner->close(ref_.region, ref_.generation, std::move(fenced));
-    } else if (fenced) {
-        fenced();
-    }
-}
-
-Region& Region::operator=(Region&& other) noexcept {
-    if (this != &other) {
-        close();
-        owner_ = std::move(other.owner_);
-        ref_ = other.ref_;
-    }
-    return *this;
-}
-
-}  // namespace weft

@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "bulk/wire.h"
@@ -51,7 +50,12 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     // Where the region is for the fabric of this endpoint; nullopt: it is not exposed there.
     std::optional<na::FabricKey> fabric_key(std::uint32_t region, std::uint32_t generation,
                                             const core::EndpointSlot& endpoint);
-    // Ends the table: closes every region without waiting and forgets the context.
+    // The end, in three steps: closes every region, once the connections are gone; turns fence
+    // them; then, after the endpoints, ends the table and forgets the context.
+    void close_all();
+    // Regions of which only a fence proves that no peer can touch them, and it has not yet.
+    std::uint32_t unfenced_regions();
+    // What was not fenced is kept for ever: its memory and its `fenced`, which never runs.
     void shutdown();
 
     void on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoint);
@@ -72,6 +76,8 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         std::uint32_t region = 0;
         std::uint32_t generation = 0;
     };
+    struct Grant;
+    struct OfRegion : base::ListNode {};
     struct Entry {
         Buffer memory;
         Access access = Access::none;
@@ -80,25 +86,27 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         std::vector<na::FabricKey> fabric;  // By endpoint.
         std::uint64_t unfenced = 0;         // One bit per endpoint.
         std::uint32_t grants = 0;
+        base::IntrusiveList<Grant, OfRegion> held;  // These.
         na::Holders holders = na::Holders::done;
         std::uint32_t ticks = 0;  // Since it closes.
         Function<void()> fenced;
         Expiry expiry;
     };
     using Slot = base::SlotTable<Entry>::Entry;
-    struct Grant {
+    struct Grant : core::PeerGrant, OfRegion {
         core::PeerRef peer;
         std::uint32_t region = 0;
         std::uint32_t generation = 0;
-        bool told = false;  // That it was revoked.
-        base::SlotId loan;  // Of the lender; none: the peer asked for it.
+        bool told = false;      // That it was revoked.
+        base::SlotId loan;      // Of the lender; none: the peer asked for it,
+        base::SlotId transfer;  // for this transfer of its own.
     };
     using GrantSlot = base::SlotTable<Grant>::Entry;
     static std::uint64_t number_of(const GrantSlot& grant) {
         return std::uint64_t{grant.generation} << 32 | grant.slot;
     }
 
-    void tell_holders(const Slot& slot);
+    void tell_holders(Slot& slot);
     void expire_in(Slot& slot, Duration time);
     void on_expiry(std::uint32_t region, std::uint32_t generation);
     void close_here(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
@@ -109,9 +117,11 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     void on_data(core::Peer& peer, ByteView frame);
     Result<Slot*> judge(const RegionRef& ref);
     static bool is_exposed(const Entry& entry, const core::EndpointSlot& endpoint);
-    GrantSlot* add_grant(Slot& slot, core::Peer& peer, base::SlotId loan);
+    GrantSlot* add_grant(Slot& slot, core::Peer& peer, base::SlotId loan, base::SlotId transfer);
     GrantSlot* find_grant(const core::Peer& peer, std::uint64_t number);
     void end_grant(GrantSlot& grant);
+    void forget(GrantSlot& grant);
+    bool is_fenced_at_end(const Entry& entry) const;
     void send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
                     na::FabricKey fabric, std::uint64_t grant);
 
@@ -121,7 +131,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     const na::Incarnation owner_;
     base::SlotTable<Entry> regions_{na::regions_max};
     base::SlotTable<Grant> grants_{grants_max};
-    std::unordered_map<const core::Peer*, std::uint32_t> grants_held_;
+    std::uint64_t fenced_by_end_ = 0;  // Endpoints whose own end is a fence; from close_all() on.
     Lender* lender_ = nullptr;
     Counters counters_;
 };

@@ -1,6 +1,7 @@
 #include "bulk/staging.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "base/assert.h"
@@ -50,7 +51,10 @@ Result<Loan> Staging::lend(core::Peer& peer, std::size_t bytes) {
     Block* block = pool_.take(peer.ref, bytes, Use::lent);
     if (!block) return full();
     if (!block->region) {
-        Result<Region> region = regions_.expose(block->buffer(block->bytes), {Access::read, {}});
+        // What is exposed behind the body may hold bodies of others.
+        const std::size_t exposed = BlockPool::block_bytes(bytes);
+        std::memset(block->memory().data() + bytes, 0, exposed - bytes);
+        Result<Region> region = regions_.expose(block->buffer(exposed), {Access::read, {}});
         if (!region) {
             pool_.discard(*block);
             return std::move(region).status();
@@ -147,11 +151,11 @@ Status Staging::judge(const Fetch& fetch, const Status& decoded) const {
 
 // At most two peers hold so much that their own waits for them only.
 MemoryWaiters Staging::memory_waiters() {
-    std::vector<core::PeerRef> seen;
     bool wanted = false;
+    ++round_;
     waiting_.for_each([&](Fetch& fetch) {
-        if (wanted || std::find(seen.begin(), seen.end(), fetch.peer) != seen.end()) return;
-        seen.push_back(fetch.peer);
+        core::Traffic& traffic = core::Context::find(fetch.peer)->traffic;
+        if (wanted || std::exchange(traffic.passed, round_) == round_) return;
         wanted = !pool_.is_over_share(fetch.peer, fetch.from.length);
     });
     if (wanted) return MemoryWaiters::for_others;
@@ -165,6 +169,7 @@ void Staging::wait(Fetch& fetch) {
     }
     context_.timers().arm(fetch, fetch.deadline);
     waiting_.push_back(fetch);
+    peer->traffic.fetches.push_back(fetch);
     ++waiting_count_;
     ++peer->traffic.waiting;
     transfers_.look_later();  // Those in front of it may stand still.
@@ -194,6 +199,8 @@ bool Staging::stop_waiting(Fetch& fetch) {
     WaitingNode& node = fetch;
     if (!node.is_linked()) return false;
     node.unlink();
+    core::PeerFetch& of_peer = fetch;
+    of_peer.unlink();
     --waiting_count_;
     if (core::Peer* peer = context_.find(fetch.peer)) --peer->traffic.waiting;
     return true;
@@ -251,21 +258,19 @@ void Staging::decline(core::Peer& peer, const LentBody& where) {
 void Staging::begin_waiting() {
     std::vector<FetchId> waiting;
     waiting_.for_each([&](Fetch& fetch) { waiting.push_back(fetch.id); });
-    std::vector<core::PeerRef> passed;
+    const std::uint32_t round = ++round_;
     for (const FetchId id : waiting) {
         FetchEntry* entry = fetches_.find(id);  // Others may have ended it meanwhile.
         if (!entry || entry->value.is_over) continue;
-        const core::PeerRef peer = entry->value.peer;
-        if (std::find(passed.begin(), passed.end(), peer) != passed.end()) continue;
-        if (!try_begin(entry->value)) passed.push_back(peer);
+        core::Traffic& traffic = core::Context::find(entry->value.peer)->traffic;
+        if (traffic.passed != round && !try_begin(entry->value)) traffic.passed = round;
     }
 }
 
 void Staging::on_peer_down(core::Peer& peer, const Status& why) {
-    fetches_.for_each([&](FetchEntry& entry) {
-        Fetch& fetch = entry.value;
-        if (fetch.peer == peer.ref && !fetch.into) give_up(fetch, why);
-    });
+    while (core::PeerFetch* waiting = peer.traffic.fetches.front()) {
+        give_up(static_cast<Fetch&>(*waiting), why);
+    }
     pool_.forget(peer.ref);
 }
 

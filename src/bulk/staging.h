@@ -71,7 +71,7 @@ class Staging final : public core::FrameSink, private Lender {
     using Block = BlockPool::Block;
     using Use = BlockPool::Use;
     struct WaitingNode : base::ListNode {};
-    struct Fetch : base::Timer, WaitingNode {
+    struct Fetch : base::Timer, WaitingNode, core::PeerFetch {
         Staging* owner = nullptr;
         base::SlotId id;
         core::PeerRef peer;
@@ -106,6 +106,7 @@ class Staging final : public core::FrameSink, private Lender {
     base::SlotTable<Fetch> fetches_{1u << 16};
     base::IntrusiveList<Fetch, WaitingNode> waiting_;  // For memory, in order of arrival.
     std::size_t waiting_count_ = 0;
+    std::uint32_t round_ = 0;  // Of those who are served when there is room.
 };
 
 }  // namespace weft::bulk

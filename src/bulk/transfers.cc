@@ -20,6 +20,7 @@ Transfers::Transfers(core::Context& context) : context_(context) {
 Transfers::~Transfers() {
     transfers_.for_each([&](Entry& entry) {
         WEFT_DCHECK(closed_ && entry.value.state == State::ended);
+        leave_peer(entry.value);
         context_.undefer(entry.value);
         transfers_.give_back(entry);
     });
@@ -43,6 +44,7 @@ TransferId Transfers::start(core::PeerRef peer, TransferSpec spec, TransferCompl
                             : fail(Code::unavailable, "the peer is gone"));
         return id;
     }
+    transfer.peer->traffic.transfers.push_back(transfer);
     context_.add_interest(*transfer.peer);
     context_.timers().arm(transfer, transfer.spec.deadline);
     if (transfer.peer->state == core::PeerState::up) {
@@ -207,13 +209,11 @@ void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame)
             return context_.broken(peer, "a bulk_revoke of the wrong size");
         }
         const auto revoke = base::load<RevokeFrame>(frame.data());
-        transfers_.for_each([&](Entry& entry) {
-            Transfer& transfer = entry.value;
-            if (transfer.peer == &peer && transfer.spec.grant == revoke.grant &&
-                transfer.state == State::running) {
-                end(entry, fail(Code::permission_denied, "the region was revoked by its owner"));
-            }
-        });
+        Entry* entry = transfers_.find({revoke.transfer_slot, revoke.transfer_generation});
+        if (entry && entry->value.peer == &peer && entry->value.spec.grant == revoke.grant &&
+            entry->value.state == State::running) {
+            end(*entry, fail(Code::permission_denied, "the region was revoked by its owner"));
+        }
         return;
     }
     if (frame.size() < sizeof(GrantFrame) || head.aux > code_max) {
@@ -309,9 +309,15 @@ void Transfers::settle(Entry& entry) {
     Transfer& transfer = entry.value;
     if (transfer.chunks > 0 || transfer.core::Deferred::is_linked()) return;
     return_grant(transfer);
+    leave_peer(transfer);
     transfer.spec.local = Buffer();
     transfers_.give_back(entry);
     --quarantined_;
+}
+
+void Transfers::leave_peer(Transfer& transfer) {
+    core::PeerTransfer& node = transfer;
+    if (node.is_linked()) node.unlink();
 }
 
 void Transfers::return_grant(Transfer& transfer) {
@@ -322,9 +328,13 @@ void Transfers::return_grant(Transfer& transfer) {
 }
 
 void Transfers::send_close(core::Peer& peer, std::uint64_t grant) {
-    if (owed_.empty() && try_send_close(peer, grant)) return;
-    owed_.push_back({peer.ref, grant});
-    if (owed_.size() == 1) pay_later();
+    core::Owing& owing = peer.traffic.owing;
+    if (owing.grants.empty() && try_send_close(peer, grant)) return;
+    owing.grants.push_back(grant);
+    if (owing.is_linked()) return;
+    owing.peer = &peer;
+    owing_.push_back(owing);
+    if (!paying_.is_linked()) pay_later();
 }
 
 bool Transfers::try_send_close(core::Peer& peer, std::uint64_t grant) {
@@ -344,11 +354,13 @@ void Transfers::pay_later() {
 }
 
 void Transfers::pay() {
-    std::erase_if(owed_, [&](const Owed& owed) {
-        core::Peer* peer = context_.find(owed.peer);
-        return !peer || try_send_close(*peer, owed.grant);
+    owing_.for_each([&](core::Owing& owing) {
+        while (!owing.grants.empty() && try_send_close(*owing.peer, owing.grants.back())) {
+            owing.grants.pop_back();
+        }
+        if (owing.grants.empty()) owing.unlink();
     });
-    if (!owed_.empty()) pay_later();
+    if (!owing_.empty()) pay_later();
 }
 
 void Transfers::cancel(TransferId id, const char* why) {
@@ -365,8 +377,9 @@ void Transfers::abandon(TransferId id) {
 }
 
 void Transfers::on_peer_up(core::Peer& peer) {
-    transfers_.for_each([&](Entry& entry) {
-        if (entry.value.peer == &peer && entry.value.state == State::waiting) begin(entry);
+    peer.traffic.transfers.for_each([&](core::PeerTransfer& one) {
+        auto& transfer = static_cast<Transfer&>(one);
+        if (transfer.state == State::waiting) begin(base::SlotTable<Transfer>::entry_of(transfer));
     });
 }
 
@@ -374,23 +387,26 @@ void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
     opens_.erase(&peer);
     peer.traffic.posted = 0;
     // Its grants ended with the connection; a later one to the same peer has grants of its own.
-    std::erase_if(owed_, [&](const Owed& owed) { return owed.peer == peer.ref; });
-    if (owed_.empty()) context_.timers().cancel(paying_);
-    transfers_.for_each([&](Entry& entry) {
-        Transfer& transfer = entry.value;
-        if (transfer.peer != &peer) return;
-        end(entry, why);
+    core::Owing& owing = peer.traffic.owing;
+    owing.grants.clear();
+    if (owing.is_linked()) owing.unlink();
+    while (core::PeerTransfer* one = peer.traffic.transfers.pop_front()) {
+        auto& transfer = static_cast<Transfer&>(*one);
+        end(base::SlotTable<Transfer>::entry_of(transfer), why);
         transfer.spec.grant = 0;  // It ended with the connection.
         transfer.peer_ref = {};
-        if (peer.incoming) transfer.peer = nullptr;
-    });
+        transfer.peer = nullptr;
+    }
 }
 
 void Transfers::shutdown(const Status& why) {
     closed_ = true;
     context_.timers().cancel(paying_);
     context_.timers().cancel(looking_);
-    owed_.clear();
+    owing_.for_each([](core::Owing& owing) {
+        owing.grants.clear();
+        owing.unlink();
+    });
     transfers_.for_each([&](Entry& entry) {
         Transfer& transfer = entry.value;
         end(entry, why);

@@ -13,7 +13,6 @@
 #pragma once
 
 #include <unordered_map>
-#include <vector>
 
 #include <weft/channel.h>
 
@@ -83,7 +82,7 @@ class Transfers final : public core::FrameSink {
 
   private:
     enum class State : std::uint8_t { waiting, opening, running, ended };
-    struct Transfer : base::Timer, core::Deferred, core::Starved {
+    struct Transfer : base::Timer, core::Deferred, core::Starved, core::PeerTransfer {
         Transfers* owner = nullptr;
         core::Peer* peer = nullptr;
         core::PeerRef peer_ref;                  // Empty: its connection is over.
@@ -99,11 +98,6 @@ class Transfers final : public core::FrameSink {
         Status outcome;
     };
     using Entry = base::SlotTable<Transfer>::Entry;
-    // A grant that goes back when there is room for the message.
-    struct Owed {
-        core::PeerRef peer;
-        std::uint64_t grant = 0;
-    };
     struct Later : base::Timer {
         Transfers* owner = nullptr;
     };
@@ -123,6 +117,7 @@ class Transfers final : public core::FrameSink {
     void end(Entry& entry, Status status);
     void complete(Entry& entry);
     void settle(Entry& entry);
+    static void leave_peer(Transfer& transfer);
     void return_grant(Transfer& transfer);
     void send_close(core::Peer& peer, std::uint64_t grant);
     bool try_send_close(core::Peer& peer, std::uint64_t grant);
@@ -133,7 +128,7 @@ class Transfers final : public core::FrameSink {
     core::NestedOperations<Transfers, TransferCompletion> nested_{context_, *this};
     base::SlotTable<Transfer> transfers_{1u << 16};
     std::unordered_map<const core::Peer*, std::uint32_t> opens_;  // Sent and not answered.
-    std::vector<Owed> owed_;                                      // At most one per open.
+    base::IntrusiveList<core::Owing> owing_;                      // Peers whose queue is full.
     Later paying_;
     Later looking_;
     Function<MemoryWaiters()> memory_waiters_;

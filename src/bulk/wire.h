@@ -38,12 +38,15 @@ struct CloseFrame {
 };
 static_assert(sizeof(CloseFrame) == 16);
 
-// Stop: the owner wants its memory back, and waits for the close.
+// Stop: the owner wants its memory back, and waits for the close. To the transfer that asked for
+// the grant; a grant that was lent is not revoked.
 struct RevokeFrame {
-    core::FrameHead head{core::FrameKind::bulk_revoke, 0, 0, 16};
+    core::FrameHead head{core::FrameKind::bulk_revoke, 0, 0, 24};
     std::uint64_t grant = 0;
+    std::uint32_t transfer_slot = 0;
+    std::uint32_t transfer_generation = 0;
 };
-static_assert(sizeof(RevokeFrame) == 16);
+static_assert(sizeof(RevokeFrame) == 24);
 
 // Bytes for a range of the receiver, which judges and copies them itself: a small put that needs no
 // answer, because a reply follows. The bytes are behind the frame.

@@ -113,10 +113,11 @@ class Context final : public Executor {
     void set_opener(Function<Status(const na::Address&)> opener) { opener_ = std::move(opener); }
     void set_rma_sink(RmaSink& sink) { rma_sink_ = &sink; }
 
-    // Ends every connection, telling the sinks `why`, and destroys the endpoints: nothing can touch
-    // exposed memory afterwards. Nothing connects again. Requires: not called from turn(), which
-    // walks them.
+    // Ends every connection, telling the sinks `why`. Nothing connects again; turns go on, for the
+    // fences of regions.
     void shutdown(const Status& why) noexcept;
+    // After shutdown(): destroys the endpoints. Requires: not called from turn(), which walks them.
+    void close_endpoints() noexcept;
     // No turn will come any more: from here on post() runs its work at once, on the calling thread
     // or on another that is doing so, one at a time; work that posts itself for ever is dropped.
     void close_submissions();

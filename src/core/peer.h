@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/intrusive_list.h"
 #include "base/slot_table.h"
@@ -29,8 +30,17 @@ struct QueuedFrame : base::ListNode {
 
 struct Peer;
 
-// A transfer that waits for its turn (bulk/transfers.h).
-struct Starved : base::ListNode {};
+// What bulk keeps of a peer is in lists of the peer's own, so that neither its frames nor its end
+// walk what others have.
+struct Starved : base::ListNode {};       // A transfer that waits for its turn (bulk/transfers.h).
+struct PeerTransfer : base::ListNode {};  // A transfer, until the transport is done with it.
+struct PeerGrant : base::ListNode {};     // A grant that the peer holds (bulk/regions.h).
+struct PeerFetch : base::ListNode {};     // A large body that waits for memory (bulk/staging.h).
+// Grants of the peer's that go back when there is room for the message. Linked: there are some.
+struct Owing : base::ListNode {
+    Peer* peer = nullptr;
+    std::vector<std::uint64_t> grants;
+};
 
 // Names a peer over its whole life, reconnections included; stale once it is forgotten. Peers never
 // move and their memory is the context's, so that looking one up is one comparison.
@@ -52,7 +62,17 @@ struct Traffic : base::ListNode {
     std::uint32_t posted = 0;   // RmaItems under way.
     std::uint32_t ended = 0;    // All that ever came to an end: whether the peer moves.
     std::uint32_t waiting = 0;  // Large bodies of it that wait for memory.
+    std::uint32_t passed = 0;   // The last round in which these had their turn (bulk/staging.cc).
+    std::uint32_t granted = 0;  // Grants that it holds.
+    struct Blocks {
+        std::size_t bytes = 0;
+        std::uint32_t count = 0;
+    } blocks;  // Of memory for large bodies that are in use for it (bulk/block_pool.h).
     base::IntrusiveList<Starved> starved;
+    base::IntrusiveList<PeerTransfer> transfers;
+    base::IntrusiveList<PeerGrant> grants;
+    base::IntrusiveList<PeerFetch> fetches;
+    Owing owing;
 };
 
 struct Peer {

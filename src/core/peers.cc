@@ -13,6 +13,7 @@ Result<PeerRef> Context::add_peer(std::vector<na::Address> addresses) {
     auto* entry = peers_.take();
     if (!entry) return fail(Code::resource_exhausted, "too many peers");
     Peer& peer = entry->value;
+    peer.traffic.blocks = {};
     peer.ref = {&peer, entry->generation};
     peer.incoming = false;
     peer.interest = 0;
@@ -137,12 +138,13 @@ void Context::on_up(EndpointSlot& slot, const na::Event& event) {
         if (peer) follow(*peer, peer->path->up(info->incarnation), {});
         return;
     }
-    auto* entry = peers_.take();
+    auto* entry = closed_ ? nullptr : peers_.take();
     if (!entry) {
         slot.endpoint->close(event.peer);
         return;
     }
     Peer& peer = entry->value;
+    peer.traffic.blocks = {};
     peer.ref = {&peer, entry->generation};
     peer.incoming = true;
     peer.interest = 0;
@@ -232,6 +234,10 @@ void Context::shutdown(const Status& why) noexcept {
         lost(peer, why);
     });
     for (auto& slot : endpoints_) slot->endpoint->flush();
+}
+
+void Context::close_endpoints() noexcept {
+    WEFT_DCHECK(closed_);
     endpoints_.clear();
     only_ = quick_ = nullptr;
 }

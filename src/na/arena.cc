@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
@@ -110,7 +111,7 @@ class MemoryArena final : public Arena {
         if (reserved_) ::munmap(reserved_, reserved_bytes_);
     }
 
-    Result<Buffer> allocate(std::size_t bytes) override;
+    Result<Buffer> allocate(std::size_t bytes, Use use) override;
     Result<int> fd() override;
     std::size_t size() const override;
     std::optional<std::uint64_t> offset_of(ByteView memory) const override;
@@ -121,7 +122,7 @@ class MemoryArena final : public Arena {
   private:
     Status create();
     Status try_create(std::size_t bytes);
-    void give_back(std::size_t offset, std::size_t length);
+    void give_back(std::size_t offset, std::size_t length, Use use);
     void cool();
     void cool_within(std::size_t offset, std::size_t length, std::size_t excess);
     bool is_held(std::size_t block) const { return block < holds_.size() && holds_[block] != 0; }
@@ -136,6 +137,7 @@ class MemoryArena final : public Arena {
     std::size_t reserved_bytes_ = 0;
     Ranges free_;
     Ranges warm_;                       // Part of free_ whose pages may hold memory.
+    Ranges of_peers_;                   // Part of free_ that may hold what peers sent or got.
     std::vector<std::uint16_t> holds_;  // By blocks of large_bytes; empty until somebody holds.
     std::size_t allocated_ = 0;
     const pid_t owner_ = ::getpid();
@@ -182,9 +184,9 @@ Status MemoryArena::create() {
     return status;
 }
 
-Result<Buffer> MemoryArena::allocate(std::size_t bytes) {
+Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
     if (bytes == 0) return fail(Code::invalid_argument, "an arena buffer needs at least one byte");
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (Status status = create(); !status.ok()) return status;
     if (!is_owner()) {
         return fail(Code::failed_precondition,
@@ -207,17 +209,25 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes) {
     free_.remove(*offset, length);
     warm_.remove(*offset, length);
     allocated_ += length;
+    const std::size_t foreign_before = of_peers_.bytes();
+    of_peers_.remove(*offset, length);
+    const bool was_of_peers = of_peers_.bytes() != foreign_before;
+    lock.unlock();
+    if (was_of_peers && use == Use::program) std::memset(base_ + *offset, 0, length);
     auto self = std::static_pointer_cast<MemoryArena>(shared_from_this());
-    std::shared_ptr<void> owner(base_ + *offset, [self = std::move(self), at = *offset,
-                                                  length](void*) { self->give_back(at, length); });
+    const auto give_back = [self = std::move(self), at = *offset, length, use](void*) {
+        self->give_back(at, length, use);
+    };
+    std::shared_ptr<void> owner(base_ + *offset, give_back);
     return Buffer(std::move(owner), Bytes(base_ + *offset, bytes));
 }
 
-void MemoryArena::give_back(std::size_t offset, std::size_t length) {
+void MemoryArena::give_back(std::size_t offset, std::size_t length, Use use) {
     std::lock_guard lock(mutex_);
     allocated_ -= length;
     free_.add(offset, length);
     warm_.add(offset, length);
+    if (use == Use::peers) of_peers_.add(offset, length);
     cool();
 }
 
@@ -250,10 +260,11 @@ void MemoryArena::cool_within(std::size_t offset, std::size_t length, std::size_
             at = std::max(offset, (at - 1) / large_bytes * large_bytes);
         }
         at = std::max(at, end - std::min(end, excess));
-        // Failure leaves the pages in memory, which costs memory and nothing else.
-        (void)::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                          static_cast<off_t>(at), static_cast<off_t>(end - at));
+        // Failure leaves the pages in memory as they are, which costs memory and nothing else.
+        const int error = ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                      static_cast<off_t>(at), static_cast<off_t>(end - at));
         warm_.remove(at, end - at);
+        if (error == 0) of_peers_.remove(at, end - at);
         excess -= end - at;
         end = at;
     }

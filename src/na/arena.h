@@ -22,10 +22,14 @@ class Arena : public std::enable_shared_from_this<Arena> {
     static std::shared_ptr<Arena> make(std::size_t bytes_max = 0);
     virtual ~Arena() = default;
 
-    // Page aligned (2 MiB aligned from 2 MiB on). Contents unspecified. The Buffer keeps the arena.
-    // Errors: INVALID_ARGUMENT for 0 bytes, RESOURCE_EXHAUSTED naming what is full,
+    // Whose bytes the memory is for: bodies that peers sent or get, or the program's own.
+    enum class Use : std::uint8_t { program, peers };
+    // Page aligned (2 MiB aligned from 2 MiB on). Contents unspecified, but for the program never
+    // what peers left there: it did not see that, and may show it to others. The Buffer keeps the
+    // arena. Errors: INVALID_ARGUMENT for 0 bytes, RESOURCE_EXHAUSTED naming what is full,
     // FAILED_PRECONDITION in a process forked from the arena's.
-    virtual Result<Buffer> allocate(std::size_t bytes) = 0;
+    virtual Result<Buffer> allocate(std::size_t bytes, Use use) = 0;
+    Result<Buffer> allocate(std::size_t bytes) { return allocate(bytes, Use::program); }
 
     // Descriptor and length to hand to a peer. Errors: RESOURCE_EXHAUSTED when it can't be made.
     virtual Result<int> fd() = 0;

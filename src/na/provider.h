@@ -74,7 +74,10 @@ struct Caps {
     bool reports_peer_death = false;  // SIGKILL of a peer gives peer_down by itself; false: silence
                                       // is all there is, and core's heartbeats find it.
     bool fences_region = false;       // fence() proves the end of access while peers live.
-    bool virtual_time = false;        // Simulated: poll() never waits for the real world.
+    bool fenced_by_end = false;  // The end of the endpoint ends all access, too, as nobody else
+                                 // copies. False: a region that was not fenced before may be
+                                 // written still, and its memory never goes back.
+    bool virtual_time = false;   // Simulated: poll() never waits for the real world.
 };
 
 struct Limits {

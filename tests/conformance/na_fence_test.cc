@@ -133,6 +133,39 @@ CONFORMANCE("a fence ends although the peer that was writing went away") {
     }
 }
 
+// What core does when a runtime ends, and what is proved by that.
+static void end_owner(NaRig& rig, NaNode& owner, na::PeerId peer, const ExposedMemory& region) {
+    if (!owner->caps().fenced_by_end) {
+        owner.close(peer);
+        owner.fence(region.index());
+        REQUIRE(rig.pump_until([&] { return owner.fenced.contains(region.index()); }));
+    }
+    rig.destroy(owner);
+}
+
+CONFORMANCE("nothing lands in memory after the end of its owner when a peer was writing it") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    for (int turns = 0; turns < 30; turns += 3) {
+        NaPair pair(rig);
+        if (!can_fence(rig, pair)) return;
+        if (!pair.b->caps().fenced_by_end)
+            note_capability(rig.wire.scheme, "ends after its fences");
+        const ExposedMemory region(rig, pair.b, 512 * 1024, Access::read_write);
+        const std::size_t bytes = std::min<std::size_t>(512 << 10, pair.a->limits().rma_bytes_max);
+        Buffer local = rig.allocate(bytes);
+        for (int i = 0; i < 4; ++i) pair.a.post(region.put(pair.ab, 0, local.bytes()));
+        for (int i = 0; i < turns; ++i) rig.pump();
+        end_owner(rig, pair.b, pair.ba, region);
+        const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
+        pair.a.post(region.put(pair.ab, 0, local.bytes()));
+        REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
+        rig.settle();
+        REQUIRE(std::ranges::equal(region.bytes(), shadow));
+        rig.destroy(pair.a);
+    }
+}
+
 CONFORMANCE("a region may be fenced at once, and again under a new generation") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
@@ -209,4 +242,53 @@ CONFORMANCE("a writer in another thread never gets past a fence") {
     writer.join();
     CHECK(intact);
     CHECK(fences > 3);
+}
+
+CONFORMANCE("a writer in another thread never gets past the end of the owner") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    if (rig.wire.world || !rig.open()->caps().rma_checked) return;
+    for (int round = 0; round < 8; ++round) {
+        NaPair pair(rig);
+        constexpr std::size_t size = 256 * 1024;
+        const ExposedMemory region(rig, pair.b, size, Access::read_write);
+        Buffer local = rig.allocate(size);
+        fill_random(local.bytes(), rig.random);
+        const std::size_t bytes = std::min(size, pair.a->limits().rma_bytes_max);
+        const RmaItem item = region.put(pair.ab, 0, local.bytes().first(bytes));
+        std::atomic<bool> stop{false};
+        std::atomic<std::uint64_t> finished{0};
+        std::thread writer([&, endpoint = pair.a.endpoint.get()] {
+            base::SteadyClock clock;
+            Event events[16];
+            std::uint64_t under_way = 0;
+            while (!stop || under_way != 0) {
+                if (!stop && under_way < 4) under_way += endpoint->post({&item, 1});
+                const std::size_t count = endpoint->poll(events, clock.now());
+                for (std::size_t i = 0; i < count; ++i) {
+                    if (events[i].kind != EventKind::rma_done) continue;
+                    --under_way;
+                    ++finished;
+                }
+                endpoint->flush();
+            }
+        });
+        const TimePoint end = rig.now() + patience;
+        while (finished < 8 && rig.now() < end) pair.b.poll();
+        const bool is_fenced_by_end = pair.b->caps().fenced_by_end;
+        if (!is_fenced_by_end) {
+            pair.b.close(pair.ba);
+            pair.b.fence(region.index());
+            while (!pair.b.fenced.contains(region.index()) && rig.now() < end) pair.b.poll();
+        }
+        rig.destroy(pair.b);
+        fill_random(region.bytes(), rig.random);
+        const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
+        const TimePoint later = rig.now() + 5ms;
+        while (rig.now() < later) std::this_thread::yield();
+        stop = true;
+        writer.join();
+        REQUIRE(std::ranges::equal(region.bytes(), shadow));
+        rig.destroy(pair.a);
+    }
 }

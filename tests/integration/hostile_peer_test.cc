@@ -222,6 +222,8 @@ TEST_CASE("hostile peers: answers, cancels and grants that nobody asked for end 
                 bulk::CloseFrame close;
                 bulk::RevokeFrame revoke;
                 close.grant = revoke.grant = std::uint64_t{generation} << 32 | slot;
+                revoke.transfer_slot = slot;
+                revoke.transfer_generation = generation;
                 REQUIRE(peer.send(frame_of(reply, as_bytes("psst"))));
                 REQUIRE(peer.send(frame_of(cancel)));
                 REQUIRE(peer.send(frame_of(close)));

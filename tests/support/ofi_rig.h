@@ -26,7 +26,9 @@ inline const std::string ofi_any_port = "ofi+tcp://127.0.0.1:0";
 // ofi+tcp touches no arena: any memory can be exposed.
 class NoArena final : public na::Arena {
   public:
-    Result<Buffer> allocate(std::size_t) override { return fail(Code::unimplemented, "no arena"); }
+    Result<Buffer> allocate(std::size_t, Use) override {
+        return fail(Code::unimplemented, "no arena");
+    }
     Result<int> fd() override { return fail(Code::unimplemented, "no arena"); }
     std::size_t size() const override { return 0; }
     std::optional<std::uint64_t> offset_of(ByteView) const override { return std::nullopt; }

@@ -147,6 +147,8 @@ TEST_CASE("hostile frames: replies and revocations that nobody waits for are dro
         for (const std::uint32_t generation : {0u, 1u, 0xffffffffu}) {
             reply.call = cancel.call = {slot, generation};
             revoke.grant = close.grant = std::uint64_t{generation} << 32 | slot;
+            revoke.transfer_slot = slot;
+            revoke.transfer_generation = generation;
             CHECK_FALSE(costs_the_connection(raw, frame_of(reply, as_bytes("psst"))));
             ++replies;
             CHECK_FALSE(costs_the_connection(raw, frame_of(revoke)));

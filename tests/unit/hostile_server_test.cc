@@ -229,6 +229,8 @@ TEST_CASE("hostile server: every lie about a grant ends the transfer once, or is
         get([](bulk::GrantFrame grant) {  // Twice, then taken back.
             bulk::RevokeFrame revoke;
             revoke.grant = grant.grant;
+            revoke.transfer_slot = grant.transfer_slot;
+            revoke.transfer_generation = grant.transfer_generation;
             return Frames{frame_of(grant), frame_of(grant), frame_of(revoke), frame_of(revoke)};
         })
             .ok());

@@ -273,6 +273,7 @@ TEST_CASE("session: handlers hear of a client that ends at once, of one that is 
     }
     SECTION("it is lost") {
         lost.named.node().context.shutdown(fail(Code::cancelled, "gone without a word"));
+        lost.named.node().context.close_endpoints();
         lost.rig.run_for(2900ms);
         CHECK_FALSE(lost.service.held[0].cancelled());
         lost.rig.run_for(200ms);

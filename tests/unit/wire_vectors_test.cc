@@ -182,6 +182,8 @@ TEST_CASE("the bytes of references and grants are the documented ones") {
     check_bytes("bulk_close", bytes_of(close));
     bulk::RevokeFrame revoke;
     revoke.grant = 77;
+    revoke.transfer_slot = 1;
+    revoke.transfer_generation = 9;
     check_bytes("bulk_revoke", bytes_of(revoke));
 }
 

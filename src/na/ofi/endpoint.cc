@@ -126,6 +126,7 @@ Caps OfiEndpoint::caps() const {
     caps.rma_private = true;
     caps.wait_fd = parts_.sleeps;
     caps.fences_region = fences_;
+    caps.fenced_by_end = !row_.closing_fences;  // Else a card writes, which may not let go.
     return caps;
 }
 
@@ -227,6 +228,7 @@ void OfiEndpoint::retire(PeerEntry& entry, Code transfers_end) {
     peer.probe = {};
     by_index_[entry.slot] = nullptr;
     Link* link = std::exchange(peer.link, nullptr);
+    if (peer.LinkNode::is_linked()) peer.LinkNode::unlink();
     const bool never_up = peer.state != PeerState::up;
     if (link && !never_up && !peer.said_bye) link->may_return = true;
     peers_.give_back(entry);

@@ -136,7 +136,7 @@ class OfiEndpoint final : public Endpoint {
     void serve(PeerEntry& entry);
     void serve_up(PeerEntry& entry);
     bool blocked(PeerEntry& entry);
-    bool is_busy(const Link& link);
+    bool is_busy(Link& link);
 
     // handshake.cc.
     void start_connecting(PeerEntry& entry);

@@ -83,6 +83,7 @@ bool OfiEndpoint::take_link(PeerEntry& entry) {
         return false;
     }
     ++peer.link->peers;
+    peer.link->members.push_back(peer);
     return true;
 }
 
@@ -150,11 +151,8 @@ void OfiEndpoint::on_hello(ByteView body) {
     const auto link_at = links_.find(std::string(as_text(hello->name.bytes())));
     PeerEntry* known = nullptr;
     if (link_at != links_.end()) {
-        peers_.for_each([&](PeerEntry& entry) {
-            const Peer& peer = entry.value;
-            if (peer.link == &link_at->second && peer.incoming && peer.theirs == hello->reply_to) {
-                known = &entry;
-            }
+        link_at->second.members.for_each([&](Peer& peer) {
+            if (peer.incoming && peer.theirs == hello->reply_to) known = &PeerTable::entry_of(peer);
         });
     }
     if (known) {  // Said again because our welcome was slow or got lost.
@@ -180,6 +178,7 @@ void OfiEndpoint::on_hello(ByteView body) {
     peer.theirs = hello->reply_to;
     peer.link = link;
     ++link->peers;
+    link->members.push_back(peer);
     peer.info.uri = judged->uri;
     take_hello(peer.info, *judged, limits_);
     serve_accepting(*entry);

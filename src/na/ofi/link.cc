@@ -19,15 +19,18 @@ Link* OfiEndpoint::link_to(const SocketName& name) {
         }
         return &link;
     }
-    Link link;
-    link.name = name;
-    if (fi_av_insert(fabric_->av(), name.get(), 1, &link.address, 0, nullptr) != 1) return nullptr;
+    fi_addr_t address = FI_ADDR_UNSPEC;
+    if (fi_av_insert(fabric_->av(), name.get(), 1, &address, 0, nullptr) != 1) return nullptr;
     const auto is_same = [&](const SocketName& other) { return as_text(other.bytes()) == key; };
-    if (std::erase_if(gone_, is_same)) {  // It may have connected anew, by itself.
+    const bool was_here = std::erase_if(gone_, is_same) != 0;
+    Link& link = links_[key];
+    link.name = name;
+    link.address = address;
+    if (was_here) {  // It may have connected anew, by itself.
         link.word = Link::Word::taken;
         link.dirty = link.may_return = true;
     }
-    return &links_.emplace(std::move(key), std::move(link)).first->second;
+    return &link;
 }
 
 // Somebody waits for its end: it goes also when it is used again, and its new peers with it.
@@ -92,11 +95,10 @@ void OfiEndpoint::serve_links() {
 // time.
 bool OfiEndpoint::cut(Link& link, const std::string& why) {
     if (link.peers != 0) {
-        peers_.for_each([&](PeerEntry& entry) {
-            if (entry.value.link != &link) return;
-            entry.value.link = nullptr;
-            bring_down(entry, Code::unavailable, why);
-        });
+        while (Peer* peer = link.members.pop_front()) {
+            peer->link = nullptr;
+            bring_down(PeerTable::entry_of(*peer), Code::unavailable, why);
+        }
         link.peers = 0;
         link.dirty = link.may_return = true;
     }

@@ -15,6 +15,12 @@
 
 namespace weft::na::ofi {
 
+struct AttentionNode : base::ListNode {};
+struct FlushNode : base::ListNode {};
+struct WritableNode : base::ListNode {};
+struct LinkNode : base::ListNode {};
+struct Peer;
+
 // An address in libfabric's table; all peers there share libfabric's one connection to it.
 struct Link {
     enum class State : std::uint8_t {
@@ -39,7 +45,8 @@ struct Link {
     SocketName name;
     fi_addr_t address = FI_ADDR_UNSPEC;
     std::uint32_t peers = 0;
-    State state = State::used;  // Changed in link.cc alone.
+    base::IntrusiveList<Peer, LinkNode> members;  // These.
+    State state = State::used;                    // Changed in link.cc alone.
     Word word = Word::none;
     bool dirty = false;  // A peer on it is gone, yet the connection may still carry its writes: a
                          // fence must cut it.
@@ -65,10 +72,6 @@ struct Retry {
     TimePoint next = never;
 };
 
-struct AttentionNode : base::ListNode {};
-struct FlushNode : base::ListNode {};
-struct WritableNode : base::ListNode {};
-
 // One RmaItem that was accepted.
 struct Transfer : Operation, base::ListNode {
     Transfer() : Operation(Kind::transfer) {}
@@ -81,7 +84,7 @@ using TransferQueue = base::IntrusiveList<Transfer>;
 
 // Linked: AttentionNode while something is due by time, FlushNode while frames wait for the end of
 // the turn, WritableNode while reserve() owes a `writable`.
-struct Peer : AttentionNode, FlushNode, WritableNode {
+struct Peer : AttentionNode, FlushNode, WritableNode, LinkNode {
     PeerState state = PeerState::connecting;
     bool incoming = false;
     bool said_bye = false;

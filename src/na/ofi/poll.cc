@@ -311,16 +311,15 @@ void OfiEndpoint::serve_up(PeerEntry& entry) {
 
 // What libfabric took before is under way still: had the connection broken, all of it would have
 // come back. For libfabric over TCP a broken one may keep what it took.
-bool OfiEndpoint::is_busy(const Link& link) {
+bool OfiEndpoint::is_busy(Link& link) {
     if (row_.asks_by_socket) return false;
     bool busy = std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
         return transfer.posted && transfer.link == &link;
     });
-    peers_.for_each([&](PeerEntry& entry) {
-        if (entry.value.link != &link) return;
+    link.members.for_each([&](Peer& peer) {
         std::uint32_t waiting = 0;
-        entry.value.backlog.for_each([&](SendSlot& slot) { waiting += slot.under_way == 0; });
-        busy = busy || entry.value.slots > waiting;
+        peer.backlog.for_each([&](SendSlot& slot) { waiting += slot.under_way == 0; });
+        busy = busy || peer.slots > waiting;
     });
     return busy;
 }

@@ -77,6 +77,7 @@ Caps SimEndpoint::caps() const {
     caps.rma_checked = network_.options().rma_checked;
     caps.reports_peer_death = true;
     caps.fences_region = network_.options().fences_region;
+    caps.fenced_by_end = true;
     caps.virtual_time = true;
     return caps;
 }

@@ -25,7 +25,7 @@ Result<FabricKey> SmEndpoint::expose(const Exposure& exposure) {
                     "sm can't expose private memory here, as process_vm_readv is refused: use a "
                     "weft::Buffer from Runtime::allocate()");
     }
-    if (std::find(fencing_.begin(), fencing_.end(), exposure.region) != fencing_.end()) {
+    if (exposure.region < regions_max && is_fencing_[exposure.region]) {
         return fail(Code::resource_exhausted, "region " + std::to_string(exposure.region) +
                                                   " is being fenced and can't be used yet");
     }
@@ -35,36 +35,43 @@ Result<FabricKey> SmEndpoint::expose(const Exposure& exposure) {
 }
 
 void SmEndpoint::fence(std::uint32_t region, Holders) {
+    WEFT_DCHECK(region < regions_max);
     table_.revoke(region);
-    if (std::find(fencing_.begin(), fencing_.end(), region) == fencing_.end()) {
-        fencing_.push_back(region);
-        attend();
-    }
+    if (is_fencing_[region]) return;
+    is_fencing_.set(region);
+    fencing_.push_back(region);
+    attend();
 }
 
 std::size_t SmEndpoint::give_fenced(std::span<Event> events) noexcept {
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < fencing_.size() && count < events.size();) {
-        if (is_accessed(fencing_[i])) {
-            ++i;
+    if (fencing_.empty()) return 0;
+    const Regions accessed = accessed_regions();
+    std::size_t count = 0, kept = 0;
+    for (const std::uint32_t region : fencing_) {
+        if (accessed[region] || count == events.size()) {
+            fencing_[kept++] = region;
             continue;
         }
+        is_fencing_.reset(region);
         Event& event = events[count++];
         event = Event{};
         event.kind = EventKind::region_fenced;
-        event.region = fencing_[i];
-        fencing_.erase(fencing_.begin() + static_cast<std::ptrdiff_t>(i));
+        event.region = region;
     }
+    fencing_.resize(kept);
     return count;
 }
 
-bool SmEndpoint::is_accessed(std::uint32_t region) const noexcept {
-    const auto accesses = [region](const std::unique_ptr<Connection>& connection) {
-        return connection && connection->accesses(region);
+// One walk over the connections, however many regions are being fenced.
+SmEndpoint::Regions SmEndpoint::accessed_regions() const noexcept {
+    Regions accessed;
+    const auto look = [&accessed](const std::unique_ptr<Connection>& connection) {
+        const std::uint32_t word = connection ? connection->accessing() : no_region;
+        if (word != no_region && word <= regions_max) accessed.set(word - 1);
     };
-    return std::any_of(slots_.begin(), slots_.end(),
-                       [&](const Slot& slot) { return accesses(slot.connection); }) ||
-           std::any_of(retired_.begin(), retired_.end(), accesses);
+    for (const Slot& slot : slots_) look(slot.connection);
+    std::ranges::for_each(retired_, look);
+    return accessed;
 }
 
 std::size_t SmEndpoint::copy_bytes_per_turn() const {

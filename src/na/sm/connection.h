@@ -39,7 +39,7 @@ struct Connection {
     Phase phase = Phase::calling;
     bool wants_writable = false;
     std::uint32_t empty_polls = 0;
-    std::uint32_t place = 0;  // In the endpoint's Watchlist.
+    std::uint32_t place = 0;  // In the endpoint's Watchlist, or among the retired.
 
     // Every message.
     RingWriter writer;
@@ -72,10 +72,10 @@ struct Connection {
         message_bytes_max =
             next == Phase::up ? static_cast<std::uint32_t>(info.message_bytes_max) : 0;
     }
-    // Whether the peer may be inside that region of ours right now.
-    bool accesses(std::uint32_t region) const {
-        return segment && !peer_gone &&
-               reader.words().accessing.load(std::memory_order_seq_cst) == region + 1;
+    // The region of ours that the peer may be inside of right now, plus 1; or no_region.
+    std::uint32_t accessing() const {
+        return segment && !peer_gone ? reader.words().accessing.load(std::memory_order_seq_cst)
+                                     : no_region;
     }
 };
 

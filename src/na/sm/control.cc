@@ -269,7 +269,7 @@ void SmEndpoint::handle_socket(Connection& connection) {
         transfers_.drop(connection, Code::unavailable, "the peer is gone");
         connection.last_words = status.text();
     } else if (connection.phase == Phase::retired) {
-        std::erase_if(retired_, [&](const auto& retired) { return retired.get() == &connection; });
+        forget_retired(connection);
     }
 }
 

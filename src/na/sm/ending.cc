@@ -56,7 +56,15 @@ void SmEndpoint::retire(std::unique_ptr<Connection> connection) {
     connection->regions = RegionView();
     connection->arena.reset();
     if (connection->phase != Phase::retired) connection->move_to(Phase::retired);
+    connection->place = static_cast<std::uint32_t>(retired_.size());
     retired_.push_back(std::move(connection));
+}
+
+void SmEndpoint::forget_retired(const Connection& connection) {
+    const std::uint32_t place = connection.place;
+    std::swap(retired_[place], retired_.back());  // This ends it:
+    retired_.pop_back();
+    if (place < retired_.size()) retired_[place]->place = place;
 }
 
 // Retired ones count: a peer can't make us keep more than peers_max.

@@ -4,6 +4,7 @@
 // ending.cc: how connections end. access.cc: exposed regions, fences and transfers.
 #pragma once
 
+#include <bitset>
 #include <deque>
 #include <unordered_map>
 #include <vector>
@@ -107,6 +108,7 @@ class SmEndpoint final : public Endpoint {
     void notify(Notice notice);
     void take_down(Connection& connection, Code code, std::string text);
     void retire(std::unique_ptr<Connection> connection);
+    void forget_retired(const Connection& connection);
     void stop_listening_to(Connection& connection);
     void listen_to(Connection& connection);
     Slot* take_slot();
@@ -117,7 +119,8 @@ class SmEndpoint final : public Endpoint {
 
     // Regions and transfers (access.cc).
     std::size_t give_fenced(std::span<Event> events) noexcept;
-    bool is_accessed(std::uint32_t region) const noexcept;
+    using Regions = std::bitset<regions_max>;
+    Regions accessed_regions() const noexcept;
     std::size_t copy_bytes_per_turn() const;
     std::size_t give_transfers(std::span<Event> events) noexcept;
 
@@ -152,7 +155,8 @@ class SmEndpoint final : public Endpoint {
     std::size_t received_bytes_ = 0;
 
     std::deque<Notice> notices_;
-    std::vector<std::uint32_t> fencing_;
+    std::vector<std::uint32_t> fencing_;  // In order; the same as a set:
+    Regions is_fencing_;
     Transfers transfers_;
     std::size_t copy_budget_ = 0;
     TimePoint talked_at_;             // When a message came while transfers were under way.

@@ -35,6 +35,7 @@ Caps TcpEndpoint::caps() const {
     caps.wait_fd = true;
     caps.reports_peer_death = true;
     caps.fences_region = true;
+    caps.fenced_by_end = true;
     return caps;
 }
 

@@ -41,6 +41,8 @@ constexpr Ability abilities[] = {
      "finds dead peers by heartbeat"},
     {"fences_region", &na::Caps::fences_region, "fences a region while peers live",
      "fences by asking the peers"},
+    {"fenced_by_end", &na::Caps::fenced_by_end, "its end is a fence, too",
+     "its end keeps memory that was not fenced"},
 };
 
 std::vector<Transport> examine_transports() {

@@ -1,0 +1,97 @@
+// Memory that goes from one peer's hands to another's carries no byte of the first: what is exposed
+// with a lent body, and what the program gets from the arena.
+#include <algorithm>
+
+#include "bulk/bulk.h"
+#include "support/catch.h"
+#include "support/hold_server.h"
+#include "support/raw_echo.h"
+#include "support/sim_rig.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr std::byte foreign{0xee};
+
+bool has_foreign(ByteView memory) {
+    return std::find(memory.begin(), memory.end(), foreign) != memory.end();
+}
+
+struct Lending {
+    Lending() : server(rig.add("server")) {
+        REQUIRE(server.add(service).ok());
+        channel = rig.add("").connect("sim://server").value();
+        call(8);
+    }
+    // Echoes so many foreign bytes.
+    void call(std::size_t bytes) {
+        CallOutcome outcome;
+        channel.call(HoldServer::echo, std::vector<std::byte>(bytes, foreign), {.timeout = 10s},
+                     outcome.done());
+        REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
+        REQUIRE(outcome.status.ok());
+    }
+    // All that a peer that is not the client may read with such a body.
+    ByteView exposed_with(std::size_t bytes) {
+        api::Node& node = server.node();
+        const core::PeerRef ref =
+            node.context.add_peer({na::parse_address("sim://other").value()}).value();
+        const bulk::Loan loan = node.bulk.staging.lend(*core::Context::find(ref), bytes).value();
+        std::fill(loan.memory.begin(), loan.memory.end(), std::byte{1});
+        RegionRef range = RegionRef::decode({reinterpret_cast<const std::byte*>(loan.where.ref),
+                                             RegionRef::wire_bytes})
+                              .value();
+        range.offset = 0;
+        Bytes most;
+        for (range.length = bytes; range.length <= 2 * bytes + (64 << 10); ++range.length) {
+            const Bytes memory = node.bulk.regions->memory_of(range);
+            if (memory.empty()) break;
+            most = memory;
+        }
+        REQUIRE(most.size() >= bytes);
+        return most;
+    }
+
+    HoldServer service;  // Outlives the runtime that serves it.
+    SimRig rig;
+    Runtime& server;
+    Channel channel;
+};
+
+}  // namespace
+
+TEST_CASE("a lent body exposes no byte of another peer's when its block held one before") {
+    for (const std::size_t bytes : {70'000, 100'000, 300'001}) {
+        Lending lending;
+        lending.call(bytes + bytes / 8);  // Lands in a block of the size, which is idle then.
+        CHECK_FALSE(has_foreign(lending.exposed_with(bytes)));
+    }
+}
+
+TEST_CASE("a lent body exposes no byte of the program's when its block is new") {
+    Lending lending;
+    for (int i = 0; i < 4; ++i) {
+        const Buffer own = lending.server.allocate(std::size_t{1} << 20).value();
+        std::fill(own.bytes().begin(), own.bytes().end(), foreign);
+    }
+    CHECK_FALSE(has_foreign(lending.exposed_with(300'001)));
+}
+
+TEST_CASE("memory for the program holds no peer's bytes when bodies landed there before") {
+    const auto arena = na::Arena::make(std::size_t{16} << 20);
+    constexpr std::size_t bytes = std::size_t{1} << 20;
+    {
+        const Buffer body = arena->allocate(bytes, na::Arena::Use::peers).value();
+        std::fill(body.bytes().begin(), body.bytes().end(), foreign);
+    }
+    {
+        const Buffer again = arena->allocate(bytes / 2, na::Arena::Use::peers).value();
+        CHECK(has_foreign(again.bytes()));  // It is the same place: nothing is cleared in vain.
+    }
+    const Buffer half = arena->allocate(bytes / 2).value();
+    const Buffer rest = arena->allocate(bytes).value();
+    CHECK_FALSE(has_foreign(half.bytes()));
+    CHECK_FALSE(has_foreign(rest.bytes()));
+}
