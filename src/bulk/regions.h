@@ -15,6 +15,7 @@
 
 #include "bulk/wire.h"
 #include "core/context.h"
+#include "na/arena.h"
 
 namespace weft::bulk {
 
@@ -29,7 +30,7 @@ class Lender {
 
 class Regions final : public core::FrameSink, public std::enable_shared_from_this<Regions> {
   public:
-    Regions(core::Context& context, na::Incarnation owner);
+    Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena);
     ~Regions();
 
     // Errors: UNIMPLEMENTED (an endpoint can't expose this memory), RESOURCE_EXHAUSTED,
@@ -109,6 +110,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     void on_data(core::Peer& peer, ByteView frame);
     Result<Slot*> judge(const RegionRef& ref);
     static bool is_exposed(const Entry& entry, const core::EndpointSlot& endpoint);
+    bool can_touch(const Slot& slot, const RegionRef& ref) const;
     GrantSlot* add_grant(Slot& slot, core::Peer& peer, base::SlotId loan);
     GrantSlot* find_grant(const core::Peer& peer, std::uint64_t number);
     void end_grant(GrantSlot& grant);
@@ -118,6 +120,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     // Guards context_ against a close() on another thread while shutdown() takes it away.
     std::mutex end_mutex_;
     core::Context* context_;
+    const na::Arena& arena_;  // While there is a context.
     const na::Incarnation owner_;
     base::SlotTable<Entry> regions_{na::regions_max};
     base::SlotTable<Grant> grants_{grants_max};

@@ -203,11 +203,13 @@ void TcpEndpoint::write_bulk(Connection& connection) noexcept {
     iovec pieces[pieces_max];
     msghdr message{};
     message.msg_iov = pieces;
-    message.msg_iovlen = bulk.writer.gather(pieces, pace_.slice_bytes(now_));
+    const std::size_t bytes_max = pace_.slice_bytes(now_);
+    message.msg_iovlen = bulk.writer.gather(pieces, bytes_max);
     if (message.msg_iovlen == 0) return;
     std::size_t wanted = 0;
     for (std::size_t i = 0; i < message.msg_iovlen; ++i) wanted += pieces[i].iov_len;
     const ssize_t sent = ::sendmsg(bulk.lane.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EFAULT) return drop_unreadable(connection, bytes_max);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
         return lose_bulk(connection, std::strerror(errno));
     }
@@ -234,6 +236,7 @@ void TcpEndpoint::read_bulk(Connection& connection) noexcept {
             ++bulk.lane.misses;
             return;
         }
+        if (got < 0 && errno == EFAULT && bulk.reader.fault()) continue;
         if (got <= 0) {
             return lose_bulk(connection, got == 0 ? "it was closed" : std::strerror(errno));
         }

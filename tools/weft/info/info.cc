@@ -36,11 +36,15 @@ constexpr Ability abilities[] = {
     {"rma_private", &na::Caps::rma_private, "exposes any memory", "exposes arena memory only"},
     {"rma_checked", &na::Caps::rma_checked, "every access checked",
      "access granted range by range"},
+    {"rma_survives", &na::Caps::rma_survives, "survives memory that can't be touched",
+     "exposed memory must stay as it is"},
     {"wait_fd", &na::Caps::wait_fd, "sleeps until woken", "polls while it waits"},
     {"reports_peer_death", &na::Caps::reports_peer_death, "sees a peer die",
      "finds dead peers by heartbeat"},
     {"fences_region", &na::Caps::fences_region, "fences a region while peers live",
      "fences by asking the peers"},
+    {"sent_survives", &na::Caps::sent_survives, "what was sent outlives its sender",
+     "asks the peers at an end what they have"},
 };
 
 std::vector<Transport> examine_transports() {
