@@ -28,8 +28,8 @@ BUILDS = ("release", *SANITIZED)
 TAGGED = {"seeds": ("[seeded]", ("weft_unit", "weft_conformance")),
           "kills": ("[kill]", ("weft_conformance", "weft_integration"))}
 STEP_SECONDS = 3600  # The whole suite under a sanitizer, on two busy cores.
-PARTS = ("simulations", "mutants", "late_writes", "leaks", "cycles", "lanes", "times", "packages",
-         "suites", "second_compiler", "rounds")
+PARTS = ("simulations", "mutants", "late_writes", "leaks", "ends", "cycles", "lanes", "times",
+         "packages", "suites", "second_compiler", "rounds")
 # Scenario, hosts, seeds, seeds a second and calls at least.
 SIMULATED = (("rpc", 16, 20000, 15, 1_000_000), ("bulk", 16, 20000, 50, 0), ("group", 64, 2000, 5, 0),
              ("group", 1000, 200, 0, 0), ("bcast", 4096, 200, 0, 0))
@@ -119,6 +119,11 @@ class Soak:
         self.run("leaks", "nothing is left of those who went, release",
                  ["build/release/bin/weft_leaks", "--warn", "NoTests", "[leaks]"],
                  TEST_SEED=str(random.randrange(1, 1 << 48)))
+
+    def ends(self):
+        """200 orderly ends over each transport, with clients that are busy with something else."""
+        self.run("ends", "no reply is lost with an orderly end, release",
+                 ["build/release/bin/weft_unit", "--warn", "NoTests", "[ends]"], ENDS="200")
 
     def cycles(self):
         """200 servers killed and restarted, 200 stopped and continued, under load; ten times the load."""

@@ -48,6 +48,14 @@ class Call {
     std::stop_token stop_token() const;
     // `notice` runs once when that happens, if the call is still open; replaces an earlier one.
     void on_cancel(Function<void()> notice);
+    // The runtime that serves the call has begun to end: it takes no new calls and, in run(), waits
+    // for this one, for drain_timeout at most. The client still waits for the reply. True until the
+    // call is answered.
+    bool draining() const;
+    // `notice` runs once when that begins, if the call is still open, or inside this when it has
+    // begun already; replaces an earlier one. For a handler that waits for an event: it answers
+    // with what it has. May answer the call.
+    void on_drain(Function<void()> notice);
     // The client, for logs: what it calls itself. Empty when it is gone.
     std::string peer() const;
     // Valid as long as the runtime.

@@ -14,7 +14,9 @@ class Executor {
     virtual void post(Function<void()> work) = 0;
 
     // Runs `work` on a thread that may block. Throws std::system_error, and drops the work, when
-    // the system gives not a single thread for it. Thread: any.
+    // the system gives not a single thread for it. Work that has not begun when its runtime ends is
+    // destroyed without having run: work for the sake of a call at once, other work after
+    // RuntimeOptions::drain_timeout. Thread: any.
     virtual void offload(Function<void()> work) = 0;
 
     // The executor whose turn runs on this thread; nullptr outside of any.

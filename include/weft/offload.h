@@ -5,7 +5,9 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <type_traits>
+#include <utility>
 
 #include <weft/executor.h>
 #include <weft/task.h>
@@ -39,18 +41,11 @@ class OffloadAwaiter {
     void await_suspend(std::coroutine_handle<> awaiting) {
         Executor* home = Executor::current();
         scope_.hold();
-        home->offload([this, home, awaiting] {
-            try {
-                if constexpr (std::is_void_v<R>) {
-                    work_();
-                } else {
-                    value_.emplace(work_());
-                }
-            } catch (...) {
-                thrown_ = std::current_exception();
-            }
-            home->post([this, awaiting] { scope_.resume(awaiting); });
-        });
+        try {
+            home->offload([work = Work(*this, *home, awaiting)]() mutable { work.run(); });
+        } catch (...) {
+            thrown_ = std::current_exception();  // Dropped, which resumes the coroutine.
+        }
     }
     R await_resume() {
         if (thrown_) std::rethrow_exception(thrown_);
@@ -58,6 +53,51 @@ class OffloadAwaiter {
     }
 
   private:
+    // Resumes the coroutine on its context: after it has run, or when it is destroyed without.
+    class Work {
+      public:
+        Work(OffloadAwaiter& awaiter, Executor& home, std::coroutine_handle<> awaiting)
+            : awaiter_(&awaiter), home_(&home), awaiting_(awaiting) {}
+        Work(Work&& other) noexcept
+            : awaiter_(std::exchange(other.awaiter_, nullptr)),
+              home_(other.home_),
+              awaiting_(other.awaiting_) {}
+        ~Work() {
+            if (!awaiter_) return;
+            awaiter_->thrown_ = std::make_exception_ptr(
+                std::system_error(std::make_error_code(std::errc::operation_canceled),
+                                  "offloaded work was dropped: its runtime has ended"));
+            resume();
+        }
+        void run() {
+            awaiter_->run();
+            resume();
+        }
+
+      private:
+        void resume() {
+            home_->post([awaiter = std::exchange(awaiter_, nullptr), awaiting = awaiting_] {
+                awaiter->scope_.resume(awaiting);
+            });
+        }
+
+        OffloadAwaiter* awaiter_;  // nullptr: resumed, or moved from.
+        Executor* home_;
+        std::coroutine_handle<> awaiting_;
+    };
+
+    void run() {
+        try {
+            if constexpr (std::is_void_v<R>) {
+                work_();
+            } else {
+                value_.emplace(work_());
+            }
+        } catch (...) {
+            thrown_ = std::current_exception();
+        }
+    }
+
     F work_;  // A reference for lvalues.
     std::optional<std::conditional_t<std::is_void_v<R>, char, R>> value_;
     std::exception_ptr thrown_;
@@ -69,6 +109,9 @@ class OffloadAwaiter {
 // `co_await offload(work)`: runs `work()` on another thread and resumes here with what it returned
 // or threw. `work` is an lvalue or trivially copyable (AwaitSafe): name a lambda that captures
 // strings or handles before awaiting it.
+// Throws std::system_error: when the system gives not a single thread for it, and, with
+// operation_canceled, when the runtime ended before the work began: at once for the work of calls,
+// which nobody waits for then, after RuntimeOptions::drain_timeout for other work.
 // Requires: inside a turn of a context; the task is not destroyed meanwhile.
 template <class F>
     requires AwaitSafe<F&&>

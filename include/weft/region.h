@@ -56,6 +56,12 @@ class Regions;
 
 // Owns the exposure, not only the memory: movable, closes on destruction.
 //
+// What a peer can't touch (read-only or unmapped memory, a page of a file that is full or was cut)
+// is refused to it with FAILED_PRECONDITION, and nothing else ends. Two exceptions: memory of
+// Runtime::allocate() must stay mapped as it is; and on ofi+tcp, where libfabric copies, only the
+// first 4 MiB of a range are probed, when a peer begins: a file that is cut later, or whose disk is
+// full behind them, ends the process by SIGBUS.
+//
 // Closing revokes at once and then waits for the fence: until the transport proves that no peer can
 // touch the memory any more the region keeps its Buffer, whatever happens to this handle.
 // Thread: any.

@@ -30,6 +30,8 @@ class Node;
 //
 // Thread: any, unless said otherwise. Lifetime: destroying it completes every call with CANCELLED
 // and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
+// Offloaded work that has begun is waited for, however long it takes, since what it uses is
+// destroyed next; work of calls that has not begun is dropped (weft/offload.h).
 // It must not end inside one of its own callbacks, handlers or coroutines: they call stop(), and
 // whoever waits in run() goes on. Ending there aborts the program and says so.
 class Runtime {
@@ -55,11 +57,13 @@ class Runtime {
     // What to type to reach this runtime: one address per listen(), ports filled in.
     std::vector<std::string> addresses() const;
 
-    // Blocks until SIGINT, SIGTERM or stop(), then refuses new calls and waits for the handlers.
-    // Errors: DEADLINE_EXCEEDED when handlers were left after options.drain_timeout, CANCELLED when
-    // a signal came while it waited for them; RESOURCE_EXHAUSTED, at once, without a descriptor for
-    // signals. A program with other threads blocks these signals in them before it starts them; the
-    // runtime's own threads have them blocked.
+    // Blocks until SIGINT, SIGTERM or stop(), then refuses new calls, tells the handlers that asked
+    // (Call::on_drain()) and waits for them, and until the clients have their replies.
+    // Errors: DEADLINE_EXCEEDED when handlers or replies were left after options.drain_timeout,
+    // which bounds the destructor, too; CANCELLED when a signal came while it waited for them;
+    // RESOURCE_EXHAUSTED, at once, without a descriptor for signals. A program with other threads
+    // blocks these signals in them before it starts them; the runtime's own threads have them
+    // blocked.
     Status run();
     void stop();
 

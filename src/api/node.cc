@@ -306,32 +306,71 @@ void Node::stop() {
 }
 
 Status Node::drain(int impatience_fd) {
-    const TimePoint end = saturating_add(parts.clock->now(), options.drain_timeout);
-    std::uint32_t left = 0;
-    on_context([&] { server.drain(); });
+    ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
+    in_turn([&] { server.drain(); });
     while (true) {
+        std::uint32_t left = 0;
         std::uint64_t leaving = 0;
-        on_context([&] {
+        in_turn([&] {
             left = server.executing();
-            leaving = bulk.staging.replies_lent() + context.waiting_frames();
+            leaving = bulk.staging.replies_lent();
+            if (left == 0) leaving += context.undelivered();
         });
         if (left == 0 && leaving == 0) return {};
-        if (parts.clock->now() >= end) {
-            if (left != 0) break;
+        const auto still = [&](const std::string& until) {
+            return left != 0
+                       ? std::to_string(left) + " calls were still in their handlers " + until
+                       : std::to_string(leaving) +
+                             " bytes or messages of replies had not reached their clients " + until;
+        };
+        if (parts.clock->now() >= ends_by_) {
             return fail(Code::deadline_exceeded,
-                        std::to_string(leaving) + " replies were still on their way after " +
-                            std::to_string(options.drain_timeout / 1ms) + " ms");
+                        still("after drain_timeout (" +
+                              std::to_string(options.drain_timeout / 1ms) + " ms)"));
         }
         pollfd impatience{impatience_fd, POLLIN, 0};
         if (poll(&impatience, 1, 1) > 0) {
-            return fail(Code::cancelled, std::to_string(left) +
-                                             " calls were still in their handlers when another "
-                                             "signal came");
+            return fail(Code::cancelled, still("when another signal came"));
         }
     }
-    return fail(Code::deadline_exceeded, std::to_string(left) +
-                                             " calls were still in their handlers after " +
-                                             std::to_string(options.drain_timeout / 1ms) + " ms");
+}
+
+// As on_context(), for work that runs user code or looks at the time.
+void Node::in_turn(Function<void()> work) {
+    if (!options.manual || !context.on_thread()) return on_context(std::move(work));
+    bool done = false;
+    context.post([&] {
+        work();
+        done = true;
+    });
+    while (!done) driver.turn_and_wait(Duration::zero());
+}
+
+// Coroutines see their cancelled calls and end, and so does offloaded work, which may wait for a
+// turn. Work that posts itself for ever does not count. Work that runs is waited for however long
+// it takes: what it uses is destroyed next.
+void Node::end_work() {
+    const TimePoint fenced_by = saturating_add(parts.clock->now(), fence_patience);
+    bool is_late = false;
+    for (int turns = 0; turns < last_turns_max;) {
+        if (!is_late && !pool.is_idle() && parts.clock->now() >= ends_by_) {
+            is_late = true;
+            log.warning(
+                "offloaded work goes on " + std::to_string(options.drain_timeout / 1ms) +
+                " ms (drain_timeout) after the runtime began to end, which waits for what "
+                "runs and drops the rest: work that takes long looks at Call::stop_token()");
+        }
+        if (is_late) pool.drop(core::OffloadPool::Queued::all);
+        if (!pool.is_idle()) {
+            driver.turn_and_wait(10ms);
+        } else if (context.turn(parts.clock->now()).events != 0) {
+            ++turns;
+        } else if (bulk.regions->unfenced_regions() == 0 || parts.clock->now() >= fenced_by) {
+            return;
+        } else {
+            driver.turn_and_wait(1ms);
+        }
+    }
 }
 
 void Node::shutdown() {
@@ -340,6 +379,9 @@ void Node::shutdown() {
     WEFT_ASSERT(!context.in_turn());
     driver.stop();
     context.adopt_thread();
+    if (ends_by_ == never) {
+        ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
+    }
     {
         // What completes here runs user code, which is in the context then as it always is.
         const core::Context::Entered scope(context);
@@ -353,20 +395,9 @@ void Node::shutdown() {
         bulk.transfers.shutdown(why);
         bulk.regions->close_all();
     }
-    const TimePoint fenced_by = saturating_add(parts.clock->now(), fence_patience);
-    // Coroutines see their cancelled calls and end, and so does offloaded work, which may wait for
-    // a turn. Work that posts itself for ever does not count.
-    for (int turns = 0; turns < last_turns_max;) {
-        if (!pool.is_idle()) {
-            driver.turn_and_wait(10ms);
-        } else if (context.turn(parts.clock->now()).events != 0) {
-            ++turns;
-        } else if (bulk.regions->unfenced_regions() == 0 || parts.clock->now() >= fenced_by) {
-            break;
-        } else {
-            driver.turn_and_wait(1ms);
-        }
-    }
+    // Nobody waits for these calls any more.
+    pool.drop(core::OffloadPool::Queued::for_calls);
+    end_work();
     pool.stop();
     {
         const core::Context::Entered scope(context);

@@ -81,6 +81,8 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     Node(RuntimeOptions options, NodeParts parts);
     void add(const MethodId& method, RawHandler handler, MethodTraits traits) override;
     std::string describe();
+    void in_turn(Function<void()> work);
+    void end_work();
     Status open(na::Provider& provider, const na::Address* listen);
     bool speaks(std::string_view scheme) const;
     Result<Channel> connect_here(const std::vector<std::string>& uris);
@@ -90,6 +92,7 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     std::vector<const Service*> served_;
     base::UniqueFd stop_fd_;
     bool down_ = false;
+    TimePoint ends_by_ = never;  // Once its end has begun: drain_timeout bounds all of it.
 };
 
 }  // namespace weft::api

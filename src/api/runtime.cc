@@ -162,7 +162,8 @@ Status Runtime::run() {
         take_signals(ending_fd.get());
         status = node_->drain(ending_fd.get());
         if (status.code() == Code::deadline_exceeded) {
-            node_->log.warning("handlers were left, the state of the runtime:\n" + node_->state());
+            node_->log.warning("handlers or replies were left, the state of the runtime:\n" +
+                               node_->state());
         }
         // One that came meanwhile was heard; it must not end the program now.
         take_signals(ending_fd.get());

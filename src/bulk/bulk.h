@@ -9,11 +9,12 @@ namespace weft::bulk {
 
 class Bulk final : public core::RmaSink {
   public:
-    Bulk(core::Context& context, na::Incarnation owner, std::shared_ptr<na::Arena> arena,
+    Bulk(core::Context& context, na::Incarnation owner, std::shared_ptr<na::Arena> shared,
          std::size_t body_bytes_max)
-        : regions(std::make_shared<Regions>(context, owner)),
+        : arena(std::move(shared)),
+          regions(std::make_shared<Regions>(context, owner, *arena)),
           transfers(context),
-          staging(context, *regions, transfers, std::move(arena), body_bytes_max) {
+          staging(context, *regions, transfers, arena, body_bytes_max) {
         context.set_rma_sink(*this);
     }
     void on_rma_done(std::uint64_t cookie, Code code, const std::string& error) override {
@@ -23,6 +24,7 @@ class Bulk final : public core::RmaSink {
         regions->on_region_fenced(region, endpoint);
     }
 
+    const std::shared_ptr<na::Arena> arena;
     std::shared_ptr<Regions> regions;
     Transfers transfers;
     Staging staging;

@@ -1,5 +1,7 @@
 #include "bulk/regions.h"
 
+#include <algorithm>
+
 #include "base/assert.h"
 #include "base/mutant.h"
 
@@ -7,13 +9,15 @@ namespace weft::bulk {
 
 // One peer leaves some for the others.
 static constexpr std::uint32_t grants_of_a_peer_max = 65536 / 4;
+// Of a range that is granted: whether it can be touched.
+static constexpr std::uint64_t probed_bytes_max = 4u << 20;
 // How long the holder of a revoked grant may take to give it back. Ticks are counted, not time, so
 // that a stall of our own accuses nobody.
 static constexpr Duration give_back_tick = 400ms;
 static constexpr std::uint32_t give_back_ticks = 25;
 
-Regions::Regions(core::Context& context, na::Incarnation owner)
-    : context_(&context), owner_(owner) {
+Regions::Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena)
+    : context_(&context), arena_(arena), owner_(owner) {
     context.set_sink(core::FrameKind::bulk_open, *this);
     context.set_sink(core::FrameKind::bulk_close, *this);
     context.set_sink(core::FrameKind::bulk_data, *this);
@@ -300,7 +304,10 @@ void Regions::on_data(core::Peer& peer, ByteView frame) {
         return context_->broken(peer, "a bulk_data that makes no sense");
     }
     if (const Bytes memory = memory_of(*to); !memory.empty()) {
-        std::memcpy(memory.data(), data.data(), data.size());
+        if (!na::write_memory(arena_, memory, data)) {  // It could when the call began.
+            context_->log().error("bytes that " + peer.uri +
+                                  " put ahead of its reply: " + na::memory_text_unwritable);
+        }
     }
 }
 
@@ -312,6 +319,11 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
     if (slot && !is_exposed((*slot)->value, *peer.endpoint)) {
         slot = fail(Code::unimplemented, "the owner can't lend memory over this transport");
     }
+    if (slot && !can_touch(**slot, *ref)) {
+        slot = fail(Code::failed_precondition, allows(ref->access, Access::write)
+                                                   ? na::memory_text_unwritable
+                                                   : na::memory_text_unreadable);
+    }
     const base::SlotId transfer{open.transfer_slot, open.transfer_generation};
     GrantSlot* const grant = slot ? add_grant(**slot, peer, {}, transfer) : nullptr;
     if (slot && !grant) {
@@ -320,6 +332,14 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
     if (!slot) return send_grant(peer, open, slot.status(), {}, 0);
     const na::FabricKey fabric = (*slot)->value.fabric[peer.endpoint->index];
     send_grant(peer, open, Status(), fabric, number_of(*grant));
+}
+
+// Once it is granted whatever carries the transport touches it, which may end the process. Bounded,
+// since a peer asks for little.
+bool Regions::can_touch(const Slot& slot, const RegionRef& ref) const {
+    const Bytes range = slot.value.memory.bytes().subspan(
+        ref.offset, std::min<std::uint64_t>(ref.length, probed_bytes_max));
+    return na::can_touch(arena_, range, allows(ref.access, Access::write));
 }
 
 bool Regions::is_exposed(const Entry& entry, const core::EndpointSlot& endpoint) {

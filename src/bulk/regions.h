@@ -14,6 +14,7 @@
 
 #include "bulk/wire.h"
 #include "core/context.h"
+#include "na/arena.h"
 
 namespace weft::bulk {
 
@@ -28,7 +29,7 @@ class Lender {
 
 class Regions final : public core::FrameSink, public std::enable_shared_from_this<Regions> {
   public:
-    Regions(core::Context& context, na::Incarnation owner);
+    Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena);
     ~Regions();
 
     // Errors: UNIMPLEMENTED (an endpoint can't expose this memory), RESOURCE_EXHAUSTED,
@@ -118,6 +119,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     Result<Slot*> judge(const RegionRef& ref);
     static bool is_exposed(const Entry& entry, const core::EndpointSlot& endpoint);
     GrantSlot* add_grant(Slot& slot, core::Peer& peer, base::SlotId loan, base::SlotId transfer);
+    bool can_touch(const Slot& slot, const RegionRef& ref) const;
     GrantSlot* find_grant(const core::Peer& peer, std::uint64_t number);
     void end_grant(GrantSlot& grant);
     void forget(GrantSlot& grant);
@@ -128,6 +130,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     // Guards context_ against a close() on another thread while shutdown() takes it away.
     std::mutex end_mutex_;
     core::Context* context_;
+    const na::Arena& arena_;  // While there is a context.
     const na::Incarnation owner_;
     base::SlotTable<Entry> regions_{na::regions_max};
     base::SlotTable<Grant> grants_{grants_max};

@@ -91,7 +91,9 @@ void Context::OwnFrames::on_frame(Peer& peer, FrameHead head, ByteView) {
     } else if (head.flags != 0 || head.bytes != sizeof(FrameHead)) {
         context.broken(peer, "a ping or pong of a later version");
     } else if (head.kind == FrameKind::ping) {
-        context.send_small(peer, FrameKind::pong);
+        context.send_small(peer, FrameKind::pong, head.aux);
+    } else if (head.aux == last_ping) {
+        peer.has_all = true;
     }
 }
 
@@ -368,7 +370,7 @@ void Context::run_late_submissions() noexcept {
 void Context::offload(Function<void()> work) {
     // Without a pool (simulations: one thread, one order) the work runs as a submission.
     if (pool_) {
-        pool_->run(std::move(work));
+        pool_->run(std::move(work), in_turn() && scope() != nullptr);
     } else {
         post(std::move(work));
     }
@@ -432,12 +434,6 @@ void Context::drop_all(Peer& peer) {
     while (QueuedFrame* queued = peer.waiting.front()) drop(peer, *queued);
 }
 
-std::uint64_t Context::waiting_frames() {
-    std::uint64_t all = 0;
-    peers_.for_each([&](auto& entry) { all += entry.value.waiting_frames; });
-    return all;
-}
-
 void Context::drain(Peer& peer) {
     while (QueuedFrame* queued = peer.waiting.front()) {
         if (peer.state != PeerState::up) return;
@@ -458,11 +454,11 @@ void Context::drain(Peer& peer) {
     }
 }
 
-void Context::send_small(Peer& peer, FrameKind kind) {
+void Context::send_small(Peer& peer, FrameKind kind, std::uint16_t aux) {
     if (peer.state != PeerState::up || peer.waiting_frames != 0) return;
     std::byte* to = reserve(peer, sizeof(FrameHead));
     if (!to) return;  // Full: the peer has enough to answer as it is.
-    base::store(to, FrameHead{kind, 0, 0, sizeof(FrameHead)});
+    base::store(to, FrameHead{kind, 0, aux, sizeof(FrameHead)});
     commit(peer, sizeof(FrameHead));
 }
 

@@ -369,6 +369,10 @@ class Context final : public Executor {
         std::uint64_t silent_peers = 0;
     };
     const Counters& counters() const { return counters_; }
+    // At an orderly end, when nothing more is to be sent: how much may still be lost if the
+    // endpoints ended now. To be asked again and again, in turns: it pings the peers over
+    // transports that do not know what arrived. Cost: a walk over all peers.
+    std::uint64_t undelivered();
     // In the FIFOs of all peers. Cost: a walk over them.
     std::uint64_t waiting_frames();
 
@@ -410,7 +414,7 @@ class Context final : public Executor {
     bool use(Peer& peer);
     void lost(Peer& peer, Status why);
     void disconnect(Peer& peer);
-    void send_small(Peer& peer, FrameKind kind);
+    void send_small(Peer& peer, FrameKind kind, std::uint16_t aux = 0);
     void update_direct(Peer& peer);
     void start_heartbeat(Peer& peer);
     void note_silence(Peer& peer);
@@ -459,7 +463,9 @@ class Context final : public Executor {
     base::FlightRecorder recorder_;
     std::size_t waiting_bytes_ = 0;  // In all FIFOs.
     bool closed_ = false;
-    bool armed_ = false;  // And no turn since.
+    bool armed_ = false;          // And no turn since.
+    TimePoint last_pings_due_{};  // While the end goes on: the next round of last pings,
+    TimePoint last_pings_end_{};  // and when those that do not answer are gone.
 
     Function<Status(const na::Address&)> opener_;
     base::MpscQueue submissions_;

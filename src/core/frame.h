@@ -18,7 +18,7 @@ enum class FrameKind : std::uint8_t {
     reply = 2,         // rpc
     cancel = 3,        // rpc
     ping = 4,          // core: are you alive?
-    pong = 5,          // core: I am.
+    pong = 5,          // core: I am; aux as in the ping.
     bulk_open = 6,     // bulk: may I access this range?
     bulk_grant = 7,    // bulk: the answer.
     bulk_close = 8,    // bulk: I am done with it (the fence's acknowledgement).
@@ -41,6 +41,9 @@ struct FrameHead {
     std::uint32_t bytes = 0;  // Of the whole frame, this head included, padding not.
 };
 static_assert(sizeof(FrameHead) == 8);
+
+// The aux of the pings of an orderly end; 0: of the others.
+inline constexpr std::uint16_t last_ping = 1;
 
 // Kind, flags and aux at once, for the hot path's comparisons.
 constexpr std::uint32_t front_of(FrameHead head) {

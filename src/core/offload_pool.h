@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -16,8 +17,12 @@ class OffloadPool {
     explicit OffloadPool(unsigned threads_max) : threads_max_(threads_max ? threads_max : 1) {}
     ~OffloadPool() { stop(); }
 
-    // Starts a thread when all are busy and fewer than the limit exist. Thread: any.
-    void run(Function<void()> work);
+    // Starts a thread when all are busy and fewer than the limit exist. `for_call`: for the sake of
+    // a call. Thread: any.
+    void run(Function<void()> work, bool for_call = false);
+    // Destroys what has not begun. Thread: any; the destructors run there.
+    enum class Queued : std::uint8_t { for_calls, all };
+    void drop(Queued which);
     // Nothing runs and nothing waits: what was posted by its work has been posted. Thread: any.
     bool is_idle();
     // Runs what is queued, then joins. run() afterwards works inline.
@@ -29,7 +34,11 @@ class OffloadPool {
     const unsigned threads_max_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<Function<void()>> queue_;  // Bounded by the calls in handlers.
+    struct Work {
+        Function<void()> run;
+        bool for_call = false;
+    };
+    std::deque<Work> queue_;  // Bounded by the calls in handlers.
     std::vector<std::thread> threads_;
     unsigned idle_ = 0;
     bool stopping_ = false;

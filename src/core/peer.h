@@ -113,6 +113,7 @@ struct Peer {
     rpc::ServerSession* server_session = nullptr;
     bool is_refused = false;  // As a client: there was no room for its session.
     bool is_removed = false;  // Goes down for good: nobody will use it again.
+    bool has_all = false;     // It answered the last ping: see Context::undelivered().
     // When its connection was lost: how long it may have said nothing.
     Duration silence{};
 

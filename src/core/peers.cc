@@ -162,6 +162,7 @@ bool Context::use(Peer& peer) {
     peer.state = PeerState::up;
     peer.incarnation = info->incarnation;
     peer.silence = {};
+    peer.has_all = false;
     peer.message_bytes_max = info->message_bytes_max;
     peer.eager_bytes_max = info->eager_bytes_max;
     update_direct(peer);
@@ -226,6 +227,7 @@ void Context::lost(Peer& peer, Status why) {
 
 void Context::shutdown(const Status& why) noexcept {
     closed_ = true;
+    for (auto& slot : endpoints_) slot->endpoint->flush();
     peers_.for_each([&](auto& entry) {
         Peer& peer = entry.value;
         peer.is_removed = true;
@@ -262,6 +264,34 @@ void Context::remove_peer(Peer& peer, const Status& why) {
     }
     peer.ref = {};
     peers_.give_back(base::SlotTable<Peer>::entry_of(peer));
+}
+
+// ---- an orderly end --------------------------------------------------------------------------
+// Messages arrive in order, so the pong to a ping that was sent last proves that all before it
+// arrived. A ping or pong that finds no room is not sent: they go out in rounds.
+
+std::uint64_t Context::waiting_frames() {
+    std::uint64_t all = 0;
+    peers_.for_each([&](auto& entry) { all += entry.value.waiting_frames; });
+    return all;
+}
+
+std::uint64_t Context::undelivered() {
+    constexpr Duration round = 100ms;
+    std::uint64_t all = waiting_frames();
+    for (const auto& slot : endpoints_) all += slot->endpoint->unsent();
+    if (all == 0 && last_pings_end_ == TimePoint()) last_pings_end_ = now_ + silence_max();
+    if (last_pings_end_ == TimePoint() || now_ >= last_pings_end_) return all;
+    const bool is_due = now_ >= last_pings_due_;
+    if (is_due) last_pings_due_ = now_ + round;
+    peers_.for_each([&](auto& entry) {
+        Peer& peer = entry.value;
+        if (peer.state != PeerState::up || peer.has_all || peer.endpoint->caps.sent_survives)
+            return;
+        ++all;
+        if (is_due) send_small(peer, FrameKind::ping, last_ping);
+    });
+    return all;
 }
 
 // ---- liveness --------------------------------------------------------------------------------

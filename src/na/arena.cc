@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -18,6 +19,7 @@
 
 #include "base/assert.h"
 #include "base/unique_fd.h"
+#include "base/user_memory.h"
 #include "na/memory_file.h"
 
 namespace weft::na {
@@ -132,7 +134,7 @@ class MemoryArena final : public Arena {
     mutable std::mutex mutex_;
     std::size_t bytes_;
     base::UniqueFd fd_;
-    std::byte* base_ = nullptr;  // 2 MiB aligned.
+    std::atomic<std::byte*> base_ = nullptr;  // 2 MiB aligned; set last, and never changed.
     void* reserved_ = nullptr;
     std::size_t reserved_bytes_ = 0;
     Ranges free_;
@@ -166,10 +168,10 @@ Status MemoryArena::try_create(std::size_t bytes) {
         return why;
     }
     fd_ = std::move(*fd);
-    base_ = base;
     reserved_ = at;
     reserved_bytes_ = reserve;
     bytes_ = bytes;
+    base_.store(base, std::memory_order_release);
     free_.add(0, bytes);
     return {};
 }
@@ -301,11 +303,10 @@ std::size_t MemoryArena::size() const {
 }
 
 std::optional<std::uint64_t> MemoryArena::offset_of(ByteView memory) const {
-    std::lock_guard lock(mutex_);
-    if (!base_) return std::nullopt;
+    const auto base = reinterpret_cast<std::uintptr_t>(base_.load(std::memory_order_acquire));
     const auto first = reinterpret_cast<std::uintptr_t>(memory.data());
-    const auto base = reinterpret_cast<std::uintptr_t>(base_);
-    if (first < base || first - base > bytes_ || memory.size() > bytes_ - (first - base)) {
+    if (base == 0 || first < base || first - base > bytes_ ||
+        memory.size() > bytes_ - (first - base)) {
         return std::nullopt;
     }
     return first - base;
@@ -320,6 +321,22 @@ std::size_t MemoryArena::allocated_bytes() const {
 
 std::shared_ptr<Arena> Arena::make(std::size_t bytes_max) {
     return std::make_shared<MemoryArena>(bytes_max);
+}
+
+bool write_memory(const Arena& arena, Bytes to, ByteView from) noexcept {
+    if (!arena.offset_of(to)) return base::copy_to_user(to, from);
+    std::memcpy(to.data(), from.data(), from.size());
+    return true;
+}
+
+bool read_memory(const Arena& arena, ByteView from, Bytes to) noexcept {
+    if (!arena.offset_of(from)) return base::copy_from_user(from, to);
+    std::memcpy(to.data(), from.data(), from.size());
+    return true;
+}
+
+bool can_touch(const Arena& arena, ByteView memory, bool to_write) noexcept {
+    return arena.offset_of(memory) || base::can_touch(memory, to_write);
 }
 
 }  // namespace weft::na

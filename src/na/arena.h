@@ -48,4 +48,23 @@ class Arena : public std::enable_shared_from_this<Arena> {
     virtual void release(std::uint64_t offset, std::size_t bytes) noexcept = 0;
 };
 
+// What is said of a transfer that ends so (Code::failed_precondition), of either side's memory.
+inline constexpr const char* memory_text_unwritable =
+    "the owner's memory can't be written there: it is read-only, not mapped, or a page of a file "
+    "that is full or was cut";
+inline constexpr const char* memory_text_unreadable =
+    "the owner's memory can't be read there: it is not mapped, or a page of a file that was cut";
+inline constexpr const char* local_text_unwritable =
+    "the local buffer can't be written: it is read-only, not mapped, or a page of a file that is "
+    "full or was cut";
+inline constexpr const char* local_text_unreadable =
+    "the local buffer can't be read: it is not mapped, or a page of a file that was cut";
+
+// Copy into, or out of, memory of the program, which may not be what it was (base/user_memory.h);
+// that of the arena always is. False: not all of it can be written, or read. Requires: of one size.
+bool write_memory(const Arena& arena, Bytes to, ByteView from) noexcept;
+bool read_memory(const Arena& arena, ByteView from, Bytes to) noexcept;
+// The same question of libraries that copy by themselves.
+bool can_touch(const Arena& arena, ByteView memory, bool to_write) noexcept;
+
 }  // namespace weft::na

@@ -64,20 +64,26 @@ struct Incarnation {
 
 // What a transport can do and what it can't. Printed by `weft info` and by the conformance suite.
 struct Caps {
-    bool rma = false;          // post() works.
-    bool rma_private = false;  // Memory outside the arena can be exposed.
-    bool rma_checked = false;  // Each access is judged (key, range, permission, generation) by
-                               // weft's code at access time. False: the owner grants a range to
-                               // an initiator by message before it posts (bulk/wire.h), and
-                               // the fabric enforces only its own key and bounds.
-    bool wait_fd = false;      // wait_fd() and arm() work; false: poll now and then.
+    bool rma = false;           // post() works.
+    bool rma_private = false;   // Memory outside the arena can be exposed.
+    bool rma_checked = false;   // Each access is judged (key, range, permission, generation) by
+                                // weft's code at access time. False: the owner grants a range to
+                                // an initiator by message before it posts (bulk/wire.h), and
+                                // the fabric enforces only its own key and bounds.
+    bool rma_survives = false;  // Memory that can't be touched, of either side, costs its transfer
+                                // and nothing else. False: it may cost the connection, and where a
+                                // library copies by itself the process.
+    bool wait_fd = false;       // wait_fd() and arm() work; false: poll now and then.
     bool reports_peer_death = false;  // SIGKILL of a peer gives peer_down by itself; false: silence
                                       // is all there is, and core's heartbeats find it.
     bool fences_region = false;       // fence() proves the end of access while peers live.
-    bool fenced_by_end = false;  // The end of the endpoint ends all access, too, as nobody else
-                                 // copies. False: a region that was not fenced before may be
-                                 // written still, and its memory never goes back.
-    bool virtual_time = false;   // Simulated: poll() never waits for the real world.
+    bool fenced_by_end = false;       // The end of the endpoint ends all access, too: no other
+                                      // process copies. False: a region that was not fenced before
+                                      // may be written still, and its memory never goes back.
+    bool sent_survives = false;       // What unsent() no longer counts arrives though this
+                                      // endpoint ends; false: only an answer of the peer to a
+                                      // later message proves that.
+    bool virtual_time = false;        // Simulated: poll() never waits for the real world.
 };
 
 struct Limits {
@@ -184,7 +190,8 @@ class Endpoint {
     virtual Result<PeerId> connect(const Address& to, TimePoint now) = 0;
     // nullptr for a stale id or a peer that is not up.
     virtual const PeerInfo* info(PeerId peer) const = 0;
-    // Ends the connection without an event; unfinished RmaItems still complete, `cancelled`.
+    // Ends the connection without an event, behind what was committed to it as far as that leaves
+    // at once; unfinished RmaItems still complete, `cancelled`.
     virtual void close(PeerId peer) = 0;
     // Why the last peer_down, refusal or rma_done with an error happened, in words; for that event
     // (so a poll may end its batch with it).
@@ -200,6 +207,9 @@ class Endpoint {
     virtual bool commit_later(std::size_t bytes) noexcept { return commit(bytes); }
     // Ends a turn: everything committed is on its way.
     virtual void flush() noexcept = 0;
+    // What was committed to peers that are up and is lost if this endpoint ends now, in bytes or
+    // messages; it shrinks as the peers read and poll() is called. Cost: a walk over the peers.
+    virtual std::size_t unsent() const = 0;
 
     // Writes at most events.size() events. Frees the message bytes of the poll before. An empty
     // poll costs no system call while messages flow; control work (accepting, peer death) is done

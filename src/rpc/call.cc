@@ -48,6 +48,15 @@ void Call::on_cancel(Function<void()> notice) {
     }
 }
 
+bool Call::draining() const { return call_ && server_->draining_; }
+
+void Call::on_drain(Function<void()> notice) {
+    if (!call_) return;
+    if (server_->draining_) return notice();
+    call_->marked = true;
+    call_->on_drain = std::move(notice);
+}
+
 OperationId Call::get(const RegionRef& from, std::uint64_t offset, Buffer local,
                       TransferCompletion done) const {
     return transfer(false, from, offset, std::move(local), std::move(done));

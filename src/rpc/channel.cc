@@ -92,8 +92,15 @@ struct Riding {
         const bool small = known && ref.length <= riding_bytes_max;
         const Bytes memory = small ? bulk.regions->memory_of(ref) : Bytes();
         const bool is_read = allows(ref.access, Access::read);
-        RidingBody riding(body, ref, is_read ? memory : Bytes());
-        const bool fits = !memory.empty() && riding.size() <= client.eager_bytes_max(*known);
+        RidingCopy copy;
+        const ByteView bytes =
+            is_read && !memory.empty() ? copy.readable(*bulk.arena, memory) : ByteView();
+        // What can't be touched is refused when it goes as bulk.
+        const bool is_good =
+            !memory.empty() && (!is_read || !bytes.empty()) &&
+            (!allows(ref.access, Access::write) || na::can_touch(*bulk.arena, memory, true));
+        RidingBody riding(body, ref, bytes);
+        const bool fits = is_good && riding.size() <= client.eager_bytes_max(*known);
         CallTraits with = traits;
         if (fits) with.flags |= riding_flag;
         const BodyWriter all = fits ? riding.writer() : BodyWriter(body);

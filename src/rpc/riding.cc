@@ -63,11 +63,10 @@ bool Rider::overlaps(const RegionRef& range, std::uint64_t offset, std::size_t b
     return is_same_region(range) && at < ref_.offset + ref_.length && ref_.offset < at + bytes;
 }
 
-bool Rider::get(const RegionRef& from, std::uint64_t offset, Bytes to) const {
+bool Rider::get(const na::Arena& arena, const RegionRef& from, std::uint64_t offset,
+                Bytes to) const {
     const auto at = place_of(from, offset, to.size(), Access::read);
-    if (!at) return false;
-    std::memcpy(to.data(), bytes_.data() + *at, to.size());
-    return true;
+    return at && na::write_memory(arena, to, ByteView(bytes_).subspan(*at, to.size()));
 }
 
 bool Rider::may_put(const RegionRef& to, std::uint64_t offset, std::size_t bytes) const {

@@ -9,6 +9,8 @@
 #include <weft/channel.h>
 #include <weft/region.h>
 
+#include "base/user_memory.h"
+#include "na/arena.h"
 #include "rpc/header.h"
 
 namespace weft::rpc {
@@ -50,6 +52,21 @@ class RidingBody {
     const ByteView bytes_;
 };
 
+// Memory of the program as it is copied into a message: that of the arena where it is, other memory
+// by way of a copy that the kernel made (base/user_memory.h).
+class RidingCopy {
+  public:
+    // Empty: it can't be read. Requires: at most riding_bytes_max. Lifetime: this one's.
+    ByteView readable(const na::Arena& arena, ByteView memory) {
+        if (arena.offset_of(memory)) return memory;
+        if (!base::copy_from_user(memory, bytes_)) return {};
+        return {bytes_, memory.size()};
+    }
+
+  private:
+    std::byte bytes_[riding_bytes_max];
+};
+
 // What rides with a call that is in its handler.
 class Rider {
   public:
@@ -57,7 +74,7 @@ class Rider {
         : ref_(request.ref), bytes_(request.bytes.begin(), request.bytes.end()) {}
 
     // Serve a transfer of the handler, when all of it is in the range that rides; false otherwise.
-    bool get(const RegionRef& from, std::uint64_t offset, Bytes to) const;
+    bool get(const na::Arena& arena, const RegionRef& from, std::uint64_t offset, Bytes to) const;
     bool may_put(const RegionRef& to, std::uint64_t offset, std::size_t bytes) const;
     // From here on get() has them. Requires: may_put().
     void put(const RegionRef& to, std::uint64_t offset, ByteView from);

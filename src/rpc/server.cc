@@ -289,6 +289,7 @@ void Server::recycle_marked(ServerCall& call) {
     }
     // Out of the record first: what it holds may answer other calls.
     const Function<void()> notice = std::move(call.on_cancel);
+    const Function<void()> drain_notice = std::move(call.on_drain);
     const std::stop_source stop = std::exchange(call.stop, std::stop_source(std::nostopstate));
     call.let_go();
     if (call.rider) drop_rider(call);

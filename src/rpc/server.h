@@ -57,11 +57,9 @@ class Server final : public core::FrameSink {
         void operator()(Server* server) const { server->leave(); }
     };
 
-    // From here on new requests are refused with UNAVAILABLE, effect none.
-    void drain() {
-        draining_ = true;
-        methods_.close();
-    }
+    // From here on new requests are refused with UNAVAILABLE, effect none; the handlers that asked
+    // are told.
+    void drain();
     std::uint32_t executing() const { return calls_.taken(); }
     std::size_t sessions() const { return sessions_.size(); }
     // Of them, those without a connection.
@@ -126,6 +124,10 @@ class Server final : public core::FrameSink {
     void run_handler(ServerCall& call);
     [[gnu::noinline]] void start_timing(ServerCall& call);
     void recycle_marked(ServerCall& call);
+    void refuse_all() {
+        draining_ = true;
+        methods_.close();
+    }
     void leave();
     void answer_local(ServerCall& call, const Status& status, ByteView reply);
     void cancel(ServerCall& call);

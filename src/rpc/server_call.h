@@ -33,6 +33,7 @@ struct ServerCall : core::Scope {
     std::size_t large_bytes = 0;  // Of a large request.
     bulk::FetchId fetch;          // While its large request is on its way.
     Function<void()> on_cancel;
+    Function<void()> on_drain;
     std::stop_source stop{std::nostopstate};  // Of who asked for its token.
     LocalCompletion local;                    // Of a call from this very process.
     std::unique_ptr<Rider> rider;

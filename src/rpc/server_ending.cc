@@ -40,8 +40,15 @@ void Server::cancel(ServerCall& call) {
     if (notice && calls_.find(id)) notice();
 }
 
+void Server::drain() {
+    refuse_all();
+    calls_.for_each([](Entry& entry) {
+        if (Function<void()> notice = std::move(entry.value.on_drain)) notice();
+    });
+}
+
 void Server::shutdown(const Status& why) {
-    drain();
+    refuse_all();
     calls_.for_each([&](Entry& entry) {
         const base::SlotId id = entry.id();
         cancel(entry.value);

@@ -8,11 +8,13 @@ namespace weft::rpc {
 std::optional<Status> Server::ride(ServerCall& call, bool put, const RegionRef& remote,
                                    std::uint64_t offset, const Buffer& local) {
     Rider& rider = *call.rider;
-    if (!put && rider.get(remote, offset, local.bytes())) return Status();
+    if (!put && rider.get(*bulk_.arena, remote, offset, local.bytes())) return Status();
     core::Peer* const peer = call.peer();
-    if (put && peer && rider.may_put(remote, offset, local.size()) &&
-        bulk_.transfers.send_data(*peer, remote, offset, local.bytes())) {
-        rider.put(remote, offset, local.bytes());
+    const bool may_put = put && peer && rider.may_put(remote, offset, local.size());
+    RidingCopy copy;
+    const ByteView bytes = may_put ? copy.readable(*bulk_.arena, local.bytes()) : ByteView();
+    if (!bytes.empty() && bulk_.transfers.send_data(*peer, remote, offset, bytes)) {
+        rider.put(remote, offset, bytes);
         call.slot->keeps = ServerSession::Keeps::outcome;  // On another connection it is missing.
         return Status();
     }

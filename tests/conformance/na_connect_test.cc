@@ -40,6 +40,7 @@ CONFORMANCE("what a provider can do is stated") {
         {"reporting the death of a peer by itself", rig.caps.reports_peer_death},
         {"fencing a region while peers live", rig.caps.fences_region},
         {"fencing all regions by its own end", rig.caps.fenced_by_end},
+        {"knowing at an end that what was sent arrives", rig.caps.sent_survives},
     };
     for (const auto& [what, can] : abilities) {
         if (!can) note_capability(rig.wire.scheme, std::string("no ") + what);

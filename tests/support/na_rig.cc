@@ -227,15 +227,21 @@ NaNode& NaRig::open(OpenOptions options) {
 void NaRig::destroy(NaNode& node) { node.endpoint.reset(); }
 
 PeerId NaRig::start_connect(NaNode& from, const std::string& uri) {
+    Result<PeerId> peer = try_connect(from, uri);
+    INFO(peer.status().to_string());
+    REQUIRE(peer);
+    return *peer;
+}
+
+Result<PeerId> NaRig::try_connect(NaNode& from, const std::string& uri) {
     Result<Address> address = parse_address(uri);
     REQUIRE(address);
     Result<PeerId> peer = from->connect(*address, now());
-    INFO(peer.status().to_string());
-    REQUIRE(peer);
+    if (!peer) return peer;
     REQUIRE(*peer);
     const auto added = from.peers_.emplace(std::pair{peer->index, peer->generation}, PeerRecord{});
     REQUIRE(added.second);  // An id is never used twice.
-    return *peer;
+    return peer;
 }
 
 PeerId NaRig::connect(NaNode& from, NaNode& to) {

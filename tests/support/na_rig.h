@@ -109,6 +109,7 @@ class NaRig {
     // A connection that is up on both sides: what `from` calls `to`.
     na::PeerId connect(NaNode& from, NaNode& to);
     na::PeerId start_connect(NaNode& from, const std::string& uri);
+    Result<na::PeerId> try_connect(NaNode& from, const std::string& uri);
 
     // One turn of every node; moves the virtual clock on when nothing happened.
     void pump();

@@ -29,12 +29,12 @@ class ExposedMemory {
             memory_ = private_;
         }
         fill_random(memory_, rig.random);
-        shadow_.assign(memory_.begin(), memory_.end());
-        static std::uint32_t next_index = 0;
-        exposure_.region = next_index++ % na::regions_max;
-        exposure_.memory = memory_;
-        exposure_.access = access;
-        expose();
+        begin(access);
+    }
+    // Memory of the test's own, as it is.
+    ExposedMemory(NaRig& rig, NaNode& owner, Bytes memory, na::Access access)
+        : rig_(rig), owner_(owner), memory_(memory) {
+        begin(access);
     }
 
     // A new generation and key for the same memory.
@@ -65,6 +65,15 @@ class ExposedMemory {
     }
 
   private:
+    void begin(na::Access access) {
+        shadow_.assign(memory_.begin(), memory_.end());
+        static std::uint32_t next_index = 0;
+        exposure_.region = next_index++ % na::regions_max;
+        exposure_.memory = memory_;
+        exposure_.access = access;
+        expose();
+    }
+
     na::RmaItem item(na::RmaKind kind, na::PeerId peer, std::uint64_t offset, Bytes local) const {
         na::RmaItem item;
         item.kind = kind;

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "na/arena.h"
 #include "na/ofi/endpoint.h"
 #include "na/ofi/settings.h"
 
@@ -140,6 +141,12 @@ std::size_t OfiEndpoint::post(std::span<const RmaItem> items) noexcept {
         if (item.local.empty() || item.local.size() > limits_.rma_bytes_max) {
             finish(transfer, Code::invalid_argument,
                    "a transfer has 1 to " + std::to_string(limits_.rma_bytes_max) + " bytes");
+            continue;
+        }
+        const bool is_get = item.kind == RmaKind::get;
+        if (row_.copies_itself && !can_touch(parts_.arena, item.local, is_get)) {
+            finish(transfer, Code::failed_precondition,
+                   is_get ? local_text_unwritable : local_text_unreadable);
             continue;
         }
         Peer& peer = entry->value;

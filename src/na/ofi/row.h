@@ -27,6 +27,9 @@ struct Row {
     bool closing_fences;
     // Keys of memory are given by a card, so that there is none before libfabric is open.
     bool keys_of_card;
+    // libfabric moves the bytes, not a card that has them pinned: where one can't be touched it, or
+    // its connection, ends.
+    bool copies_itself;
     // libfabric breaks when a connection is closed in the middle of an answer to a get.
     bool breaks_answers;
     // So that one slow peer can't take them all, and none asks more of its connection than that

@@ -77,6 +77,15 @@ void OfiEndpoint::flush() noexcept {
     ++turn_;
 }
 
+// What libfabric has is in its own queues for a while, of which it says nothing.
+std::size_t OfiEndpoint::unsent() const {
+    std::size_t messages = 0;
+    peers_.for_each([&](PeerEntry& entry) {
+        if (entry.value.state == PeerState::up) messages += entry.value.slots;
+    });
+    return messages;
+}
+
 // Hands the backlog to libfabric, in order, as far as it goes. False: the peer is gone. While
 // libfabric says "try again" the peer is attended to by time.
 bool OfiEndpoint::drain(PeerEntry& entry) {

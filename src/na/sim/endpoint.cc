@@ -15,7 +15,8 @@ static std::size_t padded(std::size_t bytes) { return (bytes + 7) & ~std::size_t
 
 SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::string name, std::string_view host,
                          const EndpointParts& parts)
-    : world_(std::move(world)),
+    : arena_(parts.arena),
+      world_(std::move(world)),
       network_(world_->network()),
       host_name_(host),
       name_(std::move(name)),
@@ -74,10 +75,12 @@ Caps SimEndpoint::caps() const {
     Caps caps;
     caps.rma = true;
     caps.rma_private = true;
+    caps.rma_survives = true;
     caps.rma_checked = network_.options().rma_checked;
     caps.reports_peer_death = true;
     caps.fences_region = network_.options().fences_region;
     caps.fenced_by_end = true;
+    caps.sent_survives = true;
     caps.virtual_time = true;
     return caps;
 }
@@ -296,6 +299,13 @@ void SimEndpoint::flush() noexcept {
     }
     pending_.clear();
     turn_began_ = false;
+}
+
+// A packet on its way arrives though its sender has ended.
+std::size_t SimEndpoint::unsent() const {
+    std::size_t messages = 0;
+    for (const LinkSlot& slot : links_) messages += slot.link && slot.link->pending;
+    return messages;
 }
 
 // Our `bytes` to this peer were consumed over there.

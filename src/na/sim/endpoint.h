@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "na/arena.h"
 #include "na/sim/network.h"
 
 namespace weft::na::sim {
@@ -40,6 +41,7 @@ class SimEndpoint final : public Endpoint {
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
     bool commit(std::size_t bytes) noexcept override;
     void flush() noexcept override;
+    std::size_t unsent() const override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
     Result<FabricKey> expose(const Exposure& exposure) override;
@@ -119,6 +121,7 @@ class SimEndpoint final : public Endpoint {
     struct Transfer {
         RmaItem item;
         std::size_t bytes_done = 0;  // Of a put: have left; of a get: are here.
+        bool is_unreadable = false;  // Its local memory, of a put that had begun.
     };
     using TransferTable = base::SlotTable<Transfer>;
 
@@ -165,6 +168,7 @@ class SimEndpoint final : public Endpoint {
     void drop_admissions(Link& link);
     void end_fence(std::uint32_t region);
 
+    const Arena& arena_;
     std::shared_ptr<World> world_;
     Network& network_;
     NodeId node_;

@@ -44,14 +44,21 @@ void SimEndpoint::send_piece(TransferTable::Entry& entry) {
     const bool is_put = item.kind == RmaKind::put;
     const std::size_t left = is_put ? item.local.size() - transfer.bytes_done : 0;
     const std::size_t bytes = std::min(World::piece_bytes_max, left);
+    Parcel parcel = Parcel::make(sizeof(RmaHead) + bytes);
+    const Bytes body(parcel.bytes.get() + sizeof(RmaHead), bytes);
+    if (bytes > 0 && !read_memory(arena_, item.local.subspan(transfer.bytes_done, bytes), body)) {
+        if (transfer.bytes_done == 0) {
+            return finish(entry, Code::failed_precondition, local_text_unreadable);
+        }
+        transfer.is_unreadable = true;  // Ends when the owner has answered.
+        std::ranges::fill(body, std::byte{0});
+    }
     Cargo cargo = cargo_for(is_put ? Kind::rma_put : Kind::rma_request, item.peer, link);
     cargo.transfer = entry.id();
-    cargo.parcel = Parcel::make(sizeof(RmaHead) + bytes);
+    cargo.parcel = std::move(parcel);
     base::store(cargo.parcel.bytes.get(),
                 RmaHead{item.region, item.generation, item.key, item.offset, item.local.size(),
                         transfer.bytes_done});
-    std::copy_n(item.local.data() + transfer.bytes_done, bytes,
-                cargo.parcel.bytes.get() + sizeof(RmaHead));
     transfer.bytes_done += bytes;
     send_ordered(link, std::move(cargo), Lane::bulk);
     if (bytes == left) return;
@@ -74,14 +81,21 @@ void SimEndpoint::on_rma_data(Cargo& cargo) {
     Transfer& transfer = entry->value;
     const std::size_t bytes =
         std::min(cargo.parcel.size, transfer.item.local.size() - transfer.bytes_done);
-    std::memcpy(transfer.item.local.data() + transfer.bytes_done, cargo.parcel.bytes.get(), bytes);
+    if (!write_memory(arena_, transfer.item.local.subspan(transfer.bytes_done, bytes),
+                      {cargo.parcel.bytes.get(), bytes})) {
+        return finish(*entry, Code::failed_precondition, local_text_unwritable);
+    }
     transfer.bytes_done += bytes;
     if (transfer.bytes_done == transfer.item.local.size()) finish(*entry, Code::ok, {});
 }
 
 void SimEndpoint::on_rma_answer(Cargo& cargo) {
     TransferTable::Entry* entry = transfers_.find(cargo.transfer);
-    if (entry && entry->value.item.peer == cargo.to_peer) finish(*entry, cargo.code, cargo.text);
+    if (!entry || entry->value.item.peer != cargo.to_peer) return;
+    if (entry->value.is_unreadable) {
+        return finish(*entry, Code::failed_precondition, local_text_unreadable);
+    }
+    finish(*entry, cargo.code, cargo.text);
 }
 
 void SimEndpoint::finish(TransferTable::Entry& entry, Code code, std::string_view why) {
@@ -202,8 +216,11 @@ void SimEndpoint::on_rma_put(Cargo& cargo) {
         return deny(*link, *admission, cargo);
     const std::size_t bytes = cargo.parcel.size - sizeof(RmaHead);
     if (!base::is_mutated(base::Mutant::lost_piece) || head.at != World::piece_bytes_max) {
-        std::memcpy(admission->memory.data() + head.at, cargo.parcel.bytes.get() + sizeof(RmaHead),
-                    bytes);
+        const ByteView piece(cargo.parcel.bytes.get() + sizeof(RmaHead), bytes);
+        if (!write_memory(arena_, admission->memory.subspan(head.at, bytes), piece)) {
+            answer(*link, cargo, Code::failed_precondition, memory_text_unwritable);
+            return release(*link, *admission);
+        }
     }
     admission->done += bytes;
     if (admission->done != admission->memory.size()) return;
@@ -229,7 +246,11 @@ void SimEndpoint::on_rma_more(Cargo& cargo) {
     Cargo piece = cargo_for(Kind::rma_data, cargo.to_peer, *link);
     piece.transfer = admission->transfer;
     piece.parcel = Parcel::make(bytes);
-    std::memcpy(piece.parcel.bytes.get(), admission->memory.data() + admission->done, bytes);
+    if (!read_memory(arena_, admission->memory.subspan(admission->done, bytes),
+                     {piece.parcel.bytes.get(), bytes})) {
+        answer(*link, cargo, Code::failed_precondition, memory_text_unreadable);
+        return release(*link, *admission);
+    }
     admission->done += bytes;
     send_ordered(*link, std::move(piece), Lane::bulk);
     if (bytes == left) return release(*link, *admission);

@@ -12,9 +12,11 @@ Caps SmEndpoint::caps() const {
     caps.rma = true;
     caps.rma_private = PeerMemory::is_allowed();
     caps.rma_checked = true;
+    caps.rma_survives = true;
     caps.wait_fd = true;
     caps.reports_peer_death = true;
     caps.fences_region = true;
+    caps.sent_survives = true;
     return caps;
 }
 

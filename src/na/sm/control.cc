@@ -69,6 +69,7 @@ SmEndpoint::~SmEndpoint() {
         listening_.abandon();
         return;
     }
+    flush();
     for (std::uint32_t region = 0; region < regions_used_; ++region) table_.revoke(region);
     for (const Slot& slot : slots_) {
         if (slot.connection && slot.connection->phase == Phase::up) {
@@ -128,6 +129,7 @@ void SmEndpoint::close(PeerId peer) {
     Connection* connection = find(peer);
     if (!connection) return;
     transfers_.drop(*connection, Code::cancelled, "the connection was closed");
+    if (std::exchange(connection->unpublished, false)) publish(*connection);
     if (connection->phase == Phase::up) send_bye(connection->socket.get());
     if (connection->phase != Phase::down) end(*connection);
     retire(release(peer));

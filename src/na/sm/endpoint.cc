@@ -91,6 +91,13 @@ void SmEndpoint::flush() noexcept {
     }
 }
 
+// What is published lies in memory that the peer shares.
+std::size_t SmEndpoint::unsent() const {
+    std::size_t count = 0;
+    for (const Connection* at = committed_; at; at = at->next_committed) count += at->unpublished;
+    return count;
+}
+
 void SmEndpoint::publish(Connection& connection) noexcept {
     connection.writer.publish(connection.reader.taken());
     wake_if_dozing(connection);

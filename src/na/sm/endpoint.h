@@ -37,6 +37,7 @@ class SmEndpoint final : public Endpoint {
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
     bool commit(std::size_t bytes) noexcept override;
     void flush() noexcept override;
+    std::size_t unsent() const override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
     Result<FabricKey> expose(const Exposure& exposure) override;
@@ -157,7 +158,7 @@ class SmEndpoint final : public Endpoint {
     std::deque<Notice> notices_;
     std::vector<std::uint32_t> fencing_;  // In order; the same as a set:
     Regions is_fencing_;
-    Transfers transfers_;
+    Transfers transfers_{parts_.arena};
     std::size_t copy_budget_ = 0;
     TimePoint talked_at_;             // When a message came while transfers were under way.
     std::uint32_t regions_used_ = 0;  // Highest exposed index + 1.

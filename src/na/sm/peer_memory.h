@@ -31,10 +31,10 @@ class PeerMemory {
     // False: not all of it is there (any more). Requires: why_not() answered nullptr.
     bool read(std::uint64_t address, Bytes into) const noexcept;
     bool write(std::uint64_t address, ByteView from) const noexcept;
+    bool lives() const noexcept;
 
   private:
     const char* ask(int socket, const Proof& proof) noexcept;
-    bool lives() const noexcept;
 
     int pid_ = 0;
     base::UniqueFd process_;

@@ -1,7 +1,8 @@
 #include "na/sm/transfers.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "base/user_memory.h"
 
 namespace weft::na::sm {
 namespace {
@@ -23,6 +24,11 @@ void refuse(Transfers::Transfer& transfer, Code code, const char* why) {
     transfer.why = why;
 }
 
+void refuse_local(Transfers::Transfer& transfer) {
+    refuse(transfer, Code::failed_precondition,
+           transfer.item.kind == RmaKind::get ? local_text_unwritable : local_text_unreadable);
+}
+
 void copy_private(Transfers::Transfer& transfer, std::uint64_t address,
                   std::size_t bytes) noexcept {
     Connection& peer = *transfer.connection;
@@ -30,16 +36,25 @@ void copy_private(Transfers::Transfer& transfer, std::uint64_t address,
         return refuse(transfer, Code::failed_precondition, why);
     }
     const Bytes local = transfer.item.local.subspan(transfer.done, bytes);
-    const bool copied = transfer.item.kind == RmaKind::get ? peer.memory.read(address, local)
-                                                           : peer.memory.write(address, local);
-    if (!copied) {
-        return refuse(transfer, Code::unavailable, "its memory is not there (any more)");
+    const bool is_get = transfer.item.kind == RmaKind::get;
+    const bool copied =
+        is_get ? peer.memory.read(address, local) : peer.memory.write(address, local);
+    if (copied) {
+        transfer.done += bytes;
+    } else if (!peer.memory.lives()) {
+        refuse(transfer, Code::unavailable, "its process is gone");
+    } else if (!base::can_touch(local, is_get)) {
+        refuse_local(transfer);
+    } else {
+        refuse(transfer, Code::failed_precondition,
+               is_get ? memory_text_unreadable : memory_text_unwritable);
     }
-    transfer.done += bytes;
 }
 
+}  // namespace
+
 // Judges and copies the next `bytes` of the transfer.
-void copy_slice(Transfers::Transfer& transfer, std::size_t bytes) noexcept {
+void Transfers::copy_slice(Transfer& transfer, std::size_t bytes) noexcept {
     const RmaItem& item = transfer.item;
     Connection& peer = *transfer.connection;
     AccessWish wish;
@@ -61,17 +76,13 @@ void copy_slice(Transfers::Transfer& transfer, std::size_t bytes) noexcept {
         return refuse(transfer, Code::resource_exhausted,
                       "no address space to map the peer's arena");
     }
-    std::byte* local = item.local.data() + transfer.done;
-    std::byte* remote = arena + place->at + transfer.done;
-    if (item.kind == RmaKind::get) {
-        std::memcpy(local, remote, bytes);
-    } else {
-        std::memcpy(remote, local, bytes);
-    }
+    const Bytes local = item.local.subspan(transfer.done, bytes);
+    const Bytes remote(arena + place->at + transfer.done, bytes);
+    const bool copied = item.kind == RmaKind::get ? write_memory(own_, local, remote)
+                                                  : read_memory(own_, local, remote);
+    if (!copied) return refuse_local(transfer);
     transfer.done += bytes;
 }
-
-}  // namespace
 
 void Transfers::post(const RmaItem& item, Connection* connection, Code code,
                      const char* why) noexcept {

@@ -7,6 +7,7 @@
 
 #include <array>
 
+#include "na/arena.h"
 #include "na/sm/connection.h"
 
 namespace weft::na::sm {
@@ -28,6 +29,8 @@ class Transfers {
         const char* why = nullptr;
     };
 
+    explicit Transfers(const Arena& own) : own_(own) {}
+
     bool has_room() const { return posted_ - taken_ < rma_depth; }
     bool is_idle() const { return posted_ == taken_; }
 
@@ -41,8 +44,10 @@ class Transfers {
     void drop(const Connection& connection, Code code, const char* why) noexcept;
 
   private:
+    void copy_slice(Transfer& transfer, std::size_t bytes) noexcept;
     Transfer& at(std::uint64_t number) { return ring_[number % rma_depth]; }
 
+    const Arena& own_;
     std::array<Transfer, rma_depth> ring_;
     std::uint64_t posted_ = 0;
     std::uint64_t copied_ = 0;

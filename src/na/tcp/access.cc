@@ -13,8 +13,7 @@ constexpr std::size_t queued_max = 16 * rma_share;
 BulkHead done_head(std::uint64_t transfer, Refusal refusal) {
     BulkHead done;
     done.op = BulkOp::done;
-    done.code =
-        static_cast<std::uint8_t>(refusal == Refusal::none ? Code::ok : Code::permission_denied);
+    done.code = static_cast<std::uint8_t>(code_of(refusal));
     done.why = static_cast<std::uint8_t>(refusal);
     done.transfer = transfer;
     return done;
@@ -32,10 +31,12 @@ Caps TcpEndpoint::caps() const {
     caps.rma = true;
     caps.rma_private = true;
     caps.rma_checked = true;
+    caps.rma_survives = true;
     caps.wait_fd = true;
     caps.reports_peer_death = true;
     caps.fences_region = true;
     caps.fenced_by_end = true;
+    caps.sent_survives = true;
     return caps;
 }
 
@@ -43,7 +44,7 @@ Caps TcpEndpoint::caps() const {
 const char* TcpEndpoint::take_steps(Connection& connection) noexcept {
     Bulk& bulk = *connection.bulk;
     while (true) {
-        switch (bulk.reader.step()) {
+        switch (bulk.reader.step(&parts_.arena)) {
             case BulkReader::Step::more:
                 if (!bulk.writer.empty() && !bulk.lane.full) pump(connection);
                 return nullptr;
@@ -106,7 +107,9 @@ const char* TcpEndpoint::on_done(Connection& connection, const BulkHead& head) n
     if (head.code > code_max) return "an unknown code";
     const RmaItem& item = entry->value.item;
     const auto code = static_cast<Code>(head.code);
-    if (code == Code::ok) {
+    if (entry->value.failed) {
+        finish(*entry, Code::failed_precondition, entry->value.failed);
+    } else if (code == Code::ok) {
         if (item.kind == RmaKind::get && entry->value.received == 0) return "a get without data";
         finish(*entry, Code::ok, "");
     } else {
@@ -118,8 +121,14 @@ const char* TcpEndpoint::on_done(Connection& connection, const BulkHead& head) n
 void TcpEndpoint::on_body_end(Connection& connection) noexcept {
     Bulk& bulk = *connection.bulk;
     const BulkHead& head = bulk.reader.head();
-    if (head.op != BulkOp::put) return;
+    const bool faulted = bulk.reader.has_faulted();
+    if (head.op != BulkOp::put) {
+        TransferEntry* entry = faulted ? transfer_of(connection, head.transfer) : nullptr;
+        if (entry) entry->value.failed = local_text_unwritable;
+        return;
+    }
     bulk.region = BulkWriter::no_owner;
+    if (faulted && bulk.refusal == Refusal::none) bulk.refusal = Refusal::unwritable;
     bulk.writer.push(done_head(head.transfer, bulk.refusal));
 }
 
@@ -127,6 +136,16 @@ TcpEndpoint::TransferEntry* TcpEndpoint::transfer_of(Connection& connection,
                                                      std::uint64_t name) noexcept {
     TransferEntry* entry = transfers_.find(id_of(name));
     return entry && entry->value.connection == &connection ? entry : nullptr;
+}
+
+// A write found memory that can't be read: the owner's of a get, or ours of a put.
+void TcpEndpoint::drop_unreadable(Connection& connection, std::size_t bytes_max) noexcept {
+    const auto found = connection.bulk->writer.drop_unreadable(bytes_max);
+    if (!found || found->head.op != BulkOp::put) return;
+    TransferEntry* entry = transfer_of(connection, found->head.transfer);
+    if (!entry) return;
+    entry->value.failed = local_text_unreadable;
+    if (!found->goes_on) finish(*entry, Code::failed_precondition, entry->value.failed);
 }
 
 // ---- regions -----------------------------------------------------------------------------------

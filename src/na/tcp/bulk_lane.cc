@@ -219,6 +219,11 @@ std::size_t TcpEndpoint::write_bulk(Connection& connection, std::size_t bytes_ma
     std::size_t wanted = 0;
     for (std::size_t i = 0; i < message.msg_iovlen; ++i) wanted += pieces[i].iov_len;
     const ssize_t sent = ::sendmsg(bulk.lane.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EFAULT) {
+        drop_unreadable(connection, bytes_max);
+        if (!bulk.writer.empty()) pumping_.push_back(bulk);
+        return 0;
+    }
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
         lose_bulk(connection, std::strerror(errno));
         return 0;
@@ -251,6 +256,7 @@ void TcpEndpoint::read_bulk(Connection& connection) noexcept {
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
             return has_come ? brought(bulk.lane, true) : missed(bulk.lane);
         }
+        if (got < 0 && errno == EFAULT && bulk.reader.fault()) continue;
         if (got <= 0) {
             return lose_bulk(connection, got == 0 ? "it was closed" : std::strerror(errno));
         }

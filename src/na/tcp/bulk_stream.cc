@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/assert.h"
+#include "base/user_memory.h"
 
 namespace weft::na::tcp {
 
@@ -34,12 +35,19 @@ void BulkReader::took(std::size_t bytes) noexcept {
     end_ += bytes;
 }
 
-BulkReader::Step BulkReader::step() noexcept {
+BulkReader::Step BulkReader::step(const Arena* arena) noexcept {
     if (left_ > 0) {  // Its start came with the head.
         const auto here = static_cast<std::uint32_t>(std::min<std::size_t>(left_, end_ - begin_));
         if (to_ && here > 0) {
-            std::memcpy(to_, buffer_ + begin_, here);
-            to_ += here;
+            const ByteView start(buffer_ + begin_, here);
+            const Bytes body(to_, here);
+            const bool written =
+                arena ? write_memory(*arena, body, start) : base::copy_to_user(body, start);
+            if (written) {
+                to_ += here;
+            } else {
+                fault();
+            }
         }
         begin_ += here;
         left_ -= here;
@@ -101,6 +109,36 @@ void BulkWriter::sent(std::size_t bytes) noexcept {
         bytes -= here;
         if (item.sent == bytes_of(item)) queue_.pop();
     }
+}
+
+static bool can_read(const std::byte* from, std::size_t bytes) noexcept {
+    constexpr std::size_t page_bytes = 4096;
+    std::byte byte;
+    for (std::size_t i = 0; i < bytes; i += page_bytes) {
+        if (!base::copy_from_user({from + i, 1}, {&byte, 1})) return false;
+    }
+    return bytes == 0 || base::copy_from_user({from + bytes - 1, 1}, {&byte, 1});
+}
+
+std::optional<BulkWriter::Unreadable> BulkWriter::drop_unreadable(std::size_t bytes_max) noexcept {
+    for (std::size_t i = 0; i < queue_.size(); ++i) {
+        Item& item = queue_[i];
+        if (!item.body) continue;
+        const std::size_t begin = std::max<std::size_t>(item.sent, sizeof(BulkHead));
+        const std::size_t left = std::min(bytes_of(item) - begin, bytes_max + crumb_bytes);
+        if (can_read(item.body + (begin - sizeof(BulkHead)), left)) continue;
+        const Unreadable found{item.head, item.sent > 0};
+        if (item.head.op == BulkOp::data) {
+            BulkHead& done = queue_[i + 1].head;
+            done.code = static_cast<std::uint8_t>(code_of(Refusal::unreadable));
+            done.why = static_cast<std::uint8_t>(Refusal::unreadable);
+        }
+        item.body = nullptr;
+        item.region = no_owner;
+        if (!found.goes_on) queue_.erase(i);
+        return found;
+    }
+    return std::nullopt;
 }
 
 bool BulkWriter::is_sending(std::uint64_t transfer) const noexcept {

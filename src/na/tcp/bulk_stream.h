@@ -5,9 +5,11 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/fifo.h"
+#include "na/arena.h"
 #include "na/tcp/wire.h"
 
 namespace weft::na::tcp {
@@ -26,16 +28,26 @@ class BulkReader {
         head,      // head() has come. With a body: expect() is to follow.
         body_end,  // The body of head() is complete.
     };
-    Step step() noexcept;
+    // `arena`: what is in it can be written without a system call.
+    Step step(const Arena* arena = nullptr) noexcept;
 
     const BulkHead& head() const { return head_; }
     // The body of head() goes to `to`; nullptr: nowhere.
     void expect(std::byte* to) noexcept {
         to_ = to;
         left_ = head_.length;
+        faulted_ = false;
     }
     // From now on nothing is written to where the body goes.
     void discard() noexcept { to_ = nullptr; }
+    // The same, since an attempt to write there failed. False: it goes nowhere already.
+    bool fault() noexcept {
+        if (!to_) return false;
+        to_ = nullptr;
+        return faulted_ = true;
+    }
+    // Whether that happened to the body of head().
+    bool has_faulted() const { return faulted_; }
     bool in_body() const { return left_ > 0; }
 
   private:
@@ -43,8 +55,9 @@ class BulkReader {
 
     BulkHead head_;
     std::byte* to_ = nullptr;
-    std::uint32_t left_ = 0;           // Of the body.
-    bool ended_ = false;               // A body has, and step() has not said so.
+    std::uint32_t left_ = 0;  // Of the body.
+    bool ended_ = false;      // A body has, and step() has not said so.
+    bool faulted_ = false;
     std::size_t begin_ = 0, end_ = 0;  // Of what is in the buffer and unread.
     std::byte buffer_[buffer_bytes];
 };
@@ -66,6 +79,14 @@ class BulkWriter {
     std::size_t gather(std::span<iovec> pieces, std::size_t bytes_max) noexcept;
     void sent(std::size_t bytes) noexcept;
 
+    // Of what gather() gave, with the same `bytes_max`, the first whose body can't be read. It
+    // leaves the queue, or, when some of it was sent, goes on as zeroes; of the data of a get the
+    // done behind it says so.
+    struct Unreadable {
+        BulkHead head;
+        bool goes_on = false;
+    };
+    std::optional<Unreadable> drop_unreadable(std::size_t bytes_max) noexcept;
     // Whether the body of our put by that name has not left whole.
     bool is_sending(std::uint64_t transfer) const noexcept;
     // Nothing is read from the region any more: what is under way ends in zeroes, and its done says

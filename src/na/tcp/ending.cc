@@ -69,6 +69,20 @@ void TcpEndpoint::say_bye(Connection& connection) {
     send_now(connection);
 }
 
+// A socket that is closed with bytes unread resets its connection, and what the kernel still has of
+// ours is lost with it. What the other kernel acknowledged stays readable there, and what a UNIX
+// socket took lies in the peer's already.
+std::size_t TcpEndpoint::unsent() const {
+    std::size_t bytes = 0;
+    for (const Slot& slot : slots_) {
+        const Connection* connection = slot.connection.get();
+        if (!connection || connection->phase != Phase::up || connection->lost != 0) continue;
+        bytes += connection->out.queued();
+        if (!is_local()) bytes += unacknowledged_bytes(connection->talk.socket.get());
+    }
+    return bytes;
+}
+
 void TcpEndpoint::close(PeerId peer) {
     Connection* connection = find(peer);
     if (!connection) return;

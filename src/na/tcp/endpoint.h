@@ -43,6 +43,7 @@ class TcpEndpoint final : public Endpoint {
     bool commit(std::size_t bytes) noexcept override { return commit(bytes, true); }
     bool commit_later(std::size_t bytes) noexcept override { return commit(bytes, false); }
     void flush() noexcept override;
+    std::size_t unsent() const override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
     Result<FabricKey> expose(const Exposure& exposure) override;
@@ -69,7 +70,8 @@ class TcpEndpoint final : public Endpoint {
     struct Transfer {
         RmaItem item;
         Connection* connection = nullptr;
-        std::uint32_t received = 0;  // get: of its data, announced.
+        std::uint32_t received = 0;    // get: of its data, announced.
+        const char* failed = nullptr;  // What is wrong with the local memory.
     };
     using TransferEntry = base::SlotTable<Transfer>::Entry;
 
@@ -164,6 +166,7 @@ class TcpEndpoint final : public Endpoint {
     const char* on_head(Connection& connection) noexcept;
     const char* on_done(Connection& connection, const BulkHead& head) noexcept;
     void on_body_end(Connection& connection) noexcept;
+    void drop_unreadable(Connection& connection, std::size_t bytes_max) noexcept;
     Refusal judge(const BulkHead& head, Access access) const noexcept;
     void ask(Connection& connection, const TransferEntry& entry) noexcept;
     TransferEntry* transfer_of(Connection& connection, std::uint64_t name) noexcept;

@@ -1,6 +1,8 @@
 #include "na/tcp/socket.h"
 
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -79,6 +81,11 @@ int socket_error(int socket) {
     int error = 0;
     socklen_t bytes = sizeof error;
     return ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+}
+
+std::size_t unacknowledged_bytes(int socket) {
+    int bytes = 0;
+    return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
 void set_accepted_options(int socket) {

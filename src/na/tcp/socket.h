@@ -16,6 +16,8 @@ Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri);
 // other side's queue is full, try again.
 // Errors: UNAVAILABLE (nobody there, no route), RESOURCE_EXHAUSTED.
 Result<base::UniqueFd> start_connecting(const SocketName& to);
+// Sent, and not yet acknowledged by the other side's kernel.
+std::size_t unacknowledged_bytes(int socket);
 // The error number that ended a connection; 0: none.
 int socket_error(int socket);
 

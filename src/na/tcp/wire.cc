@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "na/arena.h"
+
 namespace weft::na::tcp {
 
 static constexpr std::size_t refusal_text_max = 256;
@@ -98,7 +100,9 @@ const char* words(std::uint8_t refusal) {
                                       "wrong key",
                                       "the region may not be read",
                                       "the region may not be written",
-                                      "the range ends beyond the region"};
+                                      "the range ends beyond the region",
+                                      memory_text_unwritable,
+                                      memory_text_unreadable};
     return texts[refusal < texts.size() ? refusal : 0];
 }
 

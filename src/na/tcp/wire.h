@@ -97,8 +97,14 @@ enum class Refusal : std::uint8_t {
     key,
     not_readable,
     not_writable,
-    range
+    range,
+    unwritable,  // The owner's memory itself.
+    unreadable
 };
+constexpr Code code_of(Refusal refusal) {
+    if (refusal == Refusal::none) return Code::ok;
+    return refusal < Refusal::unwritable ? Code::permission_denied : Code::failed_precondition;
+}
 const char* words(std::uint8_t refusal);
 
 }  // namespace weft::na::tcp

@@ -92,6 +92,13 @@ void VerbsEndpoint::flush() noexcept {
     ++turn_;
 }
 
+// What the card has is known to have arrived only with the next completion that was asked for.
+std::size_t VerbsEndpoint::unsent() const {
+    std::size_t peers = 0;
+    peers_.for_each([&](PeerEntry& entry) { peers += !entry.value.backlog.empty(); });
+    return peers;
+}
+
 void VerbsEndpoint::drain(PeerEntry& entry) {
     Peer& peer = entry.value;
     if (!post_backlog(entry)) return;

@@ -36,6 +36,8 @@ constexpr Ability abilities[] = {
     {"rma_private", &na::Caps::rma_private, "exposes any memory", "exposes arena memory only"},
     {"rma_checked", &na::Caps::rma_checked, "every access checked",
      "access granted range by range"},
+    {"rma_survives", &na::Caps::rma_survives, "survives memory that can't be touched",
+     "exposed memory must stay as it is"},
     {"wait_fd", &na::Caps::wait_fd, "sleeps until woken", "polls while it waits"},
     {"reports_peer_death", &na::Caps::reports_peer_death, "sees a peer die",
      "finds dead peers by heartbeat"},
@@ -43,6 +45,8 @@ constexpr Ability abilities[] = {
      "fences by asking the peers"},
     {"fenced_by_end", &na::Caps::fenced_by_end, "its end is a fence, too",
      "its end keeps memory that was not fenced"},
+    {"sent_survives", &na::Caps::sent_survives, "what was sent outlives its sender",
+     "asks the peers at an end what they have"},
 };
 
 std::vector<Transport> examine_transports() {

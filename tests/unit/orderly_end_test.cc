@@ -1,0 +1,356 @@
+// The orderly end of a runtime: what was answered arrives, handlers are told, and drain_timeout
+// bounds all of it.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include <weft/offload.h>
+
+#include "api/node.h"
+#include "support/hold_server.h"
+#include "support/patience.h"
+#include "support/raw_echo.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr MethodId fetch("test.End/Fetch");
+
+// Answers with as many bytes as it is asked for, and counts what it answered.
+struct Source final : Service {
+    std::atomic<std::uint64_t> answered{0};
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(fetch, [this](Call call) {
+            std::uint32_t bytes = 0;
+            std::memcpy(&bytes, call.request().data(), sizeof bytes);
+            call.reply(std::vector<std::byte>(bytes, std::byte{7}));
+            ++answered;
+        });
+    }
+};
+
+// A runtime that serves until it is told to end, in a thread that waits in run(); then it goes.
+struct Serving {
+    std::optional<Runtime> runtime;
+    Status ended;
+    std::thread runs;
+
+    Serving(Service& service, const std::string& uri, RuntimeOptions options)
+        : runtime(Runtime::create(options).value()) {
+        REQUIRE(runtime->serve(service, uri).ok());
+        runs = std::thread([this] {
+            ended = runtime->run();
+            runtime.reset();
+        });
+    }
+    Status end() {
+        runtime->stop();
+        runs.join();
+        return ended;
+    }
+};
+
+bool is_usable(const std::string& scheme) {
+    const api::NodeParts parts = api::real_parts();
+    const Result<na::Provider*> provider = parts.providers->find(scheme);
+    return provider && (*provider)->probe().usable;
+}
+
+std::string uri_of(const std::string& scheme) {
+    static int count = 0;
+    const std::string name = std::to_string(::getpid()) + "-" + std::to_string(++count);
+    if (scheme == "sm") return "sm://end-" + name;
+    if (scheme == "unix") return "unix:///tmp/weft-end-" + name;
+    return scheme + "://127.0.0.1:0";
+}
+
+// Several clients ask for much at once and do not look at the answers, which are all made, until
+// the server has begun to end for a while. What each then has.
+std::size_t replies_lost(const std::string& scheme, std::size_t clients, std::size_t calls,
+                         std::uint32_t bytes, Duration busy) {
+    Source service;
+    Serving server(service, uri_of(scheme), {.drain_timeout = patience});
+    struct Client {
+        Runtime runtime = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
+        Channel channel;
+        std::size_t good = 0, ended = 0;
+    };
+    std::vector<std::unique_ptr<Client>> all;
+    const auto ask = [&](Client& client, std::uint32_t size) {
+        client.channel.call(fetch, std::as_bytes(std::span(&size, 1)), {.timeout = patience},
+                            [&client, size](const Status& status, ByteView body) {
+                                ++client.ended;
+                                client.good += status.ok() && body.size() == size;
+                            });
+    };
+    for (std::size_t i = 0; i < clients; ++i) {
+        Client& client = *all.emplace_back(std::make_unique<Client>());
+        client.channel = client.runtime.connect(server.runtime->addresses().front()).value();
+        ask(client, 8);
+        REQUIRE(client.runtime.turn_until([&] { return client.good == 1; }, patience));
+    }
+    for (const auto& client : all) {
+        for (std::size_t i = 0; i < calls; ++i) ask(*client, bytes);
+        client->runtime.turn();
+    }
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (service.answered < clients * (calls + 1)) {
+        REQUIRE(std::chrono::steady_clock::now() < deadline);
+        std::this_thread::yield();
+    }
+    std::thread ends([&] { (void)server.end(); });
+    // The clients are busy with something else.
+    for (const auto until = std::chrono::steady_clock::now() + busy;
+         std::chrono::steady_clock::now() < until;) {
+        std::this_thread::yield();
+    }
+    // What they send now finds nobody who reads it.
+    for (const auto& client : all) ask(*client, 8);
+    const auto have_ended = [&] {
+        return std::all_of(all.begin(), all.end(),
+                           [&](const auto& one) { return one->ended == calls + 2; });
+    };
+    while (!have_ended() && std::chrono::steady_clock::now() < deadline) {
+        for (const auto& client : all) client->runtime.turn();
+    }
+    std::size_t lost = 0;
+    for (const auto& client : all) lost += calls + 1 - std::min(calls + 1, client->good);
+    ends.join();
+    CHECK(server.ended.ok());
+    return lost;
+}
+
+// Rounds of `make soak`.
+std::size_t rounds() {
+    const char* const text = std::getenv("ENDS");
+    return text ? static_cast<std::size_t>(std::atoi(text)) : 4;
+}
+
+}  // namespace
+
+TEST_CASE("an orderly end loses no reply that was made before it began, though clients are busy",
+          "[ends]") {
+    const std::string scheme = GENERATE(as<std::string>(), "sm", "unix", "tcp", "ofi+tcp");
+    if (!is_usable(scheme)) return;
+    INFO(scheme);
+    std::size_t lost = 0;
+    for (std::size_t round = 0; round < rounds(); ++round) {
+        lost += replies_lost(scheme, 3, 60, round % 2 == 0 ? 60'000 : 9'000, 150ms);
+    }
+    CHECK(lost == 0);
+}
+
+TEST_CASE("what was answered between turns arrives though its runtime ends at once") {
+    const std::string scheme = GENERATE(as<std::string>(), "sm", "unix", "tcp");
+    INFO(scheme);
+    HoldServer service;
+    const RuntimeOptions manual{.wait = WaitMode::spin, .manual = true};
+    auto server = std::make_unique<Runtime>(Runtime::create(manual).value());
+    REQUIRE(server->serve(service, uri_of(scheme)).ok());
+    Runtime client = Runtime::create(manual).value();
+    Channel channel = client.connect(server->addresses().front()).value();
+    std::array<CallOutcome, 7> outcomes;
+    for (CallOutcome& outcome : outcomes) {
+        channel.call(HoldServer::hold, {}, {.timeout = patience}, outcome.done());
+    }
+    REQUIRE(client.turn_until(
+        [&] {
+            server->turn();
+            return service.held.size() == outcomes.size();
+        },
+        patience));
+    const std::vector<std::byte> body(1000, std::byte{4});
+    for (Call& call : service.held) call.reply(body);
+    service.held.clear();
+    server.reset();
+    const auto begin = std::chrono::steady_clock::now();
+    REQUIRE(client.turn_until(
+        [&] {
+            return std::all_of(outcomes.begin(), outcomes.end(),
+                               [](const CallOutcome& one) { return one.completions == 1; });
+        },
+        patience));
+    // Who has to ask again is told after 3 s that nobody is there.
+    CHECK(std::chrono::steady_clock::now() - begin < promised(1s));
+    for (const CallOutcome& outcome : outcomes) CHECK(outcome.status.ok());
+}
+
+namespace {
+
+// Answers when there is something to tell, or when the server is about to end.
+struct LongPoll final : Service {
+    std::vector<Call> held;
+    bool was_draining = false, ran_at_once = false;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(HoldServer::hold, [this](Call call) {
+            held.push_back(std::move(call));
+            was_draining |= held.back().draining();
+            held.back().on_drain([this, place = held.size() - 1] {
+                Call ends = std::move(held[place]);
+                was_draining = ends.draining();
+                ends.on_drain([this] { ran_at_once = true; });
+                ends.reply(as_bytes("nothing yet"));
+            });
+        });
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a drain is told to handlers that wait, and a long poll does not cost all of it") {
+    LongPoll service;
+    Serving server(service, uri_of("sm"), {.drain_timeout = patience});
+    Runtime client = Runtime::create().value();
+    Channel channel = client.connect(server.runtime->addresses().front()).value();
+    std::atomic<int> completions{0};
+    std::string reply;
+    for (int i = 0; i < 3; ++i) {
+        channel.call(HoldServer::hold, {}, {.timeout = patience},
+                     [&](const Status&, ByteView body) {
+                         reply = as_text(body);
+                         ++completions;
+                     });
+    }
+    const auto held = [&] {
+        std::size_t count = 0;
+        server.runtime->node().on_context([&] { count = service.held.size(); });
+        return count;
+    };
+    const auto begin = std::chrono::steady_clock::now();
+    while (held() < 3) REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+    CHECK_FALSE(service.was_draining);
+    CHECK(server.end().ok());
+    while (completions < 3) REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+    CHECK(reply == "nothing yet");
+    CHECK(service.was_draining);
+    CHECK(service.ran_at_once);
+    CHECK(std::chrono::steady_clock::now() - begin < patience / 2);
+}
+
+TEST_CASE("handlers hear of an end without a drain before they are cancelled") {
+    Pair pair;
+    pair.service.hold = true;
+    CallOutcome outcome;
+    int drains = 0, cancels = 0;
+    bool was_first = false;
+    pair.channel.call(echo_method, {}, {.timeout = 60s}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 1; }));
+    pair.service.held[0].on_drain([&] {
+        ++drains;
+        was_first = cancels == 0;
+    });
+    pair.service.held[0].on_cancel([&] { ++cancels; });
+    pair.rig.runtimes.clear();
+    CHECK(drains == 1);
+    CHECK(cancels == 1);
+    CHECK(was_first);
+    pair.service.held.clear();
+}
+
+namespace {
+
+// Work that waits for the test, of which `ran` has begun and `dropped` never will.
+struct Work {
+    std::promise<void> go;
+    std::shared_future<void> gate = go.get_future().share();
+    std::atomic<int> ran{0}, dropped{0};
+};
+
+Task<> work_for(Call call, Work& work) {
+    const auto blocks = [&work] {
+        ++work.ran;
+        work.gate.wait();
+    };
+    try {
+        co_await weft::offload(blocks);
+    } catch (const std::system_error& error) {
+        work.dropped += error.code() == std::errc::operation_canceled;
+    }
+    call.reply({});
+}
+
+struct Worker final : Service {
+    Work work;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(echo_method, [this](Call call) {
+            detail::run_detached(work_for(std::move(call), work), [] {});
+        });
+    }
+};
+
+// Until it is so; a while, when it never will be.
+void wait_for(const std::function<bool()>& done) {
+    const auto end = std::chrono::steady_clock::now() + 5s;
+    while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+
+}  // namespace
+
+TEST_CASE("offloaded work of calls that has not begun is dropped when the runtime ends") {
+    Worker service;
+    auto server = std::make_unique<Runtime>(
+        Runtime::create(
+            {.drain_timeout = patience, .offload_threads = 1, .log_level = LogLevel::off})
+            .value());
+    REQUIRE(server->serve(service, uri_of("sm")).ok());
+    Runtime client = Runtime::create().value();
+    Channel channel = client.connect(server->addresses().front()).value();
+    std::atomic<int> completions{0};
+    constexpr int calls = 20;
+    for (int i = 0; i < calls; ++i) {
+        channel.call(echo_method, {}, {.timeout = patience},
+                     [&](const Status&, ByteView) { ++completions; });
+    }
+    const auto executing = [&] {
+        int count = 0;
+        server->node().on_context([&] { count = int(server->node().server.executing()); });
+        return count;
+    };
+    const auto begin = std::chrono::steady_clock::now();
+    while (executing() < calls || service.work.ran < 1) {
+        REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+    }
+    std::thread ends([&] { server.reset(); });
+    wait_for([&] { return service.work.dropped == calls - 1; });
+    service.work.go.set_value();
+    ends.join();
+    CHECK(service.work.dropped == calls - 1);
+    CHECK(service.work.ran == 1);
+    while (completions < calls) REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+}
+
+TEST_CASE("drain_timeout bounds the wait for offloaded work that has not begun") {
+    Work work;
+    auto runtime = std::make_unique<Runtime>(
+        Runtime::create({.drain_timeout = 100ms, .offload_threads = 1, .log_level = LogLevel::off})
+            .value());
+    struct Counted {
+        explicit Counted(Work& of) : work(of) {}
+        ~Counted() { work.dropped += !has_run; }
+        Work& work;
+        bool has_run = false;
+    };
+    constexpr int pieces = 10;
+    for (int i = 0; i < pieces; ++i) {
+        runtime->executor().offload([&work, owned = std::make_unique<Counted>(work)] {
+            owned->has_run = true;
+            ++work.ran;
+            work.gate.wait();
+        });
+    }
+    wait_for([&] { return work.ran == 1; });
+    std::thread ends([&] { runtime.reset(); });
+    wait_for([&] { return work.dropped == pieces - 1; });
+    work.go.set_value();
+    ends.join();
+    CHECK(work.dropped == pieces - 1);
+    CHECK(work.ran == 1);
+}
