@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -11,12 +12,19 @@
 
 namespace weft::core {
 
+// What run() throws when the system gives not a single thread: a limit of the process, and so
+// RESOURCE_EXHAUSTED where a call is answered with it.
+struct NoThread : std::system_error {
+    using std::system_error::system_error;
+};
+
 class OffloadPool {
   public:
     explicit OffloadPool(unsigned threads_max) : threads_max_(threads_max ? threads_max : 1) {}
     ~OffloadPool() { stop(); }
 
-    // Starts a thread when all are busy and fewer than the limit exist. Thread: any.
+    // Starts a thread when all are busy and fewer than the limit exist. Throws NoThread, and drops
+    // the work. Thread: any.
     void run(Function<void()> work);
     // Nothing runs and nothing waits: what was posted by its work has been posted. Thread: any.
     bool is_idle();
