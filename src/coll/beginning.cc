@@ -377,7 +377,7 @@ void Engine::learn(const std::shared_ptr<GroupImpl>& group, const Member& from,
                   [group](const Status& status, ByteView reply) {
                       if (status.ok()) {
                           Result<GroupView> view = GroupView::decode(as_text(reply));
-                          if (view) (void)group->install(*view);  // Unless it is no later one.
+                          if (view) (void)group->learn(*view);  // Unless it is no later one.
                       }
                       group->has_learnt();
                   });

@@ -19,6 +19,7 @@
 #include "coll/meetings.h"
 #include "coll/operation.h"
 #include "coll/wire.h"
+#include "core/reach.h"
 #include "rpc/server.h"
 
 namespace weft::coll {
@@ -27,7 +28,10 @@ inline constexpr MethodId view_method("weft.Group/View");
 
 class Engine {
   public:
-    using Connect = std::function<Result<Channel>(const std::vector<std::string>&)>;
+    // `named_by`: nullptr: the program's own addresses; else those that a peer named, of which
+    // only what this covers, or what the runtime listens on, is used.
+    using Connect = std::function<Result<Channel>(const std::vector<std::string>& uris,
+                                                  const core::Reach* named_by)>;
 
     using RunOnContext = std::function<void(Function<void()>)>;  // Runs it there, and waits.
 
