@@ -336,19 +336,22 @@ void Node::stop() {
 
 Status Node::drain(int impatience_fd) {
     const TimePoint end = saturating_add(parts.clock->now(), options.drain_timeout);
+    drain_end_ = end;
     std::uint32_t left = 0;
     on_context([&] { server.drain(); });
     while (true) {
         std::uint64_t leaving = 0;
         on_context([&] {
             left = server.executing();
-            leaving = bulk.staging.replies_lent() + context.waiting_frames();
+            leaving =
+                bulk.staging.replies_lent() + context.waiting_frames() + collectives.delivering();
         });
         if (left == 0 && leaving == 0) return {};
         if (parts.clock->now() >= end) {
             if (left != 0) break;
             return fail(Code::deadline_exceeded,
-                        std::to_string(leaving) + " replies were still on their way after " +
+                        std::to_string(leaving) +
+                            " replies or collectives were still on their way after " +
                             std::to_string(options.drain_timeout / 1ms) + " ms");
         }
         pollfd impatience{impatience_fd, POLLIN, 0};
@@ -363,12 +366,26 @@ Status Node::drain(int impatience_fd) {
                                              std::to_string(options.drain_timeout / 1ms) + " ms");
 }
 
+// A policy decides when the caller goes on, not which ranks get the request.
+void Node::deliver_collectives(TimePoint end) {
+    if (collectives.delivering() == 0) return;
+    server.drain();
+    while (collectives.delivering() != 0 && parts.clock->now() < end) {
+        const TimePoint before = parts.clock->now();
+        driver.turn_and_wait(10ms);
+        // Simulated: time is moved by what ends this runtime.
+        if (parts.clock->now() == before) return;
+    }
+}
+
 void Node::shutdown() {
     if (std::exchange(down_, true)) return;
     // A callback of this runtime would return into what is gone: it asks by stop() instead.
     WEFT_ASSERT(!context.in_turn());
     driver.stop();
     context.adopt_thread();
+    deliver_collectives(
+        drain_end_.value_or(saturating_add(parts.clock->now(), options.drain_timeout)));
     {
         // What completes here runs user code, which is in the context then as it always is.
         const core::Context::Entered scope(context);

@@ -58,6 +58,7 @@ class Engine {
         std::vector<std::byte> body;    // For all; or,
         std::vector<RankBytes> bodies;  // where it scatters, for each who takes part.
         bool scatters = false;
+        bool is_owed = true;  // What its policy does not wait for is delivered all the same.
         TimePoint deadline = never;
         GroupCompletion done;
     };
@@ -92,6 +93,8 @@ class Engine {
 
     // Collectives that have not all their outcomes here.
     std::size_t running() const { return running_; }
+    // Begun here and completed by their policy, while others of their ranks may not have them yet.
+    std::size_t delivering() const;
     // That are remembered, for those who may ask again.
     std::size_t known() const { return known_.parts(); }
     bool sweeps() const { return sweeping_.is_linked(); }
