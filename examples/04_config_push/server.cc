@@ -13,7 +13,11 @@ struct Config final : demo::ConfigService {
     demo::Version held;
 
     Status Push(Call&, const demo::Version& in, demo::Taken& out) override {
-        if (in.number() < held.number()) {
+        // Pushes are not ordered: of two at once the later one stays, whichever comes first, and
+        // of one number the text decides.
+        const bool is_older = in.number() < held.number() ||
+                              (in.number() == held.number() && in.text() < held.text());
+        if (is_older) {
             return rejected(Code::failed_precondition,
                             "version " + std::to_string(held.number()) + " is here");
         }

@@ -19,6 +19,10 @@ inline constexpr std::size_t extents_bytes_max = 32u << 20;
 
 inline constexpr std::size_t transfers_max = 1024;
 inline constexpr std::size_t settings_max = 4096;
+// What a client takes of a server that lists: objects, bytes of their names, time.
+inline constexpr std::size_t listed_max = 1u << 20;
+inline constexpr std::size_t listed_name_bytes_max = 256u << 20;
+inline constexpr weft::Duration listing_time_max = std::chrono::minutes(10);
 inline constexpr std::size_t setting_key_bytes_max = 256;
 inline constexpr std::size_t setting_value_bytes_max = 4096;
 

@@ -226,6 +226,9 @@ Task<Status> Client::receive_chunks(GetTransfer& transfer) {
         const Result<GetChunkReply> reply = co_await call;
         if (!reply) co_return reply.status();
         const weft::Buffer& buffer = oldest.slot->buffer;
+        if (transfer.landed != 0 && reply->size() != transfer.size) {
+            co_return weft::fail(Code::data_loss, "the object's size changed while it was read");
+        }
         transfer.size = reply->size();
         const std::uint64_t left = transfer.size - transfer.landed;
         if (reply->length() != std::min<std::uint64_t>(left, buffer.size())) {

@@ -1,5 +1,7 @@
 #include "name.h"
 
+#include <algorithm>
+
 namespace storage {
 
 using weft::Code;
@@ -84,6 +86,13 @@ Status judge_prefix(std::string_view prefix) {
     if (prefix.empty()) return {};
     // It may end in "/": one byte more makes it a name.
     return judge_name(prefix.ends_with('/') ? std::string(prefix) + "x" : std::string(prefix));
+}
+
+bool is_before(std::string_view a, std::string_view b) {
+    // A part that ends comes before one that goes on.
+    const auto rank = [](char c) { return c == '/' ? 0 : 1 + static_cast<unsigned char>(c); };
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
+                                        [&](char x, char y) { return rank(x) < rank(y); });
 }
 
 SplitName split(std::string_view name) {

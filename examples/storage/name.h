@@ -29,6 +29,9 @@ weft::Status judge_prefix(std::string_view prefix);
 
 SplitName split(std::string_view name);
 
+// In the order of a listing: part by part, each by its bytes.
+bool is_before(std::string_view a, std::string_view b);
+
 bool is_utf8(std::string_view text);
 
 // In quotes, with what is not printable ASCII or UTF-8 replaced, cut when long: for error texts.

@@ -95,32 +95,17 @@ Task<Status> Store::Delete(Call&, const DeleteRequest& in, DeleteReply&) {
 
 // ---- settings ----------------------------------------------------------------------------------
 
-static Status judge_key(const std::string& key) {
-    if (!key.empty() && key.size() <= setting_key_bytes_max) return {};
-    return weft::rejected(Code::invalid_argument, "a setting's key has 1 to 256 bytes");
+Status Store::NextVersion(Call&, const NextVersionRequest&, NextVersionReply& out) {
+    out.set_number(settings_.next(wall_time()));
+    return {};
 }
 
 Status Store::SetConfig(Call&, const Setting& in, SetConfigReply&) {
-    if (Status status = judge_key(in.key()); !status.ok()) return status;
-    if (in.value().size() > setting_value_bytes_max) {
-        return weft::rejected(Code::invalid_argument, "a setting's value has at most 4096 bytes");
-    }
-    if (settings_.size() >= settings_max && !settings_.contains(in.key())) {
-        return weft::rejected(Code::resource_exhausted, "there are 4096 settings already");
-    }
-    settings_[in.key()] = in.value();
-    return {};
+    return settings_.set(in, wall_time());
 }
 
 Status Store::GetConfig(Call&, const GetConfigRequest& in, Setting& out) {
-    if (Status status = judge_key(in.key()); !status.ok()) return status;
-    const auto found = settings_.find(in.key());
-    if (found == settings_.end()) {
-        return weft::rejected(Code::not_found, "there is no setting " + quote(in.key()));
-    }
-    out.set_key(found->first);
-    out.set_value(found->second);
-    return {};
+    return settings_.get(in.key(), out);
 }
 
 }  // namespace storage

@@ -18,6 +18,7 @@
 #include "bounds.h"
 #include "journal.h"
 #include "root.h"
+#include "settings.h"
 #include "storage.weft.h"
 #include "waiting.h"
 
@@ -52,6 +53,7 @@ class Store final : public StoreService {
     weft::Task<weft::Status> Stat(weft::Call&, const StatRequest&, Entry&) override;
     weft::Task<weft::Status> List(weft::Call&, const ListRequest&, ListReply&) override;
     weft::Task<weft::Status> Delete(weft::Call&, const DeleteRequest&, DeleteReply&) override;
+    weft::Status NextVersion(weft::Call&, const NextVersionRequest&, NextVersionReply&) override;
     weft::Status SetConfig(weft::Call&, const Setting&, SetConfigReply&) override;
     weft::Status GetConfig(weft::Call&, const GetConfigRequest&, Setting&) override;
 
@@ -75,7 +77,7 @@ class Store final : public StoreService {
     std::map<std::uint64_t, std::shared_ptr<Download>> downloads_;
     std::map<std::uint64_t, Extent> extents_;
     std::shared_ptr<std::atomic<std::size_t>> extent_bytes_;
-    std::map<std::string, std::string> settings_;
+    Settings settings_{wall_time()};
 };
 
 }  // namespace storage

@@ -72,8 +72,9 @@ class Call {
     // the handler ran and answered, with two exceptions: a status made by rejected() says none, and
     // one with effect unknown (of a nested call, say) stays unknown.
     void fail(const Status& status);
-    // For what a handler threw: INTERNAL with a text that tells nothing, effect unknown. What the
-    // exception says goes to the log of this side only.
+    // For what a handler threw: INTERNAL with a text that tells nothing, effect unknown; or
+    // RESOURCE_EXHAUSTED when offload() got no thread. What the exception says goes to the log of
+    // this side only.
     void fail(std::exception_ptr thrown);
 
     // Bulk with the client's memory, by a reference from the request: get() pulls, put() pushes. As

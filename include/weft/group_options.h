@@ -32,7 +32,7 @@ struct Topology {
 // When a collective has succeeded.
 enum class Policy : std::uint8_t {
     all,          // Every rank did.
-    quorum,       // So many did; it is over as soon as they have.
+    quorum,       // So many did; it completes as soon as they have.
     best_effort,  // Always, with what could be reached.
 };
 
@@ -87,6 +87,10 @@ struct GroupCallOptions {
     bool detached = false;
     PolicyChoice policy{};
     std::uint32_t quorum = 0;  // Of Policy::quorum; 0: more than half.
+    // One that completes before every rank has answered is delivered to the others all the same,
+    // until its deadline, and the end of the runtime waits for that
+    // (RuntimeOptions::drain_timeout). True: it is cancelled at these.
+    bool abandon_rest = false;
     // Those who take part: of all that are not draining, or of those named here, without those
     // excluded. A rank that is no member is a failure of its own (NOT_FOUND). The sets have to live
     // until the call is made.

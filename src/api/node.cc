@@ -74,7 +74,9 @@ Node::Node(RuntimeOptions given, NodeParts with)
       server(*server_held),
       collectives(
           context, server,
-          [this](const std::vector<std::string>& uris) { return connect_here(uris); },
+          [this](const std::vector<std::string>& uris, const core::Reach* named_by) {
+              return named_by ? connect_named(uris, *named_by) : connect_here(uris);
+          },
           [this](Function<void()> work) { on_context(std::move(work)); },
           options.argument_bytes_max),
       driver(context, *parts.clock, {options.wait, options.spin, options.cpu}),
@@ -94,6 +96,7 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
         return status;
     }
     node->context.set_opener([node = node.get()](const na::Address& to) {
+        if (to.named_by_peer) return fail(Code::unimplemented, "no endpoint here gets there");
         Result<na::Provider*> provider = node->parts.providers->find(to.scheme);
         return provider ? node->open(**provider, nullptr) : std::move(provider).status();
     });
@@ -206,7 +209,9 @@ Status Node::open(na::Provider& provider, const na::Address* listen) {
     core::EndpointSlot& slot = context.add_endpoint(*std::move(endpoint));
     driver.watch_endpoints();
     bulk.regions->add_endpoint(slot);
-    if (listen) addresses_.push_back(slot.endpoint->address());
+    if (!listen) return {};
+    addresses_.push_back(slot.endpoint->address());
+    reach_.add(addresses_.back());
     return {};
 }
 
@@ -252,6 +257,33 @@ Result<Channel> Node::connect_here(const std::vector<std::string>& uris) {
         addresses.push_back(*std::move(address));
     }
     if (!usable) return unusable;
+    return connect_to(std::move(addresses));
+}
+
+// Nothing that a peer says opens an endpoint, but what the group's own view uses is opened as if
+// that had been used.
+Result<Channel> Node::connect_named(const std::vector<std::string>& uris, const core::Reach& view) {
+    std::vector<na::Address> addresses;
+    for (const std::string& uri : uris) {
+        Result<na::Address> address = na::parse_address(uri);
+        if (!address) return std::move(address).status();
+        const bool is_own = view.covers(*address);
+        if (!is_own && !reach_.covers(*address)) continue;
+        if (!speaks(address->scheme)) {
+            Result<na::Provider*> provider = parts.providers->find(address->scheme);
+            if (!provider || !open(**provider, nullptr).ok()) continue;
+        }
+        address->named_by_peer = true;
+        addresses.push_back(*std::move(address));
+    }
+    if (!addresses.empty()) return connect_to(std::move(addresses));
+    return fail(Code::unavailable,
+                "a peer named a member at " + (uris.empty() ? "no address" : uris.front()) +
+                    ", which this runtime does not connect to for a peer: it listens on " +
+                    reach_.transports() + ", and the group's view here uses " + view.transports());
+}
+
+Result<Channel> Node::connect_to(std::vector<na::Address> addresses) {
     const std::string first = addresses.front().uri();
     Result<core::PeerRef> peer = context.add_peer(std::move(addresses));
     if (!peer) return std::move(peer).status();
@@ -313,15 +345,16 @@ Status Node::drain(int impatience_fd) {
         std::uint64_t leaving = 0;
         in_turn([&] {
             left = server.executing();
-            leaving = bulk.staging.replies_lent();
+            leaving = bulk.staging.replies_lent() + collectives.delivering();
             if (left == 0) leaving += context.undelivered();
         });
         if (left == 0 && leaving == 0) return {};
         const auto still = [&](const std::string& until) {
-            return left != 0
-                       ? std::to_string(left) + " calls were still in their handlers " + until
-                       : std::to_string(leaving) +
-                             " bytes or messages of replies had not reached their clients " + until;
+            return left != 0 ? std::to_string(left) + " calls were still in their handlers " + until
+                             : std::to_string(leaving) +
+                                   " bytes or messages of replies, or collectives, had not been "
+                                   "delivered " +
+                                   until;
         };
         if (parts.clock->now() >= ends_by_) {
             return fail(Code::deadline_exceeded,
@@ -373,6 +406,18 @@ void Node::end_work() {
     }
 }
 
+// A policy decides when the caller goes on, not which ranks get the request.
+void Node::deliver_collectives() {
+    if (collectives.delivering() == 0) return;
+    server.drain();
+    while (collectives.delivering() != 0 && parts.clock->now() < ends_by_) {
+        const TimePoint before = parts.clock->now();
+        driver.turn_and_wait(10ms);
+        // Simulated: time is moved by what ends this runtime.
+        if (parts.clock->now() == before) return;
+    }
+}
+
 void Node::shutdown() {
     if (std::exchange(down_, true)) return;
     // A callback of this runtime would return into what is gone: it asks by stop() instead.
@@ -382,6 +427,7 @@ void Node::shutdown() {
     if (ends_by_ == never) {
         ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
     }
+    deliver_collectives();
     {
         // What completes here runs user code, which is in the context then as it always is.
         const core::Context::Entered scope(context);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,8 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     // Readable after stop().
     int stop_fd() const { return stop_fd_.get(); }
     void stop();
-    // Stops the driver, completes everything with CANCELLED, closes all endpoints. Idempotent.
+    // Delivers what collectives owe, until drain_timeout; then stops the driver, completes
+    // everything with CANCELLED, closes all endpoints. Idempotent.
     void shutdown();
 
     const RuntimeOptions options;
@@ -83,11 +85,16 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     std::string describe();
     void in_turn(Function<void()> work);
     void end_work();
+    void deliver_collectives();
     Status open(na::Provider& provider, const na::Address* listen);
     bool speaks(std::string_view scheme) const;
     Result<Channel> connect_here(const std::vector<std::string>& uris);
+    // The same to a member that a peer named.
+    Result<Channel> connect_named(const std::vector<std::string>& uris, const core::Reach& view);
+    Result<Channel> connect_to(std::vector<na::Address> addresses);
 
     std::vector<std::string> addresses_;
+    core::Reach reach_;   // Of these.
     Status registering_;  // First error of the service that is being added.
     std::vector<const Service*> served_;
     base::UniqueFd stop_fd_;

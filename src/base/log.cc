@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include <utility>
+
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -39,6 +41,27 @@ void Log::write(LogLevel level, std::string_view line) {
     } else if (impl_) {
         impl_->logger.log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
     }
+}
+
+void Log::write_of_peer(LogLevel level, TimePoint now, std::string_view line) {
+    if (!enabled(level)) return;
+    std::uint64_t left_out = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        if (now >= second_ + 1s) {
+            second_ = now;
+            peer_lines_ = 0;
+        }
+        if (peer_lines_ == peer_lines_per_s) {
+            ++left_out_;
+            return;
+        }
+        ++peer_lines_;
+        left_out = std::exchange(left_out_, 0);
+    }
+    if (left_out == 0) return write(level, line);
+    write(level, std::string(line) + " (" + std::to_string(left_out) +
+                     " lines about peers were left out before)");
 }
 
 }  // namespace weft::base

@@ -1,12 +1,14 @@
 // One log per runtime: spdlog to standard error, or the sink that the user brings.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 
 #include <weft/log.h>
+#include <weft/time.h>
 
 namespace weft::base {
 
@@ -20,6 +22,11 @@ class Log {
     // Thread: any.
     void write(LogLevel level, std::string_view line);
 
+    // The same for what peers can make happen as often as they like: at most so many lines a
+    // second; the first line after says how many were left out.
+    static constexpr unsigned peer_lines_per_s = 10;
+    void write_of_peer(LogLevel level, TimePoint now, std::string_view line);
+
     void debug(std::string_view line) { write(LogLevel::debug, line); }
     void info(std::string_view line) { write(LogLevel::info, line); }
     void warning(std::string_view line) { write(LogLevel::warning, line); }
@@ -29,7 +36,10 @@ class Log {
     struct Impl;
     LogLevel level_;
     LogSink sink_;
-    std::mutex mutex_;  // One line at a time into the user's sink.
+    std::mutex mutex_;  // One line at a time into the user's sink; and guards these:
+    TimePoint second_{};
+    unsigned peer_lines_ = 0;  // Since then.
+    std::uint64_t left_out_ = 0;
     std::unique_ptr<Impl> impl_;
 };
 

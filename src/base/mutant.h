@@ -43,6 +43,7 @@ enum class Mutant : std::uint8_t {
     stale_epoch_accepted,
     level_budget_ignored,
     orphan_kept,
+    rest_abandoned,
 };
 
 #ifdef WEFT_MUTANTS
@@ -93,6 +94,8 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::level_budget_ignored, "level-budget-ignored",
      "those below get all the time that there is"},
     {Mutant::orphan_kept, "orphan-kept", "what nobody waits for goes on"},
+    {Mutant::rest_abandoned, "rest-abandoned",
+     "a collective is cancelled at the ranks that its policy did not wait for"},
 };
 inline bool is_mutated(Mutant mutant) { return chosen_mutant == mutant; }
 #else

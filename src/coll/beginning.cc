@@ -225,6 +225,7 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     role.is_origin = true;
     role.runs = choice->runs_here;
     role.policy = options.policy;
+    role.abandons = options.abandon_rest;
     role.quorum =
         options.quorum != 0 ? options.quorum : static_cast<std::uint32_t>((n + strangers) / 2 + 1);
     role.until = beginning.deadline;
@@ -246,6 +247,7 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     origin.exclude = beginning.exclude;
     origin.strangers = std::move(choice->strangers);
     origin.spare_bodies = std::move(beginning.bodies);
+    origin.is_owed = beginning.is_owed;
     begun_.emplace(identity.sequence, operation);
     ++running_;
     return operation;
@@ -281,6 +283,13 @@ void Engine::end_with(core::Scope& scope, Operation& operation) {
             fail(Code::cancelled, core::scope_cancelled_text).with_effect(Effect::unknown));
     };
     scope.add(made_in);
+}
+
+std::size_t Engine::delivering() const {
+    return static_cast<std::size_t>(
+        std::count_if(begun_.begin(), begun_.end(), [](const auto& one) {
+            return one.second->origin->is_owed && one.second->part().is_delivering();
+        }));
 }
 
 bool Engine::cancel(CollectiveId id) {
@@ -377,7 +386,7 @@ void Engine::learn(const std::shared_ptr<GroupImpl>& group, const Member& from,
                   [group](const Status& status, ByteView reply) {
                       if (status.ok()) {
                           Result<GroupView> view = GroupView::decode(as_text(reply));
-                          if (view) (void)group->install(*view);  // Unless it is no later one.
+                          if (view) (void)group->learn(*view);  // Unless it is no later one.
                       }
                       group->has_learnt();
                   });
@@ -407,6 +416,7 @@ void Engine::begin_anew(const std::shared_ptr<Operation>& operation) {
     beginning.group = operation->group;
     beginning.method = operation->part().plan().method;
     beginning.options = origin.options;
+    beginning.is_owed = origin.is_owed;
     beginning.scatters = (operation->part().plan().flags & ForwardHeader::scatters) != 0;
     if (beginning.scatters) {
         beginning.bodies = bodies_by_rank(*operation);

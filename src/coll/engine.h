@@ -19,6 +19,7 @@
 #include "coll/meetings.h"
 #include "coll/operation.h"
 #include "coll/wire.h"
+#include "core/reach.h"
 #include "rpc/server.h"
 
 namespace weft::coll {
@@ -27,7 +28,10 @@ inline constexpr MethodId view_method("weft.Group/View");
 
 class Engine {
   public:
-    using Connect = std::function<Result<Channel>(const std::vector<std::string>&)>;
+    // `named_by`: nullptr: the program's own addresses; else those that a peer named, of which
+    // only what this covers, or what the runtime listens on, is used.
+    using Connect = std::function<Result<Channel>(const std::vector<std::string>& uris,
+                                                  const core::Reach* named_by)>;
 
     using RunOnContext = std::function<void(Function<void()>)>;  // Runs it there, and waits.
 
@@ -54,6 +58,7 @@ class Engine {
         std::vector<std::byte> body;    // For all; or,
         std::vector<RankBytes> bodies;  // where it scatters, for each who takes part.
         bool scatters = false;
+        bool is_owed = true;  // What its policy does not wait for is delivered all the same.
         TimePoint deadline = never;
         GroupCompletion done;
     };
@@ -88,6 +93,8 @@ class Engine {
 
     // Collectives that have not all their outcomes here.
     std::size_t running() const { return running_; }
+    // Begun here and completed by their policy, while others of their ranks may not have them yet.
+    std::size_t delivering() const;
     // That are remembered, for those who may ask again.
     std::size_t known() const { return known_.parts(); }
     bool sweeps() const { return sweeping_.is_linked(); }

@@ -14,7 +14,8 @@ GroupImpl::GroupImpl(Engine& of, std::shared_ptr<void> owner, GroupView with)
     : engine(of),
       name_hash(method_hash(with.name())),
       owner_(std::move(owner)),
-      view_(std::move(with)) {}
+      view_(std::move(with)),
+      own_view_(view_) {}
 
 GroupView GroupImpl::view() const {
     const std::lock_guard lock(mutex_);
@@ -33,16 +34,38 @@ Result<Channel> GroupImpl::channel(std::uint32_t rank) {
 Result<Channel> GroupImpl::channel(const Member& member) {
     const auto at = links_.find(member.rank);
     if (at != links_.end() && at->second.uris == member.uris) return at->second.channel;
-    Result<Channel> channel = engine.connect()(member.uris);
-    // Of members that somebody else named no more is kept than what is asked of them.
-    const Member* const known = view_here().find(member.rank);
-    if (channel && known && known->uris == member.uris) {
-        links_[member.rank] = {member.uris, *channel};
-    }
+    const auto has = [&](const GroupView& view) {
+        const Member* const known = view.find(member.rank);
+        return known && known->uris == member.uris;
+    };
+    Result<Channel> channel =
+        engine.connect()(member.uris, has(own_view_) ? nullptr : &own_reach());
+    // Of members that only a request named no more is kept than what is asked of them.
+    if (channel && has(view_here())) links_[member.rank] = {member.uris, *channel};
     return channel;
 }
 
+const core::Reach& GroupImpl::own_reach() {
+    if (own_reach_) return *own_reach_;
+    own_reach_.emplace();
+    for (const Member& member : own_view_.members()) {
+        for (const std::string& uri : member.uris) own_reach_->add(uri);
+    }
+    return *own_reach_;
+}
+
 Status GroupImpl::install(const GroupView& later) {
+    const GroupView& now = view_here();
+    // Also one that a member told first: from here on it is the program's own.
+    const bool is_later = later.name() == now.name() && later.epoch() > now.epoch();
+    if (is_later || later.digest() == now.digest()) {
+        own_view_ = later;
+        own_reach_.reset();
+    }
+    return learn(later);
+}
+
+Status GroupImpl::learn(const GroupView& later) {
     const GroupView before = view_here();
     if (later.name() != before.name()) {
         return fail(Code::invalid_argument,

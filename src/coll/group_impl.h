@@ -12,6 +12,7 @@
 
 #include "coll/costs.h"
 #include "coll/part.h"
+#include "core/reach.h"
 
 namespace weft::coll {
 
@@ -33,6 +34,8 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     Result<Channel> channel(const Member& member);
     // Errors: INVALID_ARGUMENT, ABORTED (Group::install).
     Status install(const GroupView& later);
+    // The same of one that a member told: what it names is reached as what peers name is.
+    Status learn(const GroupView& later);
     void on_change(Function<void(const MemberChange&)> told);
     // Forgets who wants to hear of changes.
     void stop_telling() { told_.clear(); }
@@ -60,9 +63,13 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
         Channel channel;
     };
 
+    const core::Reach& own_reach();
+
     std::shared_ptr<void> owner_;  // Keeps the engine.
     mutable std::mutex mutex_;     // Guards the view.
     GroupView view_;
+    GroupView own_view_;                             // The last one that the program gave.
+    std::optional<core::Reach> own_reach_;           // Of that, once it was needed.
     std::unordered_map<std::uint32_t, Link> links_;  // By rank.
     std::vector<std::shared_ptr<Function<void(const MemberChange&)>>> told_;
     std::vector<std::shared_ptr<const Plan>> plans_;  // The last first.

@@ -188,6 +188,7 @@ void Meetings::lead(Meeting& meeting) {
     // What is left is for telling all who did not come.
     beginning.deadline = share_of(now, meeting.coming.deadline);
     beginning.body = encode(gathering_of(meeting));
+    beginning.is_owed = false;  // A member that did not come may never do so.
     beginning.done = [this, key, round = meeting.round](GroupOutcome outcome) {
         release(key, round, std::move(outcome));
     };

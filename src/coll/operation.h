@@ -30,7 +30,8 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
         std::vector<std::uint32_t> strangers;  // Named to take part, and no members.
         // Bodies for those, who may be members of a later view.
         std::vector<std::pair<std::uint32_t, std::vector<std::byte>>> spare_bodies;
-        MadeIn made_in;  // Where its completion runs, and what it ends with.
+        bool is_owed = true;  // As of Engine::Beginning.
+        MadeIn made_in;       // Where its completion runs, and what it ends with.
         GroupCompletion done;
         std::uint32_t later_at = 0;     // The position of one that has a later view,
         std::uint64_t later_epoch = 0;  // which is this; 0: none has.

@@ -436,6 +436,9 @@ void Part::leave() {
     if (role_.is_origin && !told_ && is_decided()) {
         told_ = true;
         port_.tell(*this);
+        if (!role_.abandons && !base::is_mutated(base::Mutant::rest_abandoned)) return;
+        stop(fail(Code::cancelled, "abandoned by its caller, who has an outcome")
+                 .with_effect(Effect::unknown));
     }
 }
 

@@ -85,6 +85,7 @@ class Part {
         bool is_origin = false;  // It began here.
         bool runs = true;        // mine.first is this rank; else an outside client.
         Policy policy = Policy::all;
+        bool abandons = false;  // What is missing when it is told is cancelled.
         std::uint32_t quorum = 0;
         TimePoint until = never;
     };
@@ -130,6 +131,8 @@ class Part {
     // When on_time() wants to be called.
     TimePoint due() const;
     bool is_over() const { return over_; }
+    // Told by its policy, and delivered to the others still.
+    bool is_delivering() const { return told_ && !over_; }
     // What is missing will be told, by itself or by one that is asked: between calls always so.
     bool awaits_all() const;
     // Nothing ran, and nobody was asked: it may be forgotten.

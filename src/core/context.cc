@@ -252,7 +252,7 @@ void Context::close_condemned() {
     Peer* peer = find(std::exchange(condemned_, {}));
     const Status why = std::exchange(why_condemned_, {});
     if (!peer || peer->state != PeerState::up) return;
-    log_.warning(peer->uri + ": " + std::string(why.text()));
+    log_.write_of_peer(LogLevel::warning, now_, peer->uri + ": " + std::string(why.text()));
     peer->endpoint->endpoint->close(peer->na_id);
     lost(*peer, why);
 }

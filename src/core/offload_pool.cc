@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <system_error>
 
 #include "base/quiet_thread.h"
 
@@ -16,10 +15,12 @@ void OffloadPool::run(Function<void()> work, bool for_call) {
             if (queue_.size() > idle_ && threads_.size() < threads_max_) {
                 try {
                     threads_.push_back(base::start_quiet_thread([this] { loop(); }));
-                } catch (const std::system_error&) {
-                    if (threads_.empty()) {  // Nobody would run it.
+                } catch (const std::system_error& error) {
+                    if (threads_.empty()) {  // Nothing would run it.
                         queue_.pop_back();
-                        throw;
+                        throw NoThread(error.code(),
+                                       "no thread for offload() (ulimit -u, or the pids limit of "
+                                       "the cgroup)");
                     }
                 }
             }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -12,13 +13,19 @@
 
 namespace weft::core {
 
+// What run() throws when the system gives not a single thread: a limit of the process, and so
+// RESOURCE_EXHAUSTED where a call is answered with it.
+struct NoThread : std::system_error {
+    using std::system_error::system_error;
+};
+
 class OffloadPool {
   public:
     explicit OffloadPool(unsigned threads_max) : threads_max_(threads_max ? threads_max : 1) {}
     ~OffloadPool() { stop(); }
 
     // Starts a thread when all are busy and fewer than the limit exist. `for_call`: for the sake of
-    // a call. Thread: any.
+    // a call. Throws NoThread, and drops the work. Thread: any.
     void run(Function<void()> work, bool for_call = false);
     // Destroys what has not begun. Thread: any; the destructors run there.
     enum class Queued : std::uint8_t { for_calls, all };

@@ -332,7 +332,7 @@ void Context::on_heartbeat(Peer& peer) {
     }
     ++counters_.silent_peers;
     const Duration silence = peer.missed * options_.heartbeat_interval;
-    log_.warning("closing " + peer.uri + ": silent");
+    log_.write_of_peer(LogLevel::warning, now_, "closing " + peer.uri + ": silent");
     peer.endpoint->endpoint->close(peer.na_id);
     lost(peer,
          fail(Code::unavailable,

@@ -15,6 +15,9 @@ struct Address {
     std::string name;        // sm, sim: the name. unix: the path.
     std::string host;        // Others. Without brackets for IPv6; empty: loopback.
     std::uint16_t port = 0;  // Others. 0 when listening: any free port.
+    // A peer chose it, and not this program: no endpoint is opened to reach it, and its host name
+    // waits among those of peers (resolver.h).
+    bool named_by_peer = false;
 
     std::string uri() const;
     friend bool operator==(const Address&, const Address&) = default;

@@ -2,9 +2,10 @@
 
 namespace weft::na {
 
-std::unique_ptr<Resolution> Resolution::start(const std::string& host, std::uint16_t port,
-                                              TimePoint now, Resolver& resolver) {
-    return std::make_unique<Resolution>(host, port, resolver.ask(host, now));
+std::unique_ptr<Resolution> Resolution::start(const Address& to, TimePoint now,
+                                              Resolver& resolver) {
+    const auto origin = to.named_by_peer ? Resolver::Origin::peer : Resolver::Origin::program;
+    return std::make_unique<Resolution>(to, resolver.ask(to.host, now, origin));
 }
 
 void Resolution::wait() const { question_->done.wait(false, std::memory_order_acquire); }
@@ -12,8 +13,13 @@ bool Resolution::done() const { return question_->done.load(std::memory_order_ac
 
 Result<SocketName> Resolution::answer() const {
     const Resolver::Answer& answer = question_->answer;
+    // A name of a peer's may stand for what only this host reaches.
+    if (named_by_peer_ && (answer.name.is_loopback() || answer.name.is_any())) {
+        return fail(Code::unavailable,
+                    "'" + host_ + "', which a peer named, stands for this host's loopback");
+    }
     if (!answer.name.empty()) return answer.name.with_port(port_);
-    return fail(Code::unavailable, "can't resolve '" + host_ + "': " + answer.error);
+    return fail(answer.code, "can't resolve '" + host_ + "': " + answer.error);
 }
 
 std::optional<SocketName> numeric_name(const Address& address) {
@@ -23,8 +29,7 @@ std::optional<SocketName> numeric_name(const Address& address) {
 
 Result<SocketName> wait_for_name(const Address& address) {
     if (const auto name = numeric_name(address)) return *name;
-    const Resolution resolution(address.host, address.port,
-                                Resolver::system().ask_anew(address.host));
+    const Resolution resolution(address, Resolver::system().ask_anew(address.host));
     resolution.wait();
     return resolution.answer();
 }

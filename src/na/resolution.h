@@ -15,21 +15,23 @@ namespace weft::na {
 // Dropping it abandons the answer.
 class Resolution {
   public:
-    static std::unique_ptr<Resolution> start(const std::string& host, std::uint16_t port,
-                                             TimePoint now,
+    static std::unique_ptr<Resolution> start(const Address& to, TimePoint now,
                                              Resolver& resolver = Resolver::system());
     bool done() const;
     void wait() const;  // Until done().
-    // Requires: done(). Errors: UNAVAILABLE.
+    // Requires: done(). Errors: UNAVAILABLE; RESOURCE_EXHAUSTED: no thread, or no room to wait.
     Result<SocketName> answer() const;
 
-    Resolution(std::string host, std::uint16_t port,
-               std::shared_ptr<const Resolver::Question> question)
-        : host_(std::move(host)), port_(port), question_(std::move(question)) {}
+    Resolution(const Address& to, std::shared_ptr<const Resolver::Question> question)
+        : host_(to.host),
+          port_(to.port),
+          named_by_peer_(to.named_by_peer),
+          question_(std::move(question)) {}
 
   private:
     const std::string host_;
     const std::uint16_t port_;
+    const bool named_by_peer_;
     const std::shared_ptr<const Resolver::Question> question_;
 };
 

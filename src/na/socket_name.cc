@@ -85,12 +85,16 @@ std::optional<SocketName> SocketName::route_to(const SocketName& to) {
 
 bool SocketName::is_any() const {
     if (family() == AF_INET) return any_.v4.sin_addr.s_addr == INADDR_ANY;
-    return family() == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&any_.v6.sin6_addr);
+    if (family() != AF_INET6) return false;
+    const in6_addr& v6 = any_.v6.sin6_addr;
+    return IN6_IS_ADDR_UNSPECIFIED(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr32[3] == 0);
 }
 
 bool SocketName::is_loopback() const {
     if (family() == AF_INET) return ntohl(any_.v4.sin_addr.s_addr) >> 24 == 127;
-    return family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&any_.v6.sin6_addr);
+    if (family() != AF_INET6) return false;
+    const in6_addr& v6 = any_.v6.sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
 }
 
 std::uint16_t SocketName::port() const {

@@ -1,5 +1,6 @@
 #include <weft/call.h>
 
+#include "core/offload_pool.h"
 #include "rpc/server.h"
 
 namespace weft {
@@ -108,6 +109,14 @@ void Call::fail(const Status& status) {
 void Call::fail(std::exception_ptr thrown) {
     if (!server_) return;
     server_->log_thrown(call_ ? call_->method->name : "a call that was answered", thrown);
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const core::NoThread& error) {
+        // The handler may have done something before.
+        return fail(
+            weft::fail(Code::resource_exhausted, error.what()).with_effect(Effect::unknown));
+    } catch (...) {
+    }
     fail(weft::fail(Code::internal, "the handler threw an exception").with_effect(Effect::unknown));
 }
 

@@ -9,12 +9,16 @@ namespace weft::rpc {
 
 void Server::log_thrown(const std::string& method, std::exception_ptr thrown) {
     if (left_) return;
+    const auto write = [&](const std::string& what) {
+        context_.log().write_of_peer(LogLevel::error, context_.now(),
+                                     method + ": the handler threw" + what);
+    };
     try {
         std::rethrow_exception(std::move(thrown));
     } catch (const std::exception& error) {
-        context_.log().error(method + ": the handler threw: " + error.what());
+        write(": " + std::string(error.what()));
     } catch (...) {
-        context_.log().error(method + ": the handler threw");
+        write("");
     }
 }
 

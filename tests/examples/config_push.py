@@ -13,7 +13,21 @@ def push(servers, version, text="x"):
     return run(PUSH, servers.group, version, text)
 
 
+def all_get_all():
+    """A quorum decides when the pusher goes on, not which members get a version."""
+    pushes = 30
+    with served(3, lambda group, rank: [SERVER, group, rank]) as servers:
+        for version in range(1, pushes + 1):
+            status, said, _ = push(servers, version)
+            check(status == 0, f"push {version} to three exited with {status}: {said}")
+        for rank, process in servers.processes.items():
+            process.terminate()
+            taken = process.communicate(timeout=60)[0].splitlines()
+            check(len(taken) == pushes, f"rank {rank} got {len(taken)} of {pushes} versions")
+
+
 def main():
+    all_get_all()
     with served(5, lambda group, rank: [SERVER, group, rank]) as servers:
         status, said, _ = push(servers, 1)
         check(status == 0, f"a push to five exited with {status}: {said}")

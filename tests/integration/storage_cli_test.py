@@ -343,7 +343,69 @@ class Deaths(StorageCase):
             self.assertEqual(self.unfinished(), [])
 
 
+    def test_an_interrupted_get_leaves_no_file_and_no_directory(self):
+        (self.root / "runs/deep").mkdir(parents=True)
+        with open(self.root / "runs/deep/big", "wb") as big:
+            big.truncate(8 << 30)  # It has holes: long to fetch, and nothing on the disk.
+        server = self.serve()
+        out = self.directory / "out"
+        client = subprocess.Popen([WEFT, "get", "--server", server.uris[0], "runs/", out],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        until = time.monotonic() + PATIENCE
+        while not (out / "deep").exists() and time.monotonic() < until:
+            time.sleep(0.001)
+        client.send_signal(signal.SIGINT)
+        _, error = client.communicate(timeout=PATIENCE)
+        self.assertEqual((client.returncode, error), (1, "weft: CANCELLED: ended by a signal\n"))
+        self.assertFalse(out.exists())
+        self.assertEqual(self.unfinished(), [])
+
+    def test_a_get_that_fails_leaves_no_directory(self):
+        (self.root / "runs/deep").mkdir(parents=True)
+        (self.root / "runs/deep/one").write_bytes(b"x")
+        server = self.serve()
+        out = self.directory / "out"
+        (out / "deep/one").mkdir(parents=True)  # In the way.
+        shutil.copytree(out, self.directory / "before")
+        self.assertEqual(weft("get", "--server", server.uris[0], "runs/", out)[0], 9)
+        self.assertTrue((out / "deep/one").is_dir())
+        elsewhere = self.directory / "elsewhere"
+        (self.root / "runs/deep/one").chmod(0)
+        if os.getuid() != 0:
+            self.assertNotEqual(weft("get", "--server", server.uris[0], "runs/", elsewhere)[0], 0)
+            self.assertFalse(elsewhere.exists())
+
+
 class Groups(StorageCase):
+    def test_sets_at_once_leave_all_ranks_alike(self):
+        names = [self.sm_name() for _ in range(3)]
+        group = self.file("group.json", json.dumps(
+            {"name": "g", "epoch": 1,
+             "members": [{"rank": i, "uris": [name]} for i, name in enumerate(names)]}).encode())
+        for rank, name in enumerate(names):
+            root = self.directory / f"root{rank}"
+            root.mkdir()
+            self.serve([name], root, ["--group", group, "--rank", rank])
+        for round_ in range(20 if SANITIZED else 100):
+            clients = [subprocess.Popen([WEFT, "set", "--group", group, "--json", "k",
+                                         f"{round_} of {i}"], stdout=subprocess.PIPE, text=True)
+                       for i in range(2)]
+            said = [(json.loads(client.communicate(timeout=PATIENCE)[0]), client.returncode)
+                    for client in clients]
+            shown = json.loads(self.ok("show", "--group", group, "--json", "k"))["ranks"]
+            kept = {(rank["value"], rank["version"]) for rank in shown}
+            self.assertEqual(len(kept), 1, kept)
+            version = kept.pop()[1]
+            for answer, status in said:
+                for rank in answer["ranks"]:
+                    if rank["error"] is None:
+                        continue
+                    self.assertEqual(rank["error"]["code"], "FAILED_PRECONDITION")
+                    self.assertIn(version, rank["error"]["text"])
+                    self.assertEqual(status, 9)
+        out = self.ok("show", "--group", group, "--versions", "k")
+        self.assertEqual(out.count(f"(version {version})"), 3)
+
     def test_a_setting_reaches_every_rank_and_a_dead_one_is_named(self):
         names = [self.sm_name() for _ in range(3)]
         group = self.file("group.json", json.dumps(

@@ -21,7 +21,8 @@ SECONDS_MAX = 180
 FIRST = {
     "bulk": {"late-write", "early-success", "grant-forgotten", "late-piece", "late-read", "lost-piece"},
     "group": {"child-forgotten", "adopted-twice", "reply-counted-twice", "filter-inverted",
-              "stale-epoch-accepted", "level-budget-ignored", "orphan-kept"},
+              "stale-epoch-accepted", "level-budget-ignored", "orphan-kept",
+              "rest-abandoned"},
 }
 
 

@@ -57,7 +57,7 @@ TEST_CASE("work that no thread can be made for is refused, or waits for one that
     bool refused_work_ran = false;
     {
         const NoMoreThreads limit;
-        REQUIRE_THROWS_AS(pool.run([&] { refused_work_ran = true; }), std::system_error);
+        REQUIRE_THROWS_AS(pool.run([&] { refused_work_ran = true; }), core::NoThread);
     }
     CHECK(pool.is_idle());
     std::promise<void> started, go;

@@ -2,6 +2,7 @@
 #include "na/resolution.h"
 
 #include <atomic>
+#include <thread>
 #include <vector>
 
 #include "support/catch.h"
@@ -23,6 +24,10 @@ Resolver::Answer look_up(const std::string& host) {
     return {*SocketName::from_numeric("192.0.2.1", 0), {}};
 }
 
+Address host(std::string name, std::uint16_t port) {
+    return {.scheme = "tcp", .name = "", .host = std::move(name), .port = port};
+}
+
 struct Asked {
     Asked() {
         asked = 0;
@@ -41,9 +46,9 @@ TEST_CASE("resolver: who asks for a host at the same time shares one question") 
     Resolver resolver(&look_up);
     std::vector<std::unique_ptr<Resolution>> all;
     for (std::uint16_t port = 1; port <= 100; ++port) {
-        all.push_back(Resolution::start("host", port, TimePoint(), resolver));
+        all.push_back(Resolution::start(host("host", port), TimePoint(), resolver));
     }
-    const auto other = Resolution::start("other", 7, TimePoint(), resolver);
+    const auto other = Resolution::start(host("other", 7), TimePoint(), resolver);
     CHECK(!all[0]->done());
     CHECK(resolver.size(TimePoint()) == 2);
     Asked::let_answer();
@@ -55,7 +60,7 @@ TEST_CASE("resolver: who asks for a host at the same time shares one question") 
     CHECK(asked == 2);
     // What was found is asked for again: it may have changed.
     CHECK(resolver.size(TimePoint()) == 0);
-    Resolution::start("host", 1, TimePoint(), resolver)->wait();
+    Resolution::start(host("host", 1), TimePoint(), resolver)->wait();
     CHECK(asked == 3);
 }
 
@@ -64,9 +69,9 @@ TEST_CASE("resolver: a failure is remembered, and then asked for again") {
     Asked::let_answer();
     Resolver resolver(&look_up, 1s);
     const TimePoint start{};
-    Resolution::start("nowhere", 1, start, resolver)->wait();
+    Resolution::start(host("nowhere", 1), start, resolver)->wait();
     for (int i = 0; i < 10; ++i) {
-        const auto one = Resolution::start("nowhere", 1, start + i * 111ms, resolver);
+        const auto one = Resolution::start(host("nowhere", 1), start + i * 111ms, resolver);
         REQUIRE(one->done());
         const Status why = one->answer().status();
         CHECK(why.code() == Code::unavailable);
@@ -75,7 +80,7 @@ TEST_CASE("resolver: a failure is remembered, and then asked for again") {
     CHECK(asked == 1);
     CHECK(resolver.size(start + 1s - 1ns) == 1);
     CHECK(resolver.size(start + 1s) == 0);
-    Resolution::start("nowhere", 1, start + 1s, resolver)->wait();
+    Resolution::start(host("nowhere", 1), start + 1s, resolver)->wait();
     CHECK(asked == 2);
 }
 
@@ -85,11 +90,14 @@ TEST_CASE("resolver: a lack of threads fails the question and is not remembered"
     Resolver resolver(&look_up, 1h);
     {
         const test::NoMoreThreads none;
-        const auto one = Resolution::start("host", 1, TimePoint(), resolver);
+        const auto one = Resolution::start(host("host", 1), TimePoint(), resolver);
         REQUIRE(one->done());
-        CHECK(one->answer().status().text().find("no thread") != std::string::npos);
+        const Status why = one->answer().status();
+        CHECK(why.code() == Code::resource_exhausted);
+        CHECK(why.text().find("no thread") != std::string::npos);
+        CHECK(why.text().find("ulimit -u") != std::string::npos);
     }
-    const auto one = Resolution::start("host", 1, TimePoint(), resolver);
+    const auto one = Resolution::start(host("host", 1), TimePoint(), resolver);
     one->wait();
     CHECK(one->answer().ok());
 }
@@ -98,10 +106,78 @@ TEST_CASE("resolver: an answer that nobody waits for any more hurts nobody") {
     const Asked begin;
     auto question = [] {
         Resolver resolver(&look_up);
-        Resolution::start("gone", 1, TimePoint(), resolver);
+        Resolution::start(host("gone", 1), TimePoint(), resolver);
         return resolver.ask("gone", TimePoint());
     }();
     Asked::let_answer();
     question->done.wait(false);
     CHECK(asked == 1);
+}
+
+static Address named(const std::string& name) {
+    Address address = host(name, 1);
+    address.named_by_peer = true;
+    return address;
+}
+
+TEST_CASE("resolver: host names of peers take two threads, and not those of the program") {
+    const Asked begin;
+    Resolver resolver(&look_up);
+    std::vector<std::unique_ptr<Resolution>> of_peers;
+    for (std::size_t i = 0; i < Resolver::peer_waiting_max; ++i) {
+        of_peers.push_back(
+            Resolution::start(named("invented" + std::to_string(i)), TimePoint(), resolver));
+    }
+    while (asked < 2) std::this_thread::yield();
+    std::vector<std::unique_ptr<Resolution>> own;
+    for (int i = 0; i < 100; ++i) {
+        own.push_back(Resolution::start(host("own" + std::to_string(i), 1), TimePoint(), resolver));
+    }
+    // One that the program wants to know as well is not behind those of peers.
+    const auto both = Resolution::start(host("invented63", 1), TimePoint(), resolver);
+    while (asked < 8) std::this_thread::yield();
+    CHECK(resolver.threads() == Resolver::threads_max);
+    Asked::let_answer();
+    for (const auto& one : own) one->wait();
+    both->wait();
+    for (const auto& one : of_peers) one->wait();
+    CHECK(asked == 164);
+}
+
+TEST_CASE("resolver: more host names of peers than may wait are refused") {
+    const Asked begin;
+    Resolver resolver(&look_up);
+    std::vector<std::unique_ptr<Resolution>> open;
+    const auto add = [&] {
+        const std::string name = "invented" + std::to_string(open.size());
+        open.push_back(Resolution::start(named(name), TimePoint(), resolver));
+    };
+    add(), add();
+    while (asked < 2) std::this_thread::yield();
+    while (open.size() < 2 + Resolver::peer_waiting_max) add();
+    add();
+    REQUIRE(open.back()->done());
+    const Status full = open.back()->answer().status();
+    CHECK(full.code() == Code::resource_exhausted);
+    CHECK(full.text().find("64 host names of peers") != std::string::npos);
+    // One that found no room is not remembered, and others are not kept from it.
+    CHECK_FALSE(Resolution::start(host("own", 1), TimePoint(), resolver)->done());
+    open.resize(2);
+    add();
+    CHECK_FALSE(open.back()->done());
+    Asked::let_answer();
+    open.back()->wait();
+    CHECK(asked <= 4);  // What nothing waits for is not asked.
+}
+
+TEST_CASE("resolver: a host name of a peer's that stands for loopback leads nowhere") {
+    Resolver resolver([](const std::string&) {
+        return Resolver::Answer{*SocketName::from_numeric("127.0.0.1", 0), {}};
+    });
+    const auto of_peer = Resolution::start(named("rebound"), TimePoint(), resolver);
+    of_peer->wait();
+    CHECK(of_peer->answer().status().text().find("loopback") != std::string::npos);
+    const auto own = Resolution::start(host("rebound", 1), TimePoint(), resolver);
+    own->wait();
+    CHECK(own->answer().ok());
 }

@@ -291,6 +291,8 @@ TEST_CASE("settings are kept in memory, within limits") {
         storage::Setting setting;
         setting.set_key(key);
         setting.set_value(value);
+        const auto next = rig.call(storage::StoreMethods::NextVersion, {});
+        setting.mutable_version()->set_number(next->number());
         return rig.call(storage::StoreMethods::SetConfig, setting).status();
     };
     const auto show = [&](const std::string& key) {

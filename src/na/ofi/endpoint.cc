@@ -151,7 +151,7 @@ Result<PeerId> OfiEndpoint::connect(const Address& to, TimePoint now) {
         start_connecting(*entry);
     } else {
         peer.state = PeerState::resolving;
-        peer.resolution = Resolution::start(to.host, to.port, now);
+        peer.resolution = Resolution::start(to, now);
         attend(*entry, now);
     }
     return id;

@@ -292,8 +292,9 @@ void SmEndpoint::handle_greeting(Connection& connection) {
     if (status.ok()) status = welcome(connection);
     if (status.ok()) return;
     if (status.code() == Code::resource_exhausted) {
-        parts_.log.warning("sm: " + address() +
-                           " can't take another connection: " + std::string(status.text()));
+        parts_.log.write_of_peer(
+            LogLevel::warning, last_control_,
+            "sm: " + address() + " can't take another connection: " + std::string(status.text()));
     }
     refuse_incoming(connection, status);
 }
@@ -357,7 +358,8 @@ void SmEndpoint::go_up(Connection& connection) {
 }
 
 void SmEndpoint::refuse_incoming(Connection& connection, const Status& why) {
-    parts_.log.info("sm: refused a connection to " + address() + ": " + why.to_string());
+    parts_.log.write_of_peer(LogLevel::info, last_control_,
+                             "sm: refused a connection to " + address() + ": " + why.to_string());
     send_refusal(connection.socket.get(), why);
     --handshakes_;
     stop_listening_to(connection);

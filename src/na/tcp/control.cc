@@ -119,7 +119,7 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
         start(connection);
     } else {
         connection.phase = Phase::resolving;
-        connection.resolution = Resolution::start(to.host, to.port, now);
+        connection.resolution = Resolution::start(to, now);
     }
     return id;
 }
@@ -266,7 +266,8 @@ Status TcpEndpoint::welcome(Stranger& stranger, const Hello& theirs) {
 }
 
 void TcpEndpoint::refuse(Stranger& stranger, const Status& why) {
-    parts_.log.info("refused a connection to " + address() + ": " + why.to_string());
+    parts_.log.write_of_peer(LogLevel::info, now_,
+                             "refused a connection to " + address() + ": " + why.to_string());
     std::byte frame[greeting_bytes_max];
     const std::size_t bytes = encode_refusal(why, frame);
     (void)send_greeting(stranger.lane.socket.get(), {frame, bytes});

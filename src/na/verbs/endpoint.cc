@@ -128,7 +128,7 @@ Result<PeerId> VerbsEndpoint::connect(const Address& to, TimePoint now) {
         start_connecting(*entry);
     } else {
         peer.state = PeerState::resolving;
-        peer.resolution = Resolution::start(to.host, to.port, now);
+        peer.resolution = Resolution::start(to, now);
         attend(*entry, now);
     }
     return id;

@@ -190,10 +190,23 @@ std::uint64_t GroupLedger::open() const {
     }));
 }
 
-void GroupLedger::close() {
+// Of ranks that it was not waited for.
+void GroupLedger::judge_rest(const Told& told, const GroupScene& scene) {
+    const bool is_delivered =
+        scene.is_judged && told.cancelled == never && told.deadline - told.submitted >= ample;
+    if (!is_delivered) return;
+    for (const RankOutcome& one : told.outcome.ranks) {
+        if (one.status.code() != Code::unknown || !scene.was_sound(one.rank)) continue;
+        verdict_.hold(has_run(told, one.rank), Rule::rest_is_delivered,
+                      [&] { return describe(told) + ": rank " + std::to_string(one.rank); });
+    }
+}
+
+void GroupLedger::close(const std::function<GroupScene(const std::string& origin)>& scene_of) {
     for (const auto& told : all_) {
         verdict_.hold(told->is_complete || told->origin_died, Rule::all_complete,
                       [&] { return describe(*told); });
+        if (told->is_complete && !told->origin_died) judge_rest(*told, scene_of(told->origin));
         for (const RankOutcome& one : told->outcome.ranks) {
             if (one.status.effect() != Effect::none) continue;
             verdict_.hold(!has_run(*told, one.rank), Rule::none_was_not_executed, [&] {

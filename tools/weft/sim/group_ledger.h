@@ -83,8 +83,8 @@ class GroupLedger {
     Told* executes(std::uint64_t number, std::uint32_t rank, std::uint32_t life, ByteView body);
     void completes(Told& told, GroupOutcome outcome, const GroupScene& scene);
     std::uint64_t open() const;
-    // Of what has to fit at the end.
-    void close();
+    // Of what has to fit at the end. `scene_of`: of the origin of one.
+    void close(const std::function<GroupScene(const std::string& origin)>& scene_of);
 
     const std::vector<std::unique_ptr<Told>>& all() const { return all_; }
     std::uint64_t hash() const { return trace_.value(); }
@@ -96,6 +96,7 @@ class GroupLedger {
     void judge_reply(const Told& told, const RankOutcome& one);
     void judge_merged(const Told& told);
     void judge_verdict(const Told& told);
+    void judge_rest(const Told& told, const GroupScene& scene);
 
     Verdict& verdict_;
     std::vector<std::unique_ptr<Told>> all_;

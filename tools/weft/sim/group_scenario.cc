@@ -283,7 +283,7 @@ void GroupScenario::watch() {
 }
 
 void GroupScenario::judge_end() {
-    ledger_.close();
+    ledger_.close([this](const std::string& origin) { return scene_of(origin); });
     nested_.close();
     judge_none_left(Rule::collectives_are_back, [](api::Node& node) {
         return node.collectives.running() + node.collectives.meetings().running();

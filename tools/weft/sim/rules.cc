@@ -93,6 +93,8 @@ constexpr std::array<Row, rules_count> rows{{
     {Rule::merged_once, group, "merged-once",
      "a merged value has the reply of each that succeeded once, in order where that is asked for"},
     {Rule::verdict_fits, group, "verdict-fits", "the verdict is that of the policy"},
+    {Rule::rest_is_delivered, group, "rest-is-delivered",
+     "what completes by its policy runs at every rank with which nothing is wrong all the same"},
     {Rule::meets_after_all, group, "meets-after-all", "a meeting ends well once all have come"},
     {Rule::meets_in_time, group, "meets-in-time",
      "a meeting of a member that lives ends once, at most 1 s after its deadline"},

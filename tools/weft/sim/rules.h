@@ -56,6 +56,7 @@ enum class Rule : std::uint8_t {
     late_is_named,
     merged_once,
     verdict_fits,
+    rest_is_delivered,
     meets_after_all,
     meets_in_time,
     meets_alike,

@@ -6,12 +6,14 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "cli/interrupt.h"
 #include "cli/progress_bar.h"
 #include "commands.h"
 #include "storage/crc32c.h"
 #include "storage/name.h"
 #include "store/lanes.h"
 #include "store/listing.h"
+#include "store/made_directories.h"
 #include "store/session.h"
 
 namespace weft::tool {
@@ -35,7 +37,8 @@ struct GetOptions {
 
 struct Target {
     std::string name;
-    std::string path;  // "-": standard output.
+    std::string path;       // "-": standard output.
+    std::string directory;  // That may have to be made; empty: none.
 };
 
 std::optional<Range> parse_range(const std::string& text) {
@@ -73,19 +76,10 @@ Result<std::vector<Target>> targets_below(Session& session, const GetOptions& op
                                                : fs::path(options.file);
     std::vector<Target> targets;
     for (const storage::Entry& entry : *entries) {
-        // The server is not trusted with where files go on this side.
-        if (Status status = storage::judge_name(entry.name()); !status.ok()) return status;
-        if (!entry.name().starts_with(options.name)) {
-            return fail(Code::internal, "the server listed " + storage::quote(entry.name()));
-        }
+        // The server is not trusted with where files go on this side: the listing's names are
+        // names below the prefix, or it has failed.
         const fs::path path = base / entry.name().substr(options.name.size());
-        std::error_code error;
-        fs::create_directories(path.parent_path(), error);
-        if (error) {
-            return storage::errno_status(
-                error.value(), "can't make the directory '" + path.parent_path().string() + "'");
-        }
-        targets.push_back({entry.name(), path.string()});
+        targets.push_back({entry.name(), path.string(), path.parent_path().string()});
         bytes += entry.size();
     }
     return targets;
@@ -97,8 +91,11 @@ Result<storage::Sink> open_sink(const Target& target) {
 }
 
 Task<Result<storage::Moved>> get_one(storage::Client& client, const Target& target,
-                                     ProgressBar& bar) {
-    const auto open = [&] { return open_sink(target); };
+                                     MadeDirectories& directories, ProgressBar& bar) {
+    const auto open = [&]() -> Result<storage::Sink> {
+        if (Status status = directories.make(target.directory); !status.ok()) return status;
+        return open_sink(target);
+    };
     Result<storage::Sink> opened = co_await offload(open);
     if (!opened) co_return opened.status();
     std::optional<storage::Sink> sink(*std::move(opened));
@@ -135,26 +132,34 @@ Status get(const GetOptions& options, Invocation& invocation) {
     if (!session) return std::move(session).status();
     const bool quiet = options.quiet || options.file == "-";
     std::uint64_t bytes = 0;
-    std::vector<Target> targets{{options.name, target_path(options)}};
+    const Interrupt interrupt([&] { session->runtime.node().shutdown(); });
+    const auto end_with = [&](Status status) {
+        if (!status.ok() && interrupt.came()) return fail(Code::cancelled, "ended by a signal");
+        return status;
+    };
+    std::vector<Target> targets{{options.name, target_path(options), ""}};
     if (options.name.ends_with('/')) {
         Result<std::vector<Target>> below = targets_below(*session, options, bytes);
-        if (!below) return std::move(below).status();
+        if (!below) return end_with(std::move(below).status());
         targets = *std::move(below);
     } else if (!options.extent) {
         Result<storage::Entry> entry = stat_object(*session, options.name);
-        if (!entry) return std::move(entry).status();
+        if (!entry) return end_with(std::move(entry).status());
         bytes = entry->size();
     }
     Transferred done;
+    MadeDirectories directories;
     {
         ProgressBar bar(bytes, !quiet && !invocation.json);
         done = transfer_all(*session, targets.size(), [&](storage::Client& client, std::size_t at) {
             if (options.extent) {
                 return get_extent(client, targets[at], *options.extent);
             }
-            return get_one(client, targets[at], bar);
+            return get_one(client, targets[at], directories, bar);
         });
     }
+    if (!done.status.ok()) directories.remove_empty();
+    done.status = end_with(std::move(done.status));
     report("fetched", options.name, done, quiet, invocation);
     return done.status;
 }

@@ -5,6 +5,7 @@
 #include "cli/text.h"
 #include "commands.h"
 #include "storage/name.h"
+#include "storage/pages.h"
 #include "store/listing.h"
 
 namespace weft::tool {
@@ -31,15 +32,18 @@ std::string crc_of(const storage::Entry& entry) {
 
 Task<Result<std::vector<storage::Entry>>> list_pages(storage::StoreClient stub,
                                                      const std::string& prefix) {
-    std::vector<storage::Entry> entries;
+    storage::Pages listing(prefix, TimePoint::clock::now());
     storage::ListRequest request;
     request.set_prefix(prefix);
     while (true) {
         Result<storage::ListReply> page = co_await stub.List(request, {.timeout = call_timeout});
         if (!page) co_return page.status();
-        for (storage::Entry& entry : *page->mutable_entries()) entries.push_back(std::move(entry));
-        if (!page->more() || page->entries().empty()) co_return entries;
-        request.set_after(entries.back().name());
+        const bool has_more = page->more();
+        if (Status status = listing.add(*std::move(page), TimePoint::clock::now()); !status.ok()) {
+            co_return status;
+        }
+        if (!has_more) co_return listing.take();
+        request.set_after(listing.last());
     }
 }
 

@@ -6,6 +6,7 @@
 #include "cli/topology.h"
 #include "commands.h"
 #include "storage/name.h"
+#include "storage/settings.h"
 #include "store/session.h"
 
 namespace weft::tool {
@@ -18,6 +19,7 @@ struct SettingOptions {
     std::string key;
     std::string value;
     Topology topology;
+    bool versions = false;
 };
 
 // What one member, or one server, said.
@@ -25,19 +27,8 @@ struct Answer {
     std::uint32_t rank = 0;
     Status status;
     std::string value;
+    std::string version;
 };
-
-// Errors: of the whole, when it did not begin.
-Task<Result<std::vector<Answer>>> set_everywhere(Group group, storage::Setting setting,
-                                                 Topology topology) {
-    storage::StoreGroupClient members(std::move(group));
-    const GroupResult<storage::SetConfigReply> result =
-        co_await members.SetConfig(setting, {.timeout = call_timeout, .topology = topology});
-    if (result.size() == 0 && !result.status().ok()) co_return result.status();
-    std::vector<Answer> answers;
-    for (const auto& rank : result) answers.push_back({rank.rank, rank.status, setting.value()});
-    co_return answers;
-}
 
 struct Asked {
     std::uint32_t rank = 0;
@@ -57,12 +48,15 @@ Task<std::vector<Answer>> ask_all(std::vector<Asked> asked, std::string key) {
     }
     std::vector<Answer> answers;
     for (std::size_t i = 0; i < asked.size(); ++i) {
-        Answer answer{asked[i].rank, asked[i].channel.status(), ""};
+        Answer answer{asked[i].rank, asked[i].channel.status(), "", ""};
         if (calls[i]) {
             Call& call = *calls[i];
             const Result<storage::Setting> setting = co_await call;
             answer.status = setting.status();
-            if (setting) answer.value = setting->value();
+            if (setting) {
+                answer.value = setting->value();
+                answer.version = storage::to_string(setting->version());
+            }
         }
         answers.push_back(std::move(answer));
     }
@@ -73,15 +67,21 @@ Json to_json(const Answer& answer) {
     Json json;
     json["rank"] = answer.rank;
     json["value"] = answer.status.ok() ? Json(answer.value) : Json(nullptr);
+    json["version"] = answer.status.ok() ? Json(answer.version) : Json(nullptr);
     json["error"] = answer.status.ok() ? Json(nullptr) : tool::to_json(answer.status);
     return json;
 }
 
+std::string suffix(const SettingOptions& options, const Answer& answer) {
+    return options.versions ? "  (version " + answer.version + ")" : "";
+}
+
 // A line per rank; returns the first failure.
-Status report(const std::string& key, const std::vector<Answer>& answers, Invocation& invocation) {
+Status report(const SettingOptions& options, const std::vector<Answer>& answers,
+              Invocation& invocation) {
     Status first;
     Json json;
-    json["key"] = key;
+    json["key"] = options.key;
     json["ranks"] = Json::array();
     for (const Answer& answer : answers) {
         if (first.ok() && !answer.status.ok()) {
@@ -90,8 +90,9 @@ Status report(const std::string& key, const std::vector<Answer>& answers, Invoca
         if (invocation.json) {
             json["ranks"].push_back(to_json(answer));
         } else if (answer.status.ok()) {
-            std::printf("rank %u: OK, %s = %s\n", answer.rank, base::printable(key).c_str(),
-                        base::printable(answer.value).c_str());
+            std::printf("rank %u: OK, %s = %s%s\n", answer.rank,
+                        base::printable(options.key).c_str(), base::printable(answer.value).c_str(),
+                        suffix(options, answer).c_str());
         } else {
             std::printf("rank %u: %s\n", answer.rank,
                         base::printable(answer.status.to_string()).c_str());
@@ -119,13 +120,15 @@ Status set(const SettingOptions& options, Invocation& invocation) {
     if (!runtime) return std::move(runtime).status();
     Result<Group> group = runtime->group(*view);
     if (!group) return std::move(group).status();
-    storage::Setting setting;
-    setting.set_key(options.key);
-    setting.set_value(options.value);
-    const Result<std::vector<Answer>> answers =
-        runtime->block_on(set_everywhere(*group, setting, options.topology));
-    if (!answers) return answers.status();
-    return report(options.key, *answers, invocation);
+    const Result<storage::SetOutcome> outcome = runtime->block_on(
+        storage::set_everywhere(*group, options.key, options.value,
+                                {.timeout = call_timeout, .topology = options.topology}));
+    if (!outcome) return outcome.status();
+    std::vector<Answer> answers;
+    for (const auto& [rank, status] : outcome->ranks) {
+        answers.push_back({rank, status, options.value, storage::to_string(outcome->version)});
+    }
+    return report(options, answers, invocation);
 }
 
 Status show_one(const SettingOptions& options, Invocation& invocation) {
@@ -135,9 +138,10 @@ Status show_one(const SettingOptions& options, Invocation& invocation) {
         session->runtime.block_on(ask_all({{0, session->channel}}, options.key));
     if (!answers[0].status.ok()) return answers[0].status;
     if (invocation.json) {
-        print({{"key", options.key}, {"value", answers[0].value}});
+        print({{"key", options.key}, {"value", answers[0].value}, {"version", answers[0].version}});
     } else {
-        std::printf("%s\n", base::printable(answers[0].value).c_str());
+        std::printf("%s%s\n", base::printable(answers[0].value).c_str(),
+                    suffix(options, answers[0]).c_str());
     }
     return {};
 }
@@ -153,8 +157,12 @@ Status show(const SettingOptions& options, Invocation& invocation) {
     for (const Member& member : view->members()) {
         members.push_back({member.rank, runtime->connect(member.uris)});
     }
-    return report(options.key, runtime->block_on(ask_all(std::move(members), options.key)),
-                  invocation);
+    return report(options, runtime->block_on(ask_all(std::move(members), options.key)), invocation);
+}
+
+void add_versions_option(CLI::App& command, SettingOptions& options) {
+    command.add_flag("--versions", options.versions,
+                     "Print the version as well (with --json it always is)");
 }
 
 }  // namespace
@@ -164,11 +172,14 @@ void set_up_set(CLI::App& command, Invocation& invocation) {
     command.description("Broadcast a setting to every member of a group");
     command.footer(
         "Prints a line per rank; the exit status is the first failure's. Servers keep settings in "
-        "memory.\nExample: weft set --group store.json cache_bytes 4194304");
+        "memory. Of several at once the latest version stays everywhere; where it came first, the "
+        "others get FAILED_PRECONDITION.\nExample: weft set --group store.json cache_bytes "
+        "4194304");
     command.add_option("--group", options->group, "The group's file")->required();
     add_topology_options(command, options->topology);
     command.add_option("key", options->key, "Up to 256 bytes")->required();
     command.add_option("value", options->value, "Up to 4096 bytes")->required();
+    add_versions_option(command, *options);
     command.callback([options, &invocation] { invocation.status = set(*options, invocation); });
 }
 
@@ -180,6 +191,7 @@ void set_up_show(CLI::App& command, Invocation& invocation) {
     add_server_option(*from, options->servers, false);
     from->require_option(1);
     command.add_option("key", options->key, "The setting")->required();
+    add_versions_option(command, *options);
     command.callback([options, &invocation] { invocation.status = show(*options, invocation); });
 }
 

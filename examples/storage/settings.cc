@@ -1,0 +1,133 @@
+#include "settings.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <tuple>
+
+#include "bounds.h"
+#include "name.h"
+
+namespace storage {
+
+using weft::Code;
+using weft::Result;
+using weft::Status;
+
+WallTime wall_time() {
+    return std::chrono::duration_cast<WallTime>(
+        std::chrono::system_clock::now().time_since_epoch());
+}
+
+bool is_later(const SettingVersion& a, const SettingVersion& b) {
+    return std::tuple(a.number(), a.writer()) > std::tuple(b.number(), b.writer());
+}
+
+std::string to_string(const SettingVersion& version) {
+    char text[48];
+    std::snprintf(text, sizeof text, "%llu.%016llx",
+                  static_cast<unsigned long long>(version.number()),
+                  static_cast<unsigned long long>(version.writer()));
+    return text;
+}
+
+std::uint64_t Settings::next(WallTime now) {
+    last_ = std::max(last_ + 1, number_of(now));
+    return last_;
+}
+
+static Status judge_key(const std::string& key) {
+    if (!key.empty() && key.size() <= setting_key_bytes_max) return {};
+    return weft::rejected(Code::invalid_argument, "a setting's key has 1 to 256 bytes");
+}
+
+static Status not_later(const Setting& setting, const std::string& than) {
+    return weft::rejected(Code::failed_precondition, "version " + to_string(setting.version()) +
+                                                         " of setting " + quote(setting.key()) +
+                                                         " is not later than " + than);
+}
+
+Status Settings::set(const Setting& setting, WallTime now) {
+    if (Status status = judge_key(setting.key()); !status.ok()) return status;
+    if (setting.value().size() > setting_value_bytes_max) {
+        return weft::rejected(Code::invalid_argument, "a setting's value has at most 4096 bytes");
+    }
+    const std::uint64_t number = setting.version().number();
+    if (number == 0) {
+        return weft::rejected(Code::invalid_argument,
+                              "a setting needs a version: ask NextVersion for its number");
+    }
+    if (number > number_of(now + ahead_max)) {
+        return weft::rejected(Code::invalid_argument,
+                              "version " + to_string(setting.version()) + " of setting " +
+                                  quote(setting.key()) +
+                                  " lies 12 days ahead of this server's clock; set the clocks");
+    }
+    const auto held = settings_.find(setting.key());
+    if (held == settings_.end()) {
+        if (number <= started_) return not_later(setting, "the start of this server");
+        if (settings_.size() >= settings_max) {
+            return weft::rejected(Code::resource_exhausted, "there are 4096 settings already");
+        }
+    } else if (!is_later(setting.version(), held->second.version())) {
+        const bool is_repeated = !is_later(held->second.version(), setting.version()) &&
+                                 held->second.value() == setting.value();
+        if (is_repeated) return {};
+        return not_later(setting, to_string(held->second.version()) + ", which stays");
+    }
+    last_ = std::max(last_, number);
+    settings_[setting.key()] = setting;
+    return {};
+}
+
+Status Settings::get(const std::string& key, Setting& out) const {
+    if (Status status = judge_key(key); !status.ok()) return status;
+    const auto found = settings_.find(key);
+    if (found == settings_.end()) {
+        return weft::rejected(Code::not_found, "there is no setting " + quote(key));
+    }
+    out = found->second;
+    return {};
+}
+
+// ---- at the client -----------------------------------------------------------------------------
+
+static std::uint64_t random_writer() {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+}
+
+weft::Task<Result<SetOutcome>> set_everywhere(weft::Group group, std::string key, std::string value,
+                                              weft::GroupCallOptions options) {
+    StoreGroupClient members(std::move(group));
+    const weft::GroupResult<NextVersionReply> numbers =
+        co_await members.NextVersion({}, {.timeout = options.timeout,
+                                          .abandon_rest = true,
+                                          .include = options.include,
+                                          .exclude = options.exclude,
+                                          .topology = options.topology});
+    if (numbers.size() == 0 && !numbers.status().ok()) co_return numbers.status();
+    // Of the members alone: by a clock of its own a client could be later than those after it.
+    std::uint64_t number = 0;
+    const WallTime now = wall_time();
+    const auto most = static_cast<std::uint64_t>((now + Settings::ahead_max).count());
+    for (const auto& rank : numbers) {
+        // What no member would take is no answer.
+        if (rank.status.ok() && rank.reply.number() <= most) {
+            number = std::max(number, rank.reply.number());
+        }
+    }
+    if (number == 0) number = static_cast<std::uint64_t>(now.count());
+    Setting setting;
+    setting.set_key(std::move(key));
+    setting.set_value(std::move(value));
+    setting.mutable_version()->set_number(number);
+    setting.mutable_version()->set_writer(random_writer());
+    const weft::GroupResult<SetConfigReply> set = co_await members.SetConfig(setting, options);
+    if (set.size() == 0 && !set.status().ok()) co_return set.status();
+    SetOutcome outcome{setting.version(), {}};
+    for (const auto& rank : set) outcome.ranks.push_back({rank.rank, rank.status});
+    co_return outcome;
+}
+
+}  // namespace storage
