@@ -35,6 +35,7 @@ enum class Mutant : std::uint8_t {
     lost_piece,
     repeat_accepted,
     damage_unseen,
+    rotation_forgotten,
     // Of collectives.
     child_forgotten,
     adopted_twice,
@@ -81,6 +82,8 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::lost_piece, "lost-piece", "the second piece of a put is said to be there and is not"},
     {Mutant::repeat_accepted, "repeat-accepted", "a message that comes twice is taken twice"},
     {Mutant::damage_unseen, "damage-unseen", "a damaged message is handed over"},
+    {Mutant::rotation_forgotten, "rotation-forgotten",
+     "of those who wait to be read the first is read as long as it says anything"},
     {Mutant::child_forgotten, "child-forgotten",
      "the last of three children and more is not asked"},
     {Mutant::adopted_twice, "adopted-twice",
