@@ -23,6 +23,10 @@ constexpr Duration answers_within = 15ms;
 constexpr Duration drains_after = 10ms;
 constexpr Duration reads_again_after = 300ms;
 
+constexpr std::uint32_t pages_each = 2;
+constexpr std::size_t page_bytes = 128 * 1024;
+constexpr Duration fences_within = 1s;
+
 // What an errand asks for.
 struct Wish {
     std::uint32_t number = 0;
@@ -148,6 +152,28 @@ void Crowd::judge_end(const Names& clients, const std::string& server) {
                       [&] { return describe(errand); });
     }
     simulation_.start(server);
+}
+
+// ---- pages -------------------------------------------------------------------------------------
+
+void Crowd::show_pages(const Names& clients, const Names& servers) {
+    std::vector<Region> regions;
+    for (const std::string& server : servers) {
+        for (std::uint32_t i = 0; i < pages_each; ++i) {
+            Runtime& owner = *simulation_.runtime(server);
+            const Buffer page = owner.allocate(page_bytes).value();
+            regions.push_back(owner.expose(page, {.access = Access::read}).value());
+            const std::string& client = clients[below(clients.size())];
+            const Buffer local = simulation_.runtime(client)->allocate(page_bytes).value();
+            ++open_;
+            channels_(client, server)
+                .get(regions.back().ref(), 0, local, {.timeout = patience},
+                     [this, local](const Status&) { --open_; });
+        }
+    }
+    simulation_.run_until([this] { return open_ == 0; }, patience);
+    for (Region& region : regions) region.close();
+    simulation_.run_for(fences_within);
 }
 
 }  // namespace weft::tool

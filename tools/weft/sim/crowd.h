@@ -1,5 +1,5 @@
-// Many clients of one server that ask for more than it can read, or read less than it answers: what
-// each of them is owed. Played when nothing else is wrong.
+// Many clients of one server that ask for more than it can read, or read less than it answers, and
+// memory that held what others said: what each of them is owed. Played when nothing else is wrong.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,10 @@ class Crowd {
     // All have replies under way, which some of them read slowly, when the server ends in order. It
     // is up again afterwards.
     void judge_end(const Names& clients, const std::string& server);
+
+    // Each server exposes memory that it has just allocated: what its peers left there before is
+    // seen by sim::Simulation::watch_reads().
+    void show_pages(const Names& clients, const Names& servers);
 
   private:
     struct Errand {

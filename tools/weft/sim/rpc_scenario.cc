@@ -465,6 +465,7 @@ SimRun RpcScenario::run() {
     if (seed_ % 4 == 2) crowd_.judge_shares(clients_, any_server());
     if (seed_ % 4 == 1) crowd_.judge_end(clients_, any_server());
     simulation().run_for(settle);
+    if (seed_ % 4 == 0) crowd_.show_pages(clients_, servers_);
     let_sessions_go();
     ledger_.close();
     judge_none_left(Rule::calls_are_back, [](api::Node& node) { return node.client.in_flight(); });
