@@ -65,12 +65,15 @@ class Simulation {
     void act_as(const std::string& name, const std::function<void()>& what);
 
     // ---- faults ------------------------------------------------------------------------------
-    // Each may be called for a host that is down. The first three, from a turn, take effect at its
+    // Each may be called for a host that is down. The first four, from a turn, take effect at its
     // end.
     // The process ends; its host tells the peers.
     void kill(const std::string& name);
     // The host stops; nobody is told.
     void crash(const std::string& name);
+    // The process ends as one does that returns from Runtime::run(): it takes no more calls, waits
+    // for handlers and replies, drain_timeout at most, and goes.
+    void end(const std::string& name);
     // A host that is down starts its program anew, as another incarnation at the same address.
     void start(const std::string& name);
     // The process stands still, and its connections stay.
@@ -114,6 +117,13 @@ class Simulation {
     // Transfers that touched memory after its owner had been told that none would. Always 0, or
     // weft is wrong.
     std::uint64_t late_accesses() const;
+    // Words of 8 bytes that left in messages and that nothing had written. Always 0, or weft is
+    // wrong.
+    std::uint64_t unwritten_words() const;
+    // `see` is shown all the memory of a host that a get of another may read, whenever one begins.
+    using Witness =
+        std::function<void(const std::string& owner, const std::string& reader, ByteView)>;
+    void watch_reads(Witness see);
 
   private:
     class Impl;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/mutant.h"
 #include "rpc/client.h"
 
 namespace weft::rpc {
@@ -189,7 +190,9 @@ void Client::send_again(ClientSession& session, ClientSlot& slot) {
     ++counters_.sent_again;
     store_request(claim.data, bytes, slot.flags, slot.wire(),
                   to_remaining_us(context_.now(), slot.call->deadline), slot.method);
-    std::memcpy(claim.data + sizeof(RequestHeader), slot.body(), slot.bytes);
+    if (!base::is_mutated(base::Mutant::body_unwritten)) {
+        std::memcpy(claim.data + sizeof(RequestHeader), slot.body(), slot.bytes);
+    }
     context_.commit(session.peer, claim, bytes);
 }
 

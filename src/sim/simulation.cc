@@ -15,6 +15,7 @@ namespace weft::sim {
 
 static constexpr Duration turn_time = 1us;
 static constexpr Duration connect_timeout = 2s;
+static constexpr Duration drain_look = 1ms;  // Between two looks at what is left.
 
 class Simulation::Impl {
   public:
@@ -33,6 +34,7 @@ class Simulation::Impl {
     void change(std::function<void()> what);
     void start(Host& host);
     void stop(Host& host, bool is_crash);
+    void end(Host& host);
     void stop_all() {
         for (auto& host : hosts_) stop(*host, false);
     }
@@ -64,6 +66,9 @@ class Simulation::Impl {
     void pass(TimePoint to);
     void turn_hosts();
     void run_changes();
+    void script(Duration time, std::function<void()> what);
+    void watch_end(Host& host, std::uint32_t life, TimePoint until);
+    void take_down(Host& host);
 
     std::shared_ptr<base::ManualClock> clock_ = std::make_shared<base::ManualClock>();
     base::SeededRandom seeds_;
@@ -126,6 +131,10 @@ void Simulation::Impl::start(Host& host) {
 void Simulation::Impl::stop(Host& host, bool is_crash) {
     if (!host.process) return;
     world_->stop_host(host.name, !is_crash);
+    take_down(host);
+}
+
+void Simulation::Impl::take_down(Host& host) {
     host.is_paused = false;
     // What ends with it can't see it any more. What that changes comes after, as after a turn.
     const std::shared_ptr<void> state = std::move(host.state);  // Goes last.
@@ -133,6 +142,33 @@ void Simulation::Impl::stop(Host& host, bool is_crash) {
     const bool was_in_turn = std::exchange(in_turn_, true);
     process->node().shutdown();
     in_turn_ = was_in_turn;
+}
+
+static std::uint64_t left_to_drain(api::Node& node) {
+    return node.server.executing() + node.bulk.staging.replies_lent() +
+           node.context.waiting_frames();
+}
+
+void Simulation::Impl::end(Host& host) {
+    if (!host.process) return;
+    host.process->node().server.drain();
+    watch_end(host, host.lives, saturating_add(clock_->now(), host.options.drain_timeout));
+}
+
+void Simulation::Impl::watch_end(Host& host, std::uint32_t life, TimePoint until) {
+    script(drain_look, [this, &host, life, until] {
+        if (!host.process || host.lives != life) return;
+        const bool is_over = left_to_drain(host.process->node()) == 0 || clock_->now() >= until;
+        if (host.is_paused || !is_over) return watch_end(host, life, until);
+        take_down(host);
+        world_->stop_host(host.name, true);  // What others still hold of its runtime is over, too.
+        run_changes();
+    });
+}
+
+void Simulation::Impl::script(Duration time, std::function<void()> what) {
+    script_.push_back({saturating_add(clock_->now(), time), scripted_++, std::move(what)});
+    std::push_heap(script_.begin(), script_.end());
 }
 
 void Simulation::Impl::change(std::function<void()> what) {
@@ -214,7 +250,7 @@ bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit) {
 std::uint64_t Simulation::Impl::faults() const {
     const na::sim::World::Faults& packets = world_->faults();
     std::uint64_t all = faults_ + packets.repeated + packets.resent + packets.damaged +
-                        packets.given_up + packets.refused;
+                        packets.given_up + packets.refused + packets.hung_up;
     for (const auto& host : hosts_) all += host->scarcity->struck();
     return all;
 }
@@ -254,8 +290,7 @@ bool Simulation::run_until(const std::function<bool()>& done, Duration limit) {
 }
 
 void Simulation::in(Duration time, std::function<void()> what) {
-    impl_->script_.push_back({saturating_add(now(), time), impl_->scripted_++, std::move(what)});
-    std::push_heap(impl_->script_.begin(), impl_->script_.end());
+    impl_->script(time, std::move(what));
 }
 
 std::uint64_t Simulation::random() { return impl_->workload_.next(); }
@@ -273,6 +308,13 @@ void Simulation::crash(const std::string& name) {
         impl_->count_fault();
         impl_->stop(impl_->host(name), true);
         impl_->run_changes();
+    });
+}
+
+void Simulation::end(const std::string& name) {
+    impl_->change([this, name] {
+        impl_->count_fault();
+        impl_->end(impl_->host(name));
     });
 }
 
@@ -332,5 +374,7 @@ std::vector<Simulation::Happening> Simulation::last_events() const {
 std::uint64_t Simulation::turns() const { return impl_->turns_; }
 std::uint64_t Simulation::faults() const { return impl_->faults(); }
 std::uint64_t Simulation::late_accesses() const { return impl_->world_->late_accesses(); }
+std::uint64_t Simulation::unwritten_words() const { return impl_->world_->unwritten_words(); }
+void Simulation::watch_reads(Witness see) { impl_->world_->watch_reads(std::move(see)); }
 
 }  // namespace weft::sim

@@ -47,6 +47,8 @@ class SimNet {
         return host;
     }
 
+    SimHost& at(const std::string& name) { return hosts_.at(name); }
+
     void poll() {
         for (auto& [name, host] : hosts_) {
             if (!host.endpoint) continue;

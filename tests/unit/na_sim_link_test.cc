@@ -168,3 +168,78 @@ TEST_CASE("sim links: a refused claim is told when to try again") {
     REQUIRE(Net::send(client, peer, "hello"));
     REQUIRE(net.until([&] { return server.messages.size() == 1; }));
 }
+
+TEST_CASE(
+    "sim links: a message that the hosts hold outlives its sender, one in the sender's queue "
+    "doesn't") {
+    Net net(1);
+    Host& server = net.open("server");
+    Host& client = net.open("client");
+    const PeerId peer = net.join(client, "server");
+    // 64 KiB of them leave; the server reads nothing.
+    for (int i = 0; i < 5; ++i) REQUIRE(Net::send(client, peer, std::string(20'000, 'x')));
+    SECTION("when it ends at once") {
+        client.endpoint.reset();
+        REQUIRE(net.until([&] { return !server.downs.empty(); }));
+        CHECK(server.messages.size() == 3);
+    }
+    SECTION("when the server reads on") {
+        REQUIRE(net.until([&] { return server.messages.size() == 5; }));
+    }
+}
+
+TEST_CASE("sim links: one poll hands out a share of each peer when all have more than it takes") {
+    weft::sim::Link link;
+    link.latency = 1us;
+    Net net(1, link);
+    Host& server = net.open("server");
+    const std::string names[] = {"a", "b", "c", "d", "e", "f"};
+    std::map<std::string, PeerId> peers;
+    for (const std::string& name : names) peers[name] = net.join(net.open(name), "server");
+    for (const std::string& name : names) {
+        for (int i = 0; i < 4; ++i) {
+            REQUIRE(Net::send(net.at(name), peers[name], name + std::string(50'000, '.')));
+        }
+    }
+    std::array<na::Event, 64> events;
+    std::map<std::string, int> read;
+    for (int polls = 0; polls < 3; ++polls) {
+        net.clock.advance(10us);
+        std::size_t bytes = 0;
+        const std::size_t count = server.endpoint->poll(events, net.clock.now());
+        for (const na::Event& event : std::span(events).first(count)) {
+            if (event.kind != na::EventKind::message) continue;
+            bytes += event.bytes.size();
+            ++read[std::string(as_text(event.bytes.first(1)))];
+        }
+        CHECK(bytes <= 300'000);
+    }
+    for (const std::string& name : names) CHECK(read[name] >= 2);
+}
+
+TEST_CASE("sim links: a connection that hangs up ends at both sides, with its first message") {
+    weft::sim::Link link;
+    link.hang_up = 1;
+    Net net(1, link);
+    Host& server = net.open("server");
+    Host& client = net.open("client");
+    const PeerId peer = net.join(client, "server");
+    REQUIRE(Net::send(client, peer, "hello"));
+    REQUIRE(net.until([&] { return !client.downs.empty() && !server.downs.empty(); }));
+    CHECK(server.messages.empty());
+    CHECK(net.world->faults().hung_up == 1);
+}
+
+TEST_CASE("sim links: words of a claim that nothing wrote are counted when they leave") {
+    Net net(1);
+    Host& server = net.open("server");
+    Host& client = net.open("client");
+    const PeerId peer = net.join(client, "server");
+    std::byte* const claim = client.endpoint->reserve(peer, 32);
+    REQUIRE(claim);
+    std::fill(claim, claim + 16, std::byte{1});
+    client.endpoint->commit(32);
+    client.endpoint->flush();
+    REQUIRE(net.until([&] { return server.messages.size() == 1; }));
+    CHECK(net.world->unwritten_words() == 2);
+}

@@ -100,6 +100,53 @@ TEST_CASE("simulation: who stands still answers when it goes on") {
     CHECK(pair.simulation.now() - start >= 300ms);
 }
 
+TEST_CASE("simulation: a server that ends in order sends its replies first, and is gone") {
+    SimulatedPair pair(1);
+    CHECK(pair.ask().text == "1");
+    int answered = 0;
+    for (int i = 0; i < 20; ++i) {
+        pair.channel.call(count_method, {}, {},
+                          [&](const Status& status, ByteView) { answered += status.ok(); });
+    }
+    pair.simulation.run_for(20us);  // They are there.
+    pair.simulation.end("server");
+    REQUIRE(pair.simulation.run_until([&] { return !pair.simulation.is_up("server"); }, 5s));
+    CHECK(answered == 20);
+    CHECK(pair.ask().status.code() == Code::unavailable);
+    pair.simulation.start("server");
+    CHECK(pair.ask().text == "1");
+}
+
+TEST_CASE("simulation: a paused server goes on with its end when it is resumed") {
+    SimulatedPair pair(1);
+    CHECK(pair.ask().text == "1");
+    pair.simulation.end("server");
+    pair.simulation.pause("server");
+    pair.simulation.run_for(2s);
+    CHECK(pair.simulation.is_up("server"));
+    pair.simulation.resume("server");
+    pair.simulation.run_for(10ms);
+    CHECK_FALSE(pair.simulation.is_up("server"));
+}
+
+TEST_CASE("simulation: the memory that a get may read is shown when it begins") {
+    SimulatedPair pair(1);
+    std::vector<std::string> seen;
+    pair.simulation.watch_reads(
+        [&](const std::string& owner, const std::string& reader, ByteView memory) {
+            seen.push_back(owner + " " + reader);
+            CHECK(memory.size() >= 100'000);
+            CHECK(memory[5] == std::byte{7});
+        });
+    const std::vector<std::byte> large(100'000, std::byte{7});
+    bool is_done = false;
+    pair.channel.call(count_method, large, {},
+                      [&](const Status& status, ByteView) { is_done = status.ok(); });
+    REQUIRE(pair.simulation.run_until([&] { return is_done; }, 5s));
+    CHECK(seen == std::vector<std::string>{"client server"});
+    CHECK(pair.simulation.unwritten_words() == 0);
+}
+
 TEST_CASE("simulation: cut off it is unavailable, and healed it answers") {
     SimulatedPair pair(1);
     CHECK(pair.ask().status.ok());

@@ -17,7 +17,8 @@ struct Link {
     double duplicate = 0;
     double reorder = 0;  // Of packets: up to `reorder_by` later than they should be.
     Duration reorder_by = 200us;
-    double damage = 0;  // Of packets: found by a checksum; the connection ends with DATA_LOSS.
+    double damage = 0;   // Of packets: found by a checksum; the connection ends with DATA_LOSS.
+    double hang_up = 0;  // Of connections: their first message is lost, and they end with it.
     Duration resend_after = 1ms;
     Duration resend_after_max = 100ms;
     // What did not get through for so long ends its connection at the sender.

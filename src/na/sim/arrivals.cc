@@ -89,10 +89,10 @@ void SimEndpoint::arrange(Cargo& cargo) {
     }
 }
 
-void SimEndpoint::on_damaged(const Cargo& cargo) {
+void SimEndpoint::on_lost(const Cargo& cargo, Code code, std::string_view why) {
     if (!find(cargo.to_peer)) return;
-    end_link(cargo.to_peer, Code::data_loss, "a packet was damaged on the way");
-    network_.reset(cargo, "the peer was sent a damaged packet");
+    end_link(cargo.to_peer, code, why);
+    network_.reset(cargo, "the peer lost a packet, and the connection with it");
 }
 
 void SimEndpoint::on_no_answer(const Cargo& cargo) {
@@ -124,6 +124,8 @@ void SimEndpoint::on_down(Cargo& cargo) {
     if (!link || link->state == LinkState::down) return;
     link->state = LinkState::down;
     link->pending = {};
+    link->queue.clear();
+    link->bytes_queued = 0;
     drop_admissions(*link);
     finish_all(cargo.to_peer, Code::unavailable, cargo.text);
     Event event;
@@ -140,8 +142,15 @@ void SimEndpoint::on_writable(Cargo& cargo) {
     arrive(event);
 }
 
+// In order for each peer. What is no peer's is told first.
 void SimEndpoint::arrive(Event event, std::string text, Parcel parcel) {
-    inbox_.push_back({event, std::move(parcel), std::move(text)});
+    const bool is_peers =
+        event.kind != EventKind::rma_done && event.kind != EventKind::region_fenced;
+    if (!is_peers) return own_.push({event, std::move(parcel), std::move(text)});
+    Link* link = find(event.peer);
+    if (!link) return;
+    if (link->inbox.empty()) ready_.push(event.peer);
+    link->inbox.push({event, std::move(parcel), std::move(text)});
 }
 
 }  // namespace weft::na::sim

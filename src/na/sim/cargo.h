@@ -61,7 +61,7 @@ struct RmaHead {
 };
 
 // What happens to cargo at its next instant.
-enum class Fate : std::uint8_t { arrives, arrives_damaged, is_resent };
+enum class Fate : std::uint8_t { arrives, arrives_damaged, is_resent, hangs_up };
 
 // One thing on its way. `to_peer` is what the receiver calls the sender, `from_peer` the reverse.
 struct Cargo {

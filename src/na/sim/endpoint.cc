@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/mutant.h"
 #include "na/hello.h"
 
 namespace weft::na::sim {
@@ -12,6 +13,20 @@ static constexpr std::uint32_t rma_share = 32;
 static constexpr std::size_t rma_bytes_max = 1 << 20;
 
 static std::size_t padded(std::size_t bytes) { return (bytes + 7) & ~std::size_t{7}; }
+
+static void fill(Parcel& parcel, std::uint64_t word) {
+    for (std::size_t at = 0; at < parcel.size; at += sizeof word) {
+        std::memcpy(parcel.bytes.get() + at, &word, std::min(sizeof word, parcel.size - at));
+    }
+}
+
+static std::uint64_t count(const Parcel& parcel, std::uint64_t word) {
+    std::uint64_t found = 0;
+    for (std::size_t at = 0; at + sizeof word <= parcel.size; at += sizeof word) {
+        found += std::memcmp(parcel.bytes.get() + at, &word, sizeof word) == 0;
+    }
+    return found;
+}
 
 SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::string name, std::string_view host,
                          const EndpointParts& parts)
@@ -66,8 +81,8 @@ void SimEndpoint::leave(std::string_view why, bool tells) {
     network_.leave(node_, name_);
     node_ = {};
     name_.clear();
-    inbox_.clear();
-    inbox_head_ = 0;
+    own_.clear();
+    ready_.clear();
     regions_.clear();
 }
 
@@ -217,8 +232,9 @@ void SimEndpoint::send_down(PeerId peer, Link& link, std::string_view why) {
 // Messages.
 
 bool SimEndpoint::has_room(const Link& link, std::size_t bytes) const {
-    const std::size_t waiting = link.pending ? padded(link.pending.size) : 0;
-    const std::uint32_t messages = link.messages_under_way + (link.pending ? 1 : 0);
+    const std::size_t waiting = link.bytes_queued + (link.pending ? padded(link.pending.size) : 0);
+    const std::size_t messages =
+        link.messages_under_way + link.queue.size() + (link.pending ? 1 : 0);
     return link.bytes_under_way + waiting + bytes <= network_.options().link_bytes_max &&
            messages < network_.options().link_messages_max;
 }
@@ -245,6 +261,7 @@ std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     }
     claim_peer_ = peer;
     claim_ = Parcel::make(bytes);
+    fill(claim_, network_.poison());
     return claim_.bytes.get();
 }
 
@@ -254,6 +271,7 @@ bool SimEndpoint::commit(std::size_t bytes) noexcept {
     Link* link = find(claim_peer_);
     if (bytes == 0 || !link || link->state != LinkState::up) return false;
     message.size = bytes;
+    network_.count_unwritten(count(message, network_.poison()));
     const bool joins = turn_began_ && network_.options().joins_commits;
     if (link->pending && padded(link->pending.size) + bytes <= link->info.message_bytes_max) {
         append(link->pending, message.view());
@@ -285,8 +303,30 @@ void SimEndpoint::append(Parcel& pending, ByteView message) {
 }
 
 void SimEndpoint::send_pending(PeerId peer, Link& link) {
+    Parcel parcel = std::exchange(link.pending, {});
+    if (link.queue.empty() && fits_socket(link, parcel.size)) {
+        return send_message(peer, link, std::move(parcel));
+    }
+    link.bytes_queued += parcel.size;
+    link.queue.push(std::move(parcel));
+}
+
+bool SimEndpoint::fits_socket(const Link& link, std::size_t bytes) const {
+    return link.bytes_under_way == 0 ||
+           link.bytes_under_way + bytes <= network_.options().socket_bytes_max;
+}
+
+void SimEndpoint::send_queued(PeerId peer, Link& link) {
+    while (!link.queue.empty() && fits_socket(link, link.queue.front().size)) {
+        Parcel parcel = link.queue.pop();
+        link.bytes_queued -= parcel.size;
+        send_message(peer, link, std::move(parcel));
+    }
+}
+
+void SimEndpoint::send_message(PeerId peer, Link& link, Parcel parcel) {
     Cargo cargo = cargo_for(Kind::message, peer, link);
-    cargo.parcel = std::exchange(link.pending, {});
+    cargo.parcel = std::move(parcel);
     link.bytes_under_way += cargo.parcel.size;
     ++link.messages_under_way;
     send_ordered(link, std::move(cargo));
@@ -308,12 +348,13 @@ std::size_t SimEndpoint::unsent() const {
     return messages;
 }
 
-// Our `bytes` to this peer were consumed over there.
+// Our `bytes` to this peer were read over there.
 void SimEndpoint::give_back_room(PeerId peer, std::size_t bytes) {
     Link* link = find(peer);
     if (!link) return;
     link->bytes_under_way -= bytes;
     --link->messages_under_way;
+    if (link->state == LinkState::up) send_queued(peer, *link);
     if (link->bytes_wanted == 0 || !has_room(*link, link->bytes_wanted)) return;
     link->bytes_wanted = 0;
     Cargo cargo;
@@ -324,57 +365,68 @@ void SimEndpoint::give_back_room(PeerId peer, std::size_t bytes) {
                   std::move(cargo));
 }
 
-void SimEndpoint::free_delivered() {
-    for (const Delivered& message : delivered_) {
-        const Link* link = find(message.peer);
-        SimEndpoint* sender = link ? network_.find(link->node) : nullptr;
-        if (sender) sender->give_back_room(link->remote, message.parcel.size);
-    }
-    delivered_.clear();
-}
-
 // Events.
 
 std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
-    free_delivered();
+    delivered_.clear();
     if (!node_) return 0;
     network_.advance(now);
-    std::size_t count = 0;
-    while (count < events.size() && inbox_head_ < inbox_.size()) {
-        Arrived arrived = std::move(inbox_[inbox_head_++]);
-        const bool has_words = !arrived.text.empty();
-        if (hand_out(arrived, events[count])) ++count;
-        // error() speaks of one event: nothing after it in this poll.
-        if (has_words) break;
-    }
-    if (inbox_head_ == inbox_.size()) {
-        inbox_.clear();
-        inbox_head_ = 0;
-        if (inbox_.capacity() > 64) inbox_.shrink_to_fit();
+    has_words_ = false;
+    std::size_t count = poll_own(events);
+    std::size_t bytes_left = network_.options().poll_bytes_max;
+    // error() speaks of one event: nothing after it in this poll.
+    while (count < events.size() && bytes_left > 0 && !has_words_ && !ready_.empty()) {
+        const PeerId peer = next_ready();
+        count += poll_peer(peer, events.subspan(count), bytes_left);
+        const Link* link = find(peer);
+        if (link && !link->inbox.empty()) ready_.push(peer);
     }
     return count;
 }
 
-// False: it concerns a peer that was closed meanwhile.
-bool SimEndpoint::hand_out(Arrived& arrived, Event& event) {
-    event = arrived.event;
-    if (!arrived.text.empty()) error_ = std::move(arrived.text);
-    switch (event.kind) {
-        case EventKind::rma_done:
-        case EventKind::region_fenced: return true;
-        case EventKind::peer_up:
-        case EventKind::writable: return find(event.peer) != nullptr;
-        case EventKind::peer_down:
-            if (!find(event.peer)) return false;
-            remove_link(event.peer);
-            return true;
-        case EventKind::message:
-            if (!find(event.peer)) return false;
-            event.bytes = arrived.parcel.view();
-            delivered_.push_back({event.peer, std::move(arrived.parcel)});
-            return true;
+PeerId SimEndpoint::next_ready() {
+    if (!base::is_mutated(base::Mutant::rotation_forgotten)) return ready_.pop();
+    return ready_.pop_least([](PeerId a, PeerId b) { return a.index < b.index; });
+}
+
+std::size_t SimEndpoint::poll_own(std::span<Event> events) {
+    std::size_t count = 0;
+    while (count < events.size() && !has_words_ && !own_.empty()) {
+        Arrived arrived = own_.pop();
+        hand_out(arrived, events[count++]);
     }
-    return false;
+    return count;
+}
+
+// Of one peer its share, and one message at least.
+std::size_t SimEndpoint::poll_peer(PeerId peer, std::span<Event> events, std::size_t& bytes_left) {
+    const bool is_mutated = base::is_mutated(base::Mutant::rotation_forgotten);
+    std::size_t share = is_mutated ? bytes_left : network_.options().poll_share;
+    std::size_t count = 0;
+    while (count < events.size() && !has_words_ && share > 0 && bytes_left > 0) {
+        Link* link = find(peer);
+        if (!link || link->inbox.empty()) break;
+        Arrived arrived = link->inbox.pop();
+        const std::size_t bytes = arrived.parcel.size;
+        share -= std::min(bytes, share);
+        bytes_left -= std::min(bytes, bytes_left);
+        hand_out(arrived, events[count++]);
+    }
+    return count;
+}
+
+void SimEndpoint::hand_out(Arrived& arrived, Event& event) {
+    event = arrived.event;
+    has_words_ = !arrived.text.empty();
+    if (has_words_) error_ = std::move(arrived.text);
+    if (event.kind == EventKind::peer_down) remove_link(event.peer);
+    if (event.kind != EventKind::message) return;
+    event.bytes = arrived.parcel.view();
+    const Link& link = *find(event.peer);
+    if (SimEndpoint* sender = network_.find(link.node)) {
+        sender->give_back_room(link.remote, event.bytes.size());
+    }
+    delivered_.push_back(std::move(arrived.parcel));
 }
 
 }  // namespace weft::na::sim

@@ -1,7 +1,8 @@
 // One node of a simulated network.
 //
-// What arrives goes through an inbox in order of arrival, so that peer_down follows the messages
-// that came before it. An idle endpoint holds a few hundred bytes; everything else grows on use.
+// What arrives goes through an inbox of its connection in order of arrival, so that peer_down
+// follows the messages that came before it. An idle endpoint holds a few hundred bytes; everything
+// else grows on use.
 #pragma once
 
 #include <map>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "na/arena.h"
+#include "na/sim/fifo.h"
 #include "na/sim/network.h"
 
 namespace weft::na::sim {
@@ -50,14 +52,15 @@ class SimEndpoint final : public Endpoint {
 
     // The world drives arrivals; what is here already wants a poll at once. The dead want nothing.
     TimePoint next_deadline() const override {
-        return node_ && !inbox_.empty() ? network_.now() : never;
+        return node_ && !(own_.empty() && ready_.empty()) ? network_.now() : never;
     }
 
     // Network use: what arrives. on_connect answers why not.
     Status on_connect(Cargo& cargo);
     // Hands over what is its connection's next, and keeps what is ahead.
     void arrange(Cargo& cargo);
-    void on_damaged(const Cargo& cargo);
+    // A packet that can't be had again: its connection ends.
+    void on_lost(const Cargo& cargo, Code code, std::string_view why);
     void on_no_answer(const Cargo& cargo);
     // The connection is gone, as far as this side knows.
     void end_link(PeerId peer, Code code, std::string_view why);
@@ -92,6 +95,12 @@ class SimEndpoint final : public Endpoint {
         std::vector<Cargo> ahead;  // Came before what is to come before it.
     };
 
+    struct Arrived {
+        Event event;
+        Parcel parcel;
+        std::string text;
+    };
+
     struct Link {
         LinkState state = LinkState::connecting;
         bool established = false;      // Was up: info() is valid until peer_down is polled.
@@ -102,9 +111,12 @@ class SimEndpoint final : public Endpoint {
         Order orders[lanes];
         std::vector<Admission> admissions;
         PeerInfo info;
-        std::size_t bytes_under_way = 0;  // Ours, not yet polled and freed over there.
+        std::size_t bytes_under_way = 0;  // Ours, not yet polled over there.
         std::uint32_t messages_under_way = 0;
-        Parcel pending;  // Joined commits that leave with flush().
+        Parcel pending;      // Joined commits that leave with flush().
+        Fifo<Parcel> queue;  // What the hosts have no room for yet.
+        std::size_t bytes_queued = 0;
+        Fifo<Arrived> inbox;  // Not empty: the link is among ready_.
     };
     struct LinkSlot {
         std::uint32_t generation = 1;
@@ -125,16 +137,6 @@ class SimEndpoint final : public Endpoint {
     };
     using TransferTable = base::SlotTable<Transfer>;
 
-    struct Arrived {
-        Event event;
-        Parcel parcel;
-        std::string text;
-    };
-    struct Delivered {
-        PeerId peer;
-        Parcel parcel;
-    };
-
     Link* find(PeerId peer) const;
     PeerId add_link(std::unique_ptr<Link> link);
     void remove_link(PeerId peer);
@@ -144,12 +146,17 @@ class SimEndpoint final : public Endpoint {
     void send_ordered(Link& link, Cargo cargo, Lane lane = Lane::talk);
     void send_down(PeerId peer, Link& link, std::string_view why);
     void send_pending(PeerId peer, Link& link);
+    bool fits_socket(const Link& link, std::size_t bytes) const;
+    void send_queued(PeerId peer, Link& link);
+    void send_message(PeerId peer, Link& link, Parcel parcel);
     static void append(Parcel& pending, ByteView message);
     bool has_room(const Link& link, std::size_t bytes) const;
     void give_back_room(PeerId peer, std::size_t bytes);
     void arrive(Event event, std::string text = {}, Parcel parcel = {});
-    bool hand_out(Arrived& arrived, Event& event);
-    void free_delivered();
+    PeerId next_ready();
+    std::size_t poll_own(std::span<Event> events);
+    std::size_t poll_peer(PeerId peer, std::span<Event> events, std::size_t& bytes_left);
+    void hand_out(Arrived& arrived, Event& event);
     void leave(std::string_view why, bool tells);
 
     // rma.cc, the initiator's side
@@ -182,10 +189,11 @@ class SimEndpoint final : public Endpoint {
     std::string error_;
     std::vector<LinkSlot> links_;
     std::vector<std::uint32_t> links_free_;
-    std::vector<PeerId> pending_;  // Links with something pending.
-    std::vector<Arrived> inbox_;   // From inbox_head_ on; empty when all is handed out.
-    std::size_t inbox_head_ = 0;
-    std::vector<Delivered> delivered_;  // Bytes of the last poll.
+    std::vector<PeerId> pending_;    // Links with something pending.
+    Fifo<Arrived> own_;              // Events of no peer's.
+    Fifo<PeerId> ready_;             // Links with events, in the order in which they are served.
+    bool has_words_ = false;         // The last event that was handed out has an error().
+    std::vector<Parcel> delivered_;  // Bytes of the last poll.
     PeerId claim_peer_;
     Parcel claim_;
     bool turn_began_ = false;  // The first commit of this turn has left.

@@ -27,6 +27,7 @@ std::string Flight::describe(const Event& event, const Links& links) {
     if (event.code != Code::ok) text += ", " + std::string(weft::name_of(event.code));
     if (event.fate == Fate::is_resent) text += ", was lost";
     if (event.fate == Fate::arrives_damaged) text += ", damaged";
+    if (event.fate == Fate::hangs_up) text += ", lost with its connection";
     return text;
 }
 

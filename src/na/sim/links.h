@@ -50,6 +50,8 @@ class Links {
         bool is_damaged = false;
         bool is_repeated = false;
     };
+    // Whether a connection ends with its first message, which leaves now and is lost.
+    bool hangs_up(HostId from, HostId to) { return base::happens(chance_, of(from, to).hang_up); }
     // Of a packet that leaves now.
     Passage pass(HostId from, HostId to, std::size_t bytes, TimePoint now);
 

@@ -15,7 +15,8 @@ Network::Network(base::Random& random, WorldOptions options, TimePoint start)
       links_(options.link, random.next()),
       coins_(random.next()),
       refusals_(random.next()),
-      scarcity_seed_(random.next()) {
+      scarcity_seed_(random.next()),
+      poison_(random.next()) {
     // A message that fits no link would be refused for ever.
     options_.link_bytes_max = std::max(options_.link_bytes_max, options_.message_bytes_max);
     options_.link_messages_max = std::max(options_.link_messages_max, 1u);
@@ -38,6 +39,9 @@ void Network::attempt(Cargo cargo) {
         links_.pass(cargo.from_host, cargo.to_host, cargo.parcel.size, now_);
     if (passage.is_lost) return resend(std::move(cargo));
     cargo.fate = passage.is_damaged ? Fate::arrives_damaged : Fate::arrives;
+    // Of the side that connected: the other one has said hello before.
+    const bool is_first = cargo.kind == Kind::message && cargo.sequence == 1;
+    if (is_first && links_.hangs_up(cargo.from_host, cargo.to_host)) cargo.fate = Fate::hangs_up;
     const TimePoint at = saturating_add(now_, passage.takes);
     if (passage.is_repeated && cargo.sequence != 0) {
         Cargo again;
@@ -153,13 +157,17 @@ void Network::deliver(Cargo& cargo) {
         if (!is_last) reset(cargo, "the peer is gone");
         return;
     }
+    if (cargo.fate == Fate::hangs_up) {
+        ++faults_.hung_up;
+        return to->on_lost(cargo, Code::unavailable, "the connection was reset");
+    }
     if (cargo.fate == Fate::arrives_damaged) {
         ++faults_.damaged;
         if (base::is_mutated(base::Mutant::damage_unseen) && cargo.kind == Kind::message) {
             cargo.parcel.bytes[cargo.parcel.size - 1] ^= std::byte{1};
             return to->arrange(cargo);
         }
-        return to->on_damaged(cargo);
+        return to->on_lost(cargo, Code::data_loss, "a packet was damaged on the way");
     }
     if (cargo.sequence != 0) return to->arrange(cargo);
     hand_over(*to, cargo);

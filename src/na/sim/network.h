@@ -33,6 +33,15 @@ class Network {
     const Flight& flight() const { return flight_; }
     std::uint64_t late_accesses() const { return late_accesses_; }
     void count_late_access() { ++late_accesses_; }
+    void watch_reads(World::Witness see) { witness_ = std::move(see); }
+    // A get of `reader` may read all of `memory` from now on.
+    void show(HostId owner, HostId reader, ByteView memory) {
+        if (witness_) witness_(links_.name_of(owner), links_.name_of(reader), memory);
+    }
+    // A claim is full of it until it is written to.
+    std::uint64_t poison() const { return poison_; }
+    std::uint64_t unwritten_words() const { return unwritten_words_; }
+    void count_unwritten(std::uint64_t words) { unwritten_words_ += words; }
     Links& links() { return links_; }
     void set_refused_share(double share) { refused_share_ = share; }
     const World::Faults& faults() const { return faults_; }
@@ -101,6 +110,9 @@ class Network {
     Flight flight_;
     std::map<std::pair<HostId, HostId>, TimePoint> heard_;  // By whom, from whom.
     std::uint64_t late_accesses_ = 0;
+    World::Witness witness_;
+    const std::uint64_t poison_;
+    std::uint64_t unwritten_words_ = 0;
     base::SlotTable<SimEndpoint*> nodes_;
     std::map<std::string, NodeId, std::less<>> names_;
     std::map<std::string, HostId, std::less<>> hosts_;  // Of names, also of those that are gone.

@@ -202,6 +202,7 @@ SimEndpoint::Admission* SimEndpoint::admit(Link& link, const Cargo& cargo, RmaKi
     admission.serial = region.serial;
     admission.memory = region.exposure.memory.subspan(head.offset, head.bytes);
     link.admissions.push_back(admission);
+    if (kind == RmaKind::get) network_.show(host_, link.host, region.exposure.memory);
     return &link.admissions.back();
 }
 

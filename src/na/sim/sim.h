@@ -12,9 +12,14 @@
 // may learn at different times, or only when they say something. The pieces of transfers are in
 // order among themselves, not with messages.
 //
+// What a peer does not read fills the connection: first what the hosts hold for it, then the
+// sender's own queue, which ends with the endpoint. A poll hands out a bounded number of bytes and
+// serves the peers in rotation.
+//
 // Not modelled: acknowledgements (room for more is given back at once, also across a cut).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,13 +42,21 @@ struct WorldOptions {
     Duration fence_patience = 1ms;
     std::size_t message_bytes_max = 68 * 1024;
     std::size_t eager_bytes_max = 64 * 1024;
-    std::size_t link_bytes_max = 256 * 1024;  // Under way from one endpoint to another.
+    // From one endpoint to another, in its own queue and under way.
+    std::size_t link_bytes_max = 256 * 1024;
     std::uint32_t link_messages_max = 256;
     Duration connect_timeout = 0ns;  // An attempt without an answer fails; 0: never.
     bool joins_commits = true;
     // False: like a fabric that enforces only key and bounds, so that owners must grant ranges.
     bool rma_checked = true;
     bool fences_region = true;  // As the capability, and nothing else.
+    // Of link_bytes_max what the hosts hold, of one message at least. What is there when an
+    // endpoint ends still arrives; what waits behind it in the endpoint's own queue does not.
+    std::size_t socket_bytes_max = 64 * 1024;
+    // What one poll() hands out, and what it hands out of one peer before the others have their
+    // turn; of one message at least.
+    std::size_t poll_bytes_max = 256 * 1024;
+    std::size_t poll_share = 64 * 1024;
 };
 
 // Shared by every endpoint of one simulation. Thread: one.
@@ -88,6 +101,14 @@ class World {
     // From here on sim://name answers no put and no get, and does everything else. False: as above.
     bool silence(std::string_view name);
 
+    // `see` is shown all the memory that a get may read, as it is when the get is admitted:
+    // whatever lies there, its reader can have. Hosts by name: the owner, then the reader.
+    using Witness = std::function<void(const std::string&, const std::string&, ByteView)>;
+    void watch_reads(Witness see);
+    // Words of 8 bytes that left in messages and that nothing had written: always 0, or a layer
+    // above is wrong.
+    std::uint64_t unwritten_words() const;
+
     // Hash of everything that arrived so far: equal seeds and calls give equal hashes.
     std::uint64_t trace_hash() const;
     std::uint64_t events() const;  // That many things arrived so far.
@@ -105,6 +126,7 @@ class World {
         std::uint64_t damaged = 0;
         std::uint64_t given_up = 0;
         std::uint64_t refused = 0;
+        std::uint64_t hung_up = 0;  // Connections that ended with their first message.
     };
     const Faults& faults() const;
 

@@ -13,6 +13,9 @@ TimePoint World::next_event() const { return network_->next_event(); }
 void World::advance(TimePoint now) { network_->advance(now); }
 std::uint64_t World::late_accesses() const { return network_->late_accesses(); }
 
+void World::watch_reads(Witness see) { network_->watch_reads(std::move(see)); }
+std::uint64_t World::unwritten_words() const { return network_->unwritten_words(); }
+
 std::uint64_t World::trace_hash() const { return network_->trace_hash(); }
 std::uint64_t World::events() const { return network_->events(); }
 TimePoint World::last_heard(std::string_view by, std::string_view from) const {

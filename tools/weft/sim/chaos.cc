@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "api/node.h"
-
 namespace weft::tool {
 
 static constexpr Duration spacing = 150ms;  // Between two faults of a kind, on average.
@@ -41,6 +39,7 @@ void Chaos::strike(Fault fault) {
         case Fault::reorder:
         case Fault::damage:
         case Fault::delay:
+        case Fault::hang_up:
         case Fault::narrow: return change_link(fault);
         case Fault::cut_one_way: return cut(false);
         case Fault::cut: return cut(true);
@@ -119,19 +118,19 @@ void Chaos::isolate() {
 // It takes no more calls, answers those that it has, and goes.
 void Chaos::drain() {
     const std::string host = any_host();
-    if (!simulation_.is_up(host) || !draining_.insert(host).second) return;
+    if (!may_stop(host) || !draining_.insert(host).second) return;
     note_(host + " drains");
     health_.begin(Harm::breaks, host);
-    simulation_.runtime(host)->node().server.drain();
+    simulation_.end(host);
     wait_for_drained(host, simulation_.lives(host), simulation_.now() + 500ms);
 }
 
 void Chaos::wait_for_drained(const std::string& host, std::uint32_t life, TimePoint end) {
     simulation_.in(1ms, [this, host, life, end] {
         if (!draining_.contains(host) || simulation_.lives(host) != life) return;
-        const std::uint32_t left = simulation_.runtime(host)->node().server.executing();
-        if (left != 0 && simulation_.now() < end) return wait_for_drained(host, life, end);
-        note_(host + " ends with " + std::to_string(left) + " calls in handlers");
+        const bool is_up = simulation_.is_up(host);
+        if (is_up && simulation_.now() < end) return wait_for_drained(host, life, end);
+        note_(host + (is_up ? " is killed while it drains" : " has drained"));
         stop(host, false, between(1ms, 100ms));
     });
 }
@@ -146,6 +145,7 @@ void Chaos::change_link(Fault fault) {
         case Fault::duplicate: link.duplicate = 0.5, what = "repeats packets"; break;
         case Fault::reorder: link.reorder = 0.5, what = "reorders packets"; break;
         case Fault::damage: link.damage = 0.01, what = "damages packets"; break;
+        case Fault::hang_up: link.hang_up = 0.7, what = "hangs up"; break;
         case Fault::delay:
             link.latency = between(100us, 50ms);
             link.jitter = link.latency;
@@ -154,7 +154,8 @@ void Chaos::change_link(Fault fault) {
         default: link.bytes_per_second = 1e6, what = "is narrow"; break;
     }
     note_(from + " -> " + to + " " + what);
-    const Harm harm = fault == Fault::damage ? Harm::breaks : Harm::slows;
+    const bool is_lossy = fault == Fault::damage || fault == Fault::hang_up;
+    const Harm harm = is_lossy ? Harm::breaks : Harm::slows;
     health_.begin(harm, from, to);
     simulation_.set_link(from, to, link);
     simulation_.in(between(10ms, 500ms), [this, harm, from, to] {
@@ -191,7 +192,7 @@ void Chaos::mend(const std::string& from, const std::string& to) {
 
 void Chaos::stop(bool is_crash) {
     const std::string host = any_host();
-    if (!simulation_.is_up(host)) return;
+    if (!may_stop(host)) return;
     const Duration time = between(1ms, below(8) == 0 ? 4s : 500ms);
     note_(host + (is_crash ? " crashes for " : " is killed for ") + in_ms(time));
     stop(host, is_crash, time);
@@ -223,7 +224,22 @@ void Chaos::start(const std::string& host) {
 void Chaos::pause() {
     const std::string host = any_host();
     if (!simulation_.is_up(host) || paused_.contains(host)) return;
-    const Duration time = between(1ms, below(8) == 0 ? 6s : 200ms);
+    pause(host, between(1ms, below(8) == 0 ? 6s : 200ms));
+}
+
+void Chaos::stand_still(const std::vector<std::string>& hosts, Duration soon, Duration time) {
+    simulation_.in(between(0ms, soon), [this, hosts, time] {
+        const std::string host = hosts[below(hosts.size())];
+        if (healed_) return;
+        const bool is_well =
+            simulation_.is_up(host) && !paused_.contains(host) && !draining_.contains(host);
+        if (!is_well) return stand_still(hosts, 10ms, time);  // Another one, or later.
+        enduring_ = host;
+        pause(host, time);
+    });
+}
+
+void Chaos::pause(const std::string& host, Duration time) {
     note_(host + " stands still for " + in_ms(time));
     paused_[host] = simulation_.now();
     health_.begin(Harm::breaks, host);

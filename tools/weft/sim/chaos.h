@@ -1,4 +1,7 @@
 // Faults at random moments, from a seed: of all kinds at least five a seed.
+//
+// On demand one host stands still for longer than any table remembers, and what is under way
+// through it then lies in its queues.
 #pragma once
 
 #include <array>
@@ -19,6 +22,11 @@ class Chaos {
     // From now on for `length`. `note` hears of each fault.
     Chaos(sim::Simulation& simulation, std::vector<std::string> hosts, Duration length,
           std::function<void(const std::string&)> note);
+
+    // One of these stands still for `time`, from a moment within `soon` on.
+    void stand_still(const std::vector<std::string>& hosts, Duration soon, Duration time);
+    const std::string& enduring() const { return enduring_; }
+    bool is_enduring() const { return paused_.contains(enduring_); }
 
     // Ends all faults and starts what is down.
     void heal();
@@ -48,8 +56,9 @@ class Chaos {
         starve,   // Of memory.
         isolate,  // Cut off from everybody, one after the other.
         drain,    // Ends as a program does that was asked to, and starts again.
+        hang_up,  // Connections end with their first message.
     };
-    static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::drain) + 1;
+    static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::hang_up) + 1;
     static constexpr std::size_t kinds_min = 5;
 
     void plan(Fault fault, Duration length);
@@ -68,6 +77,10 @@ class Chaos {
     void stop(const std::string& host, bool is_crash, Duration time);
     void start(const std::string& host);
     void pause();
+    void pause(const std::string& host, Duration time);
+    bool may_stop(const std::string& host) const {
+        return simulation_.is_up(host) && !(host == enduring_ && is_enduring());
+    }
     std::uint64_t below(std::uint64_t end) { return simulation_.random() % end; }
     Duration between(Duration least, Duration most);
     const std::string& any_host() { return hosts_[below(hosts_.size())]; }
@@ -82,6 +95,7 @@ class Chaos {
     std::map<std::string, TimePoint> paused_;
     std::set<std::string> starved_;
     std::set<std::string> draining_;
+    std::string enduring_;  // Stands still for long, or did; nothing else stops it.
     std::map<std::string, TimePoint> resumed_;
 };
 

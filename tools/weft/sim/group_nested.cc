@@ -1,6 +1,7 @@
 #include "sim/group_nested.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/codec.h"
 
@@ -37,6 +38,7 @@ struct GroupNested::Outer {
     End end = End::cancel;
     Duration after{};  // Since it began.
     bool is_complete = false;
+    std::set<Life> ran;
 };
 
 struct GroupNested::Inner {
@@ -46,6 +48,7 @@ struct GroupNested::Inner {
     std::uint32_t completions = 0;
     TimePoint given_up = never;                     // Its handler heard that.
     std::map<Life, std::shared_ptr<Call>> running;  // Handlers.
+    std::set<Life> ran;
 };
 
 GroupNested::GroupNested(GroupStage& stage) : stage_(stage) {
@@ -147,6 +150,11 @@ void GroupNested::complete(Outer& outer) {
 void GroupNested::run_outer(const std::shared_ptr<Call>& call, Life at) {
     const std::uint64_t number = number_in(*call);
     if (number >= outers_.size()) return call->reply({});
+    Outer& outer = *outers_[number];
+    stage_.verdict().hold(outer.ran.insert(at).second, Rule::runs_once_a_life, [&] {
+        return "call " + std::to_string(number) + " of " + outer.origin + " again on " +
+               stage_.name_of(at.first);
+    });
     Inner& inner = *inners_.emplace_back(std::make_unique<Inner>());
     inner.number = inners_.size() - 1;
     inner.at = at;
@@ -191,6 +199,9 @@ void GroupNested::run_inner(const std::shared_ptr<Call>& call, Life at) {
     const std::uint64_t number = number_in(*call);
     if (number >= inners_.size()) return call->reply({});
     Inner& inner = *inners_[number];
+    stage_.verdict().hold(inner.ran.insert(at).second, Rule::runs_once_a_life, [&] {
+        return describe(inner) + " again on " + stage_.name_of(at.first);
+    });
     inner.running[at] = call;
     call->on_cancel([&inner, call, at] {
         inner.running.erase(at);

@@ -17,6 +17,8 @@ constexpr Duration group_calm = 25s;  // The longest deadline, and a second more
 // Whom nobody asks any more gives up in that time; so, one after the other, do those below.
 constexpr Duration group_settle = 25s;
 constexpr Duration meetings_settle = 5s;  // After those without faults.
+constexpr Duration stale_settle = 5s;
+constexpr std::uint64_t enduring_most = 4;
 constexpr Duration endless = 100s;
 constexpr std::uint32_t collectives_a_seed = 12;
 
@@ -46,6 +48,7 @@ class GroupScenario : private GroupStage {
     void plan_collectives();
     void plan_faults();
     void plan_changes();
+    void plan_endurance();
     void begin_something(const std::string& origin, bool is_stuck);
     Told choose(const std::string& origin, const GroupView& view, bool is_stuck);
     void send(Told& told, const Group& group);
@@ -231,7 +234,7 @@ GroupScene GroupScenario::scene_of(const std::string& origin) const {
     };
     scene.was_calm_since = [this](TimePoint since) { return stirred_ < since; };
     const std::optional<std::uint32_t> rank = rank_of(origin);
-    scene.is_judged = !is_wild() && (!rank || !was_struck(*rank));
+    scene.is_judged = !is_wild() && (rank ? !was_struck(*rank) : scene.awake_since == TimePoint{});
     return scene;
 }
 
@@ -267,10 +270,18 @@ void GroupScenario::plan_changes() {
     }
 }
 
+void GroupScenario::plan_endurance() {
+    for (std::uint64_t i = 1 + below(enduring_most); i > 0; --i) {
+        const TimePoint begin = begins_[below(begins_.size())];
+        simulation().in(begin - now() + random_time(1ms), [this] { endure(); });
+    }
+}
+
 void GroupScenario::plan() {
     plan_collectives();
     if (!is_stuck() && !is_wild()) plan_faults();
     if (!is_stuck()) plan_changes();
+    if (endurance() > 0s) plan_endurance();
     meetings_.plan();
     nested_.plan();
 }
@@ -296,12 +307,13 @@ void GroupScenario::judge_end() {
 }
 
 void GroupScenario::let_end() {
-    const TimePoint end = now() + group_calm;
+    const TimePoint end = now() + group_calm + endurance();
     const auto is_settled = [this] {
         return ledger_.open() == 0 && paused_.empty() && nested_.is_settled() &&
                meetings_.is_settled();
     };
     while (now() < end && !is_settled()) simulation().run_for(watch_every);
+    if (endurance() > 0s) simulation().run_for(stale_settle);  // What lay in its queues is read.
     make_whole();
     const TimePoint whole = now();
     // Where links were at fault, nobody knows which connections are left.

@@ -152,7 +152,7 @@ void GroupStage::strike(std::uint32_t rank, Blow blow) {
     const Duration time = 50ms + random_time(5s);
     switch (blow == Blow::fatal ? 2 + below(3) : below(5)) {
         case 0:
-        case 1: return stand_still(rank, time);
+        case 1: return stand_still(name, time);
         case 2: note(name + " is killed"), simulation().kill(name); break;
         default: note(name + " crashes"), simulation().crash(name); break;
     }
@@ -162,18 +162,28 @@ void GroupStage::strike(std::uint32_t rank, Blow blow) {
     }
 }
 
-void GroupStage::stand_still(std::uint32_t rank, Duration time) {
-    const std::string& name = name_of(rank);
+void GroupStage::endure() {
+    if (is_over_) return;
+    const auto rank = static_cast<std::uint32_t>(below(ranks_));
+    const std::string& name = below(8) == 0 ? names_[ranks_ + below(group_clients)] : name_of(rank);
+    if (!is_awake(name) || (rank_of(name) && was_struck(*rank_of(name)))) return;
+    if (const auto own = rank_of(name)) struck_.insert(*own);
+    stirred_ = now();
+    stand_still(name, endurance());
+}
+
+void GroupStage::stand_still(const std::string& name, Duration time) {
     const std::uint32_t life = simulation().lives(name);
     note(name + " stands still for " + std::to_string(time / 1ms) + " ms");
     paused_.insert(name);
     simulation().pause(name);
-    simulation().in(time, [this, rank, name, life] {
+    simulation().in(time, [this, name, life] {
         paused_.erase(name);
         resumed_[name] = now();
         if (simulation().lives(name) == life) simulation().resume(name);
-        if (truth().epoch() > 1)
-            simulation().in(random_time(30ms), [this, rank] { learn(rank, truth()); });
+        const auto rank = rank_of(name);
+        if (rank && truth().epoch() > 1)
+            simulation().in(random_time(30ms), [this, rank] { learn(*rank, truth()); });
     });
 }
 

@@ -25,6 +25,7 @@ class GroupStage : protected SimStage {
     void serve(Methods methods) { methods_.push_back(std::move(methods)); }
     void start_hosts();
     using SimStage::below;
+    using SimStage::endurance;
     using SimStage::is_alive;
     using SimStage::note;
     using SimStage::now;
@@ -72,6 +73,8 @@ class GroupStage : protected SimStage {
     // One rank dies, stops or stands still; perhaps it comes back. Each rank once.
     void strike(std::uint32_t rank, Blow blow = Blow::any);
     void change();
+    // One process, mostly a member, stands still for endurance().
+    void endure();
     // Members hear of it one after the other; clients don't.
     void decide(const Result<GroupView>& view);
     // All live on, with one view: whoever is down and has not left comes back as another
@@ -90,7 +93,7 @@ class GroupStage : protected SimStage {
   private:
     std::shared_ptr<void> start_process(const std::string& name, Runtime& runtime);
     std::vector<std::string> uris_of(std::uint32_t rank, std::uint32_t shared) const;
-    void stand_still(std::uint32_t rank, Duration time);
+    void stand_still(const std::string& name, Duration time);
     void come_back(std::uint32_t rank, std::uint32_t life);
     void join(Process& process, std::uint32_t rank, Runtime& runtime);
     void learn(std::uint32_t rank, const GroupView& later);

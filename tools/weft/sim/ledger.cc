@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "base/codec.h"
 #include "sim/times.h"
 
 namespace weft::tool {
@@ -36,6 +37,7 @@ bool Ledger::executes(std::uint64_t number, const std::string& server, TimePoint
     if (number >= deeds_.size()) return false;
     Deed& deed = deeds_[number];
     ++deed.executions;
+    heard_.emplace(deed.client, deed.client_life, server);
     trace_.mix(number << 8 | 1);
     verdict_.hold(deed.executions == 1 || deed.work == Work::read, Rule::executes_once,
                   [&] { return describe(number); });
@@ -144,6 +146,7 @@ void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& 
                               status.effect() == Effect::unknown;
     verdict_.hold(is_passed_on || is_forgotten || is_possible(status.code(), scene),
                   Rule::code_is_possible, seen);
+    if (is_forgotten && !is_passed_on) judge_forgotten(deed, number);
     switch (status.code()) {
         case Code::deadline_exceeded:
             verdict_.hold(saturating_add(scene.now, rounding) >= deed.deadline,
@@ -167,6 +170,24 @@ void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& 
             break;
         default: break;
     }
+}
+
+// A session that never came to be was not forgotten: what was sent by it is sent again.
+void Ledger::judge_forgotten(const Deed& deed, std::uint64_t number) {
+    verdict_.hold(heard_.contains({deed.client, deed.client_life, deed.server}),
+                  Rule::unheard_is_sent_again, [&] { return describe(number); });
+}
+
+void Ledger::is_shown(const std::string& owner, const std::string& reader, ByteView memory) {
+    std::optional<std::uint64_t> foreign;
+    for (std::size_t at = 0; at + 8 <= memory.size() && !foreign; at += 8) {
+        const auto number = call_in(base::load<std::uint64_t>(memory.data() + at));
+        if (!number || *number >= deeds_.size()) continue;
+        const Deed& deed = deeds_[*number];
+        if (deed.client != reader && deed.server != reader) foreign = number;
+    }
+    verdict_.hold(!foreign, Rule::nothing_foreign_is_shown,
+                  [&] { return owner + " shows " + reader + " bytes of " + describe(*foreign); });
 }
 
 // Where nothing broke there are two ways not to be answered: to give up, and to run out of time.

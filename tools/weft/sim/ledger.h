@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include <weft/bytes.h>
 #include <weft/status.h>
 #include <weft/time.h>
 
@@ -24,6 +27,15 @@ enum class Work : std::uint8_t {
     failing,  // As add, answered with an error.
     refused,  // Rejected before anything was done.
 };
+// What large bodies consist of, so that each word tells whose it is.
+constexpr std::uint64_t marked_word(std::uint64_t number, std::size_t at) {
+    return 0x5eed'0000'0000'0000 | (number & 0xffff'ffff) << 16 | (at / 8 & 0xffff);
+}
+// Of which call; any other word is none's.
+constexpr std::optional<std::uint64_t> call_in(std::uint64_t word) {
+    if (word >> 48 != 0x5eed) return std::nullopt;
+    return word >> 16 & 0xffff'ffff;
+}
 // Its body fits no message. Some that may run again are large, too.
 inline bool is_large(Work work, std::uint64_t number) {
     return work == Work::large || (work == Work::read && number % 64 == 7);
@@ -106,6 +118,8 @@ class Ledger {
     void close();
     std::uint64_t hash() const { return trace_.value(); }
     std::string describe(std::uint64_t number) const;
+    // The memory of one host that another may read: what was said between others is not there.
+    void is_shown(const std::string& owner, const std::string& reader, ByteView memory);
 
   private:
     bool is_given_up(const Deed& deed, TimePoint now) const;
@@ -113,10 +127,13 @@ class Ledger {
     void judge_effect(const Deed& deed, std::uint64_t number);
     void judge_executions(const Deed& deed, std::uint64_t number);
     void judge_failure(const Deed& deed, std::uint64_t number, const Scene& scene);
+    void judge_forgotten(const Deed& deed, std::uint64_t number);
     void judge_arrival(const Deed& deed, std::uint64_t number, const Scene& scene);
 
     Verdict& verdict_;
     std::vector<Deed> deeds_;
+    // Client, its life, and a server that has run a call of it.
+    std::set<std::tuple<std::string, std::uint32_t, std::string>> heard_;
     base::TraceHash trace_;
 };
 

@@ -5,6 +5,7 @@
 #include <weft/service.h>
 
 #include "base/assert.h"
+#include "sim/crowd.h"
 #include "sim/ledger.h"
 #include "sim/stage.h"
 
@@ -25,8 +26,11 @@ constexpr Duration longest = 10s;    // Deadline.
 constexpr Duration rpc_calm = longest + 2s;
 constexpr Duration notice_max = 50ms;
 constexpr std::uint32_t calls_per_client = 120;
-constexpr std::size_t large_bytes = 100'000;
+constexpr std::size_t large_bytes_min = 66'000;  // In no message.
+constexpr std::size_t large_bytes_spread = 60'000;
 constexpr std::uint32_t storms_max = 2;  // A seed.
+constexpr std::uint32_t late_calls = 60;
+constexpr Duration late_time = 1s;
 constexpr std::uint32_t storm_calls = 200;
 
 struct Message {
@@ -38,12 +42,13 @@ ByteView bytes_of(const Message& message) {
     return {reinterpret_cast<const std::byte*>(&message), sizeof message};
 }
 
-// The message, and for a large one bytes that no other has.
+// The message, and for a large one words that no other has.
 std::vector<std::byte> body_of(const Message& message, Work work) {
-    std::vector<std::byte> body(is_large(work, message.number) ? large_bytes : sizeof message);
+    const std::size_t large = large_bytes_min + message.number * 7919 % large_bytes_spread;
+    std::vector<std::byte> body(is_large(work, message.number) ? large : sizeof message);
     std::memcpy(body.data(), &message, sizeof message);
     for (std::size_t at = sizeof message; at < body.size(); at += sizeof(std::uint64_t)) {
-        const std::uint64_t word = message.nonce * (at + 1);
+        const std::uint64_t word = marked_word(message.number, at);
         std::memcpy(body.data() + at, &word, std::min(sizeof word, body.size() - at));
     }
     return body;
@@ -96,6 +101,7 @@ class RpcScenario : private SimStage {
         return SimStage::scene_of(deed.client, deed.server, deed.submitted);
     }
     void complete(std::uint64_t number, std::uint64_t nonce, const Status& status, ByteView reply);
+    void outlast();
     void converge();
     void probe_all(bool is_judged);
     void watch_open();
@@ -104,6 +110,10 @@ class RpcScenario : private SimStage {
                    const std::shared_ptr<Call>& call, const Message& message);
 
     Ledger ledger_{verdict_};
+    Crowd crowd_{simulation(), verdict_,
+                 [this](const std::string& client, const std::string& server) -> const Channel& {
+                     return callers_[client]->channels[server];
+                 }};
     std::vector<std::string> servers_;
     std::vector<std::string> clients_;
     std::map<std::string, std::shared_ptr<Caller>> callers_;
@@ -134,6 +144,7 @@ struct RpcScenario::Server : Service {
             refuse(std::move(call), rejected(Code::aborted, "as always"));
         });
         registrar.add(probe_method, [](Call call) { call.reply(call.request()); });
+        scenario.crowd_.add_method(registrar, name);
     }
 
     std::optional<Message> begin(const Call& call) {
@@ -209,6 +220,8 @@ void RpcScenario::answer_in(Duration time, const std::string& server, std::uint3
 // ---- hosts -------------------------------------------------------------------------------------
 
 RpcScenario::RpcScenario(std::uint64_t seed, const SimOptions& options) : SimStage(seed, options) {
+    simulation().watch_reads([this](const std::string& owner, const std::string& reader,
+                                    ByteView memory) { ledger_.is_shown(owner, reader, memory); });
     const std::uint32_t servers = std::max(2u, options.nodes / 4);
     for (std::uint32_t i = 0; i < servers; ++i) servers_.push_back("server" + std::to_string(i));
     add_hosts("server", servers, [this](const std::string& name, Runtime& runtime) {
@@ -279,7 +292,8 @@ void RpcScenario::call_something(const std::string& client, const std::string& s
     static constexpr Work mix[] = {Work::add,   Work::add,    Work::add,     Work::read,
                                    Work::later, Work::nested, Work::failing, Work::refused};
     const Work work = below(50) == 0 ? Work::large : mix[below(std::size(mix))];
-    const Duration timeout = below(4) == 0 ? random_time(3s) : below(4) == 0 ? longest : 3s;
+    const Duration most = longest + endurance();
+    const Duration timeout = below(4) == 0 ? random_time(3s) : below(4) == 0 ? most : 3s;
     const Duration cancel_after = below(10) == 0 ? random_time(200ms) : Duration::max();
     simulation().act_as(client, [&] { call(client, server, work, timeout, cancel_after); });
 }
@@ -365,6 +379,22 @@ void RpcScenario::watch_open() {
 
 // ---- a run -------------------------------------------------------------------------------------
 
+// One host stands still until all that the others remember of it is forgotten; then it goes on
+// with what lies in its queues, and is called again at once.
+void RpcScenario::outlast() {
+    const auto begins = [this] { return !chaos_->enduring().empty(); };
+    simulation().run_until(begins, 1s);
+    simulation().run_until([this] { return !chaos_->is_enduring(); }, endurance());
+    for (std::uint32_t i = 0; i < late_calls; ++i) {
+        simulation().in(random_time(late_time), [this] {
+            const std::string& host = chaos_->enduring();
+            const bool is_client = callers_.contains(host) && below(2) == 0;
+            call_something(is_client ? host : clients_[below(clients_.size())], any_server());
+        });
+    }
+    simulation().run_for(late_time);
+}
+
 void RpcScenario::converge() {
     chaos_->heal();
     simulation().run_until([this] { return ledger_.open() == 0; }, rpc_calm);
@@ -425,12 +455,17 @@ void RpcScenario::judge_peers() {
 
 SimRun RpcScenario::run() {
     begin_trouble();
+    if (endurance() > 0s) chaos_->stand_still(all_hosts(), trouble, endurance());
     plan_calls();
     watch_open();
     simulation().run_for(trouble);
     if (seed_ % 4 == 0) simulation().run_for(rpc_linger);
+    if (endurance() > 0s) outlast();
     converge();
+    if (seed_ % 4 == 2) crowd_.judge_shares(clients_, any_server());
+    if (seed_ % 4 == 1) crowd_.judge_end(clients_, any_server());
     simulation().run_for(settle);
+    if (seed_ % 4 == 0) crowd_.show_pages(clients_, servers_);
     let_sessions_go();
     ledger_.close();
     judge_none_left(Rule::calls_are_back, [](api::Node& node) { return node.client.in_flight(); });

@@ -52,6 +52,10 @@ constexpr std::array<Row, rules_count> rows{{
     {Rule::full_is_told_at_once, both, "full-is-told-at-once",
      "RESOURCE_EXHAUSTED of this side comes within 1 ms, without effect"},
     {Rule::failure_names_peer, rpc, "failure-names-peer", "what could not be reached is named"},
+    {Rule::unheard_is_sent_again, rpc, "unheard-is-sent-again",
+     "no call of a client that the server has never heard ends with ABORTED"},
+    {Rule::nothing_foreign_is_shown, rpc, "nothing-foreign-is-shown",
+     "memory that a get may read holds no byte of a call between others"},
     {Rule::executes_once, rpc, "executes-once",
      "a method that is not idempotent runs at most once"},
     {Rule::executes_wanted, talk, "executes-wanted", "nothing runs that nobody asked for"},
@@ -130,6 +134,10 @@ constexpr std::array<Row, rules_count> rows{{
     {Rule::applied_was_executed, rpc, "applied-was-executed", "what said effect applied has run"},
     {Rule::ok_was_not_cancelled, rpc, "ok-was-not-cancelled",
      "the handler of what said OK heard of no cancel"},
+    {Rule::shares_are_fair, rpc, "shares-are-fair",
+     "of clients that keep a server busy each is served half as often as the mean at least"},
+    {Rule::ends_lose_no_reply, rpc, "ends-lose-no-reply",
+     "a reply that was made before an orderly end began arrives, however slow its reader"},
     {Rule::bounds_hold, all, "bounds-hold", "queues and handlers keep to their limits"},
     {Rule::retries_keep_budget, rpc, "retries-keep-budget",
      "a client retries ten calls, and one more for each ten answers, to each server"},
@@ -149,6 +157,8 @@ constexpr std::array<Row, rules_count> rows{{
     {Rule::regions_are_back, bulk, "regions-are-back", "no region is left"},
     {Rule::timers_are_back, all, "timers-are-back", "no timer is left"},
     {Rule::no_late_access, all, "no-late-access", "no memory is touched after its fence"},
+    {Rule::nothing_unwritten_leaves, all, "nothing-unwritten-leaves",
+     "no message carries bytes that nothing wrote"},
 }};
 
 constexpr bool is_in_order() {

@@ -29,6 +29,8 @@ enum class Rule : std::uint8_t {
     reply_has_cause,
     full_is_told_at_once,
     failure_names_peer,
+    unheard_is_sent_again,
+    nothing_foreign_is_shown,
     // Handlers, whenever one starts, ends or hears of a cancel.
     executes_once,
     executes_wanted,
@@ -79,6 +81,9 @@ enum class Rule : std::uint8_t {
     none_was_not_executed,
     applied_was_executed,
     ok_was_not_cancelled,
+    // Of many clients at once.
+    shares_are_fair,
+    ends_lose_no_reply,
     // While it runs, of each host.
     bounds_hold,
     retries_keep_budget,
@@ -95,8 +100,10 @@ enum class Rule : std::uint8_t {
     regions_are_back,
     timers_are_back,
     no_late_access,
+    nothing_unwritten_leaves,
 };
-inline constexpr std::size_t rules_count = static_cast<std::size_t>(Rule::no_late_access) + 1;
+inline constexpr std::size_t rules_count =
+    static_cast<std::size_t>(Rule::nothing_unwritten_leaves) + 1;
 
 std::string_view name_of(Rule rule);
 std::string_view meaning_of(Rule rule);

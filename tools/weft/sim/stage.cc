@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 namespace weft::tool {
 
@@ -38,6 +39,11 @@ void SimStage::begin_trouble() {
 
 void SimStage::stop_all() {
     for (const std::string& name : hosts_) simulation_->crash(name);
+}
+
+Duration SimStage::endurance() const {
+    static constexpr Duration lengths[] = {45s, 120s, 11min};
+    return seed_ % 8 == 5 ? lengths[seed_ / 8 % std::size(lengths)] : 0s;
 }
 
 Duration SimStage::random_time(Duration most) {
@@ -137,6 +143,9 @@ void SimStage::judge_rest() {
     });
     verdict_.hold(simulation_->late_accesses() == 0, Rule::no_late_access,
                   [&] { return std::to_string(simulation_->late_accesses()) + " times"; });
+    verdict_.hold(simulation_->unwritten_words() == 0, Rule::nothing_unwritten_leaves, [&] {
+        return std::to_string(simulation_->unwritten_words()) + " words of 8 bytes";
+    });
 }
 
 SimRun SimStage::report(std::uint64_t calls, std::uint64_t hash) const {

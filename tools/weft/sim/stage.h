@@ -42,6 +42,7 @@ class SimStage {
     // ROLE0, ROLE1, ...
     std::vector<std::string> add_hosts(const std::string& role, std::uint32_t count,
                                        const Program& program);
+    const std::vector<std::string>& all_hosts() const { return hosts_; }
     void begin_trouble();
     void stop_all();
 
@@ -61,6 +62,8 @@ class SimStage {
         return simulation_->is_up(host) && (!chaos_ || chaos_->awake_since(host) != never);
     }
 
+    // How long one host stands still in this seed: longer than any table remembers. 0: none does.
+    Duration endurance() const;
     // Few calls fit into handlers: an answer may be that there is no room.
     bool is_limited() const { return seed_ % 4 == 3; }
     // Of what `client` asked `server` for at `submitted`, now.

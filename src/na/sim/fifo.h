@@ -1,0 +1,46 @@
+// What waits in order and costs nothing while it is empty: idle endpoints are many.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace weft::na::sim {
+
+template <class T>
+class Fifo {
+  public:
+    bool empty() const { return head_ == all_.size(); }
+    std::size_t size() const { return all_.size() - head_; }
+    const T& front() const { return all_[head_]; }
+    void push(T one) { all_.push_back(std::move(one)); }
+    // Requires: not empty.
+    T pop() {
+        T first = std::move(all_[head_]);
+        if (++head_ == all_.size()) clear();
+        return first;
+    }
+    // The one before which no other is, by `less`. Requires: not empty.
+    template <class Less>
+    T pop_least(Less&& less) {
+        std::size_t least = head_;
+        for (std::size_t i = head_ + 1; i < all_.size(); ++i) {
+            if (less(all_[i], all_[least])) least = i;
+        }
+        std::swap(all_[least], all_[head_]);
+        return pop();
+    }
+    void clear() {
+        all_.clear();
+        head_ = 0;
+        if (all_.capacity() > kept_max) all_.shrink_to_fit();
+    }
+
+  private:
+    static constexpr std::size_t kept_max = 64;
+
+    std::vector<T> all_;  // From head_ on.
+    std::size_t head_ = 0;
+};
+
+}  // namespace weft::na::sim

@@ -1,0 +1,179 @@
+#include "sim/crowd.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+namespace weft::tool {
+
+namespace {
+
+constexpr MethodId crowd_method("sim.Rpc/Crowd");
+constexpr std::size_t request_bytes = 56 * 1024;  // In one message.
+constexpr std::uint32_t asked_at_once = 4;
+// A turn takes so many microseconds: meanwhile every client sends again.
+constexpr unsigned busy_slowness = 100;
+constexpr Duration busy_time = 4ms;
+constexpr Duration patience = 20s;  // Far more than anything here takes.
+
+constexpr std::uint32_t errands_each = 8;
+constexpr std::uint32_t reply_bytes_max = 60 * 1024;
+constexpr std::uint32_t reply_bytes_lent = 100'000;
+constexpr Duration answers_within = 15ms;
+constexpr Duration drains_after = 10ms;
+constexpr Duration reads_again_after = 300ms;
+
+constexpr std::uint32_t pages_each = 2;
+constexpr std::size_t page_bytes = 128 * 1024;
+constexpr Duration fences_within = 1s;
+
+// What an errand asks for.
+struct Wish {
+    std::uint32_t number = 0;
+    std::uint32_t bytes = 0;  // 0: an answer at once.
+};
+
+std::vector<std::byte> reply_of(std::uint32_t number, std::uint32_t bytes) {
+    std::vector<std::byte> reply(bytes);
+    for (std::size_t at = 0; at + sizeof number <= bytes; at += sizeof number) {
+        std::memcpy(reply.data() + at, &number, sizeof number);
+    }
+    return reply;
+}
+
+}  // namespace
+
+void Crowd::add_method(MethodRegistrar& registrar, const std::string& server) {
+    registrar.add(crowd_method, [this, server](Call call) { answer(std::move(call), server); });
+}
+
+void Crowd::answer(Call call, const std::string& server) {
+    Wish wish;
+    if (call.request().size() < sizeof wish) return;
+    std::memcpy(&wish, call.request().data(), sizeof wish);
+    if (wish.bytes == 0) return call.reply({});
+    const std::uint32_t life = simulation_.lives(server);
+    const auto held = std::make_shared<Call>(std::move(call));
+    simulation_.in(up_to(answers_within), [this, server, life, held, wish] {
+        if (!simulation_.is_up(server) || simulation_.lives(server) != life) return;
+        errands_[wish.number].answered = simulation_.now();
+        held->reply(reply_of(wish.number, wish.bytes));
+    });
+}
+
+// ---- shares ------------------------------------------------------------------------------------
+
+void Crowd::ask_on(const std::string& client, const std::string& server, TimePoint end) {
+    const std::vector<std::byte> body(request_bytes);
+    ++open_;
+    channels_(client, server)
+        .call(crowd_method, body, {.timeout = patience},
+              [this, client, server, end](const Status& status, ByteView) {
+                  --open_;
+                  if (!status.ok() || simulation_.now() >= end) return;
+                  ++served_[client];
+                  ask_on(client, server, end);
+              });
+}
+
+void Crowd::judge_shares(const Names& clients, const std::string& server) {
+    served_.clear();
+    simulation_.slow_down(server, busy_slowness);
+    const TimePoint end = simulation_.now() + busy_time;
+    for (const std::string& client : clients) {
+        for (std::uint32_t i = 0; i < asked_at_once; ++i) ask_on(client, server, end);
+    }
+    simulation_.run_until([this] { return open_ == 0; }, patience);
+    simulation_.slow_down(server, 1);
+    std::uint64_t all = 0;
+    for (const auto& [client, served] : served_) all += served;
+    for (const std::string& client : clients) {
+        verdict_.hold(2 * served_[client] * clients.size() >= all, Rule::shares_are_fair, [&] {
+            return server + " served " + client + " " + std::to_string(served_[client]) +
+                   " times, of " + std::to_string(all) + " for " + std::to_string(clients.size());
+        });
+    }
+}
+
+// ---- ends --------------------------------------------------------------------------------------
+
+std::string Crowd::describe(const Errand& errand) const {
+    const auto ms = [](TimePoint at) { return std::to_string(at.time_since_epoch() / 1ms); };
+    std::string text =
+        "a call of " + errand.client + ", answered at " + ms(errand.answered) + " ms";
+    if (!errand.is_complete) return text + ", is still open";
+    return text + ", ended with " + errand.status.to_string() +
+           (errand.status.ok() && !errand.is_whole ? ", and another reply" : "");
+}
+
+void Crowd::send(const std::string& client, const std::string& server) {
+    Errand& errand = errands_.emplace_back();
+    errand.client = client;
+    Wish wish;
+    wish.number = static_cast<std::uint32_t>(errands_.size() - 1);
+    wish.bytes =
+        below(16) == 0 ? reply_bytes_lent : 8 + static_cast<std::uint32_t>(below(reply_bytes_max));
+    ++open_;
+    channels_(client, server)
+        .call(crowd_method, {reinterpret_cast<const std::byte*>(&wish), sizeof wish},
+              {.timeout = patience}, [this, &errand, wish](const Status& status, ByteView reply) {
+                  --open_;
+                  errand.is_complete = true;
+                  errand.status = status;
+                  const std::vector<std::byte> whole = reply_of(wish.number, wish.bytes);
+                  errand.is_whole =
+                      std::equal(reply.begin(), reply.end(), whole.begin(), whole.end());
+              });
+}
+
+void Crowd::slow_down_some(const Names& clients) {
+    for (const std::string& client : clients) {
+        if (below(2) == 0) continue;
+        simulation_.in(up_to(drains_after), [this, client] { simulation_.pause(client); });
+        simulation_.in(drains_after + up_to(reads_again_after),
+                       [this, client] { simulation_.resume(client); });
+    }
+}
+
+void Crowd::judge_end(const Names& clients, const std::string& server) {
+    errands_.clear();
+    for (const std::string& client : clients) {
+        for (std::uint32_t i = 0; i < errands_each; ++i) send(client, server);
+    }
+    slow_down_some(clients);
+    simulation_.run_for(drains_after);
+    const TimePoint drains = simulation_.now();
+    simulation_.end(server);
+    const auto is_over = [&] { return open_ == 0 && !simulation_.is_up(server); };
+    simulation_.run_until(is_over, patience);
+    for (const Errand& errand : errands_) {
+        if (errand.answered > drains) continue;
+        verdict_.hold(errand.status.ok() && errand.is_whole, Rule::ends_lose_no_reply,
+                      [&] { return describe(errand); });
+    }
+    simulation_.start(server);
+}
+
+// ---- pages -------------------------------------------------------------------------------------
+
+void Crowd::show_pages(const Names& clients, const Names& servers) {
+    std::vector<Region> regions;
+    for (const std::string& server : servers) {
+        for (std::uint32_t i = 0; i < pages_each; ++i) {
+            Runtime& owner = *simulation_.runtime(server);
+            const Buffer page = owner.allocate(page_bytes).value();
+            regions.push_back(owner.expose(page, {.access = Access::read}).value());
+            const std::string& client = clients[below(clients.size())];
+            const Buffer local = simulation_.runtime(client)->allocate(page_bytes).value();
+            ++open_;
+            channels_(client, server)
+                .get(regions.back().ref(), 0, local, {.timeout = patience},
+                     [this, local](const Status&) { --open_; });
+        }
+    }
+    simulation_.run_until([this] { return open_ == 0; }, patience);
+    for (Region& region : regions) region.close();
+    simulation_.run_for(fences_within);
+}
+
+}  // namespace weft::tool

@@ -1,0 +1,67 @@
+// Many clients of one server that ask for more than it can read, or read less than it answers, and
+// memory that held what others said: what each of them is owed. Played when nothing else is wrong.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <weft/service.h>
+#include <weft/sim.h>
+
+#include "sim/rules.h"
+
+namespace weft::tool {
+
+class Crowd {
+  public:
+    using Channels =
+        std::function<const Channel&(const std::string& client, const std::string& server)>;
+    using Names = std::vector<std::string>;
+
+    Crowd(sim::Simulation& simulation, Verdict& verdict, Channels channels)
+        : simulation_(simulation), verdict_(verdict), channels_(std::move(channels)) {}
+
+    // Of each server, whenever it starts.
+    void add_method(MethodRegistrar& registrar, const std::string& server);
+    // All keep the server busy with large requests: each gets its share of it.
+    void judge_shares(const Names& clients, const std::string& server);
+    // All have replies under way, which some of them read slowly, when the server ends in order. It
+    // is up again afterwards.
+    void judge_end(const Names& clients, const std::string& server);
+
+    // Each server exposes memory that it has just allocated: what its peers left there before is
+    // seen by sim::Simulation::watch_reads().
+    void show_pages(const Names& clients, const Names& servers);
+
+  private:
+    struct Errand {
+        std::string client;
+        TimePoint answered = never;
+        bool is_complete = false;
+        bool is_whole = false;  // The reply is all that was asked for.
+        Status status;
+    };
+
+    void ask_on(const std::string& client, const std::string& server, TimePoint end);
+    void send(const std::string& client, const std::string& server);
+    void answer(Call call, const std::string& server);
+    void slow_down_some(const Names& clients);
+    std::string describe(const Errand& errand) const;
+    std::uint64_t below(std::uint64_t end) { return simulation_.random() % end; }
+    Duration up_to(Duration most) {
+        return Duration(static_cast<std::int64_t>(below(static_cast<std::uint64_t>(most.count()))));
+    }
+
+    sim::Simulation& simulation_;
+    Verdict& verdict_;
+    const Channels channels_;
+    std::deque<Errand> errands_;
+    std::map<std::string, std::uint64_t> served_;
+    std::uint64_t open_ = 0;
+};
+
+}  // namespace weft::tool
