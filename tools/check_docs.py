@@ -117,7 +117,7 @@ def titles_of(root, name):
     if not found:
         return None
     with open(found[0], encoding="utf-8") as file:
-        return re.findall(r'(?:TEST_CASE|CONFORMANCE)\("((?:[^"\\]|\\.)*)"', file.read())
+        return re.findall(r'(?:TEST_CASE|CONFORMANCE(?:_\w+)?)\(\s*"((?:[^"\\]|\\.)*)"', file.read())
 
 
 def check_named_tests(root):

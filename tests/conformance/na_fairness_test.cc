@@ -13,8 +13,10 @@ using namespace weft::test::wires;
 namespace {
 
 constexpr int crowd = 6;
+// Of each client: together more than an endpoint takes in.
+constexpr std::size_t bytes_per_turn = 64 * 1024;
 
-// Clients of one server. Those of the crowd send as much as they may, always.
+// Clients of one server, of which those of the crowd always have more to be read.
 struct Crowd {
     NaRig& rig;
     NaNode& server;
@@ -39,7 +41,10 @@ struct Crowd {
     void turn(std::size_t batch = 16) {
         for (int i = 0; i < crowd; ++i) {
             const auto at = static_cast<std::size_t>(i);
-            for (int sent = 0; sent < 1000 && clients[at]->send(to[at], bytes); ++sent) continue;
+            std::size_t left = bytes_per_turn;
+            for (int sent = 0; left > 0 && sent < 200 && clients[at]->send(to[at], bytes); ++sent) {
+                left -= std::min(left, bytes);
+            }
         }
         for (NaNode* client : clients) {
             (*client)->flush();
@@ -103,7 +108,7 @@ CONFORMANCE("a lone message arrives within a bounded number of polls while other
 CONFORMANCE("a new client is accepted and read while others flood") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    Crowd all(rig, 8);
+    Crowd all(rig, 2000);
     REQUIRE(all.turn_until([&] { return all.polls >= 20; }));
     NaNode& late = rig.open({.listens = false});
     all.clients.push_back(&late);
@@ -123,7 +128,7 @@ CONFORMANCE("transfers, fences and room are reported while others flood") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     const std::size_t batch = GENERATE(std::size_t{1}, std::size_t{16});
-    Crowd all(rig, 8);
+    Crowd all(rig, 2000);
     NaNode& owner = *all.clients[0];
     ExposedMemory theirs(rig, owner, 4096, Access::read_write);
     ExposedMemory ours(rig, all.server, 4096, Access::read_write);

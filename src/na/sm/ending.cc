@@ -47,9 +47,18 @@ void SmEndpoint::take_down(Connection& connection, Code code, std::string text) 
     notify(std::move(notice));
 }
 
+// Whether a poll, a flush or a transfer would come upon it.
+bool SmEndpoint::leads_to(const Connection& connection) const noexcept {
+    for (const Connection* at = committed_; at; at = at->next_committed) {
+        if (at == &connection) return true;
+    }
+    return watched_.holds(connection) || claimed_ == &connection || transfers_.has(connection);
+}
+
 // A peer that is not known to be gone may still be in our memory: the socket stays half open until
 // it hangs up, and fences look at its word until then.
 void SmEndpoint::retire(std::unique_ptr<Connection> connection) {
+    WEFT_ASSERT(!leads_to(*connection));
     const bool shared = connection->segment && !connection->peer_gone;
     if (!shared) return stop_listening_to(*connection);
     ::shutdown(connection->socket.get(), SHUT_WR);

@@ -108,6 +108,7 @@ class SmEndpoint final : public Endpoint {
     void end(Connection& connection);
     void notify(Notice notice);
     void take_down(Connection& connection, Code code, std::string text);
+    bool leads_to(const Connection& connection) const noexcept;
     void retire(std::unique_ptr<Connection> connection);
     void forget_retired(const Connection& connection);
     void stop_listening_to(Connection& connection);

@@ -110,6 +110,13 @@ const Transfers::Transfer* Transfers::take() noexcept {
     return taken_ == copied_ ? nullptr : &at(taken_++);
 }
 
+bool Transfers::has(const Connection& connection) const noexcept {
+    for (std::uint64_t i = taken_; i != posted_; ++i) {
+        if (ring_[i % rma_depth].connection == &connection) return true;
+    }
+    return false;
+}
+
 void Transfers::drop(const Connection& connection, Code code, const char* why) noexcept {
     for (std::uint64_t i = copied_; i != posted_; ++i) {
         Transfer& transfer = at(i);

@@ -40,6 +40,7 @@ class Transfers {
     std::size_t advance(std::size_t budget) noexcept;
     // Next completed transfer, or nullptr; valid until the next post().
     const Transfer* take() noexcept;
+    bool has(const Connection& connection) const noexcept;
     // Ends all transfers with that peer.
     void drop(const Connection& connection, Code code, const char* why) noexcept;
 

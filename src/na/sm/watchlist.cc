@@ -12,7 +12,7 @@ void Watchlist::add(Connection& connection) {
 }
 
 void Watchlist::remove(Connection& connection) {
-    WEFT_ASSERT(connection.place < all_.size() && all_[connection.place] == &connection);
+    WEFT_ASSERT(holds(connection));
     make_idle(connection);
     put(*all_.back(), connection.place);
     all_.pop_back();

@@ -16,6 +16,9 @@ class Watchlist {
 
     void add(Connection& connection);
     void remove(Connection& connection);
+    bool holds(const Connection& connection) const {
+        return connection.place < all_.size() && all_[connection.place] == &connection;
+    }
     bool is_active(const Connection& connection) const { return connection.place < active_; }
     // An answer or more is expected from it.
     void touch(Connection& connection) noexcept {

@@ -59,7 +59,7 @@ class Pace {
 // turn before.
 class Share {
   public:
-    static constexpr std::uint32_t lanes_max = 16;
+    static constexpr std::uint32_t lanes_max = 4;
 
     std::size_t of(std::size_t bytes) const { return bytes / lanes_; }
 
