@@ -305,11 +305,14 @@ void Node::stop() {
 Status Node::drain(int impatience_fd) {
     const TimePoint end = saturating_add(parts.clock->now(), options.drain_timeout);
     std::uint32_t left = 0;
-    on_context([&] { server.drain(); });
+    on_context([&] {
+        server.drain();
+        collectives.in_turn([&] { collectives.drain(); });
+    });
     while (true) {
         std::uint64_t leaving = 0;
         on_context([&] {
-            left = server.executing();
+            left = server.executing() + static_cast<std::uint32_t>(collectives.owed());
             leaving = bulk.staging.replies_lent() + context.waiting_frames();
         });
         if (left == 0 && leaving == 0) return {};

@@ -37,9 +37,14 @@ Result<Channel> GroupImpl::channel(const Member& member) {
     // Of members that somebody else named no more is kept than what is asked of them.
     const Member* const known = view_here().find(member.rank);
     if (channel && known && known->uris == member.uris) {
-        links_[member.rank] = {member.uris, *channel};
+        links_[member.rank] = {member.uris, *channel, {}};
     }
     return channel;
+}
+
+PeerClock* GroupImpl::clock_of(const Member& member) {
+    const auto at = links_.find(member.rank);
+    return at != links_.end() && at->second.uris == member.uris ? &at->second.clock : nullptr;
 }
 
 Status GroupImpl::install(const GroupView& later) {
