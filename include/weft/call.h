@@ -69,8 +69,8 @@ class Call {
     // The largest reply that this side sends.
     std::size_t reply_bytes_max() const;
     // Requires: !status.ok(). The client sees code and text. The effect it sees is `applied`, since
-    // the handler ran and answered, with two exceptions: a status made by rejected() says none, and
-    // one with effect unknown (of a nested call, say) stays unknown.
+    // the handler ran and answered, with two exceptions: a status made by rejected() here says
+    // none, and one with effect unknown (of a nested call, say) stays unknown.
     void fail(const Status& status);
     // For what a handler threw: INTERNAL with a text that tells nothing, effect unknown; or
     // RESOURCE_EXHAUSTED when offload() got no thread. What the exception says goes to the log of

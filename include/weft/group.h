@@ -30,7 +30,8 @@ struct RankOutcome {
 // What a collective came to.
 struct GroupOutcome {
     // By its policy. Not OK: that of the first rank that failed, by rank, which its text names; or,
-    // without ranks, why it did not begin, or why nothing is known of any.
+    // without ranks, why it did not begin, or why nothing is known of any. Its effect is that of
+    // all together: none when every rank's is, unknown when one's is.
     Status status;
     std::vector<RankOutcome> ranks;  // In order of rank.
     // With a reduction: of the ranks that have OK.

@@ -34,7 +34,7 @@ template <class Rank>
 class RankList {
   public:
     // By the policy. Not OK: that of the first rank that failed, which its text names; or, without
-    // ranks, why it did not begin.
+    // ranks, why it did not begin. Its effect is none only when every rank's is.
     const Status& status() const { return status_; }
     // Of the view that it ran in.
     std::uint64_t epoch() const { return epoch_; }

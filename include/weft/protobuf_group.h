@@ -2,6 +2,7 @@
 // that meet.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <coroutine>
 #include <cstddef>
@@ -67,7 +68,11 @@ struct ReadGroup<GroupResult<Reply>> {
         GroupResult<Reply> result(std::move(outcome.status), outcome.epoch, std::move(ranks));
         // Of replies that do not parse those who judged knew nothing.
         if (!result.status().ok() || wanted.is_met(result.ok_count(), result.size())) return result;
-        return {result.first_error(), result.epoch(), result.ranks()};
+        const bool is_known = std::all_of(result.begin(), result.end(), [](const auto& rank) {
+            return rank.status.effect() != Effect::unknown;
+        });
+        return {result.first_error().with_effect(is_known ? Effect::applied : Effect::unknown),
+                result.epoch(), result.ranks()};
     }
 };
 

@@ -37,19 +37,28 @@ bool is_nan(T value) {
     return false;
 }
 
+// So that of 0 and -0, which are equal, the same one is less whichever comes first.
+template <class T>
+bool is_less(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+        if (a == b) return std::signbit(a) && !std::signbit(b);
+    }
+    return a < b;
+}
+
 struct Min {
     template <class T>
     T operator()(T into, T from) const {
-        if (is_nan(into)) return into;
-        return is_nan(from) || from < into ? from : into;
+        if (is_nan(into) || is_nan(from)) return std::numeric_limits<T>::quiet_NaN();
+        return is_less(from, into) ? from : into;
     }
 };
 
 struct Max {
     template <class T>
     T operator()(T into, T from) const {
-        if (is_nan(into)) return into;
-        return is_nan(from) || into < from ? from : into;
+        if (is_nan(into) || is_nan(from)) return std::numeric_limits<T>::quiet_NaN();
+        return is_less(into, from) ? from : into;
     }
 };
 

@@ -72,12 +72,16 @@ class [[nodiscard]] Status {
     std::string_view text() const { return detail_ ? std::string_view(detail_->text) : ""; }
     // The address of the peer that the operation went to; empty for local failures.
     std::string_view peer() const { return detail_ ? std::string_view(detail_->peer) : ""; }
+    // Made by rejected() in this process: a handler's own word that it did nothing. What came from
+    // a call, a transfer or a collective never is one.
+    bool is_rejection() const { return is_rejection_; }
 
     // One line for people: "UNAVAILABLE: peer died (effect unknown, stage sent, sm://store)".
     std::string to_string() const;
 
     Status&& with_effect(Effect effect) && {
         effect_ = effect;
+        is_rejection_ = false;
         return std::move(*this);
     }
     Status&& with_stage(Stage stage) && {
@@ -86,12 +90,16 @@ class [[nodiscard]] Status {
     }
     Status&& with_peer(std::string_view peer) && {
         detail().peer = peer;
+        is_rejection_ = false;
         return std::move(*this);
     }
     // Puts "context: " in front of the text, for the layer that knows more.
     Status&& in(std::string_view context) &&;
 
   private:
+    friend Status rejected(Code code, std::string text);
+    friend Status rejected(Status why);
+
     struct Detail {
         std::string text;
         std::string peer;
@@ -104,21 +112,27 @@ class [[nodiscard]] Status {
     Code code_ = Code::ok;
     Effect effect_ = Effect::none;
     Stage stage_ = Stage::none;
+    bool is_rejection_ = false;
     std::unique_ptr<Detail> detail_;
 };
 
 inline Status fail(Code code, std::string text) { return Status(code, std::move(text)); }
 
 // A handler's way to say that it did nothing: its client sees effect none and may safely call
-// again. Forwarding such a status that came from elsewhere (it names a peer) claims nothing.
+// again. Forwarding the status of a call, transfer or collective claims nothing.
 inline Status rejected(Code code, std::string text) {
-    return Status(code, std::move(text)).with_stage(Stage::executing);
+    Status status = Status(code, std::move(text)).with_stage(Stage::executing);
+    status.is_rejection_ = true;
+    return status;
 }
 // The same of a failure that a function of this process has returned: of a reference that does not
-// parse, of memory that there is none.
+// parse, of memory that there is none. A status that says more comes back as it is: it names a
+// peer, or has an effect, so something was done elsewhere.
 inline Status rejected(Status why) {
-    return why.ok() ? std::move(why)
-                    : std::move(why).with_effect(Effect::none).with_stage(Stage::executing);
+    if (why.ok() || why.effect() != Effect::none || !why.peer().empty()) return why;
+    why = std::move(why).with_stage(Stage::executing);
+    why.is_rejection_ = true;
+    return why;
 }
 
 }  // namespace weft

@@ -339,12 +339,15 @@ void Node::stop() {
 
 Status Node::drain(int impatience_fd) {
     ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
-    in_turn([&] { server.drain(); });
+    in_turn([&] {
+        server.drain();
+        collectives.in_turn([&] { collectives.drain(); });
+    });
     while (true) {
         std::uint32_t left = 0;
         std::uint64_t leaving = 0;
         in_turn([&] {
-            left = server.executing();
+            left = server.executing() + static_cast<std::uint32_t>(collectives.owed());
             leaving = bulk.staging.replies_lent() + collectives.delivering();
             if (left == 0) leaving += context.undelivered();
         });

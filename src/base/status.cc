@@ -50,6 +50,7 @@ Status& Status::operator=(const Status& other) {
     code_ = other.code_;
     effect_ = other.effect_;
     stage_ = other.stage_;
+    is_rejection_ = other.is_rejection_;
     detail_ = other.detail_ ? std::make_unique<Detail>(*other.detail_) : nullptr;
     return *this;
 }

@@ -235,6 +235,8 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     auto operation = std::make_shared<Operation>(*this, beginning.group, std::move(plan), identity,
                                                  unsettled, role);
     operation->priority = std::min(options.priority, ForwardHeader::priority_most);
+    operation->began = context_.now();
+    if (role.until != never) operation->lasts = role.until - operation->began;
     operation->own_body = beginning.scatters
                               ? take_in_order(*operation->part().plan().roster, beginning.bodies)
                               : std::move(beginning.body);
@@ -341,6 +343,10 @@ void Engine::tell(Operation& operation) {
     outcome.ranks.reserve(part.role().mine.size() + origin.strangers.size());
     for (Outcome& one : part.take_all(missing)) {
         const Member& member = part.plan().roster->at(one.position);
+        // Whoever passes it on does not take it for its own.
+        if (!one.status.ok() && one.status.peer().empty()) {
+            one.status = std::move(one.status).with_peer(member.uris.front());
+        }
         outcome.ranks.push_back(
             {member.rank, std::move(one.status), std::move(one.reply), member.incarnation});
     }

@@ -16,16 +16,19 @@ Engine::Engine(core::Context& context, rpc::Server& server, Connect connect, Run
       connect_(std::move(connect)),
       run_on_context_(std::move(run)),
       reply_bytes_max_(reply_bytes_max),
+      clock_(context.random().next()),
       origin_(context.random().next()),
-      known_(context.random().next()) {
+      known_(context.random().next(), [this](const AskerId& asker) {
+          return server_.has_session({asker.first, asker.second});
+      }) {
     sweeping_.engine = this;
     sweeping_.fire = [](base::Timer& timer, TimePoint now) {
         Engine& engine = *static_cast<Sweeping&>(timer).engine;
         engine.known_.sweep(now);
         if (!engine.known_.empty()) engine.context_.timers().arm(timer, now + sweep_every);
     };
-    Status status =
-        server_.add_method(forward_method.name, [this](Call call) { on_forward(std::move(call)); });
+    Status status = server_.add_lasting_method(forward_method.name,
+                                               [this](Call call) { on_forward(std::move(call)); });
     WEFT_ASSERT(status.ok());
     status = server_.add_method(view_method.name, [this](Call call) { on_view(std::move(call)); });
     WEFT_ASSERT(status.ok());
@@ -72,6 +75,18 @@ void Engine::shutdown() {
     known_.clear([](Operation& operation) { operation.forget(); });
 }
 
+// A parent that was told so far asks again within a second or so, by a clock that may be slow.
+static constexpr Duration owed_for = 3s;
+
+std::size_t Engine::owed() {
+    const TimePoint now = context_.clock().now();
+    std::erase_if(owed_, [&](const Owed& one) {
+        const auto operation = one.operation.lock();
+        return !operation || !operation->is_owed || now >= one.until;
+    });
+    return owed_.size();
+}
+
 // As requests in handlers are: small ones are not.
 static std::size_t counted(std::size_t bytes) {
     return bytes > rpc::Server::small_request_bytes ? bytes : 0;
@@ -80,7 +95,14 @@ static std::size_t counted(std::size_t bytes) {
 void Engine::on_member_done(Operation& operation) {
     --running_;
     kept_bytes_ -= operation.kept_bytes;
+    shares_->end(operation.brought_by, operation.kept_bytes);
     known_.finish(operation);
+    if (operation.is_owed) {
+        if (owed_.size() >= owed_next_) {  // Those of long ago go now and then.
+            owed_next_ = std::max<std::size_t>(64, 2 * owed());
+        }
+        owed_.push_back({operation.weak_from_this(), context_.clock().now() + owed_for});
+    }
     // Whoever asks again finds it perhaps where it can be run.
     if (operation.did_nothing()) {
         known_.drop(operation.part().identity());
@@ -174,9 +196,12 @@ void Engine::on_forward(Call call) {
     Result<ForwardView> request = decode_forward(call.request());
     if (!request) return call.fail(rejected(std::move(request).status()));
     const ForwardHeader& header = request->header;
-    const TimePoint now = context_.now();
+    if (header.asking == Asking::clock) return reply_late(call);
+    // The processor's time: what came while this process stood still did not come when this turn
+    // began.
+    const TimePoint now = context_.clock().now();
     using Place = Known<Operation>::Place;
-    Place place = known_.look(header.identity, header.settled(), now);
+    Place place = known_.look(header.identity, header.settled(), now, asker_of(call));
     if (place == Place::known && base::is_mutated(base::Mutant::adopted_twice)) {
         place = Place::fresh;
     }
@@ -185,10 +210,16 @@ void Engine::on_forward(Call call) {
         return call.fail(fail(Code::aborted, "a collective that is not known here")
                              .with_effect(Effect::unknown));
     }
+    if (server_.is_draining()) {
+        return call.fail(rejected(Code::unavailable, "the server is shutting down"));
+    }
     if (place == Place::over) {
         return call.fail(
             fail(Code::aborted, "a collective that has ended").with_effect(Effect::unknown));
     }
+    const Duration age = clock_.age(header.began, now);
+    const bool may_be_forgotten = now - age <= known_.floor();
+    if (may_be_forgotten || !may_begin(age, header.lasts())) return reply_late(call);
     GroupImpl* const group = find_group(header);
     const bool is_stale =
         !group || (request->named.empty() && group->view_here().digest() != header.view &&
@@ -200,12 +231,39 @@ void Engine::on_forward(Call call) {
         return call.reply(encode_answer(stale, call.reply_bytes_max()));
     }
     if (place == Place::full) {
-        return call.fail(rejected(Code::resource_exhausted, "too many collectives"));
+        return call.fail(rejected(Code::resource_exhausted,
+                                  "this rank remembers " + std::to_string(known_.parts()) +
+                                      " collectives, and no more of this peer's: settle some"));
     }
-    take_part(*request, group->shared_from_this(), std::move(call));
+    take_part(*request, now - age, group->shared_from_this(), std::move(call));
 }
 
-void Engine::take_part(const ForwardView& request, std::shared_ptr<GroupImpl> group, Call call) {
+// Nothing was done, since it is not known here when it began, or that is too long ago.
+void Engine::reply_late(Call& call) const {
+    Answer late;
+    late.kind = Answer::Kind::late;
+    late.clock = clock_reading();
+    call.reply(encode_answer(late, call.reply_bytes_max()));
+}
+
+// One of any size alone.
+Status Engine::why_no_room(const AskerId& asker, std::size_t bytes) const {
+    const Shares::Held held = shares_->of(asker);
+    if (held.running >= Shares::running_most) {
+        return rejected(Code::resource_exhausted, std::to_string(held.running) +
+                                                      " collectives of this peer run here already");
+    }
+    const std::size_t most = server_.limits().handler_bytes_max;
+    const bool all_have_room = kept_bytes_ == 0 || kept_bytes_ + bytes <= most;
+    const bool it_has_room = held.bytes == 0 || held.bytes + bytes <= most / 2;
+    if (bytes == 0 || (all_have_room && it_has_room)) return {};
+    return rejected(Code::resource_exhausted,
+                    "requests of collectives take " + std::to_string(kept_bytes_) +
+                        " bytes here, " + std::to_string(held.bytes) + " of them of this peer");
+}
+
+void Engine::take_part(const ForwardView& request, TimePoint began,
+                       std::shared_ptr<GroupImpl> group, Call call) {
     const ForwardHeader& header = request.header;
     Result<std::shared_ptr<const Plan>> plan = plan_for(request, *group);
     if (!plan) return call.fail(plan.status());
@@ -214,26 +272,32 @@ void Engine::take_part(const ForwardView& request, std::shared_ptr<GroupImpl> gr
         const Status status = piece_of(request.body, positions, 0).status();
         if (!status.ok()) return call.fail(rejected(status));
     }
-    const TimePoint now = context_.now();
+    const TimePoint now = context_.clock().now();
     Part::Role role;
     role.mine = header.subtree();
-    role.until = share_of(now, call.deadline());
+    // What is left by the call is from when it came here, however late that was.
+    role.until =
+        std::min(share_of(context_.now(), call.deadline()), saturating_add(began, header.lasts()));
     // Those below may be asked when the request is gone.
     const bool keeps_body = positions > 1;
     const std::size_t bytes =
         counted((keeps_body ? request.body.size() : 0) + request.named.size() +
                 request.ranges.size() * sizeof(RankSet::Range));
-    const bool has_room = bytes == 0 || kept_bytes_ == 0 ||  // One of any size alone.
-                          kept_bytes_ + bytes <= server_.limits().handler_bytes_max;
-    if (!has_room) {
-        return call.fail(rejected(Code::resource_exhausted, "too large collectives"));
-    }
+    const AskerId asker = asker_of(call);
+    if (Status why = why_no_room(asker, bytes); !why.ok()) return call.fail(why);
     auto operation = std::make_shared<Operation>(*this, std::move(group), *std::move(plan),
                                                  header.identity, header.unsettled, role);
     operation->priority = header.priority();
+    operation->brought_by = asker;
+    operation->began = began;
+    operation->lasts = header.lasts();
+    // Whoever comes later with it is refused: it is too old by then. And each rank above keeps back
+    // a second at most of its deadline.
+    operation->keep_until = saturating_add(saturating_add(now, header.lasts()), remembered_on);
     operation->body = request.body;
     operation->kept_bytes = static_cast<std::uint32_t>(bytes);
     kept_bytes_ += bytes;
+    shares_->begin(asker, bytes);
     if (keeps_body) {
         operation->own_body.assign(request.body.begin(), request.body.end());
         operation->body = operation->own_body;

@@ -18,6 +18,7 @@
 #include "coll/known.h"
 #include "coll/meetings.h"
 #include "coll/operation.h"
+#include "coll/share.h"
 #include "coll/wire.h"
 #include "core/reach.h"
 #include "rpc/server.h"
@@ -97,6 +98,10 @@ class Engine {
     std::size_t delivering() const;
     // That are remembered, for those who may ask again.
     std::size_t known() const { return known_.parts(); }
+    // The runtime begins to end: what waits for its own program is refused.
+    void drain() { meetings_.drain(); }
+    // Collectives whose outcome somebody is about to ask for again.
+    std::size_t owed();
     bool sweeps() const { return sweeping_.is_linked(); }
 
     core::Context& context() { return context_; }
@@ -118,8 +123,18 @@ class Engine {
         return server_.dispatch_local(method, body, until, std::move(done));
     }
     void stop_here(base::SlotId id) { server_.cancel_local(id); }
+    // What time it is here, for others.
+    Ticks clock_reading() const { return clock_.read(context_.clock().now()); }
     // Learns the later view of the member at a position, and begins anew.
     void refresh(const std::shared_ptr<Operation>& operation, std::uint32_t position);
+    // To ask a member that is none of a group's here, but was named by that asker.
+    std::optional<Shares::Place> place_for_stranger(const AskerId& asker) {
+        return shares_->take(asker);
+    }
+    AskerId asker_of(const Call& call) const {
+        const rpc::SessionId session = server_.session_of(call);
+        return {session.high, session.low};
+    }
     void tell(Operation& operation);
     void on_origin_done(Operation& operation);
     void on_member_done(Operation& operation);
@@ -132,11 +147,14 @@ class Engine {
     Result<std::shared_ptr<Operation>> make(Beginning& beginning);
 
     void on_forward(Call call);
+    void reply_late(Call& call) const;
+    Status why_no_room(const AskerId& asker, std::size_t bytes) const;
     void on_view(Call call) const;
     GroupImpl* find_group(const ForwardHeader& header) const;
     Result<std::shared_ptr<const Plan>> plan_for(const ForwardView& request,
                                                  GroupImpl& group) const;
-    void take_part(const ForwardView& request, std::shared_ptr<GroupImpl> group, Call call);
+    void take_part(const ForwardView& request, TimePoint began, std::shared_ptr<GroupImpl> group,
+                   Call call);
     void ask_again(const ForwardHeader& header, Call call);
     void begin_anew(const std::shared_ptr<Operation>& operation);
     // Asks a member for its view, and installs it if it is later; `done` follows then, at once or
@@ -160,6 +178,7 @@ class Engine {
     // Of the collectives that begin here, which are numbered. When one of an origin lasts while
     // many follow, those to come are another origin's: members keep what is not settled.
     static constexpr std::uint64_t unsettled_most = 256;
+    const OwnClock clock_;
     std::uint64_t origin_;
     std::uint64_t origin_first_ = 0;  // Its first number.
     std::uint64_t next_sequence_ = 0;
@@ -167,7 +186,14 @@ class Engine {
     std::map<std::uint64_t, std::shared_ptr<Operation>> begun_;  // Of these, without all outcomes.
     std::size_t running_ = 0;
     std::size_t kept_bytes_ = 0;  // Of requests of others' that run here.
-    Known<Operation> known_;      // Of others, that this rank took part in.
+    struct Owed {
+        std::weak_ptr<Operation> operation;
+        TimePoint until;
+    };
+    std::vector<Owed> owed_;
+    std::size_t owed_next_ = 64;  // Of so many those that are over are looked for.
+    const std::shared_ptr<Shares> shares_ = std::make_shared<Shares>();
+    Known<Operation> known_;  // Of others, that this rank took part in.
     Meetings meetings_{*this};
 };
 

@@ -41,8 +41,13 @@ Result<Channel> GroupImpl::channel(const Member& member) {
     Result<Channel> channel =
         engine.connect()(member.uris, has(own_view_) ? nullptr : &own_reach());
     // Of members that only a request named no more is kept than what is asked of them.
-    if (channel && has(view_here())) links_[member.rank] = {member.uris, *channel};
+    if (channel && has(view_here())) links_[member.rank] = {member.uris, *channel, {}};
     return channel;
+}
+
+PeerClock* GroupImpl::clock_of(const Member& member) {
+    const auto at = links_.find(member.rank);
+    return at != links_.end() && at->second.uris == member.uris ? &at->second.clock : nullptr;
 }
 
 const core::Reach& GroupImpl::own_reach() {

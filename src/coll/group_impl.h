@@ -12,6 +12,7 @@
 
 #include "coll/costs.h"
 #include "coll/part.h"
+#include "coll/peer_clock.h"
 #include "core/reach.h"
 
 namespace weft::coll {
@@ -32,6 +33,8 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     // Errors: OUT_OF_RANGE: no such rank.
     Result<Channel> channel(std::uint32_t rank);
     Result<Channel> channel(const Member& member);
+    // What is known of its clock; nullptr of a member that has no channel here that is kept.
+    PeerClock* clock_of(const Member& member);
     // Errors: INVALID_ARGUMENT, ABORTED (Group::install).
     Status install(const GroupView& later);
     // The same of one that a member told: what it names is reached as what peers name is.
@@ -61,6 +64,7 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     struct Link {
         std::vector<std::string> uris;
         Channel channel;
+        PeerClock clock;
     };
 
     const core::Reach& own_reach();

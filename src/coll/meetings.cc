@@ -47,6 +47,9 @@ Status judge_coming(const Meetings::Coming& coming) {
     if (coming.group->engine.context().is_closed()) {
         return fail(Code::cancelled, "the runtime is shutting down");
     }
+    if (coming.group->engine.context().clock().now() >= coming.deadline) {
+        return fail(Code::deadline_exceeded, "the meeting's time was over before this rank came");
+    }
     const core::Scope* const scope = coming.group->engine.scope_of(coming.options);
     if (scope && scope->cancelled) return fail(Code::cancelled, core::scope_cancelled_text);
     return {};
@@ -59,22 +62,29 @@ std::string Meetings::who_leads(std::uint32_t leader) {
 }
 
 void Meetings::serve() {
-    const auto add = [this](const MethodId& method, void (Meetings::*handle)(Call), bool is_one) {
-        const Status status = engine_.server().add_method(
-            method.name, [this, handle](Call call) { (this->*handle)(std::move(call)); },
-            {.collective = !is_one});
-        WEFT_ASSERT(status.ok());
+    const auto handler = [this](void (Meetings::*handle)(Call)) {
+        return [this, handle](Call call) { (this->*handle)(std::move(call)); };
     };
-    add(gather_method, &Meetings::on_gather, false);
-    add(release_method, &Meetings::on_release, false);
-    add(look_method, &Meetings::on_look, true);
+    rpc::Server& server = engine_.server();
+    for (const Status& status :
+         {server.add_method(gather_method.name, handler(&Meetings::on_gather),
+                            {.collective = true}),
+          server.add_method(release_method.name, handler(&Meetings::on_release),
+                            {.collective = true}),
+          server.add_lasting_method(look_method.name, handler(&Meetings::on_look))}) {
+        WEFT_ASSERT(status.ok());
+    }
 }
 
-void Meetings::shutdown() {
+void Meetings::drain() {
     while (!early_.empty()) {
         drop_early(Key(early_.begin()->first),
                    rejected(Code::unavailable, "the runtime is shutting down"));
     }
+}
+
+void Meetings::shutdown() {
+    drain();
     while (!meetings_.empty()) {
         end(Key(meetings_.begin()->first),
             fail(Code::cancelled, "the runtime is shutting down").with_effect(Effect::unknown));

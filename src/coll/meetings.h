@@ -53,6 +53,8 @@ class Meetings {
     // The group has a later view here.
     void on_view(const GroupImpl& group);
     std::size_t running() const { return meetings_.size(); }
+    // Gatherings that wait for this rank's own program are refused.
+    void drain();
     void shutdown();
 
   private:

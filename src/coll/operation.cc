@@ -19,8 +19,6 @@ TimePoint share_of(TimePoint now, TimePoint deadline) {
     return deadline == never ? never : now + share(std::max(deadline - now, Duration(0)));
 }
 
-// After a deadline others may still ask: each rank above keeps back a second at most.
-static constexpr Duration deadline_slack = 20s;
 static constexpr Duration stop_timeout = 2s;
 static constexpr std::size_t own_answer_max = 64 << 10;  // Else it is not kept.
 
@@ -55,7 +53,7 @@ bool Operation::is_for(const ForwardHeader& header) const {
 void Operation::begin() {
     const auto kept = shared_from_this();
     begins_ = true;
-    part_.begin(context_.now());
+    part_.begin(context_.clock().now());  // A handler may have kept this turn for long.
     begins_ = false;
     wait();
 }
@@ -107,6 +105,8 @@ ForwardHeader Operation::header_for(Interval of, Asking asking, Duration patienc
     header.epoch = plan.epoch;
     header.identity = part_.identity();
     header.method = plan.method;
+    header.lasts_ns =
+        lasts == Duration::max() ? UINT64_MAX : static_cast<std::uint64_t>(lasts.count());
     header.unsettled = unsettled_;
     header.asker = part_.as_asker();
     header.root = plan.roster->root();
@@ -143,12 +143,34 @@ CallOptions Operation::options_for_calls() const {
 }
 
 void Operation::ask(Part&, const Part::Ask& ask) {
-    const Plan& plan = part_.plan();
-    const Member& member = plan.roster->at(ask.of.first);
+    const Member& member = part_.plan().roster->at(ask.of.first);
     Result<Channel> channel = group->channel(member);
     if (!channel) return part_.failed(ask.id, channel.status(), context_.now());
+    Question question;
+    question.ask = ask;
+    // Those that are asked later are asked for other reasons, and some of them a second time.
+    question.is_leaf = begins_ && ask.of.size() == 1;
+    question.channel = *std::move(channel);
+    const PeerClock* const clock = group->clock_of(member);
+    if (!clock && !origin) {
+        std::optional<Shares::Place> place = engine_.place_for_stranger(brought_by);
+        if (!place) {
+            return part_.failed(ask.id,
+                                fail(Code::resource_exhausted,
+                                     "too many members that are named and in no view here"),
+                                context_.now());
+        }
+        question.place = *std::move(place);
+    }
+    send(std::move(question), clock ? *clock : PeerClock());
+}
 
-    const bool has_body = ask.asking == Asking::all;
+void Operation::send(Question question, const PeerClock& clock) {
+    const Plan& plan = part_.plan();
+    const Part::Ask& ask = question.ask;
+    const bool begins = ask.asking == Asking::all;
+    question.asks_clock = begins && !clock.is_known();
+    const bool has_body = begins && !question.asks_clock;
     std::vector<std::byte> pieces;
     if (has_body && (plan.flags & ForwardHeader::scatters)) {
         append_pieces(pieces, body, part_.role().mine, ask.of);
@@ -156,7 +178,9 @@ void Operation::ask(Part&, const Part::Ask& ask) {
     std::vector<std::byte> named;
     if (has_body && (ask.named || plan.roster->is_named())) named = members_of(ask.of);
     ForwardParts parts;
-    parts.header = header_for(ask.of, ask.asking, Part::patience_of(ask));
+    parts.header = header_for(ask.of, question.asks_clock ? Asking::clock : ask.asking,
+                              Part::patience_of(ask));
+    if (has_body) parts.header.began = clock.time_there(began);
     if (has_body && named.empty()) parts.ranges = plan.roster->ranks();
     parts.named = named;
     if (has_body) parts.body = (plan.flags & ForwardHeader::scatters) ? ByteView(pieces) : body;
@@ -164,36 +188,42 @@ void Operation::ask(Part&, const Part::Ask& ask) {
                                 const auto& from = *static_cast<ForwardParts*>(object);
                                 encode_forward(from, {to, from.bytes()});
                             }};
-    // Those that are asked later are asked for other reasons, and some of them a second time.
-    const bool is_leaf = begins_ && ask.of.size() == 1;
-    if (is_leaf) measured_.asked(context_.clock().now());
-    const OperationId call =
-        channel->call_with(forward_method, writer, options_for_calls(),
-                           [self = shared_from_this(), id = ask.id, position = ask.of.first](
-                               const Status& status, ByteView reply) {
-                               self->on_answer(id, position, status, reply);
-                           });
-    questions_.push_back({ask.id, is_leaf, *std::move(channel), call});
+    if (question.is_leaf && has_body) measured_.asked(context_.clock().now());
+    question.call = question.channel.call_with(
+        forward_method, writer, options_for_calls(),
+        [self = shared_from_this(), id = ask.id](const Status& status, ByteView reply) {
+            self->on_answer(id, status, reply);
+        });
+    questions_.push_back(std::move(question));
 }
 
-void Operation::on_answer(std::uint32_t ask, std::uint32_t position, const Status& status,
-                          ByteView reply) {
+void Operation::on_answer(std::uint32_t ask, const Status& status, ByteView reply) {
     const auto at = std::find_if(questions_.begin(), questions_.end(),
-                                 [&](const Question& one) { return one.ask == ask; });
+                                 [&](const Question& one) { return one.ask.id == ask; });
     if (at == questions_.end()) return;  // Given up.
     const TimePoint now = context_.now();
-    const bool is_leaf = at->is_leaf;
+    Question question = std::move(*at);
     questions_.erase(at);
     if (!status.ok()) {
-        part_.failed(ask, status, now);
+        // What time it is there could be asked without any effect.
+        const Effect effect = question.asks_clock ? Effect::none : status.effect();
+        part_.failed(ask, Status(status).with_effect(effect), now);
     } else if (Result<Answer> told = decode_answer(reply)) {
+        if (told->kind == Answer::Kind::late) {
+            on_late(std::move(question), told->clock);
+            return wait();
+        }
+        const std::uint32_t position = question.ask.of.first;
+        if (PeerClock* clock = group->clock_of(part_.plan().roster->at(position))) {
+            clock->note(told->clock, context_.clock().now());
+        }
         const bool is_later = told->kind == Answer::Kind::stale && told->epoch > part_.plan().epoch;
         if (is_later && origin) {
             origin->later_at = position;
             origin->later_epoch = told->epoch;
         }
         if (told->kind == Answer::Kind::complete) {
-            if (is_leaf) measured_.answered(context_.clock().now());
+            if (question.is_leaf) measured_.answered(context_.clock().now());
             measured_.hear(told->cost);
         }
         part_.answered(ask, *std::move(told), now);
@@ -205,10 +235,31 @@ void Operation::on_answer(std::uint32_t ask, std::uint32_t position, const Statu
     wait();
 }
 
+// Nothing was done there. It is asked again with the time that it is now, while it can be in time.
+void Operation::on_late(Question question, Ticks reading) {
+    static constexpr std::uint8_t refused_most = 2;
+    const Member& member = part_.plan().roster->at(question.ask.of.first);
+    const TimePoint now = context_.clock().now();
+    const PeerClock clock(reading, now);
+    if (PeerClock* const known = group->clock_of(member)) *known = clock;
+    if (!question.asks_clock) ++question.refused;
+    if (clock.is_known() && may_begin(now - began, lasts) && question.refused < refused_most) {
+        return send(std::move(question), clock);
+    }
+    const Duration within = begin_within(lasts);
+    part_.failed(question.ask.id,
+                 fail(Code::deadline_exceeded,
+                      "rank " + std::to_string(member.rank) + " begins a collective within " +
+                          std::to_string(within / 1ms) + " ms of its start, and this one is older")
+                     .with_stage(Stage::sent)
+                     .with_peer(question.channel.uri()),
+                 context_.now());
+}
+
 void Operation::give_up(Part&, const Part::Ask& ask, bool stop) {
     const bool tells = stop && !context_.is_closed();
     const auto at = std::find_if(questions_.begin(), questions_.end(),
-                                 [&](const Question& one) { return one.ask == ask.id; });
+                                 [&](const Question& one) { return one.ask.id == ask.id; });
     if (at == questions_.end()) {  // He has said so far, and waits to be asked for the rest.
         if (!tells) return;
         const Result<Channel> channel = group->channel(part_.plan().roster->at(ask.of.first));
@@ -274,9 +325,10 @@ void Operation::stop_running(Part&) {
 
 // ---- whom it answers ---------------------------------------------------------------------------
 
-// Who adopts is above: no more than the tree is deep, and again after each death. With those who
-// were told so far.
+// Who adopts is above: no more than the tree is deep, and again after each death.
 static constexpr std::size_t askers_max = 64;
+// Of one peer: a parent asks once, and of that rank alone.
+static constexpr std::ptrdiff_t askers_of_one_max = 8;
 
 void Operation::ask(const ForwardHeader& header, Call call) {
     const auto refuse = [&](Code code, const char* why) {
@@ -288,19 +340,23 @@ void Operation::ask(const ForwardHeader& header, Call call) {
         const std::vector<std::byte>& kept = alone ? own_answer : answer;
         // Whoever asks then asks those below by himself.
         if (kept.empty()) return refuse(Code::aborted, "its outcomes were not kept");
+        is_owed = false;
         return call.reply(kept);
     }
     if (alone && part_.outcomes().own()) {
         return call.reply(encode_answer(*part_.outcomes().own(), call.reply_bytes_max()));
     }
-    if (part_.interested() >= askers_max) {
+    const AskerId from = engine_.asker_of(call);
+    const auto of_this = std::count_if(askers_.begin(), askers_.end(),
+                                       [&](const Asker& one) { return one.from == from; });
+    if (askers_.size() >= askers_max || of_this >= askers_of_one_max) {
         return refuse(Code::resource_exhausted, "too many ask for one collective");
     }
     const std::uint32_t id = next_asker_++;
     const Duration patience = header.patience_us * 1us;
     // The call is ours as long as it is open, and so are we its.
     call.on_cancel([this, id] { lose(id); });
-    askers_.push_back({id, alone, std::move(call)});
+    askers_.push_back({id, alone, from, std::move(call)});
     part_.asked(id, header.asker, saturating_add(context_.now(), patience));
     wait();
 }
@@ -345,6 +401,7 @@ void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
     // What would be cut off now may fit by itself later; but not where nothing more may come.
     const bool is_partial = kind == Answer::Kind::partial;
     if (is_partial && bytes_of(all) > room) all = Outcomes::told_nothing(kind);
+    all.clock = engine_.clock_reading();
     std::vector<std::byte> bytes = encode_answer(std::move(all), room);
     told.call.reply(bytes);
     if (is_complete) answer = std::move(bytes);
@@ -372,9 +429,8 @@ void Operation::done(Part&) {
     }
     // What is kept from here on is the answer, within the limits of those that are known.
     did_nothing_ = !has_run_ && part_.did_nothing();
+    is_owed = part_.was_awaited();
     part_.release();
-    const TimePoint until = part_.role().until;
-    keep_until = until == never ? never : until + deadline_slack;
     engine_.on_member_done(*this);
 }
 

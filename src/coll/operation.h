@@ -12,6 +12,7 @@
 #include "base/timer_wheel.h"
 #include "coll/group_impl.h"
 #include "coll/part.h"
+#include "coll/share.h"
 #include "core/context.h"
 
 namespace weft::coll {
@@ -61,10 +62,15 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     bool did_nothing() const { return did_nothing_; }
 
     const std::shared_ptr<GroupImpl> group;
-    std::unique_ptr<Origin> origin;  // nullptr: it began elsewhere.
-    std::uint8_t priority = 0;       // Of its messages, here and below.
-    std::uint32_t kept_bytes = 0;    // Of its request, as the engine counts them.
-    bool running = true;             // For the table of those that are known, as what is below.
+    std::unique_ptr<Origin> origin;    // nullptr: it began elsewhere.
+    std::uint8_t priority = 0;         // Of its messages, here and below.
+    std::uint32_t kept_bytes = 0;      // Of its request, as the engine counts them.
+    AskerId brought_by;                // That brought it.
+    TimePoint began{};                 // By this rank's clock, or earlier: wherever that was.
+    Duration lasts = Duration::max();  // From then on.
+    TimePoint known_since{};           // As it is known here.
+    bool is_owed = false;              // It is over, and one that was told so far is about to ask.
+    bool running = true;               // For the table of those that are known, as what is below.
     // What each rank's method gets: in `own_body`; or, where nobody is below, in the request while
     // that is handled. By position where it is scattered.
     ByteView body;
@@ -72,21 +78,25 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
 
     std::vector<std::byte> answer;      // Once all outcomes are there: for those who ask again,
     std::vector<std::byte> own_answer;  // of this rank only,
-    TimePoint keep_until{};             // who may come until then.
+    TimePoint keep_until = never;       // who may come until then.
 
   private:
     struct Timer : base::Timer {
         Operation* of = nullptr;
     };
     struct Question {
-        std::uint32_t ask = 0;
-        bool is_leaf = false;  // Nobody is below, and it was asked in begin().
+        Part::Ask ask;
+        bool is_leaf = false;      // Nobody is below, and it was asked in begin().
+        bool asks_clock = false;   // First, before it can be told when this one began.
+        std::uint8_t refused = 0;  // How often it was too old there.
+        Shares::Place place;       // Of a member of no group here.
         Channel channel;
         OperationId call;
     };
     struct Asker {
         std::uint32_t id = 0;
         bool alone = false;
+        AskerId from;
         Call call;
     };
 
@@ -100,9 +110,11 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     void done(Part& part) override;
 
     ForwardHeader header_for(Interval of, Asking asking, Duration patience) const;
+    void send(Question question, const PeerClock& clock);
     std::vector<std::byte> members_of(Interval of) const;
     CallOptions options_for_calls() const;
-    void on_answer(std::uint32_t ask, std::uint32_t position, const Status& status, ByteView reply);
+    void on_answer(std::uint32_t ask, const Status& status, ByteView reply);
+    void on_late(Question question, Ticks reading);
     void tell_alone();
     void lose(std::uint32_t asker);
     void tell_to_stop(const Channel& channel) const;

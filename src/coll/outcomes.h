@@ -30,9 +30,11 @@ struct Answer {
         partial,   // This much is known so far.
         stale,     // It has another view and did nothing.
         silent,    // As partial: only of some who say nothing it is not known.
+        late,      // It did nothing: by its clock the collective is too old to begin.
     };
     Kind kind = Kind::complete;
     std::uint64_t epoch = 0;        // Of a stale one: what there is there; 0: no such group.
+    std::uint64_t clock = 0;        // Of any other: the time there (peer_clock.h); 0: not told.
     Cost cost;                      // Of a complete one: what asking costs in its subtree.
     std::vector<Interval> ok;       // Succeeded, with a reply that is empty or in the value.
     std::vector<Outcome> outcomes;  // The others.

@@ -98,6 +98,8 @@ class Part {
     static constexpr Duration silence = 500ms;
     // So many are asked alone at once, without those that say nothing or that it takes longer.
     static constexpr std::ptrdiff_t alone_most = 64;
+    // Of those that were told so far: who claims to be more is expected as these.
+    static constexpr std::ptrdiff_t expected_most = 64;
     // A rank whose parent died is asked by somebody else within this: a silence is found in three
     // seconds at most, and so is each further one of those above that died together.
     static constexpr Duration orphan_lasts = 15s;
@@ -137,6 +139,8 @@ class Part {
     bool awaits_all() const;
     // Nothing ran, and nobody was asked: it may be forgotten.
     bool did_nothing() const;
+    // When it was over one who had been told so far was expected, and nobody has asked.
+    bool was_awaited() const { return was_awaited_; }
     // Neither outcomes nor members are needed any more. Requires: it is over.
     void release();
     // Each position's, in order of position; what is missing has this status.
@@ -220,6 +224,7 @@ class Part {
     bool stopped_ = false;  // What fails is not adopted any more.
     bool told_ = false;
     bool over_ = false;
+    bool was_awaited_ = false;
     bool may_refresh_ = false;  // Nobody has begun, as far as is known.
     std::uint8_t depth_ = 0;    // Of its functions that run: the first one's end makes progress.
 };

@@ -1,7 +1,8 @@
 #include "coll/reduce.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
+#include <limits>
 
 #include "base/codec.h"
 
@@ -22,6 +23,25 @@ T sum_of(T a, T b) {
     }
 }
 
+// Whichever way they are grouped and ordered: NaN when one is NaN, and -0 is less than 0.
+double least(double a, double b) {
+    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::quiet_NaN();
+    return a < b || (a == b && std::signbit(a)) ? a : b;
+}
+double most(double a, double b) {
+    const double least_negated = least(-a, -b);
+    return std::isnan(least_negated) ? least_negated : -least_negated;
+}
+
+template <class T>
+T least(T a, T b) {
+    return std::min(a, b);
+}
+template <class T>
+T most(T a, T b) {
+    return std::max(a, b);
+}
+
 template <class T, class Apply>
 void merge_each(std::vector<std::byte>& into, ByteView from, Apply apply) {
     for (std::size_t at = 0; at < into.size(); at += sizeof(T)) {
@@ -35,8 +55,8 @@ template <class T>
 void merge_numbers(Kind operation, std::vector<std::byte>& into, ByteView from) {
     switch (operation) {
         case Kind::sum: return merge_each<T>(into, from, sum_of<T>);
-        case Kind::min: return merge_each<T>(into, from, [](T a, T b) { return std::min(a, b); });
-        case Kind::max: return merge_each<T>(into, from, [](T a, T b) { return std::max(a, b); });
+        case Kind::min: return merge_each<T>(into, from, [](T a, T b) { return least(a, b); });
+        case Kind::max: return merge_each<T>(into, from, [](T a, T b) { return most(a, b); });
         default: break;
     }
     if constexpr (!std::is_floating_point_v<T>) {

@@ -2,6 +2,16 @@
 
 namespace weft::coll {
 
+// Of the whole: nothing was done only if every rank says so, and it is known only if every rank is.
+static Effect effect_of(const std::vector<RankOutcome>& ranks) {
+    bool has_acted = false;
+    for (const RankOutcome& rank : ranks) {
+        if (!rank.status.ok() && rank.status.effect() == Effect::unknown) return Effect::unknown;
+        has_acted |= rank.status.ok() || rank.status.effect() == Effect::applied;
+    }
+    return has_acted ? Effect::applied : Effect::none;
+}
+
 Status verdict(Policy policy, std::uint32_t quorum, const std::vector<RankOutcome>& ranks) {
     const RankOutcome* first_failed = nullptr;
     std::uint32_t ok = 0;
@@ -21,7 +31,7 @@ Status verdict(Policy policy, std::uint32_t quorum, const std::vector<RankOutcom
     if (policy == Policy::quorum) {
         context = std::to_string(ok) + " of " + std::to_string(ranks.size()) + " ranks; " + context;
     }
-    return Status(first_failed->status).in(context);
+    return Status(first_failed->status).with_effect(effect_of(ranks)).in(context);
 }
 
 }  // namespace weft::coll

@@ -28,7 +28,7 @@ static Status judge(const ForwardHeader& header) {
     if (!header.tree.is_possible({header.first + 1, header.last})) return bad("tree");
     if (header.unsettled > header.identity.sequence) return bad("number");
     if (header.asker > GroupView::members_max) return bad("asker");
-    if (header.asking > Asking::stop || header.priority() > ForwardHeader::priority_most) {
+    if (header.asking > Asking::clock || header.priority() > ForwardHeader::priority_most) {
         return bad("question");
     }
     if (header.method == forward_method.hash) {
@@ -228,7 +228,7 @@ std::vector<std::byte> encode_answer(Answer answer, std::size_t bytes_max) {
     out.put(static_cast<std::uint8_t>(answer.has_value));
     out.put(std::uint16_t{0});
     out.put(static_cast<std::uint32_t>(answer.ok.size()));
-    out.put(answer.epoch);
+    out.put(answer.kind == Answer::Kind::stale ? answer.epoch : answer.clock);
     out.put(answer.cost);
     for (const Interval& one : answer.ok) out.put(one);
     if (answer.has_value) {
@@ -279,9 +279,9 @@ Result<Answer> decode_answer(ByteView bytes) {
     const auto has_value = in.take<std::uint8_t>();
     in.take<std::uint16_t>();
     const auto intervals = in.take<std::uint32_t>();
-    answer.epoch = in.take<std::uint64_t>();
+    (answer.kind == Answer::Kind::stale ? answer.epoch : answer.clock) = in.take<std::uint64_t>();
     answer.cost = in.take<Cost>();
-    if (!in.ok() || answer.kind > Answer::Kind::silent || has_value > 1 ||
+    if (!in.ok() || answer.kind > Answer::Kind::late || has_value > 1 ||
         intervals > in.left() / sizeof(Interval)) {
         return malformed();
     }

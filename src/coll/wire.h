@@ -11,6 +11,7 @@
 
 #include "coll/known.h"
 #include "coll/outcomes.h"
+#include "coll/peer_clock.h"
 #include "coll/tree.h"
 
 namespace weft::coll {
@@ -23,6 +24,7 @@ enum class Asking : std::uint8_t {
     rest,   // The same of one that takes part already: without a body.
     alone,  // Tell of yourself only: without a body.
     stop,   // Nobody waits for it any more: without a body.
+    clock,  // What time is it there? Without a body.
 };
 
 // Who shall run what, and for whom the receiver is responsible: itself and its subtree.
@@ -39,6 +41,8 @@ struct ForwardHeader {
     std::uint64_t epoch = 0;
     Identity identity;
     std::uint64_t method = 0;  // method_hash of what each rank runs.
+    Ticks began = 0;           // On the receiver's clock, or earlier; counts for `all` only.
+    std::uint64_t lasts_ns = UINT64_MAX;  // All its time; UINT64_MAX: no end.
     // This one's number minus that of the first of its origin's whose outcomes are not all there.
     std::uint32_t unsettled = 0;
     std::uint32_t asker = 0;  // Whose question it is: his position and 1; 0: outside of the group.
@@ -57,11 +61,17 @@ struct ForwardHeader {
 
     std::uint64_t settled() const { return identity.sequence - unsettled; }
     Interval subtree() const { return {first, last}; }
+    // What lasts longer than a deadline on the wire can be has no end.
+    Duration lasts() const {
+        return lasts_ns > std::uint64_t{Duration(2h).count()}
+                   ? Duration::max()
+                   : Duration(static_cast<std::int64_t>(lasts_ns));
+    }
     bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
     std::uint8_t plan_flags() const { return flags & plan_flags_all; }
     std::uint8_t priority() const { return flags >> priority_shift; }
 };
-static_assert(sizeof(ForwardHeader) == 88);
+static_assert(sizeof(ForwardHeader) == 104);
 
 struct ForwardView {
     ForwardHeader header;

@@ -6,7 +6,8 @@
 
 namespace weft::rpc {
 
-Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTraits traits) {
+Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTraits traits,
+                        bool stays) {
     const std::uint64_t hash = method_hash(full_name);
     if (const Method* there = find(hash)) {
         return fail(Code::already_exists, there->name == full_name
@@ -20,24 +21,23 @@ Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTr
     method->name = full_name;
     method->handler = std::move(handler);
     method->traits = traits;
+    method->stays = stays;
     methods_.push_back(std::move(method));
-    rebuild();
+    rebuild(true);
     return {};
 }
 
-void MethodTable::close() {
-    slots_.assign(1, nullptr);
-    mask_ = 0;
-}
+void MethodTable::close() { rebuild(false); }
 
 void MethodTable::drop_handlers() {
     for (const auto& method : methods_) method->handler.reset();
 }
 
-void MethodTable::rebuild() {
+void MethodTable::rebuild(bool is_open) {
     slots_.assign(std::bit_ceil(methods_.size() * 2 + 2), nullptr);
     mask_ = slots_.size() - 1;
     for (const auto& method : methods_) {
+        if (!is_open && !method->stays) continue;
         std::size_t i = method->hash & mask_;
         while (slots_[i]) i = (i + 1) & mask_;
         slots_[i] = method.get();

@@ -20,6 +20,7 @@ struct Method {
     std::string name;
     RawHandler handler;
     MethodTraits traits;
+    bool stays = false;  // Also when the table is closed.
 
     base::Latencies latencies;  // Nanoseconds from the handler's begin to its answer.
 };
@@ -27,8 +28,9 @@ struct Method {
 class MethodTable {
   public:
     // Errors: ALREADY_EXISTS, also when two names share a hash.
-    Status add(std::string_view full_name, RawHandler handler, MethodTraits traits);
-    // From here on nothing is found.
+    Status add(std::string_view full_name, RawHandler handler, MethodTraits traits,
+               bool stays = false);
+    // From here on nothing is found but what stays.
     void close();
     // Of methods that nobody calls any more; their names stay.
     void drop_handlers();
@@ -45,7 +47,7 @@ class MethodTable {
     }
 
   private:
-    void rebuild();
+    void rebuild(bool is_open);
 
     std::vector<std::unique_ptr<Method>> methods_;  // Calls in their handlers name them.
     std::vector<Method*> slots_ = {nullptr};

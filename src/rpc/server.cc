@@ -396,9 +396,7 @@ void Server::drop_unread(core::Peer& peer) {
 // See Call::fail: silence means applied, and only a status that was made here can say none.
 static Effect effect_to_tell(const Status& status) {
     if (status.effect() == Effect::unknown) return Effect::unknown;
-    const bool is_rejected = status.effect() == Effect::none &&
-                             status.stage() == Stage::executing && status.peer().empty();
-    return is_rejected ? Effect::none : Effect::applied;
+    return status.is_rejection() ? Effect::none : Effect::applied;
 }
 
 void Server::answer(ServerCall& call, const Status& status) {

@@ -29,6 +29,11 @@ class Server final : public core::FrameSink {
         if (draining_) return fail(Code::unavailable, "the server is shutting down");
         return methods_.add(full_name, std::move(handler), traits);
     }
+    // One that is still called while the server drains: by which others ask for what they are owed.
+    Status add_lasting_method(std::string_view full_name, RawHandler handler) {
+        return methods_.add(full_name, std::move(handler), {}, true);
+    }
+    bool is_draining() const { return draining_; }
 
     // Runs a method of this very process, as a collective does for its own rank. `done` may run
     // inside. `body` must be valid until then or until the handler has returned. Gives what
@@ -62,6 +67,10 @@ class Server final : public core::FrameSink {
     void drain();
     std::uint32_t executing() const { return calls_.taken(); }
     std::size_t sessions() const { return sessions_.size(); }
+    // Whose call it is; {0, 0} of one of this process, or that was answered.
+    static SessionId session_of(const Call& call);
+    // Its client is connected, or may come back.
+    bool has_session(const SessionId& id) { return sessions_.find(id) != nullptr; }
     // Of them, those without a connection.
     std::size_t lost_sessions();
 

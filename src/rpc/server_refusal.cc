@@ -9,7 +9,7 @@ static constexpr Duration pushback_time = 5ms;
 void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
                             const Method* method) {
     Status why = fail(Code::resource_exhausted, "too many calls in handlers");
-    if (draining_) {
+    if (draining_ && !method) {
         why = fail(Code::unavailable, "the server is shutting down");
     } else if (!method) {
         ++counters_.unknown_methods;

@@ -22,6 +22,11 @@ static std::string text_of(const ServerCall& call, TimePoint now) {
            "\n";
 }
 
+SessionId Server::session_of(const Call& call) {
+    const ServerSession* const session = call.call_ ? call.call_->session : nullptr;
+    return session ? session->id : SessionId();
+}
+
 std::size_t Server::lost_sessions() {
     std::size_t lost = 0;
     sessions_.for_each([&](const ServerSession& session) { lost += session.peer == nullptr; });

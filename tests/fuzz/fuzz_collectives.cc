@@ -21,7 +21,7 @@ static void check_forward(ByteView bytes) {
     must(header.first < header.last && header.last <= GroupView::members_max, "a subtree");
     must(header.tree.is_possible({header.first + 1, header.last}), "tree");
     must(header.method != coll::forward_method.hash, "no collective of collectives");
-    must(header.asking <= coll::Asking::stop, "question");
+    must(header.asking <= coll::Asking::clock, "question");
     must(header.settled() <= header.identity.sequence, "what is settled");
     must(view->ranges.size() == header.ranges && view->named.size() == header.named, "parts");
     std::uint64_t next = 0;
@@ -69,8 +69,8 @@ static void check_answer(ByteView bytes, std::size_t room) {
     must(again.size() <= bytes.size(), "answers do not grow");
     const auto twice = coll::decode_answer(again);
     must(twice.ok() && twice->kind == answer->kind && twice->epoch == answer->epoch &&
-             twice->cost == answer->cost && twice->ok == answer->ok &&
-             twice->value == answer->value &&
+             twice->clock == answer->clock && twice->cost == answer->cost &&
+             twice->ok == answer->ok && twice->value == answer->value &&
              std::ranges::equal(answer->outcomes, twice->outcomes, is_same),
          "answers survive the way there and back");
     // A large interval takes no room until its value does not fit.

@@ -64,6 +64,7 @@ struct Victim {
         header.identity = {77, ++collectives_};  // Another one each time.
         header.method = echo::v1::EchoMethods::Everywhere.id.hash;
         header.last = 2;
+        header.began = server.node().collectives.clock_reading();
         header.patience_us = 10'000;
         return header;
     }

@@ -65,18 +65,31 @@ TEST_CASE("a cancel reaches one who has said at once that there is more to come"
         for (int i = 0; i < 3; ++i) eager.wait();
         return eager.take();
     };
-    const auto asked = [](const Frame& frame) {
+    const auto header_of = [](const Frame& frame) {
         const ByteView body = ByteView(frame).subspan(sizeof(rpc::RequestHeader));
-        return coll::decode_forward(body).value().header.asking;
+        return coll::decode_forward(body).value().header;
     };
+    const auto asked = [&](const Frame& frame) { return header_of(frame).asking; };
+    const auto answer = [&](const Frame& to, coll::Answer with) {
+        rpc::ReplyHeader reply;
+        reply.head.aux = rpc::plain_ok;
+        reply.call = base::load<rpc::RequestHeader>(to.data()).call;
+        REQUIRE(eager.send(frame_of(reply, coll::encode_answer(std::move(with), 1 << 10))));
+    };
+    // What time it is there, first.
+    const std::vector<Frame> question = came();
+    REQUIRE(question.size() == 1);
+    CHECK(asked(question[0]) == coll::Asking::clock);
+    coll::Answer clock = coll::Outcomes::told_nothing(coll::Answer::Kind::late);
+    clock.clock = coll::Ticks{1} << 40;
+    answer(question[0], clock);
     const std::vector<Frame> first = came();
     REQUIRE(first.size() == 1);
     CHECK(asked(first[0]) == coll::Asking::all);
-    rpc::ReplyHeader reply;
-    reply.head.aux = rpc::plain_ok;
-    reply.call = base::load<rpc::RequestHeader>(first[0].data()).call;
-    const coll::Answer so_far = coll::Outcomes::told_nothing(coll::Answer::Kind::partial);
-    REQUIRE(eager.send(frame_of(reply, coll::encode_answer(so_far, 1 << 10))));
+    CHECK(header_of(first[0]).began < clock.clock);
+    CHECK(header_of(first[0]).began > clock.clock - coll::Ticks{Duration(1s).count()});
+    CHECK(header_of(first[0]).lasts() == 60s);
+    answer(first[0], coll::Outcomes::told_nothing(coll::Answer::Kind::partial));
     CHECK(came().empty());  // Not asked on yet.
     group.cancel(id);
     const std::vector<Frame> last = came();

@@ -151,34 +151,66 @@ TEST_CASE("coll askers: who is expected is so once, and not for ever") {
     leaf.ask(5, parent + 2);
     leaf.part.asker_left(5, Leaf::now() + orphan);
     CHECK(leaf.part.interested() == 2);
+    // No more than so many are, whatever they call themselves.
+    for (std::uint32_t i = 0; i < 200; ++i) {
+        leaf.ask(10 + i, parent - i % 2 + 10 * i);
+        leaf.part.asker_left(10 + i, Leaf::now());
+    }
+    CHECK(leaf.part.interested() <= static_cast<std::size_t>(coll::Part::expected_most));
 }
 
-// Each with another name, told so far at once, and expected then.
-TEST_CASE("coll askers: no more than 64 ask one rank for one collective, or are about to") {
-    test::GroupRig rig(1);
-    rig.services[0].hold = true;
-    const Channel channel = rig.client->connect("sim://s0").value();
-    const GroupView view = rig.view();
-    std::vector<Code> codes;
-    for (std::uint32_t asker = 1; asker <= 70; ++asker) {
+// One rank whose handler waits, and peers that ask it for one collective.
+struct Asked {
+    Asked() {
+        rig.services[0].hold = true;
+        for (int i = 0; i < 2; ++i) peers.push_back(&rig.sim.add("", {}));
+        for (Runtime* peer : peers) channels.push_back(peer->connect("sim://s0").value());
+    }
+    void ask(std::size_t peer, std::uint32_t as, Duration patience) {
         coll::ForwardHeader header;
-        header.view = view.digest();
-        header.group = method_hash(view.name());
+        header.view = rig.view().digest();
+        header.group = method_hash(rig.view().name());
         header.identity = {7, 1};
         header.method = test::tell_method.hash;
         header.last = 1;
-        header.asker = asker;
+        header.asker = as;
+        header.began = rig.sim.runtimes[0]->node().collectives.clock_reading();
+        header.patience_us = static_cast<std::uint32_t>(patience / 1us);
         const coll::ForwardParts parts{header, {}, {}, {}};
         std::vector<std::byte> bytes(parts.bytes());
         coll::encode_forward(parts, bytes);
-        channel.call(coll::forward_method, bytes, {.timeout = 60s},
-                     [&](const Status& status, ByteView) { codes.push_back(status.code()); });
+        channels[peer].call(
+            coll::forward_method, bytes, {.timeout = 60s},
+            [&](const Status& status, ByteView) { codes.push_back(status.code()); });
         rig.sim.run_for(10ms);
     }
-    REQUIRE(codes.size() == 70);
-    CHECK(std::count(codes.begin(), codes.end(), Code::ok) == 64);
-    CHECK(std::count(codes.begin(), codes.end(), Code::resource_exhausted) == 6);
-    CHECK(rig.services[0].told.size() == 1);
+    std::ptrdiff_t count(Code code) const { return std::count(codes.begin(), codes.end(), code); }
+
+    test::GroupRig rig{1};
+    std::vector<Runtime*> peers;
+    std::vector<Channel> channels;
+    std::vector<Code> codes;
+};
+
+// Each with another name, told so far at once, and expected then.
+TEST_CASE("coll askers: one that claims to be many keeps no place that another needs") {
+    Asked asked;
+    for (std::uint32_t as = 1; as <= 200; ++as) asked.ask(0, as, 0ms);
+    asked.ask(1, 1, 0ms);
+    CHECK(asked.count(Code::ok) == 201);
+    CHECK(asked.rig.services[0].told.size() == 1);
+}
+
+TEST_CASE("coll askers: one peer has eight questions open for one collective, and others theirs") {
+    Asked asked;
+    for (std::uint32_t as = 1; as <= 70; ++as) asked.ask(0, as, 50s);
+    CHECK(asked.count(Code::resource_exhausted) == 62);
+    for (std::uint32_t as = 1; as <= 8; ++as) asked.ask(1, as, 50s);
+    CHECK(asked.codes.size() == 62);
+    asked.rig.answer_held();
+    REQUIRE(asked.rig.sim.run_until([&] { return asked.codes.size() == 78; }, 10s));
+    CHECK(asked.count(Code::ok) == 16);
+    CHECK(asked.rig.services[0].told.size() == 1);
 }
 
 // Its grandparent has adopted it, and its parent, cut off from him, stops after a while.

@@ -14,6 +14,8 @@ namespace {
 struct Part {
     bool running = true;
     TimePoint keep_until{};
+    TimePoint known_since{};
+    coll::AskerId brought_by;
     std::vector<std::byte> answer;
     std::vector<std::byte> own_answer;
 };
@@ -171,11 +173,139 @@ TEST_CASE("known collectives: what nobody settles is forgotten in time, and is b
     CHECK(known.look({0, 0}, 0, moment_at(2s)) == Place::known);
     CHECK(known.look({KnownParts::most, 0}, 0, moment_at(51s)) == Place::fresh);
     CHECK(known.parts() == 0);
-    // Their origins are remembered a little longer.
-    CHECK(known.origins() == KnownParts::most / 2);
+    CHECK(known.origins() == 0);
     for (std::uint64_t i = 0; i < KnownParts::most / 2; ++i) {
         REQUIRE(known.look({KnownParts::most + i, 0}, 0, moment_at(200s)) == Place::fresh);
         known.add({KnownParts::most + i, 0}, 0, moment_at(200s), std::make_shared<Part>());
     }
     CHECK(known.origins() == KnownParts::most / 2);  // Of the others none is left.
+}
+
+TEST_CASE("known collectives: what an origin has settled is over until none of it may begin") {
+    KnownParts known(12345);
+    for (std::uint64_t i = 0; i < 3; ++i) {
+        REQUIRE(known.look({1, i}, i, moment_at(1s)) == Place::fresh);
+        auto part = std::make_shared<Part>();
+        part->running = false;
+        part->keep_until = moment_at(i == 0 ? 500s : 50s);
+        known.add({1, i}, i, moment_at(1s), part);
+    }
+    known.sweep(moment_at(400s));
+    CHECK(known.parts() == 0);
+    CHECK(known.look({1, 0}, 0, moment_at(400s)) == Place::over);
+    known.sweep(moment_at(500s));
+    CHECK(known.origins() == 0);
+}
+
+namespace {
+
+// Each of an origin of its own, over at once.
+struct Crowd {
+    KnownParts& known;
+    coll::AskerId asker;
+    std::uint64_t next = asker.first << 32;
+
+    bool add(TimePoint now, bool is_over = true) {
+        const Identity id{next++, 0};
+        if (known.look(id, 0, now, asker) != Place::fresh) return false;
+        auto part = std::make_shared<Part>();
+        part->brought_by = asker;
+        part->keep_until = never;
+        known.add(id, 0, now, part);
+        if (is_over) known.finish(*part);
+        return true;
+    }
+    std::size_t fill(TimePoint now, bool is_over = true) {
+        std::size_t added = 0;
+        while (add(now, is_over)) ++added;
+        return added;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("known collectives: one asker has a share, and the others are remembered beside it") {
+    KnownParts known(12345);
+    const bool is_over = GENERATE(true, false);
+    Crowd crowd{known, {1, 1}};
+    CHECK(crowd.fill(moment_at(1s), is_over) == KnownParts::most / KnownParts::share / 2);
+    Crowd honest{known, {2, 2}};
+    CHECK(honest.add(moment_at(2s)));
+    CHECK(known.floor() < moment_at(1s));
+}
+
+TEST_CASE("known collectives: when all places are taken those who have most lose what is over") {
+    std::set<coll::AskerId> gone;
+    KnownParts known(12345, [&](const coll::AskerId& one) { return !gone.contains(one); });
+    std::vector<Crowd> crowds;
+    for (std::uint64_t i = 1; i <= 4; ++i) {
+        crowds.push_back({known, {i, i}});
+        crowds.back().fill(moment_at(Duration(i * 1s)));
+    }
+    Crowd honest{known, {9, 9}};
+    SECTION("one that has gone first, and its oldest") {
+        gone = {{3, 3}};
+        CHECK(honest.add(moment_at(5s)));
+        CHECK(known.floor() == moment_at(3s));
+        CHECK(known.look({std::uint64_t{3} << 32, 0}, 0, moment_at(5s)) == Place::fresh);
+        CHECK(known.look({std::uint64_t{4} << 32, 0}, 0, moment_at(5s)) == Place::known);
+        CHECK(known.look({std::uint64_t{1} << 32, 0}, 0, moment_at(5s)) == Place::known);
+    }
+    SECTION("and if none has gone, one of those with most") {
+        CHECK(honest.add(moment_at(5s)));
+        CHECK(known.floor() >= moment_at(1s));
+        CHECK(known.floor() <= moment_at(4s));
+    }
+    SECTION("but none makes room for itself") {
+        for (Crowd& crowd : crowds) CHECK_FALSE(crowd.add(moment_at(5s)));
+        CHECK(known.floor() < moment_at(1s));
+    }
+}
+
+// Whatever is forgotten for want of room, no number begins a second time.
+TEST_CASE("known collectives: what was forgotten began no later than the floor") {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        INFO("seed " << seed);
+        base::SeededRandom random(seed);
+        KnownParts known(12345);
+        std::map<std::uint64_t, TimePoint> begun;  // By origin.
+        for (std::uint64_t step = 0; step < 3 * KnownParts::most; ++step) {
+            const TimePoint now = moment_at(1s + Duration(step * 100us));
+            const coll::AskerId asker{1 + random.next() % 16 * (random.next() % 16), 1};
+            const Identity id{step, 0};
+            if (known.look(id, 0, now, asker) != Place::fresh) continue;
+            auto part = std::make_shared<Part>();
+            part->brought_by = asker;
+            part->keep_until = now + 100s;
+            known.add(id, 0, now, part);
+            if (random.next() % 8 != 0) known.finish(*part);
+            begun[step] = now;
+            const std::uint64_t before = random.next() % (step + 1);
+            const auto known_before = begun.find(before);
+            if (known_before == begun.end()) continue;
+            const Place place = known.look({before, 0}, 0, now, asker);
+            const bool may_begin = place != Place::known && known_before->second > known.floor();
+            REQUIRE_FALSE(may_begin);
+        }
+        CHECK(known.parts() + known.origins() <= KnownParts::most + 1);
+        CHECK(known.floor() > moment_at(1s));
+    }
+}
+
+TEST_CASE("known collectives: the answers of one asker take a share of what all may take") {
+    KnownParts known(12345);
+    const auto kept = [&](std::uint64_t origin, coll::AskerId asker, std::size_t bytes) {
+        auto part = std::make_shared<Part>();
+        part->brought_by = asker;
+        REQUIRE(known.look({origin, 0}, 0, moment_at(1s), asker) == Place::fresh);
+        known.add({origin, 0}, 0, moment_at(1s), part);
+        part->answer.resize(bytes);
+        known.finish(*part);
+        return !part->answer.empty();
+    };
+    constexpr std::size_t fourth = KnownParts::answer_bytes_most / KnownParts::share;
+    CHECK(kept(1, {1, 1}, fourth - 10));
+    CHECK_FALSE(kept(2, {1, 1}, 11));
+    CHECK(kept(3, {1, 1}, 10));
+    CHECK(kept(4, {2, 2}, fourth));
 }

@@ -1,5 +1,6 @@
 // What collectives keep: bodies while they run, answers afterwards, and who wants to hear of
 // changes.
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +21,7 @@ GroupCallOptions in_pairs(Duration timeout) {
 
 TEST_CASE("coll limits: the bodies that an inner rank keeps are bounded, one of any size alone") {
     RuntimeOptions small;
-    small.handler_bytes_max = 8 << 20;
+    small.handler_bytes_max = 16 << 20;  // Half of it is the client's share.
     GroupRig rig(7, nullptr, small);
     for (auto& service : rig.services) service.hold = true;
     const Group group = rig.group(-1);
@@ -34,7 +35,9 @@ TEST_CASE("coll limits: the bodies that an inner rank keeps are bounded, one of 
     };
     for (int i = 0; i < all; ++i) start(4 << 20);
     // Inner ranks refuse; those below them, who keep nothing, are asked all the same.
-    for (const std::uint32_t inner : {0u, 1u, 4u}) CHECK(rig.services[inner].told.size() == 2);
+    // What rank 0 refused the client asks of the others itself, which has a share of its own.
+    CHECK(rig.services[0].told.size() == 2);
+    for (const std::uint32_t inner : {1u, 4u}) CHECK(rig.services[inner].told.size() <= 4);
     for (const std::uint32_t leaf : {2u, 3u, 5u, 6u}) CHECK(rig.services[leaf].told.size() == all);
     // Small ones are not counted: nor with one alone that is over the limit.
     for (auto& service : rig.services) service.hold = false;
@@ -50,16 +53,137 @@ TEST_CASE("coll limits: the bodies that an inner rank keeps are bounded, one of 
     }
     outcomes.clear();
     for (auto& service : rig.services) service.hold = true;
-    start(12 << 20);
+    start(24 << 20);
     for (auto& service : rig.services) service.hold = false;
     CHECK(rig.call(group, "x", in_pairs(5s)).status.ok());
     rig.answer_held();
     REQUIRE(rig.sim.run_until([&] { return outcomes.size() == 1; }, 60s));
     CHECK(outcomes[0].status.ok());
     // All has been let go of.
-    for (const std::size_t bytes : {12 << 20, 8 << 20, 12 << 20}) {
+    for (const std::size_t bytes : {24 << 20, 8 << 20, 24 << 20}) {
         CHECK(rig.call(group, std::string(bytes, 'x'), in_pairs(20s)).status.ok());
     }
+}
+
+// A peer that sends what it likes, each of an origin of its own and without an end.
+struct Flood {
+    explicit Flood(GroupRig& of) : rig(of) {
+        peer = &rig.sim.add("", {});
+        channel = peer->connect("sim://s0").value();
+    }
+    coll::ForwardHeader header() {
+        coll::ForwardHeader header;
+        header.view = rig.view().digest();
+        header.group = method_hash(rig.view().name());
+        header.identity = {++last, 0};
+        header.method = test::tell_method.hash;
+        header.last = 1;
+        header.began = rig.sim.runtimes[0]->node().collectives.clock_reading();
+        header.patience_us = 2'000'000;
+        return header;
+    }
+    void send(const coll::ForwardParts& parts) {
+        std::vector<std::byte> bytes(parts.bytes());
+        coll::encode_forward(parts, bytes);
+        channel->call(coll::forward_method, bytes, {.timeout = no_timeout},
+                      [this](const Status& status, ByteView reply) {
+                          ++codes[status.code()];
+                          if (status.ok()) answer = coll::decode_answer(reply).value();
+                      });
+    }
+    void send(std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i) {
+            send({header(), {}, {}, {}});
+            if (i % 512 == 511) rig.sim.run_for(1ms);
+        }
+        rig.sim.run_for(10ms);
+    }
+    // Its connection ends, and it does not come back.
+    void leave() {
+        channel.reset();
+        rig.sim.run_for(20s);
+    }
+
+    GroupRig& rig;
+    Runtime* peer = nullptr;
+    std::optional<Channel> channel;
+    std::map<Code, std::size_t> codes;
+    coll::Answer answer;
+    std::uint64_t last = 0;
+};
+
+TEST_CASE("coll limits: a peer that begins collectives without end keeps no others out") {
+    GroupRig rig(2);
+    const Group group = rig.group(-1);
+    Flood flood(rig);
+    flood.send(40'000);
+    CHECK(flood.codes[Code::ok] == 8192);
+    CHECK(flood.codes[Code::resource_exhausted] == 40'000 - 8192);
+    CHECK(rig.call(group, "x").status.ok());
+    SECTION("nor with others, as long as they are there") {
+        std::vector<std::unique_ptr<Flood>> floods;
+        for (std::uint64_t i = 1; i <= 4; ++i) {
+            floods.push_back(std::make_unique<Flood>(rig));
+            floods.back()->last = i << 32;
+            floods.back()->send(9000);
+        }
+        CHECK(rig.call(group, "x").status.ok());
+    }
+    SECTION("nor once it has left") {
+        flood.leave();
+        Flood next(rig);
+        next.last = std::uint64_t{1} << 40;
+        next.send(40'000);
+        CHECK(rig.call(group, "x").status.ok());
+    }
+    for (const auto& service : rig.services) {
+        CHECK(std::count(service.told.begin(), service.told.end(), "x") == 2);
+    }
+}
+
+TEST_CASE("coll limits: a peer has a share of the collectives that run at a rank") {
+    GroupRig rig(2);
+    rig.services[0].hold = true;
+    // Each is told so far at once, and asks no more.
+    Flood flood(rig);
+    for (int i = 0; i < 2000; ++i) {
+        coll::ForwardHeader header = flood.header();
+        header.patience_us = 0;
+        flood.send({header, {}, {}, {}});
+        if (i % 512 == 511) rig.sim.run_for(1ms);
+    }
+    rig.sim.run_for(10ms);
+    CHECK(flood.codes[Code::ok] == coll::Shares::running_most);
+    CHECK(flood.codes[Code::resource_exhausted] == 2000 - coll::Shares::running_most);
+    rig.services[0].hold = false;
+    CHECK(rig.call(rig.group(-1), "x").status.ok());
+    rig.services[0].held.clear();
+}
+
+TEST_CASE("coll limits: members that one peer names take a share of what a rank connects to") {
+    GroupRig rig(1);
+    Flood flood(rig);
+    constexpr std::uint32_t named = 600;
+    std::vector<Member> members{{0, {"sim://s0"}, 0, false}};
+    for (std::uint32_t i = 1; i <= named; ++i) {
+        members.push_back({i, {"sim://nobody-" + std::to_string(i)}, 0, false});
+    }
+    std::vector<const Member*> all;
+    for (const Member& member : members) all.push_back(&member);
+    const std::vector<std::byte> bytes = coll::encode_members(all);
+    coll::ForwardHeader header = flood.header();
+    header.tree.shape = coll::Shape::flat;
+    header.last = named + 1;
+    flood.send({header, {}, bytes, {}});
+    REQUIRE(rig.sim.run_until([&] { return flood.codes[Code::ok] == 1; }));
+    const auto refused = std::count_if(flood.answer.outcomes.begin(), flood.answer.outcomes.end(),
+                                       [](const coll::Outcome& one) {
+                                           return one.status.code() == Code::resource_exhausted &&
+                                                  one.status.effect() == Effect::none;
+                                       });
+    CHECK(refused == named - coll::Shares::strangers_most);
+    // They are given back.
+    CHECK(rig.sim.runtimes[0]->node().collectives.place_for_stranger({1, 1}).has_value());
 }
 
 TEST_CASE("coll limits: who hears of changes may hold the group, and no runtime is left of it") {

@@ -69,6 +69,34 @@ TEST_CASE("reduce: floating point numbers") {
     CHECK(std::isinf(overflow[0]));
 }
 
+// To the bit: what a tree makes of them does not depend on who comes first.
+TEST_CASE("reduce: the least and the most do not depend on order, with NaN and zeroes as well") {
+    using F = std::vector<double>;
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const double payload = std::nan("77");
+    const double inf = std::numeric_limits<double>::infinity();
+    const F all{nan, -nan, payload, 0.0, -0.0, 1, -1, inf, -inf};
+    for (const Operation operation : {Operation::min, Operation::max}) {
+        for (const double a : all) {
+            for (const double b : all) {
+                INFO(a << " and " << b);
+                const F one = merged(operation, Number::f64, F{a}, F{b});
+                const F other = merged(operation, Number::f64, F{b}, F{a});
+                CHECK(bytes_of(one) == bytes_of(other));
+                CHECK(std::isnan(one[0]) == (std::isnan(a) || std::isnan(b)));
+                for (const double c : all) {
+                    const F left = merged(operation, Number::f64, one, F{c});
+                    const F right = merged(operation, Number::f64, F{a},
+                                           merged(operation, Number::f64, F{b}, F{c}));
+                    CHECK(bytes_of(left) == bytes_of(right));
+                }
+            }
+        }
+    }
+    CHECK(std::signbit(merged(Operation::min, Number::f64, F{0.0}, F{-0.0})[0]));
+    CHECK_FALSE(std::signbit(merged(Operation::max, Number::f64, F{-0.0}, F{0.0})[0]));
+}
+
 TEST_CASE("reduce: nothing is merged of arrays that do not match, and nothing is touched") {
     const coll::Merge merge{{Operation::sum, Number::u64, false}, nullptr};
     for (const auto& [into_bytes, from_bytes] :

@@ -354,8 +354,12 @@ void fill(All& all, Random& random, int depth = 0) {
         Bounds& bounds = *all.mutable_bounds();
         bounds.set_low(static_cast<std::int32_t>(random.number()));
         if (random.one_in(2)) bounds.set_maybe_high(random.number());
-        bounds.set_least(random.one_in(5) ? NAN : random.below(9));
-        bounds.set_most(random.one_in(5) ? NAN : random.below(9));
+        const auto number = [&]() -> double {
+            if (random.one_in(5)) return random.one_in(2) ? NAN : -NAN;
+            return random.one_in(4) ? -0.0 : random.below(9);
+        };
+        bounds.set_least(number());
+        bounds.set_most(number());
         bounds.set_loudest(static_cast<Level>(random.below(3)));
         for (std::uint32_t i = random.below(4); i > 0; --i) {
             bounds.add_louds(static_cast<Level>(random.below(3)));

@@ -67,6 +67,46 @@ struct Chain {
 
 }  // namespace
 
+// Whatever it says of the one behind: the handler in front has run.
+TEST_CASE("a status that came from elsewhere is never a handler's word that it did nothing") {
+    const bool rejects = GENERATE(false, true);
+    const auto passed_on = [&](const Status& status) {
+        return rejects ? rejected(status) : status;
+    };
+    Chain chain;
+    SECTION("of a call") {
+        chain.back.hold = true;
+        chain.front.handle = [&](Call call) {
+            chain.open = std::move(call);
+            chain.onward.call(echo_method, as_bytes("on"), {}, [&](const Status& status, ByteView) {
+                CHECK(status.effect() == Effect::none);
+                chain.open.fail(passed_on(status));
+            });
+        };
+        chain.start();
+        chain.run_until_held();
+        chain.back.held.front().fail(rejected(Code::aborted, "nothing was done there"));
+    }
+    SECTION("of a transfer") {
+        const Buffer local = chain.middle.allocate(8).value();
+        chain.front.handle = [&, local](Call call) {
+            chain.open = std::move(call);
+            RegionRef nowhere;
+            nowhere.access = Access::read;
+            nowhere.length = 8;
+            chain.open.get(nowhere, 0, local, [&](const Status& status) {
+                CHECK(status.effect() == Effect::none);
+                chain.open.fail(passed_on(status));
+            });
+        };
+        chain.start();
+    }
+    chain.run_until_done(chain.outer);
+    INFO(chain.outer.status.to_string());
+    CHECK_FALSE(chain.outer.status.ok());
+    CHECK(chain.outer.status.effect() == Effect::applied);
+}
+
 TEST_CASE("nested: what a handler calls has no later deadline than its own call") {
     Chain chain;
     chain.ask();

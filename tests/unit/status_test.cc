@@ -99,13 +99,32 @@ TEST_CASE("a result of something that only moves can be taken out") {
 }
 
 TEST_CASE("a failure of one's own is rejected with its code and text, and success stays one") {
-    const Status told =
-        rejected(fail(Code::resource_exhausted, "no room").with_effect(Effect::applied));
+    const Status told = rejected(fail(Code::resource_exhausted, "no room"));
     CHECK(told.code() == Code::resource_exhausted);
     CHECK(told.text() == "no room");
     CHECK(told.effect() == Effect::none);
     CHECK(told.stage() == Stage::executing);
+    CHECK(told.is_rejection());
+    CHECK(Status(told).is_rejection());
+    CHECK(Status(told).in("here").is_rejection());
     const Status good = rejected(Status());
     CHECK(good.ok());
     CHECK(good.stage() == Stage::none);
+    CHECK_FALSE(good.is_rejection());
+}
+
+TEST_CASE("a status that says more than this process knows is no rejection, and stays as it is") {
+    const Status why = fail(Code::aborted, "no");
+    for (const Status& status :
+         {Status(why).with_effect(Effect::applied), Status(why).with_effect(Effect::unknown),
+          Status(why).with_stage(Stage::sent).with_peer("sm://a")}) {
+        const Status same = rejected(status);
+        CHECK(same.effect() == status.effect());
+        CHECK(same.stage() == status.stage());
+        CHECK_FALSE(same.is_rejection());
+    }
+    const Status own = rejected(Code::aborted, "no");
+    CHECK(own.is_rejection());
+    CHECK_FALSE(Status(own).with_effect(Effect::none).is_rejection());
+    CHECK_FALSE(Status(own).with_peer("sm://a").is_rejection());
 }

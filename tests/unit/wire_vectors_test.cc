@@ -196,6 +196,8 @@ coll::ForwardHeader question() {
     header.epoch = 4;
     header.identity = {0xcccc, 0xdd};
     header.method = 0xeeee;
+    header.began = 0x1122'3344'5566'7788;
+    header.lasts_ns = 5'000'000'000;
     header.first = 3;
     return header;
 }
@@ -224,6 +226,8 @@ TEST_CASE("the bytes of collectives' questions are the documented ones") {
     const coll::ForwardView back = coll::decode_forward(forward).value();
     CHECK(back.header.last == 9);
     CHECK(back.header.settled() == 0xd8);
+    CHECK(back.header.began == header.began);
+    CHECK(back.header.lasts() == 5s);
     CHECK(back.header.asker == 2);
     CHECK(back.header.plan_flags() == coll::ForwardHeader::ordered);
     CHECK(back.header.priority() == 5);
@@ -232,6 +236,7 @@ TEST_CASE("the bytes of collectives' questions are the documented ones") {
 
     header = question();
     header.last = 5;
+    header.lasts_ns = UINT64_MAX;
     header.tree = {coll::Shape::k_ary, 2};
     header.patience_us = 1'000'000;
     header.flags = coll::ForwardHeader::scatters;
@@ -245,6 +250,7 @@ TEST_CASE("the bytes of collectives' questions are the documented ones") {
     const std::vector<std::byte> whole = vector_of("forward_named");
     const coll::ForwardView other = coll::decode_forward(whole).value();
     const std::vector<Member> members = coll::decode_members(other.named, 2).value();
+    CHECK(other.header.lasts() == Duration::max());
     CHECK(members[0] == first);
     CHECK(members[1] == second);
     CHECK(as_text(coll::piece_of(other.body, 2, 1).value()) == "bc");
@@ -286,6 +292,12 @@ TEST_CASE("the bytes of collectives' answers are the documented ones") {
     stale.epoch = 5;
     check_bytes("answer_stale", coll::encode_answer(stale, 4096));
     CHECK(coll::decode_answer(vector_of("answer_stale"))->epoch == 5);
+
+    coll::Answer late;
+    late.kind = coll::Answer::Kind::late;
+    late.clock = 0x1122'3344'5566'7788;
+    check_bytes("answer_late", coll::encode_answer(late, 4096));
+    CHECK(coll::decode_answer(vector_of("answer_late"))->clock == late.clock);
 }
 
 TEST_CASE("answers cut short anywhere are refused, not believed") {
