@@ -34,6 +34,7 @@ class SmEndpoint final : public Endpoint {
     std::string error() const override { return error_; }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
+    void copy_out(std::byte* to, ByteView body) noexcept override;
     bool commit(std::size_t bytes) noexcept override;
     void flush() noexcept override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
@@ -143,6 +144,11 @@ class SmEndpoint final : public Endpoint {
     Connection* claimed_ = nullptr;    // By reserve().
     Connection* committed_ = nullptr;  // Since the last flush; a list through next_committed.
     std::uint32_t refused_ = 0;        // Connections that want a `writable`.
+    // A large message that is being written, and where in the ring it goes: nullptr, the claim is
+    // there already. Of the draft only its first bytes are copied when copy_out() did the rest.
+    std::unique_ptr<std::byte[]> draft_;
+    std::byte* streamed_to_ = nullptr;
+    std::size_t drafted_bytes_ = 0;
     // Copied out per poll: what keeps message bytes private until the next one.
     static constexpr std::size_t received_bytes_max = 256 * 1024;
     std::unique_ptr<std::byte[]> received_;
