@@ -58,6 +58,9 @@ SWEEP_SIZES = range(2048, 16384 + 1, 512)
 SWEEP_STEP_MAX = 1.4
 CURVE_SIZES = [1 << k for k in range(10, 27)]
 CURVE_STEP_MAX = 1.3
+CACHES_SIZES = [64, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17, 1 << 18]
+CACHES_JUDGED = 1 << 16  # No slower than the same copies by plain stores, wherever the cpus are.
+FAR_FLOOR_NS = 180  # Above, the two cpus share no cache.
 QUIET_FLOOR_NS = (60, 150)
 QUIET_DRIFT = 0.2
 
@@ -236,6 +239,69 @@ def judged_curve(weft, rounds, seconds, tries, sizes, transport, smoke):
     return curve(weft, 2 * rounds, seconds, tries, sizes, transport)
 
 
+def cpu_list(text):
+    """The cpus of a list as the kernel writes it: 0-3,8."""
+    ranges = [part.split("-") for part in text.strip().split(",") if part]
+    return {cpu for ends in ranges for cpu in range(int(ends[0]), int(ends[-1]) + 1)}
+
+
+def last_cache(cpu):
+    """The cpus that share the last cache of this one, as far as the kernel tells."""
+    shared = {cpu}
+    for index in range(8):
+        try:
+            with open(f"/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/shared_cpu_list") as of:
+                shared = max(shared, cpu_list(of.read()), key=len)
+        except OSError:
+            break
+    return shared
+
+
+def cpu_pairs():
+    """The first allowed cpu with the nearest one and one behind another cache, both ways."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    near = [cpu for cpu in others if cpu in last_cache(first)][:1]
+    far = [cpu for cpu in others if cpu not in last_cache(first)][:1]
+    return [pair for other in near + far for pair in ((first, other), (other, first))]
+
+
+def caches(weft, rounds, seconds):
+    """Calls over sm by size where the two cpus share a cache and where they do not, and over the
+    floor of the same copies by plain stores.
+
+    The kernel's word is not enough: a virtual machine moves its cpus, so each run belongs where its
+    own floor says, a round trip of one cache line. Returns what failed to be reached.
+    """
+    found = {}
+    for _ in range(rounds):
+        runs = [(pair, size) for pair in cpu_pairs() for size in CACHES_SIZES]
+        for (client, server), size in random.sample(runs, len(runs)):
+            what = f"rpc --transport sm --size {size} --spin --cpus {client},{server}"
+            result, copied = run(weft, what, seconds), run(weft, what + " --copied-floor", seconds)
+            if not (is_steady(result) and is_steady(copied) and result["p50_ns"]):
+                continue
+            kind = "far" if result["floor_ns"] > FAR_FLOOR_NS else "near"
+            found.setdefault((kind, size), []).append(
+                (result["floor_ns"], result["p50_ns"], copied["p50_ns"] / copied["floor_ns"]))
+    print(f"{'caches':8} {'size':>10} {'floor':>10} {'p50':>10} {'least':>10} {'over copies':>12} "
+          f"{'runs':>5}")
+    missed = []
+    for (kind, size), of in sorted(found.items()):
+        floors, calls, overs = zip(*of)
+        over = statistics.median(overs)
+        if size == CACHES_JUDGED and over > 1:
+            missed.append(f"{human_bytes(size)} between {kind} caches")
+        print(f"{kind:8} {human_bytes(size):>10} {human_ns(statistics.median(floors)):>10} "
+              f"{human_ns(statistics.median(calls)):>10} {human_ns(min(calls)):>10} {over:>12.2f} "
+              f"{len(of):>5}")
+    kinds = " and ".join(sorted({kind for kind, _ in found})) or "no"
+    pairs = ", ".join(f"{a} and {b}" for a, b in cpu_pairs()[::2]) or "(one only)"
+    slower = ", ".join(missed) or "none"
+    print(f"bench: floors of {kinds} caches were seen, both ways between cpus {pairs}; "
+          f"slower than plain copies: {slower}")
+    return missed if found else ["no run counts"]
+
+
 def congestion_control():
     """bbr paces loopback, too: a megabyte over ofi+tcp or a raw stream may take twice as long."""
     try:
@@ -251,6 +317,8 @@ def main():
     parser.add_argument("--weft", default=os.path.join(here, "../build/release/bin/weft"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="of each run")
+    parser.add_argument("--caches", action="store_true",
+                        help="only calls over sm, by size, between near and far caches")
     parser.add_argument("--smoke", action="store_true",
                         help="every row once for 0.05 s: proves that they run, judges no figure")
     options = parser.parse_args()
@@ -260,6 +328,12 @@ def main():
     rounds = 1 if options.smoke else options.rounds
     seconds = 0.05 if options.smoke else options.seconds
     sizes = [2048, 4096, 16384] if options.smoke else list(SWEEP_SIZES)
+    if options.caches:
+        try:
+            return 1 if caches(options.weft, rounds, min(seconds, 0.1)) else 0
+        except Failed as failure:
+            print(f"bench: FAILED: {failure}")
+            return 1
     print(f"tcp congestion control of this machine: {congestion_control()}\n")
     try:
         tries = 1 if options.smoke else 3

@@ -11,7 +11,8 @@ static constexpr std::size_t block_bytes_min = std::size_t{64} << 10;
 // do after some idle seconds.
 static constexpr std::size_t idle_bytes_max = std::size_t{32} << 20;
 // What the peer has just read lies in its cache, and writing it anew costs a third more than
-// writing another block: up to this size two are lent in turn.
+// writing another block, between far caches several times as much: up to this size two are lent in
+// turn, and no body lands in what was lent.
 static constexpr std::size_t alternated_bytes_max = std::size_t{512} << 10;
 static constexpr Duration idle_max = 10s;
 static constexpr Duration trim_every = 5s;
@@ -131,10 +132,11 @@ bool BlockPool::is_over_share(core::PeerRef peer, std::size_t bytes) {
 
 BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes, Use use) {
     const Idle idle = find_idle(bytes, peer, use);
-    if (use == Use::lent && bytes <= alternated_bytes_max) {
-        if (Block* other = idle.exposed > 1 ? idle.oldest : idle.unexposed) return other;
+    if (bytes <= alternated_bytes_max) {
+        Block* const lent = idle.exposed > 1 ? idle.oldest : nullptr;
+        if (Block* own = use == Use::lent ? lent : idle.unexposed) return own;
         // Not at the price of others' blocks, and least of all of the one that there is.
-        if (Block* second = make(bytes)) return second;
+        if (Block* another = make(bytes)) return another;
     }
     Block* const exposed = idle.newest;
     Block* const plain = idle.unexposed;

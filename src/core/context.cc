@@ -442,7 +442,7 @@ void Context::drain(Peer& peer) {
         if (queued->frame_bytes <= peer.message_bytes_max) {
             std::byte* to = reserve(peer, queued->frame_bytes);
             if (!to) return;
-            std::copy_n(queued->frame().data(), queued->frame_bytes, to);
+            copy_out(peer, to, queued->frame());
             commit(peer, queued->frame_bytes);
         }
         drop(peer, *queued);

@@ -297,6 +297,10 @@ class Context final : public Executor {
     std::byte* reserve(Peer& peer, std::size_t bytes) {
         return peer.endpoint->endpoint->reserve(peer.na_id, bytes);
     }
+    // A large body, to the end of what was reserved or into what is lent. Requires: up.
+    void copy_out(Peer& peer, std::byte* to, ByteView body) {
+        peer.endpoint->endpoint->copy_out(to, body);
+    }
     void commit(Peer& peer, std::size_t bytes) {
         EndpointSlot& slot = *peer.endpoint;
         slot.unflushed |= slot.endpoint->commit(bytes);

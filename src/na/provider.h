@@ -18,6 +18,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -200,6 +201,11 @@ class Endpoint {
     // Claims room for one message of up to `bytes`; write it there, then commit. nullptr: no room
     // now (`writable` follows) or the peer is not up. At most one claim is open per endpoint.
     virtual std::byte* reserve(PeerId peer, std::size_t bytes) noexcept = 0;
+    // Copies `body` to the end of the open claim, which the caller does not read, or into memory
+    // that a peer reads. As memcpy, unless the transport has a cheaper way for large bodies.
+    virtual void copy_out(std::byte* to, ByteView body) noexcept {
+        std::memcpy(to, body.data(), body.size());
+    }
     // Sends the first `bytes` of the claim. The first commit of a turn leaves at once, later ones
     // at the latest with flush(). 0 abandons the claim. True: the turn has to end with flush().
     virtual bool commit(std::size_t bytes) noexcept = 0;

@@ -109,7 +109,7 @@ bool Client::lend(ClientCall& call, const BodyWriter& body) {
                                                        std::to_string(body.bytes) + " bytes"));
         return false;
     }
-    body(loan->memory.data());
+    write_out(context_, call.session->peer, body, loan->memory.data());
     call.waiting->flags |= lent_flag;
     base::store(call.waiting->body(), loan->where);
     return true;
@@ -191,8 +191,9 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     account(session, request.bytes);
     store_request(to, bytes, request.flags, slot.wire(),
                   to_remaining_us(context_.now(), call.deadline), request.method);
-    std::memcpy(to + sizeof(RequestHeader), request.body(), request.bytes);
-    slot.keep_small(request.method, request.flags, request.body(), request.bytes);
+    const BodyWriter body = BodyWriter::of({request.body(), request.bytes});
+    write_out(context_, peer, body, to + sizeof(RequestHeader));
+    if (slot.describe(request.method, request.flags, request.bytes)) slot.keep(request.body());
     if (is_lent) slot.is_kept = false;  // What is lent is lent for one connection.
     if (!slot.is_kept && !is_lent && call.traits.is_idempotent()) {
         slot.is_kept = true;

@@ -21,6 +21,7 @@
 #include "bulk/bulk.h"
 #include "core/context.h"
 #include "core/nested.h"
+#include "rpc/body.h"
 #include "rpc/client_session.h"
 #include "rpc/header.h"
 #include "rpc/sampler.h"
@@ -237,8 +238,13 @@ inline void Client::release(ClientSession& session, ClientSlot& slot) {
     const std::uint8_t flags = traits.flags;
     store_request(to, bytes, flags, slot.wire(), to_remaining_us(context_.now(), deadline),
                   method.hash);
-    body(to + sizeof(RequestHeader));
-    slot.keep_small(method.hash, flags, to + sizeof(RequestHeader), body.bytes);
+    std::byte* const at = to + sizeof(RequestHeader);
+    if (slot.describe(method.hash, flags, body.bytes)) [[likely]] {
+        body(at);
+        slot.keep(at);
+    } else {
+        write_out(context_, *peer, BodyWriter(body), at);
+    }
     call.stage = Stage::sent;
     if (slot.sequence % timed_every == 0) [[unlikely]] {
         sample(call, method);

@@ -41,15 +41,15 @@ struct ClientSlot {
 
     WireCallId wire() const { return {index, sequence}; }
     const std::byte* body() { return large ? large->body() : small.data(); }
-    void keep_small(std::uint64_t of, std::uint8_t with, const std::byte* body, std::size_t size) {
+    // True: the body is small and is to be kept.
+    bool describe(std::uint64_t of, std::uint8_t with, std::size_t size) {
         method = of;
         flags = with;
         bytes = static_cast<std::uint32_t>(size);
         is_kept = size <= small_bytes_max;
-        if (is_kept) [[likely]] {
-            std::memcpy(small.data(), body, size);
-        }
+        return is_kept;
     }
+    void keep(const std::byte* body) { std::memcpy(small.data(), body, bytes); }
 };
 
 enum class SessionState : std::uint8_t {

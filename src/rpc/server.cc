@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/mutant.h"
+#include "rpc/body.h"
 
 namespace weft::rpc {
 
@@ -314,8 +315,14 @@ void Server::recycle_marked(ServerCall& call) {
         return answer_indirectly(call, BodyWriter(body));
     }
     store_reply(to, bytes, plain_ok, call.wire);
-    body(to + sizeof(ReplyHeader));
-    ServerSession::keep(*call.slot, plain_ok, to + sizeof(ReplyHeader), body.bytes);
+    std::byte* const at = to + sizeof(ReplyHeader);
+    if (ServerSession::is_kept(*call.slot, body.bytes)) [[likely]] {
+        body(at);
+        ServerSession::keep(*call.slot, plain_ok, at, body.bytes);
+    } else {
+        write_out(context_, *peer, BodyWriter(body), at);
+        ServerSession::keep_nothing(*call.slot, plain_ok);
+    }
     context_.commit(*peer, bytes);
     context_.drop_interest(*peer);
     recycle(call);
@@ -357,7 +364,7 @@ void Server::answer_lent(ServerCall& call, const BodyWriter& body) {
     }
     Result<bulk::Loan> loan = bulk_.staging.lend(peer, body.bytes);
     if (!loan) return refuse_with(loan.status().code(), ": " + std::string(loan.status().text()));
-    body(loan->memory.data());
+    write_out(context_, peer, body, loan->memory.data());
     ServerSession::keep_nothing(*call.slot, plain_ok);
     const core::Context::Claim claim = context_.claim(peer, lent_reply_bytes);
     if (!claim.data) {

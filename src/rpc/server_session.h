@@ -55,13 +55,15 @@ class ServerSession : public base::Timer {
 
     // The outcome of the call in a slot, with its reply or text. Requires: a body that is
     // somewhere, also when it is empty.
+    static bool is_kept(const Slot& slot, std::size_t bytes) {
+        return slot.keeps == Keeps::reply && bytes <= kept_bytes_max;
+    }
     static void keep(Slot& slot, std::uint16_t outcome, const std::byte* body, std::size_t bytes) {
+        if (!is_kept(slot, bytes)) [[unlikely]] {
+            return keep_nothing(slot, outcome);
+        }
         slot.call = nullptr;
         slot.outcome = outcome;
-        if (slot.keeps != Keeps::reply || bytes > kept_bytes_max) [[unlikely]] {
-            slot.bytes = nothing_kept;
-            return;
-        }
         slot.bytes = static_cast<std::uint8_t>(bytes);
         std::memcpy(slot.reply.data(), body, bytes);
     }

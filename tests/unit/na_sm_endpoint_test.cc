@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstring>
+
 #include "support/sm_node.h"
 
 using namespace weft;
@@ -58,6 +61,55 @@ TEST_CASE("sm: the largest message fits, a larger one is refused") {
     const std::string text(largest, 'x');
     REQUIRE(pair.client.send(pair.at_client, text));
     CHECK(await({&pair.server}, pair.server, EventKind::message).bytes == text);
+}
+
+TEST_CASE("sm: a large message is written outside of the ring until its commit") {
+    SmPair pair;
+    // Two claims of one place: the ring's own memory, and memory that no peer reads.
+    std::byte* const in_ring = pair.client.endpoint->reserve(pair.at_client, 1000);
+    REQUIRE(in_ring);
+    std::memset(in_ring, 'r', 1000);
+    pair.client.endpoint->commit(0);
+    std::byte* const draft = pair.client.endpoint->reserve(pair.at_client, 60'000);
+    REQUIRE(draft);
+    std::memset(draft, 'd', 60'000);
+    CHECK(std::count(in_ring, in_ring + 1000, std::byte{'r'}) == 1000);
+    pair.client.endpoint->commit(0);
+
+    // Abandoned or shortened, the next message is whole.
+    REQUIRE(pair.client.send(pair.at_client, "small"));
+    REQUIRE(pair.client.endpoint->reserve(pair.at_client, 60'000));
+    std::memset(draft, 'x', 50);
+    pair.client.endpoint->commit(50);
+    pair.client.endpoint->flush();
+    turn_until({&pair.server}, [&] { return pair.server.seen.size() == 2; });
+    CHECK(pair.server.seen[0].bytes == "small");
+    CHECK(pair.server.seen[1].bytes == std::string(50, 'x'));
+}
+
+TEST_CASE("sm: a body that is copied out follows its head, whatever the length of both") {
+    SmPair pair;
+    na::Endpoint& client = *pair.client.endpoint;
+    for (std::size_t bytes : {100, 10'000, 10'239, 10'240, 10'241, 40'000, 65'000}) {
+        for (std::size_t head : {0, 1, 40, 63, 64, 90}) {
+            INFO(head << " and " << bytes << " bytes");
+            const std::string text(head, 'h'), body(bytes, static_cast<char>('a' + head % 26));
+            std::byte* const claim = client.reserve(pair.at_client, head + bytes);
+            REQUIRE(claim);
+            std::memcpy(claim, text.data(), head);
+            client.copy_out(claim + head, as_bytes(body));
+            client.commit(head + bytes);
+            client.flush();
+            pair.server.seen.clear();
+            turn_until({&pair.server}, [&] { return pair.server.seen.size() == 1; });
+            CHECK(pair.server.seen[0].bytes == text + body);
+            // What the peer took comes back with an answer.
+            REQUIRE(pair.server.send(pair.at_server, "taken"));
+            pair.server.endpoint->flush();
+            pair.client.seen.clear();
+            turn_until({&pair.client}, [&] { return pair.client.seen.size() == 1; });
+        }
+    }
 }
 
 TEST_CASE("sm: a full ring refuses, writable follows, nothing is lost") {

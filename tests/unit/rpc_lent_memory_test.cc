@@ -1,5 +1,6 @@
 // The memory for bodies that are too large for a message: bounded, and never in its own way.
 #include <algorithm>
+#include <set>
 
 #include "support/raw_echo.h"
 #include "support/raw_peer.h"
@@ -83,6 +84,23 @@ TEST_CASE("memory for large bodies: what is idle is in nobody's way") {
     SECTION("the largest request") { CHECK(memory.calls(asking, 1, body_bytes_max, 8) == 1); }
     SECTION("a reply") { CHECK(memory.calls(asking, 1, 8, 512 << 10) == 1); }
     SECTION("the largest reply") { CHECK(memory.calls(asking, 1, 8, body_bytes_max) == 1); }
+}
+
+TEST_CASE("memory for large bodies: a body lands where nothing was lent, while there is room") {
+    Memory memory;
+    const Channel channel = memory.client();
+    std::set<const std::byte*> landed;
+    for (int i = 0; i < 10; ++i) {
+        bool is_done = false;
+        channel.call(sized, body_of(256 << 10, 256 << 10), {},
+                     [&](const Status& status, ByteView reply) {
+                         CHECK(status.ok());
+                         landed.insert(reply.data());
+                         is_done = true;
+                     });
+        REQUIRE(memory.rig.run_until([&] { return is_done; }));
+    }
+    CHECK(landed.size() == 1);
 }
 
 TEST_CASE("memory for large bodies: what is idle makes way in an arena that is full") {

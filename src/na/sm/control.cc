@@ -28,6 +28,7 @@ constexpr std::uint64_t listener_serial = 0;
 SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
     : parts_(std::move(parts)),
       owner_(::getpid()),
+      draft_(new std::byte[sm::message_bytes_max]),
       received_(new std::byte[received_bytes_max]),
       last_control_(now),
       control_at_(now),

@@ -1,6 +1,9 @@
 #include "na/sm/endpoint.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include "na/sm/stream_copy.h"
 
 namespace weft::na::sm {
 namespace {
@@ -30,13 +33,32 @@ std::byte* SmEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     return reserve_record(*connection, bytes);
 }
 
+// A large message is written to a draft first, since its writer stores in small pieces.
 std::byte* SmEndpoint::reserve_record(Connection& connection, std::size_t bytes) noexcept {
     std::byte* room = connection.writer.claim(bytes);
     if (!room) {
         claimed_ = nullptr;
         want_writable(connection);
+        return nullptr;
     }
-    return room;
+    streamed_to_ = bytes < streamed_bytes_min ? nullptr : room;
+    if (!streamed_to_) return room;
+    drafted_bytes_ = message_bytes_max;
+    return draft_.get();
+}
+
+void SmEndpoint::copy_out(std::byte* to, ByteView body) noexcept {
+    if (body.size() < streamed_bytes_min || body.size() > streamed_bytes_max) {
+        std::memcpy(to, body.data(), body.size());
+        return;
+    }
+    const bool is_drafted = to >= draft_.get() && to < draft_.get() + message_bytes_max;
+    if (is_drafted) {  // Straight to the ring: the draft has the head only.
+        WEFT_DCHECK(claimed_ && streamed_to_);
+        drafted_bytes_ = static_cast<std::size_t>(to - draft_.get());
+        to = streamed_to_ + drafted_bytes_;
+    }
+    stream_copy(to, body.data(), body.size());
 }
 
 void SmEndpoint::want_writable(Connection& connection) noexcept {
@@ -63,6 +85,7 @@ bool SmEndpoint::commit(std::size_t bytes) noexcept {
 
 // Delivers the first of a turn and then now and then, so that the reader need not wait for it all.
 bool SmEndpoint::commit_record(Connection& connection, std::size_t bytes) noexcept {
+    if (streamed_to_) stream_copy(streamed_to_, draft_.get(), std::min(bytes, drafted_bytes_));
     connection.writer.commit(bytes);
     const std::uint32_t before = connection.commits++;
     if (before == 0) {

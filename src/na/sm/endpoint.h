@@ -35,6 +35,7 @@ class SmEndpoint final : public Endpoint {
     std::string error() const override { return error_; }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
+    void copy_out(std::byte* to, ByteView body) noexcept override;
     bool commit(std::size_t bytes) noexcept override;
     void flush() noexcept override;
     std::size_t unsent() const override;
@@ -151,6 +152,11 @@ class SmEndpoint final : public Endpoint {
     std::uint32_t refused_ = 0;        // Connections that want a `writable`.
     std::size_t writable_turn_ = 0;    // Which of them is looked at first.
     bool was_full_ = false;  // The last batch: what is not a message comes first in the next.
+    // A large message that is being written, and where in the ring it goes: nullptr, the claim is
+    // there already. Of the draft only its first bytes are copied when copy_out() did the rest.
+    std::unique_ptr<std::byte[]> draft_;
+    std::byte* streamed_to_ = nullptr;
+    std::size_t drafted_bytes_ = 0;
     // Copied out per poll: what keeps message bytes private until the next one.
     static constexpr std::size_t received_bytes_max = 256 * 1024;
     std::unique_ptr<std::byte[]> received_;

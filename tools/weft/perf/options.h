@@ -23,6 +23,7 @@ struct PerfOptions {
     std::uint32_t inflight = 1;
     double seconds = 2;
     WaitMode wait = WaitMode::adaptive;
+    std::vector<int> cpus;  // The client's and the server's; empty: the first two allowed.
     bool private_memory = false;
     bool copied_floor = false;  // rpc: bodies are copied on their way, as those of calls are.
     std::string beside;         // rpc: "put" or "get" go on beside the calls.

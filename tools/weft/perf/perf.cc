@@ -55,7 +55,8 @@ Result<PerfReport> run(PerfOptions options) {
     }
     PerfReport report;
     report.options = options;
-    const CpuPair cpus = pick_cpus();
+    const CpuPair cpus =
+        options.cpus.empty() ? pick_cpus() : CpuPair{options.cpus[0], options.cpus[1]};
     report.note = why_cpus_hurt(cpus);
     if (options.metric != "bcast" && !bind_to_cpu(cpus.client)) {
         report.note = "binding to a cpu is refused here: the scheduler is in the figures";
@@ -142,6 +143,12 @@ void add_options(CLI::App& command, PerfOptions& options) {
         "--block", [&options](std::int64_t) { options.wait = WaitMode::block; },
         "Both ends sleep at once; default: spin 20 us, then sleep");
     spin->excludes(block);
+    command
+        .add_option("--cpus", options.cpus,
+                    "The client's cpu and the server's, as 0,1; default: the first two allowed")
+        ->delimiter(',')
+        ->expected(2)
+        ->check(CLI::Range(0, 1023));
     command
         .add_option_function<std::string>(
             "--memory",

@@ -1,0 +1,22 @@
+// How a body gets into a message.
+#pragma once
+
+#include <weft/channel.h>
+
+#include "core/context.h"
+
+namespace weft::rpc {
+
+// Below, every transport copies a body as memcpy does.
+inline constexpr std::size_t plain_body_bytes_max = 4096;
+
+// Writes a body of any size to the end of what was reserved for this peer, or into what is lent to
+// it.
+[[gnu::noinline]] inline void write_out(core::Context& context, core::Peer& peer,
+                                        const BodyWriter& body, std::byte* to) {
+    const bool is_plain = body.write || body.bytes < plain_body_bytes_max;
+    if (is_plain || peer.state != core::PeerState::up) return body(to);
+    context.copy_out(peer, to, ByteView(static_cast<const std::byte*>(body.object), body.bytes));
+}
+
+}  // namespace weft::rpc
