@@ -354,3 +354,36 @@ TEST_CASE("drain_timeout bounds the wait for offloaded work that has not begun")
     CHECK(work.dropped == pieces - 1);
     CHECK(work.ran == 1);
 }
+
+TEST_CASE(
+    "a client that does not turn costs an orderly end over ofi+tcp no more than a silent one") {
+    if (!is_usable("ofi+tcp")) return;
+    Source service;
+    Serving server(service, uri_of("ofi+tcp"),
+                   {.heartbeat_interval = 100ms, .drain_timeout = patience});
+    Runtime client = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
+    Channel channel = client.connect(server.runtime->addresses().front()).value();
+    CallOutcome outcome;
+    const std::uint32_t bytes = 8;
+    channel.call(fetch, std::as_bytes(std::span(&bytes, 1)), {.timeout = patience}, outcome.done());
+    REQUIRE(client.turn_until([&] { return outcome.completions == 1; }, patience));
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK(server.end().ok());
+    CHECK(std::chrono::steady_clock::now() - begin < patience / 2);
+}
+
+TEST_CASE("a runtime that the program turns is drained by run()") {
+    LongPoll service;
+    Runtime server = Runtime::create({.drain_timeout = patience, .manual = true}).value();
+    REQUIRE(server.serve(service, uri_of("tcp")).ok());
+    Runtime client = Runtime::create().value();
+    Channel channel = client.connect(server.addresses().front()).value();
+    std::atomic<int> completions{0};
+    channel.call(HoldServer::hold, {}, {.timeout = patience},
+                 [&](const Status& status, ByteView) { completions += status.ok(); });
+    REQUIRE(server.turn_until([&] { return service.held.size() == 1; }, patience));
+    server.stop();
+    CHECK(server.run().ok());
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (completions < 1) REQUIRE(std::chrono::steady_clock::now() < end);
+}
