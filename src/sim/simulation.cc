@@ -67,7 +67,8 @@ class Simulation::Impl {
     void turn_hosts();
     void run_changes();
     void script(Duration time, std::function<void()> what);
-    void watch_end(Host& host, std::uint32_t life, TimePoint until);
+    void watch_end(Host& host, std::uint32_t life, TimePoint until,
+                   const std::shared_ptr<bool>& drains);
     void take_down(Host& host);
 
     std::shared_ptr<base::ManualClock> clock_ = std::make_shared<base::ManualClock>();
@@ -151,15 +152,21 @@ static std::uint64_t left_to_drain(api::Node& node) {
 
 void Simulation::Impl::end(Host& host) {
     if (!host.process) return;
-    host.process->node().server.drain();
-    watch_end(host, host.lives, saturating_add(clock_->now(), host.options.drain_timeout));
+    const auto drains = std::make_shared<bool>(false);
+    host.context().post([&server = host.process->node().server, drains] {
+        server.drain();
+        *drains = true;
+    });
+    const TimePoint until = saturating_add(clock_->now(), host.options.drain_timeout);
+    watch_end(host, host.lives, until, drains);
 }
 
-void Simulation::Impl::watch_end(Host& host, std::uint32_t life, TimePoint until) {
-    script(drain_look, [this, &host, life, until] {
+void Simulation::Impl::watch_end(Host& host, std::uint32_t life, TimePoint until,
+                                 const std::shared_ptr<bool>& drains) {
+    script(drain_look, [this, &host, life, until, drains] {
         if (!host.process || host.lives != life) return;
         const bool is_over = left_to_drain(host.process->node()) == 0 || clock_->now() >= until;
-        if (host.is_paused || !is_over) return watch_end(host, life, until);
+        if (host.is_paused || !*drains || !is_over) return watch_end(host, life, until, drains);
         take_down(host);
         world_->stop_host(host.name, true);  // What others still hold of its runtime is over, too.
         run_changes();

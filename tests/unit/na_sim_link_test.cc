@@ -212,7 +212,7 @@ TEST_CASE("sim links: one poll hands out a share of each peer when all have more
             bytes += event.bytes.size();
             ++read[std::string(as_text(event.bytes.first(1)))];
         }
-        CHECK(bytes <= 300'000);
+        CHECK(bytes <= 320'000);
     }
     for (const std::string& name : names) CHECK(read[name] >= 2);
 }

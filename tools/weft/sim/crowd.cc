@@ -145,12 +145,14 @@ void Crowd::judge_end(const Names& clients, const std::string& server) {
     const TimePoint drains = simulation_.now();
     simulation_.end(server);
     const auto is_over = [&] { return open_ == 0 && !simulation_.is_up(server); };
-    simulation_.run_until(is_over, patience);
+    verdict_.hold(simulation_.run_until(is_over, patience), Rule::ends_lose_no_reply,
+                  [&] { return server + " has not ended, or calls to it have not"; });
     for (const Errand& errand : errands_) {
         if (errand.answered > drains) continue;
         verdict_.hold(errand.status.ok() && errand.is_whole, Rule::ends_lose_no_reply,
                       [&] { return describe(errand); });
     }
+    simulation_.kill(server);
     simulation_.start(server);
 }
 
