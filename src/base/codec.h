@@ -23,9 +23,11 @@ T load(const std::byte* from) {
     return value;
 }
 
+// A value without padding, whose bytes would be whatever lay there before.
 template <class T>
 void store(std::byte* to, const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
+    static_assert(std::has_unique_object_representations_v<T> || std::is_floating_point_v<T>);
     std::memcpy(to, &value, sizeof value);
 }
 

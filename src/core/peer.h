@@ -106,8 +106,6 @@ struct Peer {
     na::Incarnation incarnation;  // While up.
     std::string uri;              // For people.
 
-    Traffic traffic;
-
     // What the layers above keep of it; they set and clear it.
     rpc::ClientSession* client_session = nullptr;
     rpc::ServerSession* server_session = nullptr;
@@ -125,6 +123,8 @@ struct Peer {
         Peer* peer = nullptr;
         class Context* context = nullptr;
     } connect_later;
+
+    Traffic traffic;
 };
 
 }  // namespace weft::core
