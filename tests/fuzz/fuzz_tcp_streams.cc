@@ -1,5 +1,6 @@
 // The streams of tcp: however the network cuts them, the same comes out, and nothing is written
 // outside of what was offered.
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -127,8 +128,15 @@ bool has_body(const BulkHead& head) { return head.op == BulkOp::put || head.op =
 bool is_judged_away(const BulkHead& head) {
     return has_body(head) && (head.length == 0 || head.length > (1u << 16));
 }
-// Some bodies go nowhere.
-bool is_wanted(const BulkHead& head) { return head.region % 3 != 0; }
+// Some bodies go nowhere, some to memory that can't be written.
+bool is_wanted(const BulkHead& head) { return head.region % 3 == 1; }
+bool is_unwritable(const BulkHead& head) { return head.region % 3 == 2; }
+std::byte* unwritable() {
+    static void* const at =
+        ::mmap(nullptr, 1u << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must(at != MAP_FAILED, "address space");
+    return static_cast<std::byte*>(at);
+}
 
 std::vector<Event> bulk_lane(ByteView stream, Input* cuts) {
     std::vector<Event> events;
@@ -140,6 +148,8 @@ std::vector<Event> bulk_lane(ByteView stream, Input* cuts) {
             if (step == BulkReader::Step::body_end) {
                 must(!events.empty() && !events.back().ended && !reader.in_body(),
                      "a body ends once");
+                must(reader.has_faulted() == is_unwritable(reader.head()),
+                     "what can't be written is known at its end");
                 events.back().ended = true;
                 continue;
             }
@@ -147,12 +157,16 @@ std::vector<Event> bulk_lane(ByteView stream, Input* cuts) {
             if (is_judged_away(reader.head())) return events;
             if (!has_body(reader.head())) continue;
             if (is_wanted(reader.head())) events.back().body.resize(reader.head().length);
-            reader.expect(is_wanted(reader.head()) ? events.back().body.data() : nullptr);
+            reader.expect(is_wanted(reader.head())       ? events.back().body.data()
+                          : is_unwritable(reader.head()) ? unwritable()
+                                                         : nullptr);
         }
         if (stream.empty()) return events;
         iovec pieces[2];
         const std::size_t used =
             reader.room(cuts ? 1 + cuts->below(5000) : 1 << 20, {waste.get(), waste_bytes}, pieces);
+        // As the kernel says it of a read.
+        if (pieces[0].iov_base == unwritable() && reader.fault()) continue;
         const std::size_t read = deliver(stream, {pieces, used}, cuts ? 1 + cuts->below(300) : ~0u);
         must(read > 0, "there is room to read into");
         reader.took(read);

@@ -355,8 +355,7 @@ TEST_CASE("drain_timeout bounds the wait for offloaded work that has not begun")
     CHECK(work.ran == 1);
 }
 
-TEST_CASE(
-    "a client that does not turn costs an orderly end over ofi+tcp no more than a silent one") {
+TEST_CASE("a client that does not turn costs an orderly end as much as a silent one") {
     if (!is_usable("ofi+tcp")) return;
     Source service;
     Serving server(service, uri_of("ofi+tcp"),
