@@ -101,6 +101,7 @@ struct Peer : AttentionNode, FlushNode, WritableNode {
     TransferQueue waiting;         // Accepted, not yet with libfabric.
     Retry retry;
     TimePoint started{};
+    TimePoint probe_at = never;  // For the next time, once a listener was found.
     ListenerProbe probe;
     std::unique_ptr<Resolution> resolution;
 };

@@ -1,11 +1,30 @@
 // What comes to a simulated node: put in order, and made into events.
 #include <algorithm>
 
+#include "na/connect_pacer.h"
+#include "na/hello.h"
 #include "na/sim/endpoint.h"
 
 namespace weft::na::sim {
 
 Status SimEndpoint::on_connect(Cargo& cargo) {
+    if (connects_queued_ >= network_.options().listen_backlog) {
+        return fail(busy_code, address() + " has too many connects to take");
+    }
+    ++connects_queued_;
+    inbox_.push_back({{}, {}, {}, std::make_unique<Cargo>(std::move(cargo))});
+    return {};
+}
+
+bool SimEndpoint::has_queued(NodeId from, PeerId peer) const {
+    return std::any_of(inbox_.begin() + static_cast<std::ptrdiff_t>(inbox_head_), inbox_.end(),
+                       [&](const Arrived& one) {
+                           return one.connect && one.connect->from == from &&
+                                  one.connect->from_peer == peer;
+                       });
+}
+
+Status SimEndpoint::take_connect(const Cargo& cargo, Event& event) {
     if (links_.size() - links_free_.size() >= limits_.peers_max) {
         return fail(Code::resource_exhausted, address() + " takes no more than " +
                                                   std::to_string(limits_.peers_max) + " peers");
@@ -21,11 +40,10 @@ Status SimEndpoint::on_connect(Cargo& cargo) {
     Cargo answer = cargo_for(Kind::accept, peer, added);
     answer.parcel = hello();
     send_ordered(added, std::move(answer));
-    Event event;
+    event = {};
     event.kind = EventKind::peer_up;
     event.incoming = true;
     event.peer = peer;
-    arrive(event);
     return {};
 }
 
@@ -97,9 +115,14 @@ void SimEndpoint::on_damaged(const Cargo& cargo) {
 
 void SimEndpoint::on_no_answer(const Cargo& cargo) {
     const Link* link = find(cargo.to_peer);
-    if (link && link->state == LinkState::connecting) {
-        end_link(cargo.to_peer, Code::unavailable, "nobody answered in time");
+    if (!link || link->state != LinkState::connecting) return;
+    // A listener that is there may take longer.
+    const bool is_busy = link->busy_times != 0 &&
+                         network_.now() - link->busy_at < network_.options().connect_timeout;
+    if (is_busy || network_.is_queued(sought_by(*link), *this, cargo.to_peer)) {
+        return await_answer(cargo.to_peer);
     }
+    end_link(cargo.to_peer, Code::unavailable, "nobody answered in time");
 }
 
 void SimEndpoint::end_link(PeerId peer, Code code, std::string_view why) {
@@ -122,6 +145,11 @@ void SimEndpoint::on_message(Cargo& cargo) {
 void SimEndpoint::on_down(Cargo& cargo) {
     Link* link = find(cargo.to_peer);
     if (!link || link->state == LinkState::down) return;
+    if (link->state == LinkState::connecting && may_be_tried_again(cargo.code)) {
+        link->busy_at = network_.now();
+        return send_connect(cargo.to_peer,
+                            ConnectPacer::pause(++link->busy_times, network_.coins()));
+    }
     link->state = LinkState::down;
     link->pending = {};
     drop_admissions(*link);
@@ -141,7 +169,7 @@ void SimEndpoint::on_writable(Cargo& cargo) {
 }
 
 void SimEndpoint::arrive(Event event, std::string text, Parcel parcel) {
-    inbox_.push_back({event, std::move(parcel), std::move(text)});
+    inbox_.push_back({event, std::move(parcel), std::move(text), nullptr});
 }
 
 }  // namespace weft::na::sim

@@ -62,9 +62,14 @@ void SimEndpoint::leave(std::string_view why, bool tells) {
         finish_all(peer, Code::cancelled, why);
         remove_link(peer);
     }
+    for (const Arrived& one : inbox_) {
+        if (one.connect && tells)
+            network_.refuse(*one.connect, fail(Code::unavailable, std::string(why)));
+    }
     network_.leave(node_, name_);
     node_ = {};
     name_.clear();
+    connects_queued_ = 0;
     inbox_.clear();
     inbox_head_ = 0;
     regions_.clear();
@@ -161,24 +166,39 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
     auto link = std::make_unique<Link>();
     link->info.uri = to.uri();
     const PeerId peer = add_link(std::move(link));
+    send_connect(peer, Duration::zero());
+    if (network_.options().connect_timeout > Duration::zero()) await_answer(peer);
+    return peer;
+}
+
+void SimEndpoint::send_connect(PeerId peer, Duration pause) {
+    const std::string_view name = sought_by(*find(peer));
     Cargo cargo;
     cargo.kind = Kind::connect;
     cargo.from = node_;
     cargo.from_peer = peer;
     cargo.from_host = host_;
-    cargo.to_host = network_.host_of(to.name);
-    cargo.text = to.name;
+    cargo.to_host = network_.host_of(name);
+    cargo.text = name;
     cargo.parcel = hello();
-    network_.transmit(std::move(cargo));
-    if (network_.options().connect_timeout > Duration::zero()) {
-        Cargo over;
-        over.kind = Kind::no_answer;
-        over.to = node_;
-        over.to_peer = peer;
-        network_.send(saturating_add(network_.now(), network_.options().connect_timeout),
-                      std::move(over));
-    }
-    return peer;
+    if (pause == Duration::zero()) return network_.transmit(std::move(cargo));
+    cargo.since = network_.now();
+    const Duration way = network_.options().link.latency;
+    network_.send(saturating_add(network_.now(), pause + way), std::move(cargo));
+}
+
+void SimEndpoint::await_answer(PeerId peer) {
+    Cargo over;
+    over.kind = Kind::no_answer;
+    over.to = node_;
+    over.to_peer = peer;
+    network_.send(saturating_add(network_.now(), network_.options().connect_timeout),
+                  std::move(over));
+}
+
+// The name that a link of ours connects to.
+std::string_view SimEndpoint::sought_by(const Link& link) const {
+    return std::string_view(link.info.uri).substr(std::string_view("sim://").size());
 }
 
 const PeerInfo* SimEndpoint::info(PeerId peer) const {
@@ -346,6 +366,12 @@ std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
 
 // False: it concerns a peer that was closed meanwhile.
 bool SimEndpoint::hand_out(Arrived& arrived, Event& event) {
+    if (arrived.connect) {
+        --connects_queued_;
+        const Status taken = take_connect(*arrived.connect, event);
+        if (!taken.ok()) network_.refuse(*arrived.connect, taken);
+        return taken.ok();
+    }
     event = arrived.event;
     if (!arrived.text.empty()) error_ = std::move(arrived.text);
     switch (event.kind) {

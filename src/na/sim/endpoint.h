@@ -26,6 +26,9 @@ class SimEndpoint final : public Endpoint {
     void fall_silent() { silent_ = true; }
     const std::string& public_uri() const { return public_uri_; }
     HostId host() const { return host_; }
+    NodeId node() const { return node_; }
+    // A connect of that peer waits here to be taken.
+    bool has_queued(NodeId from, PeerId peer) const;
 
     std::string_view scheme() const override { return "sim"; }
     std::string address() const override { return name_.empty() ? "" : "sim://" + name_; }
@@ -51,7 +54,7 @@ class SimEndpoint final : public Endpoint {
         return node_ && !inbox_.empty() ? network_.now() : never;
     }
 
-    // Network use: what arrives. on_connect answers why not.
+    // Network use: what arrives. on_connect answers why not; what it takes may be refused later.
     Status on_connect(Cargo& cargo);
     // Hands over what is its connection's next, and keeps what is ahead.
     void arrange(Cargo& cargo);
@@ -100,7 +103,9 @@ class SimEndpoint final : public Endpoint {
         Order orders[lanes];
         std::vector<Admission> admissions;
         PeerInfo info;
-        std::size_t bytes_under_way = 0;  // Ours, not yet polled and freed over there.
+        TimePoint busy_at = TimePoint::min();  // When its listener had no place for us,
+        std::uint32_t busy_times = 0;          // and how often.
+        std::size_t bytes_under_way = 0;       // Ours, not yet polled and freed over there.
         std::uint32_t messages_under_way = 0;
         Parcel pending;  // Joined commits that leave with flush().
     };
@@ -126,6 +131,7 @@ class SimEndpoint final : public Endpoint {
         Event event;
         Parcel parcel;
         std::string text;
+        std::unique_ptr<Cargo> connect;  // One that is to be taken; then nothing else counts.
     };
     struct Delivered {
         PeerId peer;
@@ -145,6 +151,10 @@ class SimEndpoint final : public Endpoint {
     bool has_room(const Link& link, std::size_t bytes) const;
     void give_back_room(PeerId peer, std::size_t bytes);
     void arrive(Event event, std::string text = {}, Parcel parcel = {});
+    void send_connect(PeerId peer, Duration pause);
+    void await_answer(PeerId peer);
+    std::string_view sought_by(const Link& link) const;
+    Status take_connect(const Cargo& cargo, Event& event);
     bool hand_out(Arrived& arrived, Event& event);
     void free_delivered();
     void leave(std::string_view why, bool tells);
@@ -189,6 +199,7 @@ class SimEndpoint final : public Endpoint {
     std::uint64_t exposures_ = 0;
     TransferTable transfers_;
     bool silent_ = false;
+    std::uint32_t connects_queued_ = 0;  // In the inbox.
 };
 
 }  // namespace weft::na::sim

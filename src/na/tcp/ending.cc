@@ -20,7 +20,7 @@ TcpEndpoint::~TcpEndpoint() {
 
 // Its own, from every list and socket but its slot.
 void TcpEndpoint::end(Connection& connection, Code code, const std::string& why) {
-    if (connection.phase < Phase::up) --handshakes_;
+    if (connection.phase < Phase::up) end_handshake(connection);
     if (claimed_ == &connection) claimed_ = nullptr;
     std::erase(committed_, &connection);
     std::erase(refused_, &connection);
