@@ -95,11 +95,12 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
     }
     node->context.set_opener([node = node.get()](const na::Address& to) {
         Result<na::Provider*> provider = node->parts.providers->find(to.scheme);
-        return provider ? node->open(**provider, nullptr) : std::move(provider).status();
+        return provider ? node->open(**provider) : std::move(provider).status();
     });
     node->server.set_on_overstay([node = node.get()](const std::string& why) {
         node->log.warning(why + "the state of its runtime:\n" + node->describe());
     });
+    node->driver.set_on_blocked([node = node.get()](Duration took) { node->on_blocked(took); });
     node->collectives.default_timeout = node->options.default_timeout;
     if (!node->options.manual) {
         if (Status status = node->driver.start(); !status.ok()) return status;
@@ -109,6 +110,7 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
 
 static constexpr int last_turns_max = 1000;
 static constexpr Duration state_patience = 1s;
+static constexpr Duration blocked_told_every = 60s;
 
 Node::~Node() { shutdown(); }
 
@@ -161,20 +163,62 @@ std::string Node::state() {
 
 Status Node::add(Service& service) {
     Status status;
-    on_context([&] {
-        registering_ = Status();
-        service.register_methods(*this);
-        status = std::move(registering_);
-        if (status.ok()) served_.push_back(&service);
-    });
+    on_context([&] { status = add_here(service); });
     return status;
 }
 
-bool Node::serves(const Service& service) {
-    bool found = false;
-    on_context(
-        [&] { found = std::find(served_.begin(), served_.end(), &service) != served_.end(); });
-    return found;
+// All of its methods, or none, also when registering them throws.
+Status Node::add_here(Service& service) {
+    struct Undo {
+        rpc::Server& server;
+        std::size_t methods = server.methods();
+        ~Undo() { server.take_back_methods(methods); }
+    } undo{server};
+    registering_ = Status();
+    service.register_methods(*this);
+    if (!registering_.ok()) return std::move(registering_);
+    undo.methods = server.methods();
+    served_.push_back(&service);
+    return {};
+}
+
+// What can fail comes before anything that lasts: whoever is told of a failure finds everything as
+// it was.
+Status Node::serve(Service* service, const std::vector<std::string>& uris) {
+    struct Place {
+        na::Address address;
+        na::Provider* provider;
+    };
+    std::vector<Place> places;
+    for (const std::string& uri : uris) {
+        Result<na::Address> address = na::parse_address(uri);
+        if (!address) return std::move(address).status();
+        Result<na::Provider*> provider = parts.providers->find(address->scheme);
+        if (!provider) return std::move(provider).status();
+        places.push_back({*std::move(address), *provider});
+    }
+    Status status;
+    on_context([&] {
+        std::vector<EndpointPtr> opened;
+        for (const Place& place : places) {
+            Result<EndpointPtr> endpoint =
+                make_endpoint(*place.provider, &place.address, opened.size());
+            if (!endpoint) {
+                status = std::move(endpoint).status().in("can't listen on " + uris[opened.size()]);
+                return;
+            }
+            opened.push_back(*std::move(endpoint));
+        }
+        const bool is_new =
+            service && std::find(served_.begin(), served_.end(), service) == served_.end();
+        if (is_new) status = add_here(*service);
+        if (!status.ok()) return;
+        for (EndpointPtr& endpoint : opened) {
+            addresses_.push_back(endpoint->address());
+            take_in(std::move(endpoint));
+        }
+    });
+    return status;
 }
 
 void Node::add(const MethodId& method, RawHandler handler, MethodTraits traits) {
@@ -182,9 +226,11 @@ void Node::add(const MethodId& method, RawHandler handler, MethodTraits traits) 
     if (!status.ok() && registering_.ok()) registering_ = std::move(status);
 }
 
-Status Node::open(na::Provider& provider, const na::Address* listen) {
+// `others`: that are to be taken in before it.
+Result<Node::EndpointPtr> Node::make_endpoint(na::Provider& provider, const na::Address* listen,
+                                              std::size_t others) {
     if (context.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
-    if (context.endpoints().size() == core::endpoints_max) {
+    if (context.endpoints().size() + others >= core::endpoints_max) {
         return fail(Code::resource_exhausted, "a runtime has at most " +
                                                   std::to_string(core::endpoints_max) +
                                                   " addresses and transports");
@@ -197,24 +243,34 @@ Status Node::open(na::Provider& provider, const na::Address* listen) {
                                  options.peers_max,
                                  options.wait != WaitMode::spin,
                                  na::economies_without(options.verbs_without).value()};
-    Result<std::unique_ptr<na::Endpoint>> endpoint =
-        provider.open(listen, with, parts.clock->now());
-    if (!endpoint) return std::move(endpoint).status();
-    core::EndpointSlot& slot = context.add_endpoint(*std::move(endpoint));
+    return provider.open(listen, with, parts.clock->now());
+}
+
+void Node::take_in(EndpointPtr endpoint) {
+    core::EndpointSlot& slot = context.add_endpoint(std::move(endpoint));
     driver.watch_endpoints();
     bulk.regions->add_endpoint(slot);
-    if (listen) addresses_.push_back(slot.endpoint->address());
+}
+
+Status Node::open(na::Provider& provider) {
+    Result<EndpointPtr> endpoint = make_endpoint(provider, nullptr, 0);
+    if (!endpoint) return std::move(endpoint).status();
+    take_in(*std::move(endpoint));
     return {};
 }
 
-Status Node::listen(std::string_view uri) {
-    Result<na::Address> address = na::parse_address(uri);
-    if (!address) return std::move(address).status();
-    Result<na::Provider*> provider = parts.providers->find(address->scheme);
-    if (!provider) return std::move(provider).status();
-    Status status;
-    on_context([&] { status = open(**provider, &*address); });
-    return std::move(status).in("can't listen on " + std::string(uri));
+// Rate-limited: one that blocks once may do it for ever.
+void Node::on_blocked(Duration took) {
+    const std::string_view method = server.last_method();
+    context.note("blocked", std::string(method), static_cast<std::uint64_t>(took / 1ms));
+    const TimePoint now = parts.clock->now();
+    if (now < blocked_told_until_) return;
+    blocked_told_until_ = now + blocked_told_every;
+    log.warning(
+        "the context's thread was blocked or stopped for " + std::to_string(took / 1ms) +
+        " ms; the last handler that began: " + (method.empty() ? "none" : std::string(method)) +
+        ". Peers got no answer meanwhile, and may have given up: what blocks belongs in "
+        "weft::offload");
 }
 
 std::vector<std::string> Node::addresses() {
@@ -242,7 +298,7 @@ Result<Channel> Node::connect_here(const std::vector<std::string>& uris) {
             status = std::move(provider).status();
         } else if (uris.size() == 1 && !speaks(address->scheme)) {
             // Of several each is opened when it is tried: some cost much.
-            status = open(**provider, nullptr);
+            status = open(**provider);
         }
         usable |= status.ok();
         if (!status.ok()) unusable = std::move(status).in("can't connect to " + uri);

@@ -25,6 +25,12 @@ Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTr
     return {};
 }
 
+void MethodTable::shrink(std::size_t to) {
+    if (to == methods_.size()) return;
+    methods_.resize(to);
+    rebuild();
+}
+
 void MethodTable::close() {
     slots_.assign(1, nullptr);
     mask_ = 0;
