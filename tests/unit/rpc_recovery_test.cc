@@ -136,8 +136,7 @@ TEST_CASE("recovery: who finds no room for a session is told so, and nothing of 
     rig.run_for(1ms);
 }
 
-TEST_CASE(
-    "recovery: calls whose connection is lost before its session was granted are sent again") {
+TEST_CASE("recovery: calls of a connection that is lost before the grant are sent again") {
     const int grants_lost = GENERATE(0, 1);
     SimRig rig;
     RawPeer raw(rig, "server");
