@@ -46,12 +46,12 @@ class Runtime {
 
     // ---- serving -----------------------------------------------------------------------------
     // Adds the service's methods, unless it is served already, and listens on the address, or on
-    // each of several. After an error it may be tried again at other addresses; those before the
-    // one that failed are listened on.
+    // each of several. After an error nothing was added and no address is listened on: it may be
+    // tried again at other addresses.
     // Errors: INVALID_ARGUMENT (address), ALREADY_EXISTS (name or port in use, method served
     // already), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable here).
     Status serve(Service& service, const Addresses& at);
-    // The two halves of serve().
+    // The two halves of serve(). A service is added with all of its methods or with none.
     Status add(Service& service);
     Status listen(std::string_view uri);
     // What to type to reach this runtime: one address per listen(), ports filled in.

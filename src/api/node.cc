@@ -98,11 +98,12 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
     node->context.set_opener([node = node.get()](const na::Address& to) {
         if (to.named_by_peer) return fail(Code::unimplemented, "no endpoint here gets there");
         Result<na::Provider*> provider = node->parts.providers->find(to.scheme);
-        return provider ? node->open(**provider, nullptr) : std::move(provider).status();
+        return provider ? node->open(**provider) : std::move(provider).status();
     });
     node->server.set_on_overstay([node = node.get()](const std::string& why) {
         node->log.warning(why + "the state of its runtime:\n" + node->describe());
     });
+    node->driver.set_on_blocked([node = node.get()](Duration took) { node->on_blocked(took); });
     node->collectives.default_timeout = node->options.default_timeout;
     if (!node->options.manual) {
         if (Status status = node->driver.start(); !status.ok()) return status;
@@ -110,11 +111,8 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
     return node;
 }
 
-static constexpr int last_turns_max = 1000;
-// How long the end of a runtime waits for peers that are in the middle of a copy. One that is
-// neither stopped nor dead takes well below a millisecond, and some more where it has no processor.
-static constexpr Duration fence_patience = 1s;
 static constexpr Duration state_patience = 1s;
+static constexpr Duration blocked_told_every = 60s;
 
 Node::~Node() { shutdown(); }
 
@@ -167,20 +165,63 @@ std::string Node::state() {
 
 Status Node::add(Service& service) {
     Status status;
-    on_context([&] {
-        registering_ = Status();
-        service.register_methods(*this);
-        status = std::move(registering_);
-        if (status.ok()) served_.push_back(&service);
-    });
+    on_context([&] { status = add_here(service); });
     return status;
 }
 
-bool Node::serves(const Service& service) {
-    bool found = false;
-    on_context(
-        [&] { found = std::find(served_.begin(), served_.end(), &service) != served_.end(); });
-    return found;
+// All of its methods, or none, also when registering them throws.
+Status Node::add_here(Service& service) {
+    struct Undo {
+        rpc::Server& server;
+        std::size_t methods = server.methods();
+        ~Undo() { server.take_back_methods(methods); }
+    } undo{server};
+    registering_ = Status();
+    service.register_methods(*this);
+    if (!registering_.ok()) return std::move(registering_);
+    undo.methods = server.methods();
+    served_.push_back(&service);
+    return {};
+}
+
+// What can fail comes before anything that lasts: whoever is told of a failure finds everything as
+// it was.
+Status Node::serve(Service* service, const std::vector<std::string>& uris) {
+    struct Place {
+        na::Address address;
+        na::Provider* provider;
+    };
+    std::vector<Place> places;
+    for (const std::string& uri : uris) {
+        Result<na::Address> address = na::parse_address(uri);
+        if (!address) return std::move(address).status();
+        Result<na::Provider*> provider = parts.providers->find(address->scheme);
+        if (!provider) return std::move(provider).status();
+        places.push_back({*std::move(address), *provider});
+    }
+    Status status;
+    on_context([&] {
+        std::vector<EndpointPtr> opened;
+        for (const Place& place : places) {
+            Result<EndpointPtr> endpoint =
+                make_endpoint(*place.provider, &place.address, opened.size());
+            if (!endpoint) {
+                status = std::move(endpoint).status().in("can't listen on " + uris[opened.size()]);
+                return;
+            }
+            opened.push_back(*std::move(endpoint));
+        }
+        const bool is_new =
+            service && std::find(served_.begin(), served_.end(), service) == served_.end();
+        if (is_new) status = add_here(*service);
+        if (!status.ok()) return;
+        for (EndpointPtr& endpoint : opened) {
+            addresses_.push_back(endpoint->address());
+            reach_.add(addresses_.back());
+            take_in(std::move(endpoint));
+        }
+    });
+    return status;
 }
 
 void Node::add(const MethodId& method, RawHandler handler, MethodTraits traits) {
@@ -188,9 +229,11 @@ void Node::add(const MethodId& method, RawHandler handler, MethodTraits traits) 
     if (!status.ok() && registering_.ok()) registering_ = std::move(status);
 }
 
-Status Node::open(na::Provider& provider, const na::Address* listen) {
+// `others`: that are to be taken in before it.
+Result<Node::EndpointPtr> Node::make_endpoint(na::Provider& provider, const na::Address* listen,
+                                              std::size_t others) {
     if (context.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
-    if (context.endpoints().size() == core::endpoints_max) {
+    if (context.endpoints().size() + others >= core::endpoints_max) {
         return fail(Code::resource_exhausted, "a runtime has at most " +
                                                   std::to_string(core::endpoints_max) +
                                                   " addresses and transports");
@@ -203,26 +246,34 @@ Status Node::open(na::Provider& provider, const na::Address* listen) {
                                  options.peers_max,
                                  options.wait != WaitMode::spin,
                                  na::economies_without(options.verbs_without).value()};
-    Result<std::unique_ptr<na::Endpoint>> endpoint =
-        provider.open(listen, with, parts.clock->now());
-    if (!endpoint) return std::move(endpoint).status();
-    core::EndpointSlot& slot = context.add_endpoint(*std::move(endpoint));
+    return provider.open(listen, with, parts.clock->now());
+}
+
+void Node::take_in(EndpointPtr endpoint) {
+    core::EndpointSlot& slot = context.add_endpoint(std::move(endpoint));
     driver.watch_endpoints();
     bulk.regions->add_endpoint(slot);
-    if (!listen) return {};
-    addresses_.push_back(slot.endpoint->address());
-    reach_.add(addresses_.back());
+}
+
+Status Node::open(na::Provider& provider) {
+    Result<EndpointPtr> endpoint = make_endpoint(provider, nullptr, 0);
+    if (!endpoint) return std::move(endpoint).status();
+    take_in(*std::move(endpoint));
     return {};
 }
 
-Status Node::listen(std::string_view uri) {
-    Result<na::Address> address = na::parse_address(uri);
-    if (!address) return std::move(address).status();
-    Result<na::Provider*> provider = parts.providers->find(address->scheme);
-    if (!provider) return std::move(provider).status();
-    Status status;
-    on_context([&] { status = open(**provider, &*address); });
-    return std::move(status).in("can't listen on " + std::string(uri));
+// Rate-limited: one that blocks once may do it for ever.
+void Node::on_blocked(Duration took) {
+    const std::string_view method = server.last_method();
+    context.note("blocked", std::string(method), static_cast<std::uint64_t>(took / 1ms));
+    const TimePoint now = parts.clock->now();
+    if (now < blocked_told_until_) return;
+    blocked_told_until_ = now + blocked_told_every;
+    log.warning(
+        "the context's thread was blocked or stopped for " + std::to_string(took / 1ms) +
+        " ms; the last handler that began: " + (method.empty() ? "none" : std::string(method)) +
+        ". Peers got no answer meanwhile, and may have given up: what blocks belongs in "
+        "weft::offload");
 }
 
 std::vector<std::string> Node::addresses() {
@@ -250,7 +301,7 @@ Result<Channel> Node::connect_here(const std::vector<std::string>& uris) {
             status = std::move(provider).status();
         } else if (uris.size() == 1 && !speaks(address->scheme)) {
             // Of several each is opened when it is tried: some cost much.
-            status = open(**provider, nullptr);
+            status = open(**provider);
         }
         usable |= status.ok();
         if (!status.ok()) unusable = std::move(status).in("can't connect to " + uri);
@@ -330,131 +381,6 @@ Status Node::join(GroupView view, std::uint32_t rank) {
         status = collectives.join(std::move(impl));
     });
     return status;
-}
-
-void Node::stop() {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto put = write(stop_fd_.get(), &one, sizeof one);
-}
-
-Status Node::drain(int impatience_fd) {
-    ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
-    in_turn([&] {
-        server.drain();
-        collectives.in_turn([&] { collectives.drain(); });
-    });
-    while (true) {
-        std::uint32_t left = 0;
-        std::uint64_t leaving = 0;
-        in_turn([&] {
-            left = server.executing() + static_cast<std::uint32_t>(collectives.owed());
-            leaving = bulk.staging.replies_lent() + collectives.delivering();
-            if (left == 0) leaving += context.undelivered();
-        });
-        if (left == 0 && leaving == 0) return {};
-        const auto still = [&](const std::string& until) {
-            return left != 0 ? std::to_string(left) + " calls were still in their handlers " + until
-                             : std::to_string(leaving) +
-                                   " bytes or messages of replies, or collectives, had not been "
-                                   "delivered " +
-                                   until;
-        };
-        if (parts.clock->now() >= ends_by_) {
-            return fail(Code::deadline_exceeded,
-                        still("after drain_timeout (" +
-                              std::to_string(options.drain_timeout / 1ms) + " ms)"));
-        }
-        pollfd impatience{impatience_fd, POLLIN, 0};
-        if (poll(&impatience, 1, 1) > 0) {
-            return fail(Code::cancelled, still("when another signal came"));
-        }
-    }
-}
-
-// As on_context(), for work that runs user code or looks at the time.
-void Node::in_turn(Function<void()> work) {
-    if (!options.manual || !context.on_thread()) return on_context(std::move(work));
-    bool done = false;
-    context.post([&] {
-        work();
-        done = true;
-    });
-    while (!done) driver.turn_and_wait(Duration::zero());
-}
-
-// Coroutines see their cancelled calls and end, and so does offloaded work, which may wait for a
-// turn. Work that posts itself for ever does not count. Work that runs is waited for however long
-// it takes: what it uses is destroyed next.
-void Node::end_work() {
-    const TimePoint fenced_by = saturating_add(parts.clock->now(), fence_patience);
-    bool is_late = false;
-    for (int turns = 0; turns < last_turns_max;) {
-        if (!is_late && !pool.is_idle() && parts.clock->now() >= ends_by_) {
-            is_late = true;
-            log.warning(
-                "offloaded work goes on " + std::to_string(options.drain_timeout / 1ms) +
-                " ms (drain_timeout) after the runtime began to end, which waits for what "
-                "runs and drops the rest: work that takes long looks at Call::stop_token()");
-        }
-        if (is_late) pool.drop(core::OffloadPool::Queued::all);
-        if (!pool.is_idle()) {
-            driver.turn_and_wait(10ms);
-        } else if (context.turn(parts.clock->now()).events != 0) {
-            ++turns;
-        } else if (bulk.regions->unfenced_regions() == 0 || parts.clock->now() >= fenced_by) {
-            return;
-        } else {
-            driver.turn_and_wait(1ms);
-        }
-    }
-}
-
-// A policy decides when the caller goes on, not which ranks get the request.
-void Node::deliver_collectives() {
-    if (collectives.delivering() == 0) return;
-    server.drain();
-    while (collectives.delivering() != 0 && parts.clock->now() < ends_by_) {
-        const TimePoint before = parts.clock->now();
-        driver.turn_and_wait(10ms);
-        // Simulated: time is moved by what ends this runtime.
-        if (parts.clock->now() == before) return;
-    }
-}
-
-void Node::shutdown() {
-    if (std::exchange(down_, true)) return;
-    // A callback of this runtime would return into what is gone: it asks by stop() instead.
-    WEFT_ASSERT(!context.in_turn());
-    driver.stop();
-    context.adopt_thread();
-    if (ends_by_ == never) {
-        ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
-    }
-    deliver_collectives();
-    {
-        // What completes here runs user code, which is in the context then as it always is.
-        const core::Context::Entered scope(context);
-        context.refresh_time();
-        const Status why = fail(Code::cancelled, "the runtime is shutting down");
-        server.drain();
-        collectives.shutdown();
-        context.shutdown(why);
-        client.shutdown(why);
-        server.shutdown(why);
-        bulk.transfers.shutdown(why);
-        bulk.regions->close_all();
-    }
-    // Nobody waits for these calls any more.
-    pool.drop(core::OffloadPool::Queued::for_calls);
-    end_work();
-    pool.stop();
-    {
-        const core::Context::Entered scope(context);
-        context.close_endpoints();
-        bulk.regions->shutdown();
-    }
-    context.close_submissions();
-    context.release_thread();
 }
 
 }  // namespace weft::api

@@ -44,8 +44,9 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
 
     // Thread of all that follow up to shutdown(): any; they hop to the context's.
     Status add(Service& service);
-    bool serves(const Service& service);
-    Status listen(std::string_view uri);
+    // At all of these addresses, or at none; a service that is there already stays.
+    Status serve(Service* service, const std::vector<std::string>& uris);
+    Status listen(std::string_view uri) { return serve(nullptr, {std::string(uri)}); }
     Result<Channel> connect(const std::vector<std::string>& uris);
     Result<Region> expose(Buffer memory, ExposeOptions options);
     Result<Group> group(GroupView view);
@@ -86,7 +87,13 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     void in_turn(Function<void()> work);
     void end_work();
     void deliver_collectives();
-    Status open(na::Provider& provider, const na::Address* listen);
+    Status add_here(Service& service);
+    using EndpointPtr = std::unique_ptr<na::Endpoint>;
+    Result<EndpointPtr> make_endpoint(na::Provider& provider, const na::Address* listen,
+                                      std::size_t others);
+    void take_in(EndpointPtr endpoint);
+    Status open(na::Provider& provider);
+    void on_blocked(Duration took);
     bool speaks(std::string_view scheme) const;
     Result<Channel> connect_here(const std::vector<std::string>& uris);
     // The same to a member that a peer named.
@@ -96,6 +103,7 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     std::vector<std::string> addresses_;
     core::Reach reach_;   // Of these.
     Status registering_;  // First error of the service that is being added.
+    TimePoint blocked_told_until_{};
     std::vector<const Service*> served_;
     base::UniqueFd stop_fd_;
     bool down_ = false;

@@ -50,13 +50,7 @@ Status Runtime::listen(std::string_view uri) { return node_->listen(uri); }
 std::vector<std::string> Runtime::addresses() const { return node_->addresses(); }
 
 Status Runtime::serve(Service& service, const Addresses& at) {
-    if (!node_->serves(service)) {
-        if (Status status = add(service); !status.ok()) return status;
-    }
-    for (const std::string& uri : at.uris()) {
-        if (Status status = listen(uri); !status.ok()) return status;
-    }
-    return {};
+    return node_->serve(&service, at.uris());
 }
 
 Result<Channel> Runtime::connect(const Addresses& to) { return node_->connect(to.uris()); }

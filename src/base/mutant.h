@@ -30,6 +30,7 @@ enum class Mutant : std::uint8_t {
     stale_sequence,
     credit_double_grant,
     nested_forgotten,
+    grant_presumed,
     // Of the simulated transport.
     late_piece,
     late_read,
@@ -81,6 +82,7 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::credit_double_grant, "credit-double-grant",
      "a slot that was given up comes back twice"},
     {Mutant::nested_forgotten, "nested-forgotten", "what a handler started goes on without it"},
+    {Mutant::grant_presumed, "grant-presumed", "calls leave before their session was granted"},
     {Mutant::late_piece, "late-piece", "what a put has under way lands after the fence, too"},
     {Mutant::late_read, "late-read", "a get goes on after the fence"},
     {Mutant::lost_piece, "lost-piece", "the second piece of a put is said to be there and is not"},

@@ -90,10 +90,12 @@ void Context::OwnFrames::on_frame(Peer& peer, FrameHead head, ByteView) {
                        "a frame of unknown kind " + std::to_string(static_cast<int>(head.kind)));
     } else if (head.flags != 0 || head.bytes != sizeof(FrameHead)) {
         context.broken(peer, "a ping or pong of a later version");
-    } else if (head.kind == FrameKind::ping) {
-        context.send_small(peer, FrameKind::pong, head.aux);
-    } else if (head.aux == last_ping) {
-        peer.has_all = true;
+    } else if (head.kind == FrameKind::pong) {
+        peer.answered = true;
+        if (head.aux == last_ping) peer.has_all = true;
+    } else if (!context.send_small(peer, FrameKind::pong, head.aux)) {
+        peer.owes_pong = true;
+        peer.pong_aux = head.aux;
     }
 }
 
@@ -435,6 +437,9 @@ void Context::drop_all(Peer& peer) {
 }
 
 void Context::drain(Peer& peer) {
+    // They wait for nothing else: whether somebody lives is not told by how much is to be sent.
+    if (peer.owes_pong) peer.owes_pong = !send_small(peer, FrameKind::pong, peer.pong_aux);
+    if (peer.owes_ping) peer.owes_ping = !send_small(peer, FrameKind::ping);
     while (QueuedFrame* queued = peer.waiting.front()) {
         if (peer.state != PeerState::up) return;
         // The least message that a peer may offer holds any of these frames; answers were judged
@@ -454,12 +459,13 @@ void Context::drain(Peer& peer) {
     }
 }
 
-void Context::send_small(Peer& peer, FrameKind kind, std::uint16_t aux) {
-    if (peer.state != PeerState::up || peer.waiting_frames != 0) return;
-    std::byte* to = reserve(peer, sizeof(FrameHead));
-    if (!to) return;  // Full: the peer has enough to answer as it is.
+// False: the transport is full; drain() tries again.
+bool Context::send_small(Peer& peer, FrameKind kind, std::uint16_t aux) {
+    std::byte* to = peer.state == PeerState::up ? reserve(peer, sizeof(FrameHead)) : nullptr;
+    if (!to) return false;
     base::store(to, FrameHead{kind, 0, aux, sizeof(FrameHead)});
     commit(peer, sizeof(FrameHead));
+    return true;
 }
 
 }  // namespace core

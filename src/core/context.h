@@ -153,6 +153,8 @@ class Context final : public Executor {
         const Scope* const scope = here ? here->scope() : nullptr;
         return scope ? scope->deadline : never;
     }
+    // This thread is in some context.
+    static bool is_any_entered() { return current_ != nullptr; }
     // For handlers, which run in no other's scope.
     void enter(Scope& scope) { scope_ = &scope; }
     void leave() { scope_ = nullptr; }
@@ -418,11 +420,12 @@ class Context final : public Executor {
     bool use(Peer& peer);
     void lost(Peer& peer, Status why);
     void disconnect(Peer& peer);
-    void send_small(Peer& peer, FrameKind kind, std::uint16_t aux = 0);
+    bool send_small(Peer& peer, FrameKind kind, std::uint16_t aux = 0);
     void update_direct(Peer& peer);
     void start_heartbeat(Peer& peer);
     void note_silence(Peer& peer);
     void on_heartbeat(Peer& peer);
+    void look_at_attempt(Peer& peer);
     static Peer* peer_of(const EndpointSlot& slot, na::PeerId id) {
         return id.index < slot.peers.size() ? sender_of(slot, id) : nullptr;
     }

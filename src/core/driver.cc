@@ -75,9 +75,12 @@ void Driver::stop() {
 
 void Driver::loop() {
     TimePoint last_event = clock_.now();
+    TimePoint turned_at = last_event;
     Courtesy courtesy;
     while (!stop_.load(std::memory_order_relaxed)) {
         const TimePoint now = clock_.now();
+        look_at_turn(turned_at, now);
+        turned_at = now;
         if (context_.turn(now).events > 0) {
             last_event = now;
             courtesy.busy();
@@ -88,9 +91,10 @@ void Driver::loop() {
         if (spin) {
             courtesy.idle();
         } else {
+            look_at_turn(now, clock_.now());
             sleep(now, Duration::max());
             // Each sleep buys one more spell of spinning: replies tend to come in trains.
-            last_event = clock_.now();
+            turned_at = last_event = clock_.now();
         }
     }
 }

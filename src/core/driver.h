@@ -31,6 +31,9 @@ class Driver {
     // Ends and joins the thread. Thread: any but the context's.
     void stop();
     bool running() const { return thread_.joinable(); }
+    // Who hears of a turn of its thread that took longer than blocked_least. Before start().
+    static constexpr Duration blocked_least = 1s;
+    void set_on_blocked(Function<void(Duration)> told) { on_blocked_ = std::move(told); }
 
     // One turn, then a sleep of at most `longest` when there was nothing to do. For callers that
     // are the context's thread themselves.
@@ -47,6 +50,11 @@ class Driver {
   private:
     bool bind_to(unsigned cpu);
     void loop();
+    void look_at_turn(TimePoint from, TimePoint to) {
+        if (to - from > blocked_least && on_blocked_) [[unlikely]] {
+            on_blocked_(to - from);
+        }
+    }
     void sleep(TimePoint now, Duration longest);
 
     Context& context_;
@@ -55,6 +63,7 @@ class Driver {
     base::UniqueFd epoll_;
     std::size_t watched_ = 0;
     bool can_sleep_ = true;  // Every endpoint has a descriptor.
+    Function<void(Duration)> on_blocked_;
     std::atomic<bool> stop_{false};
     std::thread thread_;
 };

@@ -38,6 +38,7 @@ Path::Path(std::vector<na::Address> addresses) : order_(std::move(addresses)) {
 }
 
 Path::Step Path::start() {
+    may_answer_ = false;
     notes_.clear();
     held_ = false;
     failed_.assign(order_.size(), false);
@@ -50,7 +51,18 @@ Path::Step Path::start() {
 }
 
 Path::Step Path::failed(const Status& why) {
-    note(order_[at_].uri() + ": " + std::string(why.text()));
+    const Step next = next_after(std::string(why.text()));
+    if (next.action != Action::give_up || !may_answer_) return next;
+    return start();
+}
+
+Path::Step Path::unanswered() {
+    may_answer_ = true;
+    return failed(fail(Code::unavailable, "it listens and does not answer yet"));
+}
+
+Path::Step Path::next_after(std::string what) {
+    note(order_[at_].uri() + ": " + std::move(what));
     failed_[at_] = true;
     if (stage_ == Stage::network && at_ == witnesses_[witness_]) held_ = false;
     switch (stage_) {

@@ -35,6 +35,9 @@ class Path {
     // that finds it lost. May start again at any time.
     Step start();
     Step failed(const Status& why);
+    // Of a listener that has not answered for a while: the other addresses are tried, and when none
+    // of them is of use all are tried again.
+    Step unanswered();
     Step up(const na::Incarnation& who);
 
     // To connect to; after `use` and `use_held`: that is used.
@@ -51,6 +54,7 @@ class Path {
 
     bool has_networks() const { return locals_ != order_.size(); }
     Step next_network();
+    Step next_after(std::string what);
     void note(std::string what);
 
     std::vector<na::Address> order_;  // Those of this host, then networks; each fastest first.
@@ -60,6 +64,7 @@ class Path {
     std::size_t at_ = 0;
     std::size_t witness_ = 0;   // In witnesses_.
     bool held_ = false;         // The witness is up.
+    bool may_answer_ = false;   // One of those that failed.
     std::vector<bool> failed_;  // By place in order_, since the start.
     na::Incarnation who_;       // It is.
     std::string notes_;         // What came of those before.

@@ -79,7 +79,12 @@ struct Peer {
     PeerRef ref;
     PeerState state = PeerState::idle;
     bool incoming = false;  // It connected to us: forgotten when it goes down.
-    bool heard = false;     // Something arrived since the last heartbeat tick.
+    // Since the last heartbeat tick: something arrived; something that answers what we sent.
+    bool heard = false;
+    bool answered = false;
+    bool owes_ping = false;      // There was no room for it,
+    bool owes_pong = false;      // nor for this.
+    std::uint16_t pong_aux = 0;  // Of that pong.
     std::uint8_t missed = 0;
     // Calls, handlers and transfers that need this peer to be alive; heartbeats run while > 0.
     std::uint32_t interest = 0;

@@ -115,6 +115,7 @@ bool Context::try_endpoints(Peer& peer, Status& why) {
                 continue;
             }
             peer.uri = address.uri();
+            peer.missed = 0;
             bind(peer, {&slot, *id});
             return true;
         }
@@ -167,6 +168,7 @@ bool Context::use(Peer& peer) {
     peer.eager_bytes_max = info->eager_bytes_max;
     update_direct(peer);
     peer.missed = 0;
+    peer.answered = peer.owes_ping = peer.owes_pong = false;
     // Calls that outlived the connection before this one.
     if (peer.interest != 0 && !peer.heartbeat.is_linked()) start_heartbeat(peer);
     if (peer.path && log_.enabled(LogLevel::info)) {
@@ -300,7 +302,7 @@ std::uint64_t Context::undelivered() {
 
 void Context::start_heartbeat(Peer& peer) {
     peer.missed = 0;
-    peer.heard = false;
+    peer.heard = peer.answered = false;
     peer.heartbeat.peer = &peer;
     peer.heartbeat.context = this;
     peer.heartbeat.fire = [](base::Timer& timer, TimePoint) {
@@ -310,24 +312,37 @@ void Context::start_heartbeat(Peer& peer) {
     timers_.arm(peer.heartbeat, saturating_add(now_, options_.heartbeat_interval));
 }
 
-// At most: since the heartbeat before the one that heard it last.
+// At most: since the heartbeat before the one that had an answer of it last.
 void Context::note_silence(Peer& peer) {
-    if (peer.state != PeerState::up || !peer.heartbeat.is_linked() || peer.heard) return;
+    if (peer.state != PeerState::up || !peer.heartbeat.is_linked() || peer.answered) return;
     peer.silence = std::min((peer.missed + 2) * options_.heartbeat_interval, silence_max());
+}
+
+// The provider waits for a listener that is there: for long, when it is the only one.
+void Context::look_at_attempt(Peer& peer) {
+    const bool has_others = peer.path && peer.path->addresses().size() > 1;
+    if (!has_others || !peer.na_id || ++peer.missed <= options_.heartbeats_missed_max) return;
+    Peer::Connection attempt = unbind(peer);
+    close(attempt);
+    follow(peer, peer.path->unanswered(), fail(Code::unavailable, "it does not answer yet"));
 }
 
 void Context::on_heartbeat(Peer& peer) {
     if (peer.interest == 0) return;  // The next interest starts it again.
     timers_.arm(peer.heartbeat, saturating_add(now_, options_.heartbeat_interval));
-    if (peer.state != PeerState::up) return;  // The provider times connecting.
+    if (peer.state == PeerState::connecting) return look_at_attempt(peer);
+    if (peer.state != PeerState::up) return;
     for (FrameSink* sink : all_sinks_) sink->on_heartbeat(peer);
-    if (std::exchange(peer.heard, false)) {
+    // What a peer says by itself does not show that anything of ours gets there: only an answer
+    // does, as long as there is room to ask.
+    const bool heard = std::exchange(peer.heard, false);
+    if (std::exchange(peer.answered, false) || (heard && peer.owes_ping)) {
         peer.missed = 0;
         return;
     }
     const bool is_deaf = base::is_mutated(base::Mutant::silence_ignored);
     if (++peer.missed <= options_.heartbeats_missed_max || is_deaf) {
-        send_small(peer, FrameKind::ping);
+        peer.owes_ping = !send_small(peer, FrameKind::ping);
         return;
     }
     ++counters_.silent_peers;

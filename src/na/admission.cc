@@ -32,10 +32,14 @@ base::UniqueFd Admission::accept(TimePoint now, base::Log& log, const std::strin
     if (no_descriptor && drop_one()) {
         note_dropped(now, log, address);
     } else if (no_descriptor || no_memory) {
-        watch(false);
-        watch_at_ = now + rest;
+        rest_until(now + rest);
     }
     return {};
+}
+
+void Admission::rest_until(TimePoint until) {
+    watch(false);
+    watch_at_ = until;
 }
 
 // False: another thread took the descriptor, or nobody waits any more.

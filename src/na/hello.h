@@ -40,4 +40,11 @@ std::string printable(std::string_view text);
 // UNIMPLEMENTED, which is an endpoint's own word for what it can't reach.
 Code code_of_refusal(unsigned told);
 
+// What a listener refuses a connection with for which it has no place just now.
+inline constexpr Code busy_code = Code::aborted;
+// The listener is alive, and a later attempt may succeed: it was busy, or we were too slow for it.
+constexpr bool may_be_tried_again(Code refusal) {
+    return refusal == busy_code || refusal == Code::deadline_exceeded;
+}
+
 }  // namespace weft::na

@@ -12,7 +12,7 @@
 
 namespace weft::na {
 
-static constexpr int backlog = 128;
+static constexpr int backlog = 512;
 static constexpr int lock_tries_max = 100;
 
 Result<sockaddr_un> unix_address(const std::string& path) {

@@ -185,8 +185,11 @@ class Endpoint {
     virtual const Limits& limits() const = 0;
 
     // Starts connecting. peer_up or peer_down follows, also for refusals found at once: its code is
-    // RESOURCE_EXHAUSTED when the listener is at its peers_max, UNAVAILABLE when nobody listens,
-    // UNIMPLEMENTED when this endpoint can't get there and another one of its provider may.
+    // RESOURCE_EXHAUSTED when the listener is at its peers_max, UNAVAILABLE when nothing listens
+    // there or the host does not answer, within 2.5 s, UNIMPLEMENTED when this endpoint can't get
+    // there and another one of its provider may. A listener that is there and does not answer yet,
+    // or has no place now, is waited for and tried again until close(): the caller bounds that.
+    // Of many connects to one address some are under way at a time, the others wait for them.
     // Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED (peers_max).
     virtual Result<PeerId> connect(const Address& to, TimePoint now) = 0;
     // nullptr for a stale id or a peer that is not up.

@@ -46,12 +46,26 @@ static CallTraits traits_of(const CallOptions& options) {
             return call_nested(method, BodyWriter(body), options, std::move(done));
         }
     } else if (context_.on_thread()) {
+        if (core::Context::is_any_entered()) [[unlikely]] {
+            return call_across(method, body, options, std::move(done));
+        }
         now = context_.refresh_time();
     } else {
         hand_over(method, BodyWriter(body), options, std::move(done));
         return {};
     }
     return std::bit_cast<OperationId>(client_.submit(peer_, method, body, deadline_of(options, now),
+                                                     traits_of(options), std::move(done)));
+}
+
+// In another runtime's turn on this thread: a handler there hands its deadline on.
+[[gnu::noinline]] OperationId ChannelImpl::call_across(const MethodId& method,
+                                                       const BodyWriter& body,
+                                                       const CallOptions& options,
+                                                       Completion&& done) {
+    context_.refresh_time();
+    return std::bit_cast<OperationId>(client_.submit(peer_, method, BodyWriter(body),
+                                                     deadline_elsewhere(options),
                                                      traits_of(options), std::move(done)));
 }
 

@@ -47,6 +47,8 @@ class ChannelImpl {
     void refuse(std::size_t bytes, Completion done);
     [[gnu::noinline]] OperationId call_riding(const MethodId& method, const BodyWriter& body,
                                               const CallOptions& options, Completion&& done);
+    OperationId call_across(const MethodId& method, const BodyWriter& body,
+                            const CallOptions& options, Completion&& done);
     [[gnu::noinline]] OperationId call_nested(const MethodId& method, const BodyWriter& body,
                                               const CallOptions& options, Completion&& done);
     void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,

@@ -207,14 +207,14 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     return true;
 }
 
-// So many are before it that it would hardly be answered in time. Half of its time is left for what
-// is not known: the way, and a server that has become slower.
+// So many are before it that it would not be answered in time, even if the server goes on as fast
+// as it was.
 bool Client::is_too_late(const ClientSession& session, const ClientCall& call) const {
-    const std::uint32_t ahead = session.waiting.ahead_of(call);
-    if (ahead == 0) return false;
-    const std::uint32_t before = session.busy + ahead;
-    const TimePoint now = context_.now();
-    return session.pace.expected(now, before) - now > (call.deadline - now) / 2;
+    const WaitQueue& queue = session.waiting;
+    if (queue.ahead_of(call) == 0) return false;
+    return session.pace.expected(context_.now(), [&](std::uint64_t method) {
+        return queue.ahead_of(call, method);
+    }) > call.deadline;
 }
 
 void Client::on_room(core::Peer& peer) {

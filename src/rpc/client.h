@@ -124,7 +124,7 @@ class Client final : public core::FrameSink {
         bytes_room_ -= bytes;
     }
     void feed();
-    void use_room(ClientSession& session);
+    void use_room(ClientSession& session, std::uint64_t method);
     bool transmit(ClientSession& session, ClientCall& call);
 
     // ---- ends

@@ -87,10 +87,10 @@ void Client::release_unusual(ClientSession& session, ClientSlot& slot) {
 }
 
 // Calls wait, somewhere.
-void Client::use_room(ClientSession& session) {
+void Client::use_room(ClientSession& session, std::uint64_t method) {
     feed();
     if (session.waiting.size() == 0) return;
-    session.pace.on_reply(context_.now());
+    session.pace.on_reply(context_.now(), method);
     pump(session);
 }
 
@@ -104,10 +104,11 @@ void Client::use_room(ClientSession& session) {
         ++counters_.late_replies;
         return nullptr;
     }
+    peer.answered = true;
     ClientCall* const call = slot->call;
     release(*session, *slot);
     if (waiting_bytes_ != 0) [[unlikely]] {
-        use_room(*session);
+        use_room(*session, slot->method);
     }
     if (!call) [[unlikely]] {
         ++counters_.late_replies;

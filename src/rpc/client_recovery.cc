@@ -32,12 +32,14 @@ ClientSession* Client::session_of(core::Peer& peer) {
     return &session;
 }
 
-// Requests may follow at once.
+// Requests wait for the grant. One that had left before it, with a session frame that got lost,
+// could not be told from one that ran in a session that the server has forgotten since.
 void Client::begin(ClientSession& session) {
     session.reset();
     session.id = {context_.random().next(), context_.random().next()};
     session.incarnation = session.peer.incarnation;
-    session.state = SessionState::open;
+    session.is_granted = base::is_mutated(base::Mutant::grant_presumed);
+    session.state = session.is_granted ? SessionState::open : SessionState::beginning;
     session.granted = session.granted_window = slots_at_first;
     session.update_window();
     session.last_why.clear();
@@ -63,7 +65,9 @@ bool Client::send_session(ClientSession& session, std::uint8_t flags) {
 
 void Client::end_session(core::Peer& peer) {
     const ClientSession* const session = peer.client_session;
-    if (!session || session->state != SessionState::open) return;
+    const bool is_there = session && (session->state == SessionState::open ||
+                                      session->state == SessionState::beginning);
+    if (!is_there) return;
     const core::Context::Claim claim = context_.claim(peer, sizeof(SessionEndFrame));
     if (!claim.data) return;  // The server finds out by itself.
     base::store(claim.data, SessionEndFrame());
@@ -76,6 +80,7 @@ void Client::on_peer_up(core::Peer& peer) {
     if (session->state == SessionState::none) return begin(*session);
     WEFT_DCHECK(session->state == SessionState::searching);
     context_.timers().cancel(*session);
+    if (!session->is_granted) return begin(*session);  // Nothing of it can have run.
     if (peer.incarnation != session->incarnation) {
         resolve_unknown(*session, Code::unavailable, "the server restarted");
         return begin(*session);
@@ -97,16 +102,13 @@ void Client::on_grant(core::Peer& peer, ByteView frame) {
     const auto verdict = static_cast<Verdict>(grant.head.aux);
     ClientSession* const session = peer.client_session;
     const bool resumes = session && session->state == SessionState::resuming;
+    const bool begins = session && session->state == SessionState::beginning;
     const bool is_open = session && session->state == SessionState::open;
-    const bool answers = verdict == Verdict::granted ? is_open
-                         : verdict == Verdict::full  ? is_open || resumes
+    const bool answers = verdict == Verdict::granted ? is_open || begins
+                         : verdict == Verdict::full  ? begins || resumes
                                                      : resumes;
     if (!answers) return context_.broken(peer, "an answer about a session that nobody asked for");
     if (verdict == Verdict::full) {
-        // Nothing ran of a session that never was.
-        session->for_each_busy([&](ClientSlot& slot) {
-            if (slot.call && is_open) slot.call->stage = Stage::queued;
-        });
         fail_all(*session, fail(Code::resource_exhausted, "the server has too many clients"));
         return context_.drop_connection(peer, fail(Code::unavailable, "not admitted"));
     }
@@ -118,6 +120,10 @@ void Client::on_grant(core::Peer& peer, ByteView frame) {
     if (!is_possible(grant, *session)) return context_.broken(peer, "an impossible grant of slots");
     session->granted = grant.slots;
     session->granted_window = grant.window;
+    if (begins) {
+        session->is_granted = true;
+        session->state = SessionState::open;
+    }
     if (resumes) {
         context_.timers().cancel(*session);
         session->last_why.clear();
@@ -156,6 +162,7 @@ void Client::on_told(core::Peer& peer, ByteView frame) {
     if (!slot || !std::exchange(slot->is_asked, false)) {
         return context_.broken(peer, "an answer to a question that nobody asked");
     }
+    peer.answered = true;
     if (session->find(told.call) != slot) return;  // It was answered while the question was asked.
     if (static_cast<Standing>(told.head.aux) == Standing::executing) {
         if (!slot->call) send_cancel(peer, *slot);
@@ -284,6 +291,7 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
     });
     switch (session->state) {
         case SessionState::none: return fail_all(*session, why);
+        case SessionState::beginning:
         case SessionState::open:
         case SessionState::resuming: return interrupt(*session, why);
         case SessionState::searching: return search_on(*session, why);
@@ -294,7 +302,8 @@ void Client::interrupt(ClientSession& session, const Status& why) {
     if (!session.has_calls()) return fail_all(session, why);
     context_.timers().cancel(session);  // Of an answer that did not come.
     context_.note("session interrupted", session.peer.uri, session.busy);
-    const bool had_resumed = session.state == SessionState::open;
+    session.pace.on_idle();  // The time without a connection is not the server's slowness.
+    const bool had_resumed = session.state != SessionState::resuming;
     session.state = SessionState::searching;
     session.update_window();
     session.last_why = why.text();

@@ -53,7 +53,8 @@ struct ClientSlot {
 };
 
 enum class SessionState : std::uint8_t {
-    none,  // There is none; the next connection begins one.
+    none,       // There is none; the next connection begins one.
+    beginning,  // The server was told of it and has not granted it: no call has left.
     open,
     resuming,   // Connected again; the server has not said yet whether it knows us.
     searching,  // The connection is lost; its calls wait for another.
@@ -130,6 +131,7 @@ struct ClientSession : base::Timer, Hungry {
     Client& client;
     core::Peer& peer;
     SessionState state = SessionState::none;
+    bool is_granted = false;  // The server has it, or had it.
     SessionId id;
     na::Incarnation incarnation;  // Of the server that it is with.
 

@@ -12,6 +12,7 @@ using base::duration_text;
 static std::string_view name_of(SessionState state) {
     switch (state) {
         case SessionState::none: return "no session";
+        case SessionState::beginning: return "beginning";
         case SessionState::open: return "open";
         case SessionState::resuming: return "resuming";
         case SessionState::searching: return "searching";

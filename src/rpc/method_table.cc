@@ -27,6 +27,12 @@ Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTr
     return {};
 }
 
+void MethodTable::shrink(std::size_t to) {
+    if (to == methods_.size()) return;
+    methods_.resize(to);
+    rebuild(true);
+}
+
 void MethodTable::close() { rebuild(false); }
 
 void MethodTable::drop_handlers() {

@@ -30,6 +30,9 @@ class MethodTable {
     // Errors: ALREADY_EXISTS, also when two names share a hash.
     Status add(std::string_view full_name, RawHandler handler, MethodTraits traits,
                bool stays = false);
+    std::size_t size() const { return methods_.size(); }
+    // Takes the last ones back, down to so many. Requires: none of them was called.
+    void shrink(std::size_t to);
     // From here on nothing is found but what stays.
     void close();
     // Of methods that nobody calls any more; their names stay.

@@ -34,6 +34,9 @@ class Server final : public core::FrameSink {
         return methods_.add(full_name, std::move(handler), {}, true);
     }
     bool is_draining() const { return draining_; }
+    std::size_t methods() const { return methods_.size(); }
+    // Takes back what was added last, down to so many methods. Requires: no turn since.
+    void take_back_methods(std::size_t to) { methods_.shrink(to); }
 
     // Runs a method of this very process, as a collective does for its own rank. `done` may run
     // inside. `body` must be valid until then or until the handler has returned. Gives what
@@ -87,6 +90,10 @@ class Server final : public core::FrameSink {
 
     // For people: counts, the calls that are most overdue, latencies by method.
     std::string state(std::size_t lines_max);
+    // Whose handler began last; empty: none did.
+    std::string_view last_method() const {
+        return last_run_ ? last_run_->name : std::string_view();
+    }
     // Who hears, once a minute at most, of a handler that goes on for long after its deadline.
     void set_on_overstay(Function<void(const std::string&)> told) {
         on_overstay_ = std::move(told);
@@ -185,6 +192,7 @@ class Server final : public core::FrameSink {
     std::size_t large_bytes_ = 0;   // and of large requests in them.
     Function<void(const std::string&)> on_overstay_;
     TimePoint overstay_told_until_{};
+    const Method* last_run_ = nullptr;
     Counters counters_;
 };
 

@@ -6,9 +6,11 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <utility>
 
 #include "base/intrusive_list.h"
 #include "rpc/client_call.h"
+#include "rpc/pace.h"
 
 namespace weft::rpc {
 
@@ -22,6 +24,13 @@ class WaitQueue {
     std::uint32_t ahead_of(const ClientCall& call) const {
         std::uint32_t ahead = 0;
         for (std::size_t i = index_of(call); i < sizes_.size(); ++i) ahead += sizes_[i];
+        return ahead;
+    }
+    // Those of one method; 0 where it is not known.
+    std::uint32_t ahead_of(const ClientCall& call, std::uint64_t method) const {
+        const OfMethod* const of = find(method);
+        std::uint32_t ahead = 0;
+        for (std::size_t i = index_of(call); of && i < of->sizes.size(); ++i) ahead += of->sizes[i];
         return ahead;
     }
 
@@ -41,6 +50,12 @@ class WaitQueue {
         --size_;
         --sizes_[index_of(call)];
         bytes_ -= call.waiting->size();
+        // More of a method may have come while it was not counted.
+        OfMethod* const of = find(call.waiting->method);
+        if (of && of->sizes[index_of(call)] != 0) {
+            --of->sizes[index_of(call)];
+            --of->all;
+        }
         if (list_of(call).empty()) filled_ &= ~(1u << index_of(call));
     }
     // nullptr: none waits.
@@ -55,13 +70,41 @@ class WaitQueue {
     }
 
   private:
+    using Sizes = std::array<std::uint32_t, priorities + 1>;
+    struct OfMethod {
+        std::uint64_t method = 0;
+        std::uint32_t all = 0;  // 0: its place is free.
+        Sizes sizes{};
+    };
+
     void count(ClientCall& call) {
         ++size_;
+        OfMethod* of = find(call.waiting->method);
+        if (!of) of = find_free();
+        if (of) {
+            of->method = call.waiting->method;
+            ++of->all;
+            ++of->sizes[index_of(call)];
+        }
         ++sizes_[index_of(call)];
         bytes_ += call.waiting->size();
         filled_ |= 1u << index_of(call);
     }
 
+    const OfMethod* find(std::uint64_t method) const {
+        const auto at = std::find_if(methods_.begin(), methods_.end(), [&](const OfMethod& of) {
+            return of.all != 0 && of.method == method;
+        });
+        return at == methods_.end() ? nullptr : &*at;
+    }
+    OfMethod* find(std::uint64_t method) {
+        return const_cast<OfMethod*>(std::as_const(*this).find(method));
+    }
+    OfMethod* find_free() {
+        const auto at = std::find_if(methods_.begin(), methods_.end(),
+                                     [](const OfMethod& of) { return of.all == 0; });
+        return at == methods_.end() ? nullptr : &*at;
+    }
     static std::size_t index_of(const ClientCall& call) {
         if (call.traits.is_nested) return priorities;
         return std::min<std::size_t>(call.traits.priority, priorities - 1);
@@ -72,7 +115,8 @@ class WaitQueue {
 
     std::array<base::IntrusiveList<ClientCall, core::Deferred>, priorities + 1> lists_;
     std::uint32_t filled_ = 0;  // A bit for each list that is not empty.
-    std::array<std::uint32_t, priorities + 1> sizes_{};
+    Sizes sizes_{};
+    std::array<OfMethod, Pace::methods_max> methods_{};
     std::uint32_t size_ = 0;
     std::size_t bytes_ = 0;
 };

@@ -61,10 +61,10 @@ class RawPeer {
         return true;
     }
 
-    // Lets everything that is under way arrive, here too.
+    // Lets everything that is under way arrive, here too, and a handshake come to its end.
     void wait(Duration time = 50us) {
         rig_.run_for(time);
-        turn();
+        while (turn()) rig_.run_for(50us);
     }
 
     // The frames that came in since the last take, one after the other, without those about
@@ -78,9 +78,12 @@ class RawPeer {
     std::string why;
     Numbers numbers;
     rpc::SessionId session;
+    bool grants = true;  // Whoever begins a session is granted it.
 
   private:
-    void turn() {
+    // True: something was done for a handshake, which goes on over there.
+    bool turn() {
+        bool is_greeting = false;
         std::array<na::Event, 64> events;
         const std::size_t count = endpoint_->poll(events, rig_.clock->now());
         for (std::size_t i = 0; i < count; ++i) {
@@ -90,17 +93,25 @@ class RawPeer {
                     std::vector<Frame>& to =
                         is_about_sessions(head.kind) ? about_sessions_ : frames_;
                     to.emplace_back(frame.begin(), frame.end());
+                    const bool begins = head.kind == core::FrameKind::session && head.flags == 0;
+                    if (begins && grants && event.peer == peer) {
+                        rpc::GrantFrame grant;
+                        grant.slots = grant.window = rpc::slots_at_first;
+                        is_greeting |= send_as_is(frame_of(grant));
+                    }
                     return true;
                 });
             } else if (event.kind == na::EventKind::peer_up && event.incoming) {
                 peer = event.peer;
                 lost = false;
+                is_greeting = true;
             } else if (event.kind == na::EventKind::peer_down && event.peer == peer) {
                 lost = true;
                 why = endpoint_->error();
             }
         }
         endpoint_->flush();
+        return is_greeting;
     }
 
     SimRig& rig_;

@@ -172,3 +172,24 @@ TEST_CASE("one address is no choice") {
     const Outcome none = walk(path, {{tcp, There::nothing}});
     CHECK(none.verdict.text() == "nobody listens");
 }
+
+TEST_CASE("a listener that does not answer yet is left for the others, and tried again") {
+    Path path = path_of({tcp, ofi});
+    const Status refused = fail(Code::unavailable, "nothing listens");
+    CHECK(path.start().action == Path::Action::connect);
+    CHECK(path.address().uri() == tcp);
+    CHECK(path.unanswered().action == Path::Action::connect);
+    CHECK(path.address().uri() == ofi);
+    // None is of use: from the start.
+    CHECK(path.failed(refused).action == Path::Action::connect);
+    CHECK(path.address().uri() == tcp);
+    SECTION("where the others do for now") {
+        CHECK(path.unanswered().action == Path::Action::connect);
+        CHECK(path.up(its_own).action == Path::Action::use);
+        CHECK(path.address().uri() == ofi);
+    }
+    SECTION("until nothing listens any more") {
+        CHECK(path.failed(refused).action == Path::Action::connect);
+        CHECK(path.failed(refused).action == Path::Action::give_up);
+    }
+}

@@ -29,9 +29,9 @@ struct Cluster {
           world(std::make_shared<na::sim::World>(random, options)),
           provider(na::sim::make_sim_provider(world)) {}
 
-    std::unique_ptr<Endpoint> open(const std::string& name) {
+    std::unique_ptr<Endpoint> open(const std::string& name, std::size_t peers_max = 1024) {
         Address address{"sim", name, "", 0};
-        EndpointParts parts{random, log, *arena, {random.next(), random.next()}, "", 1024};
+        EndpointParts parts{random, log, *arena, {random.next(), random.next()}, "", peers_max};
         auto endpoint = provider->open(name.empty() ? nullptr : &address, parts, clock.now());
         REQUIRE(endpoint);
         return std::move(*endpoint);
@@ -81,6 +81,45 @@ TEST_CASE("a simulation repeats itself from its seed, and another seed gives ano
     CHECK(trace_of(7) != trace_of(8));
 }
 
+TEST_CASE("4096 ranks that start in one second all reach a listener that stands still meanwhile") {
+    constexpr std::size_t ranks = 4096;
+    Cluster cluster(1, {.connect_timeout = 2s});
+    auto listener = cluster.open("rank0", ranks);
+    std::vector<std::unique_ptr<Endpoint>> others;
+    std::vector<TimePoint> starts;
+    const TimePoint begun = cluster.clock.now();
+    for (std::size_t i = 1; i < ranks; ++i) {
+        others.push_back(cluster.open(""));
+        starts.push_back(
+            begun + Duration(static_cast<std::int64_t>(cluster.random.next() % 1'000'000'000)));
+    }
+    std::array<Event, 16> events;
+    std::size_t up = 0, down = 0;
+    const auto poll = [&](Endpoint& endpoint) {
+        const std::size_t count = endpoint.poll(events, cluster.clock.now());
+        for (std::size_t i = 0; i < count; ++i) {
+            up += events[i].kind == EventKind::peer_up && !events[i].incoming;
+            down += events[i].kind == EventKind::peer_down;
+        }
+    };
+    while (up + down < ranks - 1 && cluster.clock.now() < begun + 10s) {
+        cluster.clock.advance(200us);
+        const TimePoint now = cluster.clock.now();
+        cluster.world->advance(now);
+        const bool stands_still = now > begun + 200ms && now < begun + 4s;
+        if (!stands_still) poll(*listener);
+        for (std::size_t i = 0; i < others.size(); ++i) {
+            if (starts[i] <= now) {
+                starts[i] = never;
+                REQUIRE(others[i]->connect({"sim", "rank0", "", 0}, now));
+            }
+            if (others[i]->next_deadline() <= now) poll(*others[i]);
+        }
+    }
+    CHECK(up == ranks - 1);
+    CHECK(down == 0);
+}
+
 TEST_CASE("nothing arrives before its virtual time") {
     Cluster cluster(1);
     auto server = cluster.open("server");
@@ -104,9 +143,11 @@ TEST_CASE("a killed node is silent, its peers learn it and its name is free") {
     while (cluster.step()) {
     }
     std::array<Event, 4> events;
-    REQUIRE(client->poll(events, cluster.clock.now()) == 1);
     REQUIRE(server->poll(events, cluster.clock.now()) == 1);
     const PeerId peer = events[0].peer;
+    while (cluster.step()) {
+    }
+    REQUIRE(client->poll(events, cluster.clock.now()) == 1);
     CHECK_FALSE(cluster.world->kill("nobody"));
     CHECK(cluster.world->kill("server"));
     CHECK_FALSE(cluster.world->kill("server"));

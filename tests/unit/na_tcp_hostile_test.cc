@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "na/connect_pacer.h"
 #include "na/tcp/greeting.h"
 #include "na/tcp/socket.h"
 #include "support/accept.h"
@@ -444,15 +445,35 @@ TEST_CASE("tcp: a server that is no weft is told apart") {
     CHECK(client.downs[0].error.find(uri) != std::string::npos);
 }
 
-TEST_CASE("tcp: a server that never answers is given up within 3 s") {
+TEST_CASE("tcp: a server that stands still is waited for, and its end is UNAVAILABLE") {
+    auto rig = NaRig::on<wires::Tcp>();
+    base::UniqueFd listener = listen_at(*SocketName::from_numeric("127.0.0.1", 0), "test").value();
+    NaNode& client = rig.open({.listens = false, .peers_max = 256});
+    // More than are under way at a time.
+    constexpr std::size_t many = 3 * ConnectPacer::half_open_max;
+    for (std::size_t i = 0; i < many; ++i) {
+        rig.start_connect(client, "tcp://" + local_name(listener.get()).text());
+    }
+    CHECK_FALSE(rig.pump_until([&] { return !client.downs.empty(); }, 3s));
+    listener.reset();
+    REQUIRE(rig.pump_until([&] { return client.downs.size() == many; }, promised(3s)));
+    for (const auto& down : client.downs) CHECK(down.code == Code::unavailable);
+}
+
+TEST_CASE("tcp: a listener whose queue is full does not answer, and is given up within 3 s") {
     auto rig = NaRig::on<wires::Tcp>();
     const base::UniqueFd listener =
         listen_at(*SocketName::from_numeric("127.0.0.1", 0), "test").value();
-    NaNode& client = rig.open({.listens = false});
+    REQUIRE(::listen(listener.get(), 0) == 0);  // As a host that is gone: no answer to a SYN.
+    const SocketName name = local_name(listener.get());
+    std::vector<base::UniqueFd> crowd;
+    for (int i = 0; i < 3; ++i) crowd.push_back(start_connecting(name).value());
+    NaNode& client = rig.open({.listens = false, .peers_max = 256});
     const TimePoint start = rig.now();
-    rig.start_connect(client, "tcp://" + local_name(listener.get()).text());
-    REQUIRE(rig.pump_until([&] { return client.downs.size() == 1; }));
-    CHECK(client.downs[0].code == Code::unavailable);
+    constexpr std::size_t many = 3 * ConnectPacer::half_open_max;
+    for (std::size_t i = 0; i < many; ++i) rig.start_connect(client, "tcp://" + name.text());
+    REQUIRE(rig.pump_until([&] { return client.downs.size() == many; }));
+    for (const auto& down : client.downs) CHECK(down.code == Code::unavailable);
     CHECK(rig.now() - start < promised(3s));
 }
 

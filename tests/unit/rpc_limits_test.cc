@@ -208,6 +208,77 @@ TEST_CASE("session: a call that would wait too long is refused at once") {
     CHECK(patient.status.ok());
 }
 
+TEST_CASE("session: calls that wait across an outage are not refused for its length") {
+    Lost lost;
+    lost.warm_up();
+    lost.service.hold = true;
+    std::vector<CallOutcome> outcomes(2000), later(1200);
+    for (CallOutcome& one : outcomes)
+        lost.channel.call(echo_method, as_bytes("x"), {.timeout = 60s}, one.done());
+    lost.rig.run_for(1ms);
+    const auto answer = [&](int calls) {
+        for (int i = 0; i < calls; ++i) {
+            REQUIRE_FALSE(lost.service.held.empty());
+            lost.service.held.back().reply({});
+            lost.service.held.pop_back();
+            lost.rig.run_for(100us);
+        }
+    };
+    answer(300);
+    SECTION("of the connection") {
+        lost.lose_connection();
+        lost.rig.world->cut("client", "server");
+        lost.rig.run_for(900ms);
+        lost.rig.world->mend_all();
+        lost.rig.run_for(100ms);
+    }
+    SECTION("of the server") { lost.rig.run_for(5s); }
+    answer(20);
+    for (CallOutcome& one : later)
+        lost.channel.call(echo_method, as_bytes("x"), {.timeout = 10s}, one.done());
+    answer(1);
+    lost.service.hold = false;
+    lost.service.held.clear();
+    REQUIRE(lost.run_until_empty());
+    for (const CallOutcome& one : later) {
+        INFO(one.status.to_string());
+        REQUIRE(one.status.ok());
+    }
+}
+
+TEST_CASE("session: cheap calls behind slow ones of another method are not refused") {
+    constexpr MethodId scan("test.Echo/Scan");
+    struct Scan final : Service {
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(MethodId("test.Echo/Scan"), [](Call call) { call.reply({}); });
+        }
+    } scans;
+    Lost lost;
+    REQUIRE(lost.server.add(scans).ok());
+    lost.warm_up();
+    lost.service.hold = true;
+    // All slots are taken by calls of 20 ms each, some more wait.
+    std::vector<CallOutcome> slow(1100), cheap(300);
+    for (CallOutcome& one : slow) lost.channel.call(echo_method, {}, {.timeout = 10s}, one.done());
+    lost.rig.run_for(1ms);
+    for (int i = 0; i < 80; ++i) {
+        lost.service.held.back().reply({});
+        lost.service.held.pop_back();
+        lost.rig.run_for(20ms);
+        for (int k = 0; k < 2; ++k) {
+            lost.channel.call(scan, {}, {.timeout = 1s}, cheap[2 * i + k].done());
+        }
+    }
+    lost.service.hold = false;
+    for (Call& call : lost.service.held) call.reply({});
+    lost.service.held.clear();
+    REQUIRE(lost.run_until_empty());
+    for (std::size_t i = 0; i < 160; ++i) {
+        INFO(i << ": " << cheap[i].status.to_string());
+        CHECK(cheap[i].status.code() != Code::resource_exhausted);
+    }
+}
+
 TEST_CASE("session: a server on which requests pile up has its clients send fewer") {
     SimRig rig;
     struct Slow final : Service {

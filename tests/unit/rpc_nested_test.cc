@@ -429,6 +429,22 @@ TEST_CASE("nested: a call through another runtime ends with the call, too") {
     CHECK(chain.next.status.effect() == Effect::none);
 }
 
+TEST_CASE("nested: a handler's call through another runtime of its thread inherits its deadline") {
+    Chain chain;
+    Runtime& other = chain.rig.add("");
+    Channel through = other.connect("sim://back").value();
+    const bool detached = GENERATE(false, true);
+    chain.front.handle = [&](Call call) {
+        chain.open = std::move(call);
+        through.call(echo_method, as_bytes("on"), {.timeout = 30s, .detached = detached},
+                     chain.inner.done());
+    };
+    chain.start(2s);
+    chain.run_until_held();
+    CHECK((chain.back.held[0].time_left() <= 2s) != detached);
+    chain.open.reply({});
+}
+
 TEST_CASE("nested: a stop token tells of the cancel") {
     Chain chain;
     std::stop_token early, late;

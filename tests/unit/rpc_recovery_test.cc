@@ -1,5 +1,6 @@
 // After a connection was lost: who is found silent, and what is said of calls that may have run.
 #include "support/lost_pair.h"
+#include "support/raw_peer.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -133,4 +134,93 @@ TEST_CASE("recovery: who finds no room for a session is told so, and nothing of 
     CHECK(served.status.ok());
     service.held.clear();
     rig.run_for(1ms);
+}
+
+TEST_CASE("recovery: calls of a connection that is lost before the grant are sent again") {
+    const int grants_lost = GENERATE(0, 1);
+    SimRig rig;
+    RawPeer raw(rig, "server");
+    raw.grants = false;
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    std::vector<CallOutcome> outcomes(20);
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        // Some too large to be kept for a second sending.
+        const std::vector<std::byte> body(i % 2 == 0 ? 1 : 4000);
+        channel.call(echo_method, body, {}, outcomes[i].done());
+    }
+    const auto lose = [&] {
+        client.node().context.drop_connection(*core::Context::find(channel.impl()->peer()),
+                                              fail(Code::unavailable, "cut by the test"));
+    };
+    raw.wait();
+    REQUIRE(raw.take_about_sessions().size() == 1);
+    CHECK(raw.take().empty());  // Nothing that might run.
+    if (grants_lost == 1) {
+        rpc::GrantFrame grant;
+        grant.slots = grant.window = rpc::slots_at_first;
+        REQUIRE(raw.send_as_is(frame_of(grant)));
+    }
+    lose();
+    raw.grants = true;
+    for (int i = 0; i < 10; ++i) raw.wait(10ms);
+    // Another session, as the server may or may not know the first.
+    const std::vector<Frame> again = raw.take_about_sessions();
+    REQUIRE(again.size() == 1);
+    CHECK(head_of(again[0]).flags == 0);
+    const std::vector<Frame> requests = raw.take();
+    CHECK(requests.size() == outcomes.size());
+    for (const CallOutcome& one : outcomes) CHECK(one.completions == 0);
+    channel = Channel();
+    rig.run_for(1us);
+}
+
+TEST_CASE("recovery: a one-way cut is told within 3 s, whatever the server still says") {
+    // The transport itself would find out much later.
+    SimRig rig(1, {.link = {.give_up_after = 20s}, .connect_timeout = 2s});
+    Echo service;
+    service.hold = true;
+    Runtime& server = rig.add("server");
+    REQUIRE(server.add(service).ok());
+    Runtime& client = rig.add("client");
+    Channel channel = client.connect("sim://server").value();
+    CallOutcome held, lost;
+    channel.call(echo_method, as_bytes("held"), {.timeout = 60s}, held.done());
+    REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
+    // The server asks whether its client lives, which answers nothing of the client's.
+    const int offset = GENERATE(0, 100, 250, 399);
+    rig.run_for(offset * 1ms);
+    rig.world->cut("client", "server");
+    const TimePoint since = rig.clock->now();
+    channel.call(echo_method, as_bytes("lost"), {.timeout = 60s}, lost.done());
+    REQUIRE(rig.run_until([&] { return held.completions == 1 && lost.completions == 1; }));
+    INFO("after " << (rig.clock->now() - since) / 1ms << " ms");
+    CHECK(rig.clock->now() - since < 3010ms);
+    CHECK(held.status.code() == Code::unavailable);
+    CHECK(held.status.effect() == Effect::unknown);
+    CHECK(lost.status.code() == Code::unavailable);
+    service.held.clear();
+    rig.run_for(1ms);
+}
+
+TEST_CASE("recovery: a peer that has much to send still answers whether it is there") {
+    // What waits there takes longer than a silence may last.
+    SimRig rig(1, {.link_bytes_max = 128 * 1024});
+    Echo service;
+    service.hold = true;
+    REQUIRE(rig.add("server").add(service).ok());
+    Runtime& client = rig.add("client");
+    Channel channel = client.connect("sim://server").value();
+    weft::sim::Link slow;
+    slow.bytes_per_second = 256'000;
+    rig.world->set_link("server", "client", slow);
+    std::vector<CallOutcome> outcomes(40);
+    const std::vector<std::byte> body(30'000);
+    for (CallOutcome& one : outcomes) channel.call(echo_method, body, {.timeout = 60s}, one.done());
+    REQUIRE(rig.run_until([&] { return service.held.size() == outcomes.size(); }));
+    for (Call& call : service.held) call.reply(call.request());
+    service.held.clear();
+    REQUIRE(rig.run_until([&] { return outcomes.back().completions == 1; }));
+    for (const CallOutcome& one : outcomes) CHECK(one.status.ok());
+    CHECK(client.node().context.counters().silent_peers == 0);
 }

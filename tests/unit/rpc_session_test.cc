@@ -341,6 +341,7 @@ TEST_CASE("session: a server that has forgotten it ends what is in doubt with AB
 TEST_CASE("session: a server without room for another client says so") {
     SimRig rig;
     RawPeer raw(rig, "server");
+    raw.grants = false;
     Channel channel = rig.add("").connect("sim://server").value();
     CallOutcome outcome;
     channel.call(echo_method, as_bytes("x"), {}, outcome.done());

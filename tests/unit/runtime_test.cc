@@ -95,6 +95,66 @@ TEST_CASE("serving may be tried again at another address") {
     CHECK(outcome.reply == "there");
 }
 
+// Two methods, the second of which is there already, or registering it throws.
+struct Half final : Service {
+    static constexpr MethodId first{"test.Half/First"};
+    bool throws = false;
+    bool fails = true;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(first, [](Call call) { call.reply({}); });
+        if (throws) throw std::runtime_error("no second one");
+        if (fails) registrar.add(echo_method, [](Call call) { call.reply({}); });
+    }
+};
+
+static Code code_of(Runtime& owner, const std::string& uri, const MethodId& method) {
+    Channel channel = owner.connect(uri).value();
+    CallOutcome outcome;
+    channel.call(method, as_bytes("x"), {}, outcome.done());
+    REQUIRE(owner.turn_until([&] { return outcome.completions > 0; }, patience));
+    return outcome.status.code();
+}
+
+TEST_CASE("a service is added with all of its methods, or with none") {
+    Echo service;
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    const std::string uri = unique_uri("half");
+    REQUIRE(runtime.serve(service, uri).ok());
+    auto half = std::make_unique<Half>();
+    CHECK(runtime.add(*half).code() == Code::already_exists);
+    half->throws = true;
+    CHECK_THROWS(runtime.add(*half));
+    half.reset();  // Nothing refers to it.
+    CHECK(code_of(runtime, uri, Half::first) == Code::unimplemented);
+    CHECK(code_of(runtime, uri, echo_method) == Code::ok);
+    Half whole;
+    whole.fails = false;
+    REQUIRE(runtime.add(whole).ok());
+    CHECK(code_of(runtime, uri, Half::first) == Code::ok);
+}
+
+TEST_CASE("a service is served at all of its addresses, or not at all") {
+    Echo service, other;
+    Runtime owner = Runtime::create({.manual = true}).value();
+    const std::string taken = unique_uri("taken"), free = unique_uri("free");
+    REQUIRE(owner.serve(other, taken).ok());
+    Runtime runtime = Runtime::create().value();
+    auto first = std::make_unique<Echo>();
+    const Status refused = runtime.serve(*first, {free, taken});
+    CHECK(refused.code() == Code::already_exists);
+    CHECK(refused.text().find(taken) != std::string::npos);
+    CHECK(runtime.addresses().empty());
+    CHECK(code_of(owner, free, echo_method) == Code::unavailable);
+    CHECK(runtime.serve(*first, {free, "no address"}).code() == Code::invalid_argument);
+    CHECK(runtime.addresses().empty());
+    first.reset();
+    REQUIRE(runtime.serve(service, free).ok());
+    CHECK(code_of(owner, free, echo_method) == Code::ok);
+    // One that is served already stays so when another address is refused.
+    CHECK(runtime.serve(service, taken).code() == Code::already_exists);
+    CHECK(code_of(owner, free, echo_method) == Code::ok);
+}
+
 TEST_CASE("what a spawned task throws is dropped") {
     Runtime runtime = Runtime::create({.manual = true}).value();
     bool later = false;

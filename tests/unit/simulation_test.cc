@@ -147,6 +147,48 @@ TEST_CASE("simulation: the memory that a get may read is shown when it begins") 
     CHECK(pair.simulation.unwritten_words() == 0);
 }
 
+TEST_CASE("simulation: who connects while the server stands still is served when it goes on") {
+    weft::sim::Simulation simulation(1);
+    simulation.add("server", counter_at("server"));
+    simulation.add("client", no_program);
+    simulation.pause("server");
+    std::vector<Channel> channels;
+    int served = 0;
+    // More than the listener keeps.
+    for (int i = 0; i < 300; ++i) {
+        channels.push_back(simulation.runtime("client")->connect("sim://server").value());
+        channels.back().call(count_method, {}, {.timeout = 20s},
+                             [&](const Status& status, ByteView) { served += status.ok(); });
+    }
+    simulation.run_for(5s);
+    CHECK(served == 0);
+    simulation.resume("server");
+    CHECK(simulation.run_until([&] { return served == 300; }, 2s));
+}
+
+TEST_CASE("simulation: 1024 channels of 32 hosts that open within a second are all served") {
+    weft::sim::Simulation simulation(1);
+    simulation.add("server", counter_at("server"));
+    int served = 0, failed = 0;
+    std::vector<Channel> channels(1024);
+    for (int host = 0; host < 32; ++host) simulation.add("h" + std::to_string(host), no_program);
+    for (std::size_t i = 0; i < channels.size(); ++i) {
+        const Duration at(static_cast<std::int64_t>(simulation.random() % 1'000'000'000));
+        simulation.in(at, [&, i] {
+            const std::string name = "h" + std::to_string(i % 32);
+            channels[i] = simulation.runtime(name)->connect("sim://server").value();
+            channels[i].call(
+                count_method, {}, {.timeout = 10s},
+                [&](const Status& status, ByteView) { status.ok() ? ++served : ++failed; });
+        });
+    }
+    // It stands still for a part of it.
+    simulation.in(200ms, [&] { simulation.pause("server"); });
+    simulation.in(900ms, [&] { simulation.resume("server"); });
+    CHECK(simulation.run_until([&] { return served + failed == 1024; }, 10s));
+    CHECK(failed == 0);
+}
+
 TEST_CASE("simulation: cut off it is unavailable, and healed it answers") {
     SimulatedPair pair(1);
     CHECK(pair.ask().status.ok());

@@ -7,6 +7,7 @@
 #include "base/flight_recorder.h"
 #include "support/child.h"
 #include "support/lost_pair.h"
+#include "support/patience.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -120,6 +121,35 @@ TEST_CASE("state: a handler that overstays is told of when its client is gone, t
     CHECK(heard.count("a handler overstays:  test.Echo/Echo for sim://client, cancelled") == 1);
     service.held.clear();
     rig.run_for(20s);
+}
+
+TEST_CASE("state: a handler that blocks the context is told of, with its method and the time") {
+    constexpr MethodId blocks("test.Slow/Block");
+    struct Slow final : Service {
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(MethodId("test.Slow/Block"), [](Call call) {
+                std::this_thread::sleep_for(1200ms);
+                call.reply({});
+            });
+        }
+    } service;
+    Heard heard;
+    const std::string uri = "sm://blocks-" + std::to_string(::getpid());
+    Runtime server = Runtime::create({.log_sink = heard.sink()}).value();
+    REQUIRE(server.serve(service, uri).ok());
+    Runtime client = Runtime::create({.manual = true}).value();
+    Channel channel = client.connect(uri).value();
+    // Once a minute at most.
+    for (int i = 0; i < 2; ++i) {
+        CallOutcome outcome;
+        channel.call(blocks, {}, {.timeout = 60s}, outcome.done());
+        REQUIRE(client.turn_until([&] { return outcome.completions == 1; }, patience));
+        REQUIRE(client.turn_until([&] { return heard.count("blocked or stopped for") == 1; },
+                                  patience));
+    }
+    CHECK(heard.count("blocked or stopped for 1") == 1);
+    CHECK(heard.count("test.Slow/Block") == 1);
+    CHECK(heard.count("weft::offload") == 1);
 }
 
 TEST_CASE("state: run() tells it on a signal, also when a handler blocks") {

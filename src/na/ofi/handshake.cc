@@ -11,6 +11,7 @@ namespace weft::na::ofi {
 
 static constexpr Duration poll_resolver_every = 1ms;
 static constexpr Duration connect_spacing = 500us;  // rxm moves its handshake in these attempts.
+static constexpr Duration patient_spacing = 20ms;   // At a listener that takes its time.
 
 Hello OfiEndpoint::own_hello() const {
     Hello hello;
@@ -90,12 +91,23 @@ bool OfiEndpoint::take_link(PeerEntry& entry) {
 void OfiEndpoint::serve_connecting(PeerEntry& entry) {
     Peer& peer = entry.value;
     const Duration waited = now_ - peer.started;
-    if (waited >= connect_timeout) {
+    if (const int refused = peer.probe.why_refused()) {
+        return bring_down(entry, Code::unavailable, peer.name.text() + ": " + describe(refused));
+    }
+    // A listener that is there may take its time; now and then it is asked whether it still is.
+    const bool is_late = waited >= connect_timeout;
+    if (is_late && !peer.probe.answered()) {
         return bring_down(entry, Code::unavailable,
                           "no answer from " + peer.name.text() + " within 2 s");
     }
-    if (const int refused = peer.probe.why_refused()) {
-        return bring_down(entry, Code::unavailable, peer.name.text() + ": " + describe(refused));
+    if (is_late && now_ >= peer.probe_at) {
+        peer.started = now_ - connect_timeout / 2;  // So long it has for the answer.
+        peer.probe_at = never;
+        peer.probe.start(peer.name);
+    } else if (row_.asks_by_socket && waited >= connect_timeout / 2 && !peer.probe.started()) {
+        peer.probe.start(peer.name);
+    } else if (peer.probe.answered() && peer.probe_at == never) {
+        peer.probe_at = now_ + connect_timeout;
     }
     if (!peer.link && !take_link(entry)) return;
     std::byte message[control_bytes_max];
@@ -107,7 +119,7 @@ void OfiEndpoint::serve_connecting(PeerEntry& entry) {
             if (row_.asks_by_socket && !peer.probe.started() && waited >= probe_after) {
                 peer.probe.start(peer.name);
             }
-            return attend(entry, now_ + connect_spacing);
+            return attend(entry, now_ + (is_late ? patient_spacing : connect_spacing));
         case Sent::failed:
             return bring_down(entry, Code::unavailable, "can't send to " + peer.name.text());
     }
@@ -163,8 +175,9 @@ void OfiEndpoint::on_hello(ByteView body) {
         send_control(link_at->second, {message, bytes});
         return;
     }
-    if (is_going(hello->name)) return;  // It says hello again.
-    PeerEntry* entry = accepting_ < accepting_max ? take_peer(now_) : nullptr;
+    // It says hello again.
+    if (is_going(hello->name) || accepting_ >= accepting_max) return;
+    PeerEntry* entry = take_peer(now_);
     Link* link = entry ? link_to(hello->name) : nullptr;
     if (!link) {
         if (entry) retire(*entry, Code::cancelled);

@@ -104,6 +104,7 @@ struct Peer : AttentionNode, FlushNode, WritableNode, LinkNode {
     TransferQueue waiting;         // Accepted, not yet with libfabric.
     Retry retry;
     TimePoint started{};
+    TimePoint probe_at = never;  // For the next time, once a listener was found.
     ListenerProbe probe;
     std::unique_ptr<Resolution> resolution;
 };

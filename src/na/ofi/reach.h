@@ -12,6 +12,8 @@ class ListenerProbe {
   public:
     void start(const SocketName& to);
     bool started() const { return started_; }
+    // A listener took the attempt: to be asked after why_refused().
+    bool answered() const { return answered_; }
     // The error number once the destination has refused; 0 while nothing or good is known.
     // Cost: one poll(2) while under way.
     int why_refused();
@@ -19,6 +21,7 @@ class ListenerProbe {
   private:
     base::UniqueFd fd_;
     bool started_ = false;
+    bool answered_ = false;
     int error_ = 0;
 };
 

@@ -1,11 +1,28 @@
 // What comes to a simulated node: put in order, and made into events.
 #include <algorithm>
 
+#include "na/connect_pacer.h"
+#include "na/hello.h"
 #include "na/sim/endpoint.h"
 
 namespace weft::na::sim {
 
 Status SimEndpoint::on_connect(Cargo& cargo) {
+    if (connects_queued_ >= network_.options().listen_backlog) {
+        return fail(busy_code, address() + " has too many connects to take");
+    }
+    ++connects_queued_;
+    own_.push({{}, {}, {}, std::make_unique<Cargo>(std::move(cargo))});
+    return {};
+}
+
+bool SimEndpoint::has_queued(NodeId from, PeerId peer) const {
+    return own_.any_of([&](const Arrived& one) {
+        return one.connect && one.connect->from == from && one.connect->from_peer == peer;
+    });
+}
+
+Status SimEndpoint::take_connect(const Cargo& cargo, Event& event) {
     if (links_.size() - links_free_.size() >= limits_.peers_max) {
         return fail(Code::resource_exhausted, address() + " takes no more than " +
                                                   std::to_string(limits_.peers_max) + " peers");
@@ -21,11 +38,10 @@ Status SimEndpoint::on_connect(Cargo& cargo) {
     Cargo answer = cargo_for(Kind::accept, peer, added);
     answer.parcel = hello();
     send_ordered(added, std::move(answer));
-    Event event;
+    event = {};
     event.kind = EventKind::peer_up;
     event.incoming = true;
     event.peer = peer;
-    arrive(event);
     return {};
 }
 
@@ -97,9 +113,14 @@ void SimEndpoint::on_lost(const Cargo& cargo, Code code, std::string_view why) {
 
 void SimEndpoint::on_no_answer(const Cargo& cargo) {
     const Link* link = find(cargo.to_peer);
-    if (link && link->state == LinkState::connecting) {
-        end_link(cargo.to_peer, Code::unavailable, "nobody answered in time");
+    if (!link || link->state != LinkState::connecting) return;
+    // A listener that is there may take longer.
+    const bool is_busy = link->busy_times != 0 &&
+                         network_.now() - link->busy_at < network_.options().connect_timeout;
+    if (is_busy || network_.is_queued(sought_by(*link), *this, cargo.to_peer)) {
+        return await_answer(cargo.to_peer);
     }
+    end_link(cargo.to_peer, Code::unavailable, "nobody answered in time");
 }
 
 void SimEndpoint::end_link(PeerId peer, Code code, std::string_view why) {
@@ -122,6 +143,11 @@ void SimEndpoint::on_message(Cargo& cargo) {
 void SimEndpoint::on_down(Cargo& cargo) {
     Link* link = find(cargo.to_peer);
     if (!link || link->state == LinkState::down) return;
+    if (link->state == LinkState::connecting && may_be_tried_again(cargo.code)) {
+        link->busy_at = network_.now();
+        return send_connect(cargo.to_peer,
+                            ConnectPacer::pause(++link->busy_times, network_.coins()));
+    }
     link->state = LinkState::down;
     link->pending = {};
     link->queue.clear();
@@ -146,11 +172,11 @@ void SimEndpoint::on_writable(Cargo& cargo) {
 void SimEndpoint::arrive(Event event, std::string text, Parcel parcel) {
     const bool is_peers =
         event.kind != EventKind::rma_done && event.kind != EventKind::region_fenced;
-    if (!is_peers) return own_.push({event, std::move(parcel), std::move(text)});
+    if (!is_peers) return own_.push({event, std::move(parcel), std::move(text), nullptr});
     Link* link = find(event.peer);
     if (!link) return;
     if (link->inbox.empty()) ready_.push(event.peer);
-    link->inbox.push({event, std::move(parcel), std::move(text)});
+    link->inbox.push({event, std::move(parcel), std::move(text), nullptr});
 }
 
 }  // namespace weft::na::sim

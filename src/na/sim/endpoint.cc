@@ -78,10 +78,15 @@ void SimEndpoint::leave(std::string_view why, bool tells) {
         finish_all(peer, Code::cancelled, why);
         remove_link(peer);
     }
+    while (!own_.empty()) {
+        const Arrived one = own_.pop();
+        if (one.connect && tells)
+            network_.refuse(*one.connect, fail(Code::unavailable, std::string(why)));
+    }
     network_.leave(node_, name_);
     node_ = {};
     name_.clear();
-    own_.clear();
+    connects_queued_ = 0;
     ready_.clear();
     regions_.clear();
 }
@@ -180,24 +185,39 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
     auto link = std::make_unique<Link>();
     link->info.uri = to.uri();
     const PeerId peer = add_link(std::move(link));
+    send_connect(peer, Duration::zero());
+    if (network_.options().connect_timeout > Duration::zero()) await_answer(peer);
+    return peer;
+}
+
+void SimEndpoint::send_connect(PeerId peer, Duration pause) {
+    const std::string_view name = sought_by(*find(peer));
     Cargo cargo;
     cargo.kind = Kind::connect;
     cargo.from = node_;
     cargo.from_peer = peer;
     cargo.from_host = host_;
-    cargo.to_host = network_.host_of(to.name);
-    cargo.text = to.name;
+    cargo.to_host = network_.host_of(name);
+    cargo.text = name;
     cargo.parcel = hello();
-    network_.transmit(std::move(cargo));
-    if (network_.options().connect_timeout > Duration::zero()) {
-        Cargo over;
-        over.kind = Kind::no_answer;
-        over.to = node_;
-        over.to_peer = peer;
-        network_.send(saturating_add(network_.now(), network_.options().connect_timeout),
-                      std::move(over));
-    }
-    return peer;
+    if (pause == Duration::zero()) return network_.transmit(std::move(cargo));
+    cargo.since = network_.now();
+    const Duration way = network_.options().link.latency;
+    network_.send(saturating_add(network_.now(), pause + way), std::move(cargo));
+}
+
+void SimEndpoint::await_answer(PeerId peer) {
+    Cargo over;
+    over.kind = Kind::no_answer;
+    over.to = node_;
+    over.to_peer = peer;
+    network_.send(saturating_add(network_.now(), network_.options().connect_timeout),
+                  std::move(over));
+}
+
+// The name that a link of ours connects to.
+std::string_view SimEndpoint::sought_by(const Link& link) const {
+    return std::string_view(link.info.uri).substr(std::string_view("sim://").size());
 }
 
 const PeerInfo* SimEndpoint::info(PeerId peer) const {
@@ -365,10 +385,19 @@ void SimEndpoint::give_back_room(PeerId peer, std::size_t bytes) {
                   std::move(cargo));
 }
 
+void SimEndpoint::free_delivered() {
+    for (const Delivered& message : delivered_) {
+        const Link* link = find(message.peer);
+        SimEndpoint* sender = link ? network_.find(link->node) : nullptr;
+        if (sender) sender->give_back_room(link->remote, message.parcel.size);
+    }
+    delivered_.clear();
+}
+
 // Events.
 
 std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
-    delivered_.clear();
+    free_delivered();
     if (!node_) return 0;
     network_.advance(now);
     has_words_ = false;
@@ -393,7 +422,13 @@ std::size_t SimEndpoint::poll_own(std::span<Event> events) {
     std::size_t count = 0;
     while (count < events.size() && !has_words_ && !own_.empty()) {
         Arrived arrived = own_.pop();
-        hand_out(arrived, events[count++]);
+        if (arrived.connect) {
+            --connects_queued_;
+            const Status taken = take_connect(*arrived.connect, events[count]);
+            taken.ok() ? void(++count) : network_.refuse(*arrived.connect, taken);
+        } else {
+            hand_out(arrived, events[count++]);
+        }
     }
     return count;
 }
@@ -422,11 +457,7 @@ void SimEndpoint::hand_out(Arrived& arrived, Event& event) {
     if (event.kind == EventKind::peer_down) remove_link(event.peer);
     if (event.kind != EventKind::message) return;
     event.bytes = arrived.parcel.view();
-    const Link& link = *find(event.peer);
-    if (SimEndpoint* sender = network_.find(link.node)) {
-        sender->give_back_room(link.remote, event.bytes.size());
-    }
-    delivered_.push_back(std::move(arrived.parcel));
+    delivered_.push_back({event.peer, std::move(arrived.parcel)});
 }
 
 }  // namespace weft::na::sim

@@ -29,6 +29,9 @@ class SimEndpoint final : public Endpoint {
     void fall_silent() { silent_ = true; }
     const std::string& public_uri() const { return public_uri_; }
     HostId host() const { return host_; }
+    NodeId node() const { return node_; }
+    // A connect of that peer waits here to be taken.
+    bool has_queued(NodeId from, PeerId peer) const;
 
     std::string_view scheme() const override { return "sim"; }
     std::string address() const override { return name_.empty() ? "" : "sim://" + name_; }
@@ -55,7 +58,7 @@ class SimEndpoint final : public Endpoint {
         return node_ && !(own_.empty() && ready_.empty()) ? network_.now() : never;
     }
 
-    // Network use: what arrives. on_connect answers why not.
+    // Network use: what arrives. on_connect answers why not; what it takes may be refused later.
     Status on_connect(Cargo& cargo);
     // Hands over what is its connection's next, and keeps what is ahead.
     void arrange(Cargo& cargo);
@@ -99,6 +102,7 @@ class SimEndpoint final : public Endpoint {
         Event event;
         Parcel parcel;
         std::string text;
+        std::unique_ptr<Cargo> connect;  // One that is to be taken; then nothing else counts.
     };
 
     struct Link {
@@ -111,7 +115,9 @@ class SimEndpoint final : public Endpoint {
         Order orders[lanes];
         std::vector<Admission> admissions;
         PeerInfo info;
-        std::size_t bytes_under_way = 0;  // Ours, not yet polled over there.
+        TimePoint busy_at = TimePoint::min();  // When its listener had no place for us,
+        std::uint32_t busy_times = 0;          // and how often.
+        std::size_t bytes_under_way = 0;       // Ours, not yet polled and freed over there.
         std::uint32_t messages_under_way = 0;
         Parcel pending;      // Joined commits that leave with flush().
         Fifo<Parcel> queue;  // What the hosts have no room for yet.
@@ -137,6 +143,11 @@ class SimEndpoint final : public Endpoint {
     };
     using TransferTable = base::SlotTable<Transfer>;
 
+    struct Delivered {
+        PeerId peer;
+        Parcel parcel;
+    };
+
     Link* find(PeerId peer) const;
     PeerId add_link(std::unique_ptr<Link> link);
     void remove_link(PeerId peer);
@@ -157,6 +168,11 @@ class SimEndpoint final : public Endpoint {
     std::size_t poll_own(std::span<Event> events);
     std::size_t poll_peer(PeerId peer, std::span<Event> events, std::size_t& bytes_left);
     void hand_out(Arrived& arrived, Event& event);
+    void send_connect(PeerId peer, Duration pause);
+    void await_answer(PeerId peer);
+    std::string_view sought_by(const Link& link) const;
+    Status take_connect(const Cargo& cargo, Event& event);
+    void free_delivered();
     void leave(std::string_view why, bool tells);
 
     // rma.cc, the initiator's side
@@ -189,11 +205,11 @@ class SimEndpoint final : public Endpoint {
     std::string error_;
     std::vector<LinkSlot> links_;
     std::vector<std::uint32_t> links_free_;
-    std::vector<PeerId> pending_;    // Links with something pending.
-    Fifo<Arrived> own_;              // Events of no peer's.
-    Fifo<PeerId> ready_;             // Links with events, in the order in which they are served.
-    bool has_words_ = false;         // The last event that was handed out has an error().
-    std::vector<Parcel> delivered_;  // Bytes of the last poll.
+    std::vector<PeerId> pending_;       // Links with something pending.
+    Fifo<Arrived> own_;                 // Events of no peer's.
+    Fifo<PeerId> ready_;                // Links with events, in the order in which they are served.
+    bool has_words_ = false;            // The last event that was handed out has an error().
+    std::vector<Delivered> delivered_;  // Bytes of the last poll.
     PeerId claim_peer_;
     Parcel claim_;
     bool turn_began_ = false;  // The first commit of this turn has left.
@@ -201,6 +217,7 @@ class SimEndpoint final : public Endpoint {
     std::uint64_t exposures_ = 0;
     TransferTable transfers_;
     bool silent_ = false;
+    std::uint32_t connects_queued_ = 0;  // In the inbox.
 };
 
 }  // namespace weft::na::sim

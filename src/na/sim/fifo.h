@@ -1,6 +1,7 @@
 // What waits in order and costs nothing while it is empty: idle endpoints are many.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -29,6 +30,10 @@ class Fifo {
         }
         std::swap(all_[least], all_[head_]);
         return pop();
+    }
+    template <class Test>
+    bool any_of(Test&& test) const {
+        return std::any_of(all_.begin() + static_cast<std::ptrdiff_t>(head_), all_.end(), test);
     }
     void clear() {
         all_.clear();

@@ -266,6 +266,13 @@ bool Network::stop_host(HostId host, bool tells) {
     return !on.empty();
 }
 
+bool Network::is_queued(std::string_view name, const SimEndpoint& from, PeerId peer) {
+    const SimEndpoint* listener = find_listening(name);
+    return listener && listener->has_queued(from.node(), peer) &&
+           !links_.is_cut(from.host(), listener->host()) &&
+           !links_.is_cut(listener->host(), from.host());
+}
+
 SimEndpoint* Network::find_called(std::string_view name) {
     SimEndpoint* called = find_listening(name);
     const std::string uri = "sim://" + std::string(name);

@@ -49,6 +49,9 @@ class Network {
 
     // A coin of the seed.
     bool flip() { return (coins_.next() & 1) != 0; }
+    base::Random& coins() { return coins_; }
+    // Whether a connect of that endpoint's lies at the listener, and answers get through.
+    bool is_queued(std::string_view name, const SimEndpoint& from, PeerId peer);
     // Of a host; stays where it is.
     Scarcity& scarcity(HostId host);
     // Whether a claim is refused though there is room.

@@ -16,6 +16,9 @@
 // sender's own queue, which ends with the endpoint. A poll hands out a bounded number of bytes and
 // serves the peers in rotation.
 //
+// Connects wait at their listener, as in a kernel's queue, until its process polls; beyond
+// WorldOptions::listen_backlog they are told that it is busy, and come again.
+//
 // Not modelled: acknowledgements (room for more is given back at once, also across a cut).
 #pragma once
 
@@ -45,7 +48,9 @@ struct WorldOptions {
     // From one endpoint to another, in its own queue and under way.
     std::size_t link_bytes_max = 256 * 1024;
     std::uint32_t link_messages_max = 256;
-    Duration connect_timeout = 0ns;  // An attempt without an answer fails; 0: never.
+    // An attempt that reaches no listener within it fails; 0: never.
+    Duration connect_timeout = 0ns;
+    std::uint32_t listen_backlog = 128;  // Connects that a listener has not taken yet.
     bool joins_commits = true;
     // False: like a fabric that enforces only key and bounds, so that owners must grant ranges.
     bool rma_checked = true;

@@ -12,7 +12,8 @@
 
 namespace weft::na::sm {
 
-// calling:  no socket accepted us yet, the server's backlog is full.
+// calling:  it waits for its turn among those that connect to the same name, or no socket accepted
+//           us yet: the server's backlog is full, or it is busy.
 // greeting: our packet is sent (connector), or awaited (acceptor).
 // up:       both packets exchanged.
 // ending:   the peer is gone, what it published before is still handed out.
@@ -23,7 +24,9 @@ enum class Phase : std::uint8_t { calling, greeting, up, ending, down, retired }
 constexpr bool can_move(Phase from, Phase to) {
     switch (from) {
         case Phase::calling: return to == Phase::greeting || to == Phase::down;
-        case Phase::greeting: return to == Phase::up || to == Phase::down || to == Phase::retired;
+        case Phase::greeting:
+            return to == Phase::up || to == Phase::down || to == Phase::retired ||
+                   to == Phase::calling;
         case Phase::up: return to == Phase::ending || to == Phase::down || to == Phase::retired;
         case Phase::ending: return to == Phase::down || to == Phase::retired;
         case Phase::down: return to == Phase::retired;
@@ -63,8 +66,11 @@ struct Connection {
     std::string last_words;    // How the socket ended.
     std::uint64_t serial = 0;  // Names it to epoll; never reused.
     std::string name;          // That we connect to.
+    TimePoint since{};         // Of an incoming one.
     TimePoint deadline = never;
-    TimePoint retry_at = never;
+    TimePoint retry_at = never;  // While calling, with its turn.
+    std::uint32_t attempts = 0;  // That the server had no place for.
+    bool has_turn = false;       // Of the endpoint's pacer.
 
     void move_to(Phase next) {
         WEFT_ASSERT(can_move(phase, next));

@@ -15,10 +15,11 @@ namespace weft::na::sm {
 namespace {
 
 constexpr Duration control_every = 5ms;
-constexpr Duration handshake_max = 1s;
-constexpr Duration call_again_after = 1ms;
-// Strangers that have not said who they are; the oldest gives way to the next.
+constexpr Duration handshake_max = 1s;  // Of one who came to us.
+// Strangers that have not said who they are. The oldest gives way to the next once it was silent
+// for so long; until then the next ones wait in the listener's queue.
 constexpr std::size_t incoming_max = 32;
+constexpr Duration silent_max = 50ms;
 constexpr int accepts_per_look = 16;
 constexpr std::size_t events_per_look = 64;
 constexpr std::uint64_t listener_serial = 0;
@@ -113,9 +114,9 @@ Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
     Connection& connection = *slot->connection;
     connection.name = to.name;
     connection.info.uri = to.uri();
-    connection.deadline = now + handshake_max;
     ++handshakes_;
-    call(connection, now);
+    connection.has_turn = pacer_.enter(to.name, connection.id);
+    if (connection.has_turn) call(connection, now);
     return connection.id;
 }
 
@@ -136,7 +137,35 @@ void SmEndpoint::close(PeerId peer) {
     retire(release(peer));
 }
 
-// One try; a full backlog is tried again until the deadline.
+void SmEndpoint::give_turns(TimePoint now) {
+    while (pacer_.has_turns()) {
+        const ConnectPacer::Turn turn = pacer_.next();
+        Connection* connection = find(turn.peer);
+        if (connection && connection->phase == Phase::calling) {
+            connection->has_turn = true;
+            call(*connection, now);
+        } else {
+            pacer_.leave(turn.to);
+        }
+    }
+}
+
+void SmEndpoint::end_handshake(Connection& connection) {
+    --handshakes_;
+    if (!std::exchange(connection.has_turn, false)) return;
+    pacer_.leave(connection.name);
+    if (!pacer_.has_turns()) return;
+    control_at_ = TimePoint::min();
+    attend();
+}
+
+// The server is there and has no place for us now.
+void SmEndpoint::call_later(Connection& connection, TimePoint now) {
+    connection.socket.reset();
+    connection.retry_at = now + ConnectPacer::pause(++connection.attempts, parts_.random);
+}
+
+// One try. A server that is there is waited for: when its process ends, its socket says so.
 void SmEndpoint::call(Connection& connection, TimePoint now) {
     const std::string& uri = connection.info.uri;
     Result<std::string> directory = names_directory();
@@ -156,10 +185,7 @@ void SmEndpoint::call(Connection& connection, TimePoint now) {
                   sizeof *address) == 0) {
         return greet(connection);
     }
-    if (errno == EAGAIN || errno == EINTR) {
-        connection.retry_at = now + call_again_after;
-        return;
-    }
+    if (errno == EAGAIN || errno == EINTR) return call_later(connection, now);
     const bool nobody = errno == ENOENT || errno == ECONNREFUSED;
     take_down(connection, Code::unavailable,
               nobody ? "nobody serves " + uri + " (no listener at " + address->sun_path + ")"
@@ -226,33 +252,44 @@ void SmEndpoint::control(TimePoint now) {
         const auto at = by_serial_.find(ready[i].data.u64);
         if (at != by_serial_.end()) handle_socket(*at->second);
     }
+    give_turns(now);
     if (handshakes_ != 0) expire_handshakes(now);
+    give_turns(now);
     admission_.serve(now);
 }
 
 void SmEndpoint::accept_some(TimePoint now) {
     for (int i = 0; i < accepts_per_look; ++i) {
+        if (incoming_.size() >= incoming_max && !make_room(now)) return;
         base::UniqueFd socket = admission_.accept(now, parts_.log, address());
         if (!socket) return;
         if (Status status = judge_credentials(socket.get()); !status.ok()) {
             send_refusal(socket.get(), status);
             continue;
         }
-        if (incoming_.size() >= incoming_max) {
-            refuse_incoming(*incoming_.front(),
-                            fail(Code::resource_exhausted, "too many unfinished handshakes"));
-        }
         incoming_.push_back(std::make_unique<Connection>());
         Connection& connection = *incoming_.back();
         connection.side = Side::acceptor;
         connection.info.uri = "an unnamed peer";
         connection.socket = std::move(socket);
+        connection.since = now;
         connection.deadline = now + handshake_max;
         connection.phase = Phase::greeting;
         ++handshakes_;
         listen_to(connection);
         handle_greeting(connection);  // Mostly it is there already.
     }
+}
+
+// False: all of them have come just now.
+bool SmEndpoint::make_room(TimePoint now) {
+    Connection& oldest = *incoming_.front();
+    if (now - oldest.since < silent_max) {
+        admission_.rest_until(oldest.since + silent_max);
+        return false;
+    }
+    refuse_incoming(oldest, fail(busy_code, "too many unfinished handshakes"));
+    return true;
 }
 
 void SmEndpoint::handle_socket(Connection& connection) {
@@ -282,13 +319,14 @@ void SmEndpoint::handle_greeting(Connection& connection) {
     Status status =
         greeting ? take_greeting(connection, std::move(**greeting)) : std::move(greeting).status();
     if (connection.side == Side::connector) {
-        if (!status.ok()) {
-            take_down(connection, status.code(),
-                      connection.info.uri + ": " + std::string(status.text()));
-        } else {
-            go_up(connection);
+        if (status.ok()) return go_up(connection);
+        if (may_be_tried_again(status.code())) {
+            stop_listening_to(connection);
+            connection.move_to(Phase::calling);
+            return call_later(connection, now_);
         }
-        return;
+        return take_down(connection, status.code(),
+                         connection.info.uri + ": " + std::string(status.text()));
     }
     if (status.ok()) status = welcome(connection);
     if (status.ok()) return;
@@ -347,7 +385,7 @@ Status SmEndpoint::welcome(Connection& connection) {
 }
 
 void SmEndpoint::go_up(Connection& connection) {
-    --handshakes_;
+    end_handshake(connection);
     connection.move_to(Phase::up);
     connection.deadline = never;
     watched_.add(connection);
@@ -373,6 +411,7 @@ std::unique_ptr<Connection> SmEndpoint::take_incoming(Connection& connection) {
     WEFT_ASSERT(at != incoming_.end());
     std::unique_ptr<Connection> taken = std::move(*at);
     incoming_.erase(at);
+    admission_.resume();
     return taken;
 }
 
@@ -383,13 +422,8 @@ void SmEndpoint::expire_handshakes(TimePoint now) {
     }
     for (Slot& slot : slots_) {
         Connection* connection = slot.connection.get();
-        if (!connection) continue;
-        const bool calling = connection->phase == Phase::calling;
-        if (!calling && connection->phase != Phase::greeting) continue;
-        if (connection->deadline <= now) {
-            take_down(*connection, Code::unavailable,
-                      connection->info.uri + " did not answer within a second");
-        } else if (calling && connection->retry_at <= now) {
+        if (connection && connection->phase == Phase::calling && connection->retry_at <= now) {
+            connection->retry_at = never;
             call(*connection, now);
         }
     }
@@ -399,10 +433,11 @@ TimePoint SmEndpoint::next_deadline() const {
     if (!fencing_.empty()) return now_ + 1ms;
     TimePoint next = admission_.next_deadline();
     if (handshakes_ == 0) return next;
+    if (pacer_.has_turns()) return now_;
     for (const auto& connection : incoming_) next = std::min(next, connection->deadline);
     for (const Slot& slot : slots_) {
         if (!slot.connection || slot.connection->phase > Phase::greeting) continue;
-        next = std::min({next, slot.connection->deadline, slot.connection->retry_at});
+        next = std::min(next, slot.connection->retry_at);
     }
     return next;
 }

@@ -27,7 +27,7 @@ void SmEndpoint::notify(Notice notice) {
 void SmEndpoint::end(Connection& connection) {
     switch (connection.phase) {
         case Phase::calling:
-        case Phase::greeting: --handshakes_; break;
+        case Phase::greeting: end_handshake(connection); break;
         case Phase::ending: --ending_; [[fallthrough]];
         case Phase::up: unwatch(connection); break;
         case Phase::down:

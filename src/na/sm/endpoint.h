@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "na/admission.h"
+#include "na/connect_pacer.h"
 #include "na/sm/connection.h"
 #include "na/sm/names.h"
 #include "na/sm/transfers.h"
@@ -96,6 +97,10 @@ class SmEndpoint final : public Endpoint {
     // Connecting (control.cc) and ending (ending.cc).
     void control(TimePoint now);
     void call(Connection& connection, TimePoint now);
+    void call_later(Connection& connection, TimePoint now);
+    void end_handshake(Connection& connection);
+    void give_turns(TimePoint now);
+    bool make_room(TimePoint now);
     void greet(Connection& connection);
     void accept_some(TimePoint now);
     void handle_socket(Connection& connection);
@@ -144,6 +149,7 @@ class SmEndpoint final : public Endpoint {
     std::unordered_map<std::uint64_t, Connection*> by_serial_;
     std::uint64_t serials_ = 0;
     std::uint32_t handshakes_ = 0;  // Under way, both directions.
+    ConnectPacer pacer_;
     std::uint32_t ending_ = 0;
 
     Watchlist watched_;                // Up or ending.

@@ -81,7 +81,14 @@ void TcpEndpoint::read_joined(Connection& connection) {
             return take_down(connection, Code::data_loss,
                              connection.info.uri + " sent garbage for a greeting");
     }
-    if (Status status = decode_joined(bulk.greeting.frame()); !status.ok()) {
+    const Status status = decode_joined(bulk.greeting.frame());
+    if (may_be_tried_again(status.code())) {
+        close_lane(bulk.lane);
+        bulk.greeting = {};
+        bulk.phase = BulkPhase::wanted;
+        return;
+    }
+    if (!status.ok()) {
         return lose_bulk(connection, std::string(status.text()));
     }
     bulk_up(connection);

@@ -40,18 +40,22 @@ struct Lane : Listed {
 struct Stranger {
     Lane lane;
     Greeting greeting;
+    TimePoint since{};
     TimePoint deadline = never;
 };
 
 // resolving:  the host's name is being looked up.
+// waiting:    for its turn among those that connect to the same address, or for the pause before
+//             the next attempt.
 // connecting: the talk lane is not connected yet.
 // greeting:   our hello is on its way, the welcome is awaited.
 // up:         both are known.
 // down:       peer_down is queued.
-enum class Phase : std::uint8_t { resolving, connecting, greeting, up, down };
+enum class Phase : std::uint8_t { resolving, waiting, connecting, greeting, up, down };
 
 constexpr bool can_move(Phase from, Phase to) {
     if (to == Phase::down) return from != Phase::down;
+    if (to == Phase::waiting && from == Phase::greeting) return true;  // The listener is busy.
     return static_cast<int>(to) == static_cast<int>(from) + 1;
 }
 
@@ -91,7 +95,7 @@ struct WritableNode : Listed {};
 // `writable`.
 struct Connection : FlushNode, WritableNode {
     PeerId id;
-    Phase phase = Phase::connecting;
+    Phase phase = Phase::waiting;
     bool incoming = false;
     bool announced = false;       // peer_up was handed out: messages may follow.
     bool said_bye = false;        // The peer.
@@ -108,8 +112,11 @@ struct Connection : FlushNode, WritableNode {
     SocketName name;  // That we connect to.
     std::unique_ptr<Resolution> resolution;
     Greeting greeting;
-    Ticket ticket;  // Shown, or to be shown, by the bulk lane.
-    TimePoint deadline = never;
+    Ticket ticket;               // Shown, or to be shown, by the bulk lane.
+    TimePoint deadline = never;  // Until then the host has to show itself.
+    TimePoint retry_at = never;  // While waiting, with its turn.
+    std::uint32_t attempts = 0;  // That a busy listener refused.
+    bool has_turn = false;       // Of the endpoint's pacer.
 
     void move_to(Phase next) {
         WEFT_ASSERT(can_move(phase, next));

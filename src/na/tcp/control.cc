@@ -14,10 +14,13 @@
 namespace weft::na::tcp {
 namespace {
 
-// Below the promise of 3 s for a peer that does not answer.
+// Below the promise of 3 s for a peer that does not answer. A listener that is there may take
+// longer: it is waited for.
 constexpr Duration handshake_max = 2500ms;
-// Strangers that have not said who they are; the oldest gives way to the next.
+// Strangers that have not said who they are. The oldest gives way to the next once it was silent
+// for so long; until then the next ones wait in the listener's queue.
 constexpr std::size_t strangers_max = 64;
+constexpr Duration silent_max = 50ms;
 constexpr int accepts_per_look = 16;
 
 }  // namespace
@@ -116,7 +119,7 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
     look_now_ = true;
     if (const auto name = is_local() ? SocketName::from_path(to.name) : numeric_name(to)) {
         connection.name = *name;
-        start(connection);
+        enter(connection);
     } else {
         connection.phase = Phase::resolving;
         connection.resolution = Resolution::start(to, now);
@@ -124,9 +127,36 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
     return id;
 }
 
+// Waits for its turn, and then for the listener.
+void TcpEndpoint::enter(Connection& connection) {
+    connection.has_turn = pacer_.enter(connection.info.uri, connection.id);
+    if (connection.has_turn) start(connection);
+}
+
+void TcpEndpoint::give_turns() {
+    while (pacer_.has_turns()) {
+        const ConnectPacer::Turn turn = pacer_.next();
+        Connection* connection = find(turn.peer);
+        if (!connection || connection->phase != Phase::waiting) {
+            pacer_.leave(turn.to);
+            continue;
+        }
+        connection->has_turn = true;
+        const TimePoint answered = pacer_.answered_at(turn.to);
+        if (answered != TimePoint::min()) connection->deadline = answered + handshake_max;
+        start(*connection);
+    }
+}
+
 void TcpEndpoint::start(Connection& connection) {
+    if (connection.phase == Phase::waiting) connection.move_to(Phase::connecting);
+    // A path without a listener is refused at once.
+    if (is_local()) connection.deadline = never;
     Result<base::UniqueFd> socket = start_connecting(connection.name);
-    if (socket && !*socket) return;  // serve_handshakes() comes back to it.
+    if (socket && !*socket) {  // The listener's queue is full.
+        connection.retry_at = now_ + ConnectPacer::pause(++connection.attempts, parts_.random);
+        return;
+    }
     if (!socket) {
         return take_down(connection, socket.status().code(),
                          connection.info.uri + ": " + std::string(socket.status().text()));
@@ -135,6 +165,22 @@ void TcpEndpoint::start(Connection& connection) {
     if (!watch(connection.talk, true)) {
         take_down(connection, Code::resource_exhausted, connection.info.uri + ": epoll is full");
     }
+}
+
+// The listener is there and has no place for us now.
+void TcpEndpoint::try_again(Connection& connection) {
+    close_lane(connection.talk);
+    connection.greeting = {};
+    connection.move_to(Phase::waiting);
+    pacer_.answered(connection.info.uri, now_);
+    connection.deadline = now_ + handshake_max;
+    connection.retry_at = now_ + ConnectPacer::pause(++connection.attempts, parts_.random);
+}
+
+void TcpEndpoint::end_handshake(Connection& connection) {
+    --handshakes_;
+    if (std::exchange(connection.has_turn, false)) pacer_.leave(connection.info.uri);
+    if (pacer_.has_turns()) look_now_ = true;
 }
 
 void TcpEndpoint::on_connected(Connection& connection) {
@@ -147,6 +193,10 @@ void TcpEndpoint::on_connected(Connection& connection) {
     }
     use_plain_congestion_control(connection.talk.socket.get());
     want_room(connection.talk, false);
+    // From here on its kernel says when the process or the host is gone.
+    if (!is_local()) set_greeting_options(connection.talk.socket.get());
+    pacer_.answered(uri, now_);
+    connection.deadline = never;
     std::byte frame[greeting_bytes_max];
     const std::size_t bytes = encode_hello(hello(), frame);
     connection.move_to(Phase::greeting);
@@ -167,6 +217,7 @@ void TcpEndpoint::read_welcome(Connection& connection) {
                              uri + " does not speak weft over tcp (garbage for a greeting)");
     }
     Result<Welcome> welcome = decode_welcome(connection.greeting.frame());
+    if (!welcome && may_be_tried_again(welcome.status().code())) return try_again(connection);
     if (!welcome) {
         return take_down(connection, welcome.status().code(),
                          uri + ": " + std::string(welcome.status().text()));
@@ -177,7 +228,11 @@ void TcpEndpoint::read_welcome(Connection& connection) {
 }
 
 void TcpEndpoint::go_up(Connection& connection) {
-    --handshakes_;
+    if (connection.has_turn) {
+        if (!is_local()) set_lasting_options(connection.talk.socket.get());
+        pacer_.answered(connection.info.uri, now_);
+    }
+    end_handshake(connection);
     connection.deadline = never;
     connection.move_to(Phase::up);
     Notice notice;
@@ -189,18 +244,16 @@ void TcpEndpoint::go_up(Connection& connection) {
 
 void TcpEndpoint::accept_some() {
     for (int i = 0; i < accepts_per_look; ++i) {
+        if (strangers_.size() >= strangers_max && !make_room()) return;
         base::UniqueFd socket = admission_.accept(now_, parts_.log, address());
         if (!socket) return;
         set_accepted_options(socket.get());
-        if (strangers_.size() >= strangers_max) {
-            refuse(*strangers_.front(),
-                   fail(Code::resource_exhausted, "too many unfinished handshakes"));
-        }
         strangers_.push_back(std::make_unique<Stranger>());
         Stranger& stranger = *strangers_.back();
         stranger.lane.kind = Lane::Kind::stranger;
         stranger.lane.stranger = &stranger;
         stranger.lane.socket = std::move(socket);
+        stranger.since = now_;
         stranger.deadline = now_ + handshake_max;
         if (!watch(stranger.lane, false)) {
             drop(stranger);
@@ -208,6 +261,17 @@ void TcpEndpoint::accept_some() {
         }
         read_stranger(stranger);  // Mostly it is there already.
     }
+}
+
+// False: all of them have come just now.
+bool TcpEndpoint::make_room() {
+    Stranger& oldest = *strangers_.front();
+    if (now_ - oldest.since < silent_max) {
+        admission_.rest_until(oldest.since + silent_max);
+        return false;
+    }
+    refuse(oldest, fail(busy_code, "too many unfinished handshakes"));
+    return true;
 }
 
 void TcpEndpoint::read_stranger(Stranger& stranger) {
@@ -277,34 +341,41 @@ void TcpEndpoint::refuse(Stranger& stranger, const Status& why) {
 void TcpEndpoint::drop(Stranger& stranger) {
     close_lane(stranger.lane);
     std::erase_if(strangers_, [&](const auto& one) { return one.get() == &stranger; });
+    admission_.resume();
 }
 
 void TcpEndpoint::serve_handshakes() {
     while (!strangers_.empty() && strangers_.front()->deadline <= now_) {
         refuse(*strangers_.front(), fail(Code::deadline_exceeded, "the handshake took too long"));
     }
+    give_turns();
     if (handshakes_ == 0) return;
     for (const Slot& slot : slots_) {
         Connection* connection = slot.connection.get();
         if (!connection) continue;
         if (connection->phase == Phase::up && connection->bulk) serve_bulk_handshake(*connection);
-        if (connection->phase >= Phase::up) continue;
-        if (connection->deadline <= now_) {
-            take_down(*connection, Code::unavailable,
-                      connection->info.uri + " did not answer in time");
-        } else if (connection->phase == Phase::connecting && !connection->talk.socket) {
-            start(*connection);
-        } else if (connection->phase == Phase::resolving && connection->resolution->done()) {
-            Result<SocketName> name = connection->resolution->answer();
-            connection->resolution.reset();
-            if (!name) {
-                take_down(*connection, Code::unavailable, std::string(name.status().text()));
-                continue;
-            }
-            connection->name = *name;
-            connection->move_to(Phase::connecting);
-            start(*connection);
+        if (connection->phase < Phase::up) serve_handshake(*connection);
+    }
+    give_turns();
+}
+
+void TcpEndpoint::serve_handshake(Connection& connection) {
+    // Those before it find out whether anything is there.
+    if (connection.phase == Phase::waiting && !connection.has_turn) return;
+    if (connection.deadline <= now_) {
+        take_down(connection, Code::unavailable, connection.info.uri + " did not answer in time");
+    } else if (connection.phase <= Phase::connecting && connection.retry_at <= now_) {
+        connection.retry_at = never;
+        start(connection);
+    } else if (connection.phase == Phase::resolving && connection.resolution->done()) {
+        Result<SocketName> name = connection.resolution->answer();
+        connection.resolution.reset();
+        if (!name) {
+            return take_down(connection, Code::unavailable, std::string(name.status().text()));
         }
+        connection.name = *name;
+        connection.move_to(Phase::waiting);
+        enter(connection);
     }
 }
 
@@ -312,14 +383,16 @@ TimePoint TcpEndpoint::next_deadline() const {
     TimePoint next = admission_.next_deadline();
     if (!strangers_.empty()) next = std::min(next, strangers_.front()->deadline);
     if (handshakes_ == 0) return next;
+    if (pacer_.has_turns()) return now_;
     for (const Slot& slot : slots_) {
         const Connection* connection = slot.connection.get();
         if (!connection) continue;
         const bool waits_for_us =
-            (connection->phase <= Phase::connecting && !connection->talk.socket) ||
+            connection->phase == Phase::resolving ||
             (connection->bulk && connection->bulk->phase == BulkPhase::wanted);
         if (waits_for_us) next = std::min(next, now_ + 1ms);
-        if (connection->phase < Phase::up) next = std::min(next, connection->deadline);
+        const bool has_time = connection->phase == Phase::resolving || connection->has_turn;
+        if (has_time) next = std::min({next, connection->deadline, connection->retry_at});
         if (connection->bulk) next = std::min(next, connection->bulk->deadline);
     }
     return next;

@@ -25,7 +25,7 @@ TcpEndpoint::~TcpEndpoint() {
 
 // Takes it out of every list, epoll set and table but its slot: nothing leads to it afterwards.
 void TcpEndpoint::end(Connection& connection, Code code, const std::string& why) {
-    if (connection.phase < Phase::up) --handshakes_;
+    if (connection.phase < Phase::up) end_handshake(connection);
     if (claimed_ == &connection) claimed_ = nullptr;
     connection.FlushNode::leave();
     connection.WritableNode::leave();

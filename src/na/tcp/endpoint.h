@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "na/admission.h"
+#include "na/connect_pacer.h"
 #include "na/named_socket.h"
 #include "na/tcp/connection.h"
 #include "na/tcp/pace.h"
@@ -122,7 +123,12 @@ class TcpEndpoint final : public Endpoint {
                 std::size_t& count) noexcept;
 
     // Connecting and accepting (control.cc).
+    void enter(Connection& connection);
     void start(Connection& connection);
+    void try_again(Connection& connection);
+    void end_handshake(Connection& connection);
+    void give_turns();
+    void serve_handshake(Connection& connection);
     void on_connected(Connection& connection);
     void read_welcome(Connection& connection);
     void go_up(Connection& connection);
@@ -131,6 +137,7 @@ class TcpEndpoint final : public Endpoint {
     Status welcome(Stranger& stranger, const Hello& theirs);
     void refuse(Stranger& stranger, const Status& why);
     void drop(Stranger& stranger);
+    bool make_room();
     void serve_handshakes();
     Hello hello() const;
     Slot* take_slot();
@@ -188,6 +195,7 @@ class TcpEndpoint final : public Endpoint {
     std::vector<std::uint32_t> free_slots_;
     std::vector<std::unique_ptr<Stranger>> strangers_;  // Oldest first.
     std::uint32_t handshakes_ = 0;  // Connections and bulk lanes that are not up yet.
+    ConnectPacer pacer_;
 
     base::SlotTable<Lane*> lanes_;  // By what epoll calls them.
     // Those that a turn has no room for come first in the next.

@@ -11,7 +11,8 @@
 namespace weft::na::tcp {
 namespace {
 
-constexpr int backlog = 512;
+// All ranks of a large job may start in one second; the kernel takes less where somaxconn says so.
+constexpr int backlog = 4096;
 
 // A host that is gone is found by core's heartbeats while something is under way; these find it for
 // connections that are idle, and for what the kernel still has to send.
@@ -19,19 +20,13 @@ constexpr int keep_idle_s = 10;
 constexpr int keep_every_s = 3;
 constexpr int keep_tries = 3;
 constexpr unsigned unacknowledged_ms_max = 20'000;
+// While an answer to our greeting is awaited: a host that is gone shows within 3 s.
+constexpr int keep_greeting_s = 1;
+constexpr unsigned unacknowledged_greeting_ms_max = 2'000;
 
 void set(int socket, int level, int option, int value) {
     // Without it the connection works, less well.
     (void)::setsockopt(socket, level, option, &value, sizeof value);
-}
-
-void set_options(int socket) {
-    set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-    set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set(socket, IPPROTO_TCP, TCP_KEEPIDLE, keep_idle_s);
-    set(socket, IPPROTO_TCP, TCP_KEEPINTVL, keep_every_s);
-    set(socket, IPPROTO_TCP, TCP_KEEPCNT, keep_tries);
-    set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(unacknowledged_ms_max));
 }
 
 Status no_socket() {
@@ -41,6 +36,21 @@ Status no_socket() {
 }
 
 }  // namespace
+
+void set_lasting_options(int socket) {
+    set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+    set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(socket, IPPROTO_TCP, TCP_KEEPIDLE, keep_idle_s);
+    set(socket, IPPROTO_TCP, TCP_KEEPINTVL, keep_every_s);
+    set(socket, IPPROTO_TCP, TCP_KEEPCNT, keep_tries);
+    set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(unacknowledged_ms_max));
+}
+
+void set_greeting_options(int socket) {
+    set(socket, IPPROTO_TCP, TCP_KEEPIDLE, keep_greeting_s);
+    set(socket, IPPROTO_TCP, TCP_KEEPINTVL, keep_greeting_s);
+    set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(unacknowledged_greeting_ms_max));
+}
 
 Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri) {
     base::UniqueFd socket(::socket(at.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -67,7 +77,7 @@ Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri) {
 Result<base::UniqueFd> start_connecting(const SocketName& to) {
     base::UniqueFd socket(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!socket) return no_socket();
-    set_options(socket.get());
+    set_lasting_options(socket.get());
     if (::connect(socket.get(), to.get(), static_cast<socklen_t>(to.size())) != 0 &&
         errno != EINPROGRESS && errno != EINTR) {
         if (errno == EAGAIN) return base::UniqueFd();
@@ -89,7 +99,7 @@ std::size_t unacknowledged_bytes(int socket) {
 }
 
 void set_accepted_options(int socket) {
-    set_options(socket);
+    set_lasting_options(socket);
     use_plain_congestion_control(socket);
 }
 

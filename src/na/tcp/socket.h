@@ -21,6 +21,11 @@ std::size_t unacknowledged_bytes(int socket);
 // The error number that ended a connection; 0: none.
 int socket_error(int socket);
 
+// Finds a peer that is gone: within 3 s while its answer to our greeting is awaited, later in what
+// a connection that lasts can wait for.
+void set_greeting_options(int socket);
+void set_lasting_options(int socket);
+
 // Of a connection that was accepted.
 void set_accepted_options(int socket);
 

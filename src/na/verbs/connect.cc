@@ -7,16 +7,18 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "na/connect_pacer.h"
 #include "na/verbs/endpoint.h"
 
 namespace weft::na::verbs {
 
 static constexpr int step_ms_max = 2000;  // Of rdma_cm.
-static constexpr int backlog = 128;
+static constexpr int backlog = 1024;
 // The other side still knows our queue pair's number from a connection before (IBTA 12.6.7.2).
 static constexpr int stale_connection = 10;
 static constexpr std::uint32_t stale_max = 8;  // Each try has another number.
 static constexpr Duration poll_resolver_every = 2ms;
+static constexpr Duration silent_max = 50ms;  // Of one that gives way to others.
 // 4.096 us * 2^14 = 67 ms for each of them.
 static constexpr std::uint8_t ack_timeout = 14;
 
@@ -153,6 +155,11 @@ Status VerbsEndpoint::open_card(const Address* listen) {
 
 void VerbsEndpoint::serve_resolving(PeerEntry& entry) {
     Peer& peer = entry.value;
+    if (!peer.resolution) {  // It paused, as the listener was busy.
+        peer.started = now_;
+        attend(entry, now_ + handshake_max);
+        return start_connecting(entry);
+    }
     if (!peer.resolution->done()) {
         if (now_ - peer.started >= handshake_max) {
             return bring_down(entry, Code::unavailable,
@@ -344,7 +351,13 @@ void VerbsEndpoint::on_response(PeerEntry& entry, const Happening& what) {
 
 void VerbsEndpoint::on_rejected(PeerEntry& entry, const Happening& what) {
     Peer& peer = entry.value;
-    if (const auto why = decode_rejection(ByteView(what.words, what.words_bytes))) {
+    const auto why = decode_rejection(ByteView(what.words, what.words_bytes));
+    if (why && may_be_tried_again(why->code()) && !peer.incoming) {
+        end_talk(*std::exchange(peer.talk, nullptr));
+        peer.state = PeerState::resolving;
+        return attend(entry, now_ + ConnectPacer::pause(++peer.busy, parts_.random));
+    }
+    if (why) {
         return bring_down(entry, why->code(),
                           peer.info.uri + " refused: " + std::string(why->text()));
     }
@@ -359,15 +372,17 @@ void VerbsEndpoint::on_rejected(PeerEntry& entry, const Happening& what) {
     bring_down(entry, Code::unavailable, peer.info.uri + ": nobody listens there");
 }
 
-// Whoever does not say who he is gives way.
-void VerbsEndpoint::drop_oldest_stranger() {
+// Who does not say who it is gives way after a while. False: all of them have come just now.
+bool VerbsEndpoint::drop_oldest_stranger() {
     PeerEntry* oldest = nullptr;
     peers_.for_each([&](PeerEntry& entry) {
         const Peer& peer = entry.value;
         if (!peer.incoming || peer.state == PeerState::up) return;
         if (!oldest || peer.started < oldest->value.started) oldest = &entry;
     });
-    if (oldest) bring_down(*oldest, Code::resource_exhausted, "too many strangers");
+    if (!oldest || now_ - oldest->value.started < silent_max) return false;
+    bring_down(*oldest, Code::resource_exhausted, "too many strangers");
+    return true;
 }
 
 void VerbsEndpoint::on_request(rdma_cm_id* connection, const Happening& what) {
@@ -383,7 +398,9 @@ void VerbsEndpoint::on_request(rdma_cm_id* connection, const Happening& what) {
     if (!card_->is_behind(connection->verbs)) {
         return reject(fail(Code::unavailable, "not over the device that this endpoint has open"));
     }
-    if (strangers_ >= strangers_max) drop_oldest_stranger();
+    if (strangers_ >= strangers_max && !drop_oldest_stranger()) {
+        return reject(fail(busy_code, "too many unfinished handshakes"));
+    }
     PeerEntry* entry = take_peer();
     if (!entry) return reject(fail(Code::resource_exhausted, "too many peers"));
     Peer& peer = entry->value;

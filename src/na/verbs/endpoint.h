@@ -114,7 +114,7 @@ class VerbsEndpoint final : public Endpoint {
     void look_at_connections();
     void on_happening(rdma_cm_id* connection, Happening& what);
     void on_request(rdma_cm_id* connection, const Happening& what);
-    void drop_oldest_stranger();
+    bool drop_oldest_stranger();
     void on_route(PeerEntry& entry);
     void on_response(PeerEntry& entry, const Happening& what);
     void on_rejected(PeerEntry& entry, const Happening& what);

@@ -42,7 +42,7 @@ using LaneTable = base::SlotTable<Lane>;
 using LaneEntry = LaneTable::Entry;
 
 enum class PeerState : std::uint8_t {
-    resolving,   // The name of the host.
+    resolving,   // The name of the host; or a pause, as the listener was busy.
     connecting,  // The steps of rdma_cm.
     greeting,    // Connected; its hello has not come.
     up,
@@ -90,7 +90,8 @@ struct Peer : AttentionNode, FlushNode, WritableNode {
     SocketName name;                         // Outgoing.
     std::unique_ptr<Resolution> resolution;  // resolving.
     TimePoint started{};
-    std::uint32_t stale = 0;  // How often it knew our queue pair's number from before.
+    std::uint32_t stale = 0;  // How often it knew our queue pair's number from before,
+    std::uint32_t busy = 0;   // and how often it had no place for us.
     TimePoint due = never;    // While it is in the list of those attended to.
     std::string broken;       // Why it is to be brought down at the next poll.
 

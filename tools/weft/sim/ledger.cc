@@ -141,9 +141,11 @@ void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& 
     const auto seen = [&] { return describe(number); };
     const Status& status = deed.status;
     const bool is_passed_on = deed.answered != never && status.code() == deed.answer.code();
-    // A server that could not keep a session knows nothing of its calls.
+    // A server forgets a session 10 s after its client was lost: a call that is told so was sent
+    // before.
     const bool is_forgotten = status.code() == Code::aborted && status.stage() == Stage::sent &&
-                              status.effect() == Effect::unknown;
+                              status.effect() == Effect::unknown &&
+                              scene.now - deed.submitted >= session_memory;
     verdict_.hold(is_passed_on || is_forgotten || is_possible(status.code(), scene),
                   Rule::code_is_possible, seen);
     if (is_forgotten && !is_passed_on) judge_forgotten(deed, number);

@@ -22,6 +22,8 @@ struct Times {
 
 // What an answer may take where nothing is wrong.
 inline constexpr Duration prompt_max = 50ms;
+// How long a server keeps a session after its client was lost.
+inline constexpr Duration session_memory = 10s;
 
 template <class Seen>
 void judge_times(Verdict& verdict, const Times& times, Seen&& seen) {

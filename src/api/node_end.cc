@@ -1,0 +1,139 @@
+// The end of a runtime: drained in order, then shut down.
+#include <poll.h>
+
+#include "api/node.h"
+#include "base/assert.h"
+
+namespace weft::api {
+
+static constexpr int last_turns_max = 1000;
+// How long the end of a runtime waits for peers that are in the middle of a copy. One that is
+// neither stopped nor dead takes well below a millisecond, and some more where it has no processor.
+static constexpr Duration fence_patience = 1s;
+
+void Node::stop() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto put = write(stop_fd_.get(), &one, sizeof one);
+}
+
+Status Node::drain(int impatience_fd) {
+    ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
+    in_turn([&] {
+        server.drain();
+        collectives.in_turn([&] { collectives.drain(); });
+    });
+    while (true) {
+        std::uint32_t left = 0;
+        std::uint64_t leaving = 0;
+        in_turn([&] {
+            left = server.executing() + static_cast<std::uint32_t>(collectives.owed());
+            leaving = bulk.staging.replies_lent() + collectives.delivering();
+            if (left == 0) leaving += context.undelivered();
+        });
+        if (left == 0 && leaving == 0) return {};
+        const auto still = [&](const std::string& until) {
+            return left != 0 ? std::to_string(left) + " calls were still in their handlers " + until
+                             : std::to_string(leaving) +
+                                   " bytes or messages of replies, or collectives, had not been "
+                                   "delivered " +
+                                   until;
+        };
+        if (parts.clock->now() >= ends_by_) {
+            return fail(Code::deadline_exceeded,
+                        still("after drain_timeout (" +
+                              std::to_string(options.drain_timeout / 1ms) + " ms)"));
+        }
+        pollfd impatience{impatience_fd, POLLIN, 0};
+        if (poll(&impatience, 1, 1) > 0) {
+            return fail(Code::cancelled, still("when another signal came"));
+        }
+    }
+}
+
+// As on_context(), for work that runs user code or looks at the time.
+void Node::in_turn(Function<void()> work) {
+    if (!options.manual || !context.on_thread()) return on_context(std::move(work));
+    bool done = false;
+    context.post([&] {
+        work();
+        done = true;
+    });
+    while (!done) driver.turn_and_wait(Duration::zero());
+}
+
+// Coroutines see their cancelled calls and end, and so does offloaded work, which may wait for a
+// turn. Work that posts itself for ever does not count. Work that runs is waited for however long
+// it takes: what it uses is destroyed next.
+void Node::end_work() {
+    const TimePoint fenced_by = saturating_add(parts.clock->now(), fence_patience);
+    bool is_late = false;
+    for (int turns = 0; turns < last_turns_max;) {
+        if (!is_late && !pool.is_idle() && parts.clock->now() >= ends_by_) {
+            is_late = true;
+            log.warning(
+                "offloaded work goes on " + std::to_string(options.drain_timeout / 1ms) +
+                " ms (drain_timeout) after the runtime began to end, which waits for what "
+                "runs and drops the rest: work that takes long looks at Call::stop_token()");
+        }
+        if (is_late) pool.drop(core::OffloadPool::Queued::all);
+        if (!pool.is_idle()) {
+            driver.turn_and_wait(10ms);
+        } else if (context.turn(parts.clock->now()).events != 0) {
+            ++turns;
+        } else if (bulk.regions->unfenced_regions() == 0 || parts.clock->now() >= fenced_by) {
+            return;
+        } else {
+            driver.turn_and_wait(1ms);
+        }
+    }
+}
+
+// A policy decides when the caller goes on, not which ranks get the request.
+void Node::deliver_collectives() {
+    if (collectives.delivering() == 0) return;
+    server.drain();
+    while (collectives.delivering() != 0 && parts.clock->now() < ends_by_) {
+        const TimePoint before = parts.clock->now();
+        driver.turn_and_wait(10ms);
+        // Simulated: time is moved by what ends this runtime.
+        if (parts.clock->now() == before) return;
+    }
+}
+
+void Node::shutdown() {
+    if (std::exchange(down_, true)) return;
+    // A callback of this runtime would return into what is gone: it asks by stop() instead.
+    WEFT_ASSERT(!context.in_turn());
+    driver.stop();
+    context.adopt_thread();
+    if (ends_by_ == never) {
+        ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
+    }
+    deliver_collectives();
+    {
+        // What completes here runs user code, which is in the context then as it always is.
+        const core::Context::Entered scope(context);
+        context.refresh_time();
+        const Status why = fail(Code::cancelled, "the runtime is shutting down");
+        server.drain();
+        collectives.shutdown();
+        context.shutdown(why);
+        client.shutdown(why);
+        server.shutdown(why);
+        bulk.transfers.shutdown(why);
+        bulk.regions->close_all();
+    }
+    // Nobody waits for these calls any more.
+    pool.drop(core::OffloadPool::Queued::for_calls);
+    end_work();
+    pool.stop();
+    {
+        const core::Context::Entered scope(context);
+        context.close_endpoints();
+        bulk.regions->shutdown();
+    }
+    context.close_submissions();
+    context.release_thread();
+}
+
+}  // namespace weft::api

@@ -1,0 +1,89 @@
+// Paces the connects of one endpoint by destination: a bounded number of them waits for one
+// listener's answer, the others wait for their turn in order. A burst of a thousand channels then
+// takes a small part of the listener's queue. Pure: no I/O, the caller brings time and chance.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include <weft/time.h>
+
+#include "base/random.h"
+#include "na/provider.h"
+
+namespace weft::na {
+
+class ConnectPacer {
+  public:
+    static constexpr std::uint32_t half_open_max = 32;  // Of one destination.
+
+    // True: it may start now. False: next() names it when its turn comes.
+    bool enter(const std::string& to, PeerId peer) {
+        Destination& there = destinations_[to];
+        if (there.half_open == half_open_max) {
+            there.waiting.push_back(peer);
+            return false;
+        }
+        ++there.half_open;
+        return true;
+    }
+    // The listener there has shown that it exists.
+    void answered(const std::string& to, TimePoint now) {
+        const auto at = destinations_.find(to);
+        if (at != destinations_.end()) at->second.answered_at = now;
+    }
+    // The last time, while any connect there is under way; TimePoint::min(): never.
+    TimePoint answered_at(const std::string& to) const {
+        const auto at = destinations_.find(to);
+        return at == destinations_.end() ? TimePoint::min() : at->second.answered_at;
+    }
+    // One that started is connected or over, or passes the turn that it was given.
+    void leave(const std::string& to) {
+        const auto at = destinations_.find(to);
+        if (at == destinations_.end()) return;
+        Destination& there = at->second;
+        if (!there.waiting.empty()) {
+            turns_.push_back({there.waiting.front(), to});
+            there.waiting.pop_front();
+        } else if (--there.half_open == 0) {
+            destinations_.erase(at);
+        }
+    }
+
+    // Whose turn has come, and counts as started. The peer may be gone: then its turn is passed on
+    // by leave().
+    struct Turn {
+        PeerId peer;
+        std::string to;
+    };
+    bool has_turns() const { return !turns_.empty(); }
+    Turn next() {
+        Turn turn = std::move(turns_.front());
+        turns_.pop_front();
+        return turn;
+    }
+
+    // Before attempt `attempt` (the first again is 1) at a listener that is busy.
+    static Duration pause(std::uint32_t attempt, base::Random& random) {
+        constexpr Duration first = 1ms, longest = 128ms;
+        const Duration mean = std::min(first * (1 << std::min(attempt, 8u)), longest);
+        return mean / 2 + Duration(static_cast<std::int64_t>(
+                              random.next() % static_cast<std::uint64_t>(mean.count())));
+    }
+
+  private:
+    struct Destination {
+        std::uint32_t half_open = 0;
+        TimePoint answered_at = TimePoint::min();
+        std::deque<PeerId> waiting;
+    };
+
+    std::unordered_map<std::string, Destination> destinations_;
+    std::deque<Turn> turns_;
+};
+
+}  // namespace weft::na

@@ -1,0 +1,200 @@
+// Many who connect at once, as when a job starts, and a server that stands still meanwhile.
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <weft/runtime.h>
+
+#include "support/catch.h"
+#include "support/patience.h"
+#include "support/seed.h"
+
+using namespace weft;
+using test::patience, test::promised;
+
+namespace {
+
+constexpr MethodId echo("test.Burst/Echo");
+// So many processes with so many channels each; soak asks for more of them.
+constexpr std::uint64_t processes_at_least = 16;
+constexpr int channels = 32;
+
+struct Echoes final : Service {
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(echo, [](Call call) { call.reply(call.request()); });
+    }
+};
+
+class ServerProcess {
+  public:
+    explicit ServerProcess(const std::string& uri) {
+        int ends[2];
+        REQUIRE(::pipe(ends) == 0);
+        pid_ = ::fork();
+        REQUIRE(pid_ >= 0);
+        if (pid_ == 0) serve(uri, ends[1]);
+        ::close(ends[1]);
+        char buffer[256];
+        const ssize_t got = ::read(ends[0], buffer, sizeof buffer);
+        ::close(ends[0]);
+        REQUIRE(got > 0);
+        address_.assign(buffer, static_cast<std::size_t>(got));
+    }
+    ~ServerProcess() {
+        signal(SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+    }
+    void signal(int number) const { ::kill(pid_, number); }
+    // Returns when it stands still.
+    void stop() const {
+        signal(SIGSTOP);
+        int status = 0;
+        REQUIRE(::waitpid(pid_, &status, WUNTRACED) == pid_);
+        REQUIRE(WIFSTOPPED(status));
+    }
+    const std::string& address() const { return address_; }
+
+  private:
+    [[noreturn]] static void serve(const std::string& uri, int ready) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        rlimit files{};
+        ::getrlimit(RLIMIT_NOFILE, &files);
+        files.rlim_cur = files.rlim_max;
+        ::setrlimit(RLIMIT_NOFILE, &files);
+        Echoes echoes;
+        Result<Runtime> runtime = Runtime::create();
+        if (!runtime || !runtime->serve(echoes, uri).ok()) ::_exit(1);
+        const std::string address = runtime->addresses().front();
+        if (::write(ready, address.data(), address.size()) < 0) ::_exit(1);
+        ::close(ready);
+        (void)runtime->run();
+        ::_exit(0);
+    }
+
+    pid_t pid_ = -1;
+    std::string address_;
+};
+
+std::vector<std::string> uris() {
+    const std::string own = std::to_string(::getpid());
+    std::vector<std::string> all{"sm://burst-" + own, "tcp://127.0.0.1:0",
+                                 "unix:///tmp/weft-burst-" + own};
+#ifdef WEFT_WITH_OFI
+    all.push_back("ofi+tcp://127.0.0.1:0");
+#endif
+    return all;
+}
+
+// One call over each of many channels that are opened at once.
+struct Burst {
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    std::vector<Channel> channels;
+    int completed = 0;
+    int failed = 0;
+    std::string first_failure;
+
+    void start(const std::string& address, int count, Duration timeout) {
+        for (int i = 0; i < count; ++i) {
+            channels.push_back(runtime.connect(address).value());
+            channels.back().call(echo, as_bytes("x"), {.timeout = timeout},
+                                 [this](const Status& status, ByteView) {
+                                     ++completed;
+                                     if (status.ok()) return;
+                                     if (failed++ == 0) first_failure = status.to_string();
+                                 });
+        }
+    }
+    bool is_over() const { return completed == static_cast<int>(channels.size()); }
+};
+
+}  // namespace
+
+TEST_CASE("channels that many processes open at once are all served", "[burst]") {
+    const std::uint64_t processes =
+        std::max(test::setting("TEST_PROCESSES", processes_at_least), std::uint64_t{1});
+    for (const std::string& uri : uris()) {
+        // Where libfabric makes one connection for all channels of a process, fewer say enough.
+        const std::uint64_t count =
+            uri.starts_with("ofi") ? std::min<std::uint64_t>(processes, 8) : processes;
+        INFO(uri << ", " << count << " processes");
+        ServerProcess server(uri);
+        const auto begun = std::chrono::steady_clock::now();
+        std::vector<pid_t> children;
+        for (std::uint64_t i = 0; i < count; ++i) {
+            const pid_t child = ::fork();
+            REQUIRE(child >= 0);
+            if (child == 0) {
+                ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+                Burst burst;
+                burst.start(server.address(), channels, 60s);
+                burst.runtime.turn_until([&] { return burst.is_over(); }, patience);
+                if (burst.failed != 0) std::fprintf(stderr, "%s\n", burst.first_failure.c_str());
+                ::_exit(burst.is_over() && burst.failed == 0 ? 0 : 1);
+            }
+            children.push_back(child);
+        }
+        int bad = 0;
+        for (const pid_t child : children) {
+            int status = 0;
+            REQUIRE(::waitpid(child, &status, 0) == child);
+            bad += status != 0;
+        }
+        CHECK(bad == 0);
+        CHECK(std::chrono::steady_clock::now() - begun < promised(20s));
+    }
+}
+
+TEST_CASE("a thousand channels that one process opens at once are all served", "[burst]") {
+    for (const std::string& uri : uris()) {
+        INFO(uri);
+        ServerProcess server(uri);
+        Burst burst;
+        burst.start(server.address(), 1000, 60s);
+        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, patience));
+        INFO(burst.first_failure);
+        CHECK(burst.failed == 0);
+    }
+}
+
+TEST_CASE("a server that stands still for three seconds serves those who connected meanwhile",
+          "[burst]") {
+    for (const std::string& uri : uris()) {
+        INFO(uri);
+        ServerProcess server(uri);
+        server.stop();
+        Burst burst;
+        burst.start(server.address(), 50, 60s);
+        CHECK_FALSE(burst.runtime.turn_until([&] { return burst.completed != 0; }, 3200ms));
+        server.signal(SIGCONT);
+        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, patience));
+        INFO(burst.first_failure);
+        CHECK(burst.failed == 0);
+    }
+}
+
+TEST_CASE("a server that stands still and dies is UNAVAILABLE to those who connect, in time",
+          "[burst]") {
+    for (const std::string& uri : uris()) {
+        INFO(uri);
+        ServerProcess server(uri);
+        server.stop();
+        Burst burst;
+        burst.start(server.address(), 50, 60s);
+        burst.runtime.turn_until([] { return false; }, 100ms);
+        const auto killed = std::chrono::steady_clock::now();
+        server.signal(SIGKILL);
+        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, patience));
+        CHECK(burst.failed == 50);
+        INFO(burst.first_failure);
+        CHECK(burst.first_failure.find("UNAVAILABLE") != std::string::npos);
+        CHECK(std::chrono::steady_clock::now() - killed < promised(3s));
+    }
+}

@@ -1,0 +1,55 @@
+// In what order one endpoint's connects start, and how long they pause.
+#include <vector>
+
+#include "base/random.h"
+#include "na/connect_pacer.h"
+#include "support/catch.h"
+
+using namespace weft;
+using namespace weft::na;
+
+static PeerId peer(std::uint32_t index) { return {index, 1}; }
+
+TEST_CASE("connect pacer: some of one destination start, the others follow in order") {
+    constexpr std::uint32_t max = ConnectPacer::half_open_max;
+    ConnectPacer pacer;
+    for (std::uint32_t i = 0; i < max; ++i) CHECK(pacer.enter("a", peer(i)));
+    for (std::uint32_t i = max; i < 3 * max; ++i) CHECK_FALSE(pacer.enter("a", peer(i)));
+    CHECK(pacer.enter("b", peer(1000)));  // Another destination does not wait for the first.
+    CHECK_FALSE(pacer.has_turns());
+    std::vector<std::uint32_t> started;
+    for (std::uint32_t over = 0; over < 2 * max; ++over) {
+        pacer.leave("a");
+        REQUIRE(pacer.has_turns());
+        const ConnectPacer::Turn turn = pacer.next();
+        CHECK(turn.to == "a");
+        started.push_back(turn.peer.index);
+        REQUIRE_FALSE(pacer.has_turns());
+    }
+    for (std::uint32_t i = 0; i < 2 * max; ++i) CHECK(started[i] == max + i);
+    for (std::uint32_t i = 0; i < max; ++i) pacer.leave("a");
+    CHECK_FALSE(pacer.has_turns());
+    for (std::uint32_t i = 0; i < max; ++i) CHECK(pacer.enter("a", peer(i)));
+}
+
+TEST_CASE("connect pacer: an answer is known until nothing is under way there") {
+    ConnectPacer pacer;
+    pacer.answered("a", TimePoint(1s));
+    CHECK(pacer.answered_at("a") == TimePoint::min());
+    CHECK(pacer.enter("a", peer(1)));
+    pacer.answered("a", TimePoint(2s));
+    CHECK(pacer.answered_at("a") == TimePoint(2s));
+    pacer.leave("a");
+    CHECK(pacer.answered_at("a") == TimePoint::min());
+}
+
+TEST_CASE("connect pacer: pauses at a busy listener grow, differ and are bounded") {
+    base::SeededRandom random(1);
+    for (std::uint32_t attempt = 1; attempt < 100; ++attempt) {
+        const Duration mean = std::min<Duration>(1ms * (1 << std::min(attempt, 8u)), 128ms);
+        const Duration pause = ConnectPacer::pause(attempt, random);
+        CHECK(pause >= mean / 2);
+        CHECK(pause < mean / 2 + mean);
+    }
+    CHECK(ConnectPacer::pause(5, random) != ConnectPacer::pause(5, random));
+}
