@@ -1,6 +1,5 @@
 #include "api/node.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -322,7 +321,7 @@ Result<Channel> Node::connect_named(const std::vector<std::string>& uris, const 
         if (!is_own && !reach_.covers(*address)) continue;
         if (!speaks(address->scheme)) {
             Result<na::Provider*> provider = parts.providers->find(address->scheme);
-            if (!provider || !open(**provider, nullptr).ok()) continue;
+            if (!provider || !open(**provider).ok()) continue;
         }
         address->named_by_peer = true;
         addresses.push_back(*std::move(address));
