@@ -148,7 +148,7 @@ void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& 
                               scene.now - deed.submitted >= session_memory;
     verdict_.hold(is_passed_on || is_forgotten || is_possible(status.code(), scene),
                   Rule::code_is_possible, seen);
-    if (is_forgotten && !is_passed_on) judge_forgotten(deed, number);
+    if (!is_passed_on && status.stage() == Stage::sent) judge_forgotten(deed, number);
     switch (status.code()) {
         case Code::deadline_exceeded:
             verdict_.hold(saturating_add(scene.now, rounding) >= deed.deadline,
@@ -176,8 +176,9 @@ void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& 
 
 // A session that never came to be was not forgotten: what was sent by it is sent again.
 void Ledger::judge_forgotten(const Deed& deed, std::uint64_t number) {
-    verdict_.hold(heard_.contains({deed.client, deed.client_life, deed.server}),
-                  Rule::unheard_is_sent_again, [&] { return describe(number); });
+    const bool is_heard = heard_.contains({deed.client, deed.client_life, deed.server});
+    verdict_.hold(is_heard || deed.status.code() != Code::aborted, Rule::unheard_is_sent_again,
+                  [&] { return describe(number); });
 }
 
 void Ledger::is_shown(const std::string& owner, const std::string& reader, ByteView memory) {
