@@ -78,10 +78,10 @@ CONFORMANCE("peers that flood an endpoint are read alike") {
     const std::size_t bytes = GENERATE(std::size_t{0}, std::size_t{2000});
     Crowd all(rig, bytes);
     // Frames under way from before do not count.
-    REQUIRE(all.turn_until([&] { return all.polls >= 100; }));
+    REQUIRE(all.turn_until([&] { return all.polls >= 30; }));
     std::vector<std::uint64_t> before, got;
     for (std::size_t i = 0; i < crowd; ++i) before.push_back(all.received(i));
-    REQUIRE(all.turn_until([&] { return all.polls >= 100 + 50 * crowd; }));
+    REQUIRE(all.turn_until([&] { return all.polls >= 30 + 20 * crowd; }));
     for (std::size_t i = 0; i < crowd; ++i) got.push_back(all.received(i) - before[i]);
     const auto [least, most] = std::ranges::minmax_element(got);
     INFO("frames of " << all.bytes << " bytes: " << *least << " to " << *most);
@@ -91,7 +91,7 @@ CONFORMANCE("peers that flood an endpoint are read alike") {
 CONFORMANCE("a lone message arrives within a bounded number of polls while others flood") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    const std::size_t bytes = GENERATE(std::size_t{0}, std::size_t{8});
+    const std::size_t bytes = GENERATE(std::size_t{8}, std::size_t{2000});
     const std::size_t batch = GENERATE(std::size_t{8}, std::size_t{64});
     Crowd all(rig, bytes);
     const std::size_t quiet = all.join();
@@ -112,9 +112,14 @@ CONFORMANCE("a new client is accepted and read while others flood") {
     REQUIRE(all.turn_until([&] { return all.polls >= 20; }));
     NaNode& late = rig.open({.listens = false});
     all.clients.push_back(&late);
-    const PeerId to = rig.start_connect(late, all.server->address());
-    REQUIRE(all.turn_until([&] { return late.at(to).state != PeerState::connecting; }));
-    CHECK(late.at(to).state == PeerState::up);
+    PeerId to;
+    REQUIRE(all.turn_until([&] {
+        // Again when the transport's time is over: turns of all nodes in one thread are long.
+        if (!to || late.at(to).state == PeerState::down) {
+            to = rig.start_connect(late, all.server->address());
+        }
+        return late.at(to).state == PeerState::up;
+    }));
     REQUIRE(late.send(to, 8));
     PeerId from;
     REQUIRE(all.turn_until([&] {
