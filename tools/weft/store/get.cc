@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "api/node.h"
 #include "cli/interrupt.h"
 #include "cli/progress_bar.h"
 #include "commands.h"
