@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <weft/runtime.h>
@@ -59,6 +60,9 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     // Refuses new calls and waits for those in their handlers. Errors: DEADLINE_EXCEEDED; CANCELLED
     // when the descriptor becomes readable first.
     Status drain(int impatience_fd);
+    // What it consists of, in turns: it begins; calls, and what else is left.
+    void begin_drain();
+    std::pair<std::uint32_t, std::uint64_t> left_to_drain();
     // Readable after stop().
     int stop_fd() const { return stop_fd_.get(); }
     void stop();

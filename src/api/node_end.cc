@@ -1,6 +1,8 @@
 // The end of a runtime: drained in order, then shut down.
 #include <poll.h>
 
+#include <tuple>
+
 #include "api/node.h"
 #include "base/assert.h"
 
@@ -16,20 +18,25 @@ void Node::stop() {
     [[maybe_unused]] const auto put = write(stop_fd_.get(), &one, sizeof one);
 }
 
-Status Node::drain(int impatience_fd) {
+void Node::begin_drain() {
     ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
-    in_turn([&] {
-        server.drain();
-        collectives.in_turn([&] { collectives.drain(); });
-    });
+    server.drain();
+    collectives.in_turn([&] { collectives.drain(); });
+}
+
+std::pair<std::uint32_t, std::uint64_t> Node::left_to_drain() {
+    const std::uint32_t left = server.executing() + static_cast<std::uint32_t>(collectives.owed());
+    std::uint64_t leaving = bulk.staging.replies_lent() + collectives.delivering();
+    if (left == 0) leaving += context.undelivered();
+    return {left, leaving};
+}
+
+Status Node::drain(int impatience_fd) {
+    in_turn([&] { begin_drain(); });
     while (true) {
         std::uint32_t left = 0;
         std::uint64_t leaving = 0;
-        in_turn([&] {
-            left = server.executing() + static_cast<std::uint32_t>(collectives.owed());
-            leaving = bulk.staging.replies_lent() + collectives.delivering();
-            if (left == 0) leaving += context.undelivered();
-        });
+        in_turn([&] { std::tie(left, leaving) = left_to_drain(); });
         if (left == 0 && leaving == 0) return {};
         const auto still = [&](const std::string& until) {
             return left != 0 ? std::to_string(left) + " calls were still in their handlers " + until

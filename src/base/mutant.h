@@ -38,6 +38,7 @@ enum class Mutant : std::uint8_t {
     repeat_accepted,
     damage_unseen,
     rotation_forgotten,
+    unsent_forgotten,
     // Of collectives.
     child_forgotten,
     adopted_twice,
@@ -47,6 +48,7 @@ enum class Mutant : std::uint8_t {
     level_budget_ignored,
     orphan_kept,
     rest_abandoned,
+    age_ignored,
 };
 
 #ifdef WEFT_MUTANTS
@@ -90,6 +92,8 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::damage_unseen, "damage-unseen", "a damaged message is handed over"},
     {Mutant::rotation_forgotten, "rotation-forgotten",
      "of those who wait to be read the first is read as long as it says anything"},
+    {Mutant::unsent_forgotten, "unsent-forgotten",
+     "an end does not know of what waits in the transport's own queue"},
     {Mutant::child_forgotten, "child-forgotten",
      "the last of three children and more is not asked"},
     {Mutant::adopted_twice, "adopted-twice",
@@ -104,6 +108,8 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::orphan_kept, "orphan-kept", "what nobody waits for goes on"},
     {Mutant::rest_abandoned, "rest-abandoned",
      "a collective is cancelled at the ranks that its policy did not wait for"},
+    {Mutant::age_ignored, "age-ignored",
+     "a collective begins however long its request lay somewhere"},
 };
 inline bool is_mutated(Mutant mutant) { return chosen_mutant == mutant; }
 #else

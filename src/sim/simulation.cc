@@ -145,16 +145,16 @@ void Simulation::Impl::take_down(Host& host) {
     in_turn_ = was_in_turn;
 }
 
-static std::uint64_t left_to_drain(api::Node& node) {
-    return node.server.executing() + node.bulk.staging.replies_lent() +
-           node.context.waiting_frames();
+static bool is_drained(api::Node& node) {
+    const auto [left, leaving] = node.left_to_drain();
+    return left == 0 && leaving == 0;
 }
 
 void Simulation::Impl::end(Host& host) {
     if (!host.process) return;
     const auto drains = std::make_shared<bool>(false);
-    host.context().post([&server = host.process->node().server, drains] {
-        server.drain();
+    host.context().post([&node = host.process->node(), drains] {
+        node.begin_drain();
         *drains = true;
     });
     const TimePoint until = saturating_add(clock_->now(), host.options.drain_timeout);
@@ -165,7 +165,7 @@ void Simulation::Impl::watch_end(Host& host, std::uint32_t life, TimePoint until
                                  const std::shared_ptr<bool>& drains) {
     script(drain_look, [this, &host, life, until, drains] {
         if (!host.process || host.lives != life) return;
-        const bool is_over = left_to_drain(host.process->node()) == 0 || clock_->now() >= until;
+        const bool is_over = is_drained(host.process->node()) || clock_->now() >= until;
         if (host.is_paused || !*drains || !is_over) return watch_end(host, life, until, drains);
         take_down(host);
         world_->stop_host(host.name, true);  // What others still hold of its runtime is over, too.

@@ -22,7 +22,7 @@ FIRST = {
     "bulk": {"late-write", "early-success", "grant-forgotten", "late-piece", "late-read", "lost-piece"},
     "group": {"child-forgotten", "adopted-twice", "reply-counted-twice", "filter-inverted",
               "stale-epoch-accepted", "level-budget-ignored", "orphan-kept",
-              "rest-abandoned"},
+              "rest-abandoned", "age-ignored"},
 }
 
 

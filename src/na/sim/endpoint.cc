@@ -361,11 +361,14 @@ void SimEndpoint::flush() noexcept {
     turn_began_ = false;
 }
 
-// A packet on its way arrives though its sender has ended.
+// What the hosts hold arrives though its sender has ended.
 std::size_t SimEndpoint::unsent() const {
-    std::size_t messages = 0;
-    for (const LinkSlot& slot : links_) messages += slot.link && slot.link->pending;
-    return messages;
+    if (base::is_mutated(base::Mutant::unsent_forgotten)) return 0;
+    std::size_t bytes = 0;
+    for (const LinkSlot& slot : links_) {
+        if (slot.link) bytes += slot.link->bytes_queued + slot.link->pending.size;
+    }
+    return bytes;
 }
 
 // Our `bytes` to this peer were read over there.
