@@ -47,7 +47,7 @@ static CallTraits traits_of(const CallOptions& options) {
         }
     } else if (context_.on_thread()) {
         if (core::Context::is_any_entered()) [[unlikely]] {
-            return call_across(method, body, options, std::move(done));
+            return call_across(method, BodyWriter(body), options, std::move(done));
         }
         now = context_.refresh_time();
     } else {

@@ -319,7 +319,7 @@ void Server::recycle_marked(ServerCall& call) {
     std::byte* const at = to + sizeof(ReplyHeader);
     if (ServerSession::is_kept(*call.slot, body.bytes)) [[likely]] {
         body(at);
-        ServerSession::keep(*call.slot, plain_ok, at, body.bytes);
+        ServerSession::keep_small(*call.slot, plain_ok, at, body.bytes);
     } else {
         write_out(context_, *peer, BodyWriter(body), at);
         ServerSession::keep_nothing(*call.slot, plain_ok);

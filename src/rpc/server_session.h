@@ -62,6 +62,11 @@ class ServerSession : public base::Timer {
         if (!is_kept(slot, bytes)) [[unlikely]] {
             return keep_nothing(slot, outcome);
         }
+        keep_small(slot, outcome, body, bytes);
+    }
+    // The same. Requires: is_kept().
+    static void keep_small(Slot& slot, std::uint16_t outcome, const std::byte* body,
+                           std::size_t bytes) {
         slot.call = nullptr;
         slot.outcome = outcome;
         slot.bytes = static_cast<std::uint8_t>(bytes);

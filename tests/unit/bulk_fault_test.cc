@@ -9,6 +9,7 @@
 #include "support/hold_server.h"
 #include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/usable.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -116,12 +117,6 @@ struct Rig {
         return *ended;
     }
 };
-
-bool is_usable(const std::string& scheme) {
-    const api::NodeParts parts = api::real_parts();
-    const Result<na::Provider*> provider = parts.providers->find(scheme);
-    return provider && (*provider)->probe().usable;
-}
 
 }  // namespace
 

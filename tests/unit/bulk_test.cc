@@ -61,8 +61,8 @@ struct Result1 {
     }
 };
 
-struct Pair {
-    explicit Pair(bool checked, Duration piece_time = 500ns, std::uint32_t link_messages_max = 256)
+struct BulkPair {
+    explicit BulkPair(bool checked, Duration piece_time = 500ns, std::uint32_t link_messages_max = 256)
         : rig(7, {.piece_time = piece_time,
                   .link_messages_max = link_messages_max,
                   .joins_commits = link_messages_max == 256,
@@ -71,7 +71,7 @@ struct Pair {
         service.memory = server.allocate(8 << 20).value();
         channel = client.connect("sim://server").value();
     }
-    ~Pair() { CHECK(rig.world->late_accesses() == 0); }
+    ~BulkPair() { CHECK(rig.world->late_accesses() == 0); }
 
     RegionRef borrow(Access access, Duration lease = {}) {
         service.region = server.expose(service.memory, {.access = access, .lease = lease}).value();
@@ -108,7 +108,7 @@ struct Pair {
 
 TEST_CASE("a client reads and writes what the server lends it") {
     const bool checked = GENERATE(true, false);
-    Pair pair(checked);
+    BulkPair pair(checked);
     fill(pair.service.memory.bytes(), 1);
     const RegionRef ref = pair.borrow(Access::read_write);
     Buffer local = pair.client.allocate(3'000'001).value();
@@ -124,7 +124,7 @@ TEST_CASE("a client reads and writes what the server lends it") {
 
 TEST_CASE("a server pulls from the client's memory inside a handler") {
     const bool checked = GENERATE(true, false);
-    Pair pair(checked);
+    BulkPair pair(checked);
     Buffer mine = pair.client.allocate(2'500'000).value();
     fill(mine.bytes(), 5);
     Region region = pair.client.expose(mine, {.access = Access::read}).value();
@@ -140,7 +140,7 @@ TEST_CASE("a server pulls from the client's memory inside a handler") {
 
 TEST_CASE("what a reference does not allow is PERMISSION_DENIED, and the connection lives on") {
     const bool checked = GENERATE(true, false);
-    Pair pair(checked);
+    BulkPair pair(checked);
     const RegionRef ref = pair.borrow(Access::read);
     Buffer local = pair.client.allocate(4096).value();
     auto denied = [&](RegionRef bad, std::uint64_t offset) {
@@ -179,7 +179,7 @@ TEST_CASE("what a reference does not allow is PERMISSION_DENIED, and the connect
 
 TEST_CASE("a closed region is refused, and its memory comes back after the fence") {
     const bool checked = GENERATE(true, false);
-    Pair pair(checked);
+    BulkPair pair(checked);
     const RegionRef ref = pair.borrow(Access::read);
     Buffer local = pair.client.allocate(4 << 20).value();
     // In mid-flight: the transfer ends by itself or is told to stop.
@@ -207,7 +207,7 @@ TEST_CASE("memory is not lent over a transport that can't take it back") {
 
 TEST_CASE("a lease ends by itself") {
     const bool checked = GENERATE(true, false);
-    Pair pair(checked);
+    BulkPair pair(checked);
     const RegionRef ref = pair.borrow(Access::read, 50ms);
     Buffer local = pair.client.allocate(4096).value();
     CHECK(pair.get(ref, 0, local).ok());
@@ -218,7 +218,7 @@ TEST_CASE("a lease ends by itself") {
 }
 
 TEST_CASE("a lease is counted from when it is given, and can't be negative") {
-    Pair pair(true);
+    BulkPair pair(true);
     // No turn for a while, as a program that turns by itself may do.
     pair.rig.clock->advance(10s);
     bool ended = false;
@@ -242,7 +242,7 @@ TEST_CASE("a grant goes back though the queue to its owner is full, and costs no
     // The transfer ends while calls fill the queue, or a little before or after.
     for (const Duration until_full : {0us, 8us, 12us, 16us, 20us, 40us}) {
         INFO("full after " << until_full.count() << " ns");
-        Pair pair(false, 500ns, 4);
+        BulkPair pair(false, 500ns, 4);
         const RegionRef ref = pair.borrow(Access::read);
         Result1 transfer;
         pair.channel.get(ref, 0, pair.client.allocate(100'000).value(), {}, transfer.transfer());
@@ -277,7 +277,7 @@ TEST_CASE("a grant goes back though the queue to its owner is full, and costs no
 
 TEST_CASE("a deadline completes the transfer, and its buffer is held until the network is done") {
     const bool checked = GENERATE(true, false);
-    Pair pair(checked, 20us);  // A slow network.
+    BulkPair pair(checked, 20us);  // A slow network.
     const RegionRef ref = pair.borrow(Access::read);
     std::weak_ptr<int> alive;
     {
@@ -298,7 +298,7 @@ TEST_CASE("a deadline completes the transfer, and its buffer is held until the n
 
 TEST_CASE("a cancelled transfer completes once with CANCELLED") {
     const bool checked = GENERATE(true, false);
-    Pair pair(checked);
+    BulkPair pair(checked);
     const RegionRef ref = pair.borrow(Access::read);
     Buffer local = pair.client.allocate(4 << 20).value();
     Result1 result;
@@ -314,7 +314,7 @@ TEST_CASE("a cancelled transfer completes once with CANCELLED") {
 
 TEST_CASE("the owner's death ends a transfer with UNAVAILABLE, a holder's death frees the region") {
     const bool checked = GENERATE(true, false);
-    Pair pair(checked);
+    BulkPair pair(checked);
     const RegionRef ref = pair.borrow(Access::read_write);
     Buffer local = pair.client.allocate(4 << 20).value();
     SECTION("owner") {
@@ -341,7 +341,7 @@ TEST_CASE("the owner's death ends a transfer with UNAVAILABLE, a holder's death 
 
 TEST_CASE("a transfer may be the first thing that happens on a channel") {
     const bool checked = GENERATE(true, false);
-    Pair pair(checked);
+    BulkPair pair(checked);
     const RegionRef ref = pair.borrow(Access::read);
     Channel fresh = pair.client.connect("sim://server").value();
     Buffer local = pair.client.allocate(4096).value();
@@ -359,7 +359,7 @@ TEST_CASE("a transfer may be the first thing that happens on a channel") {
 
 TEST_CASE("many transfers share the transport's depth and all end") {
     const bool checked = GENERATE(true, false);
-    Pair pair(checked);
+    BulkPair pair(checked);
     fill(pair.service.memory.bytes(), 3);
     const RegionRef ref = pair.borrow(Access::read);
     std::vector<Buffer> locals;
@@ -380,7 +380,7 @@ TEST_CASE("many transfers share the transport's depth and all end") {
 }
 
 TEST_CASE("a region without access, without memory or over the table's end is refused") {
-    Pair pair(true);
+    BulkPair pair(true);
     CHECK(pair.server.expose({}, {}).status().code() == Code::invalid_argument);
     CHECK(pair.server.expose(pair.service.memory, {.access = Access::none}).status().code() ==
           Code::invalid_argument);

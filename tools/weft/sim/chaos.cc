@@ -270,7 +270,8 @@ void Chaos::heal() {
     health_.end_all(simulation_.now());
 }
 
-TimePoint Chaos::apart_since(const std::string& from, const std::string& to) const {
+TimePoint Chaos::apart_since(const std::string& from, const std::string& to,
+                             bool was_connected) const {
     TimePoint since = never;
     const auto consider = [&](const auto& map, const auto& key) {
         if (const auto found = map.find(key); found != map.end()) {
@@ -280,7 +281,7 @@ TimePoint Chaos::apart_since(const std::string& from, const std::string& to) con
     consider(cuts_, std::pair(from, to));
     consider(cuts_, std::pair(to, from));
     consider(down_, to);
-    consider(paused_, to);
+    if (was_connected) consider(paused_, to);
     return since;
 }
 

@@ -31,8 +31,9 @@ class Chaos {
     // Ends all faults and starts what is down.
     void heal();
 
-    // Since when `from` and `to` can't talk, in one direction or both; `never`: they can.
-    TimePoint apart_since(const std::string& from, const std::string& to) const;
+    // Since when `from` and `to` can't talk, in one direction or both; `never`: they can. A host
+    // that stands still keeps new connects waiting: that counts only where `was_connected`.
+    TimePoint apart_since(const std::string& from, const std::string& to, bool was_connected) const;
     // Since when the host runs without a pause; `never`: it stands.
     TimePoint awake_since(const std::string& host) const;
     Health& health() { return health_; }

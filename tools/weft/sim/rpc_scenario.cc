@@ -370,7 +370,7 @@ void RpcScenario::watch_open() {
         const Deed& deed = ledger_.at(number);
         if (deed.is_complete || !is_alive(deed.client, deed.client_life)) continue;
         ledger_.is_open(number, {now(), chaos_->awake_since(deed.client),
-                                 silent_since(deed.client, deed.server)});
+                                 silent_since(deed.client, deed.server, deed.submitted)});
     }
     judge_bounds();
     judge_peers();

@@ -54,15 +54,16 @@ Duration SimStage::random_time(Duration most) {
 Scene SimStage::scene_of(const std::string& client, const std::string& server,
                          TimePoint submitted) const {
     const Health& health = chaos_->health();
-    return {now(), chaos_->awake_since(client), silent_since(client, server),
+    return {now(), chaos_->awake_since(client), silent_since(client, server, submitted),
             !is_limited() && health.is_sound(Harm::breaks, client, server, submitted),
             !is_limited() && health.is_sound(Harm::slows, client, server, submitted)};
 }
 
-TimePoint SimStage::silent_since(const std::string& client, const std::string& server) const {
-    const TimePoint apart = chaos_->apart_since(client, server);
-    if (apart == never) return never;
-    return std::max(apart, simulation_->last_heard(client, server));
+TimePoint SimStage::silent_since(const std::string& client, const std::string& server,
+                                 TimePoint submitted) const {
+    const TimePoint heard = simulation_->last_heard(client, server);
+    const TimePoint apart = chaos_->apart_since(client, server, heard > submitted);
+    return apart == never ? never : std::max(apart, heard);
 }
 
 static std::string line_of(const sim::Simulation::Happening& one) {

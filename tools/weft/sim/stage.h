@@ -69,8 +69,10 @@ class SimStage {
     // Of what `client` asked `server` for at `submitted`, now.
     Scene scene_of(const std::string& client, const std::string& server, TimePoint submitted) const;
 
-    // Since when a client that can't talk to its server has heard nothing; `never`: it can.
-    TimePoint silent_since(const std::string& client, const std::string& server) const;
+    // Since when a client that can't talk to its server has heard nothing; `never`: it can, or its
+    // operation waits for a listener that stands still: it heard nothing since it was `submitted`.
+    TimePoint silent_since(const std::string& client, const std::string& server,
+                           TimePoint submitted) const;
 
     // Remembers it for a while, in case something breaks; tells it on standard error, where that is
     // wanted.
