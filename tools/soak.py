@@ -6,7 +6,7 @@ in a clean root once, then rounds of what depends on luck until the time is used
     tools/soak.py simulations cycles     these parts only
 
 Once: what clang builds, thousands of simulated seeds a scenario, late writes, servers killed and stopped under
-load, ranks that stand still for two minutes, overload, what may take how long, and leaks of those who come and go or are killed. A round is the
+load, ranks that stand still for two minutes, overload, what may take how long, and leaks of clients that come and go or are killed. A round is the
 randomised conformance tests from fresh seeds under each build, peers killed over each transport, each fuzz
 target for a minute on top of what it found before, and the demo. A failure does not end the
 soak: it is printed with the way to repeat it, and the last line is the verdict over all.
@@ -135,7 +135,7 @@ class Soak:
                  OVERLOAD_MS="20000")
 
     def lanes(self):
-        """400 000 peers whose bulk lane breaks the rules in the turn of its hello."""
+        """400 000 peers with a bulk lane that breaks the rules in the turn of its hello."""
         self.run("lanes", "lanes that open, break the rules and end at once, release",
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[lanes]"],
                  LANES="200000")

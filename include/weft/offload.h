@@ -111,7 +111,7 @@ class OffloadAwaiter {
 // strings or handles before awaiting it.
 // Throws std::system_error: when the system gives not a single thread for it, and, with
 // operation_canceled, when the runtime ended before the work began: at once for the work of calls,
-// which nobody waits for then, after RuntimeOptions::drain_timeout for other work.
+// which no caller waits for then, after RuntimeOptions::drain_timeout for other work.
 // Requires: inside a turn of a context; the task is not destroyed meanwhile.
 template <class F>
     requires AwaitSafe<F&&>

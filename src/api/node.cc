@@ -183,7 +183,7 @@ Status Node::add_here(Service& service) {
     return {};
 }
 
-// What can fail comes before anything that lasts: whoever is told of a failure finds everything as
+// What can fail comes before anything that lasts: a caller that gets a failure finds everything as
 // it was.
 Status Node::serve(Service* service, const std::vector<std::string>& uris) {
     struct Place {

@@ -130,7 +130,7 @@ void Node::shutdown() {
         bulk.transfers.shutdown(why);
         bulk.regions->close_all();
     }
-    // Nobody waits for these calls any more.
+    // No caller waits for these calls any more.
     pool.drop(core::OffloadPool::Queued::for_calls);
     end_work();
     pool.stop();

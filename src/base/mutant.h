@@ -91,7 +91,7 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::repeat_accepted, "repeat-accepted", "a message that comes twice is taken twice"},
     {Mutant::damage_unseen, "damage-unseen", "a damaged message is handed over"},
     {Mutant::rotation_forgotten, "rotation-forgotten",
-     "of those who wait to be read the first is read as long as it says anything"},
+     "of the peers that wait to be read the first is read as long as it sends anything"},
     {Mutant::unsent_forgotten, "unsent-forgotten",
      "an end does not know of what waits in the transport's own queue"},
     {Mutant::child_forgotten, "child-forgotten",

@@ -56,7 +56,7 @@ class SlotTable {
         return entry.generation == id.generation && id.generation % 2 != 0 ? &entry : nullptr;
     }
 
-    // Whoever has taken the slot now; nullptr: it is free. Cost: two loads.
+    // The entry that has the slot now; nullptr: the slot is free. Cost: two loads.
     Entry* find_at(std::uint32_t slot) {
         return slot < slots_ && at(slot).is_taken() ? &at(slot) : nullptr;
     }

@@ -11,8 +11,8 @@ namespace weft::base {
 bool copy_to_user(Bytes to, ByteView from) noexcept;
 bool copy_from_user(ByteView from, Bytes to) noexcept;
 
-// Whether it can be read, or written, right now: its pages are made present. For those who copy by
-// themselves, like libfabric. True where the kernel can't tell (before Linux 5.14).
+// Whether it can be read, or written, right now: its pages are made present. For code that copies
+// by itself, like libfabric. True where the kernel can't tell (before Linux 5.14).
 // Cost: a system call, and a walk over the pages.
 bool can_touch(ByteView memory, bool to_write) noexcept;
 

@@ -5,8 +5,8 @@
 //                  idle -> landing (a fetch writes it, the receiver reads it) -> idle.
 // A block that was lent stays exposed while it is idle, so that a steady flow to one peer registers
 // and allocates nothing. No other peer is ever given it: it goes back to the arena instead, after
-// the fence, and counts as held until nobody owns its memory. What others left in it is overwritten
-// by the first body and by zeroes behind that, as far as it is exposed.
+// the fence, and counts as held until its memory has no owner. What others left in it is
+// overwritten by the first body and by zeroes behind that, as far as it is exposed.
 #pragma once
 
 #include <memory>

@@ -106,7 +106,7 @@ class Staging final : public core::FrameSink, private Lender {
     base::SlotTable<Fetch> fetches_{1u << 16};
     base::IntrusiveList<Fetch, WaitingNode> waiting_;  // For memory, in order of arrival.
     std::size_t waiting_count_ = 0;
-    std::uint32_t round_ = 0;  // Of those who are served when there is room.
+    std::uint32_t round_ = 0;  // Counts the passes over waiting_.
 };
 
 }  // namespace weft::bulk

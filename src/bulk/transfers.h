@@ -128,7 +128,7 @@ class Transfers final : public core::FrameSink {
     core::NestedOperations<Transfers, TransferCompletion> nested_{context_, *this};
     base::SlotTable<Transfer> transfers_{1u << 16};
     std::unordered_map<const core::Peer*, std::uint32_t> opens_;  // Sent and not answered.
-    base::IntrusiveList<core::Owing> owing_;                      // Peers whose queue is full.
+    base::IntrusiveList<core::Owing> owing_;                      // Peers with a full queue.
     Later paying_;
     Later looking_;
     Function<MemoryWaiters()> memory_waiters_;

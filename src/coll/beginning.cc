@@ -343,7 +343,7 @@ void Engine::tell(Operation& operation) {
     outcome.ranks.reserve(part.role().mine.size() + origin.strangers.size());
     for (Outcome& one : part.take_all(missing)) {
         const Member& member = part.plan().roster->at(one.position);
-        // Whoever passes it on does not take it for its own.
+        // Names the failed rank: a rank that forwards the status does not take it for its own.
         if (!one.status.ok() && one.status.peer().empty()) {
             one.status = std::move(one.status).with_peer(member.uris.front());
         }

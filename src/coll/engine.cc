@@ -292,8 +292,8 @@ void Engine::take_part(const ForwardView& request, TimePoint began,
     operation->brought_by = asker;
     operation->began = began;
     operation->lasts = header.lasts();
-    // Whoever comes later with it is refused: it is too old by then. And each rank above keeps back
-    // a second at most of its deadline.
+    // A later request for it is refused: the collective is too old by then. Each rank above keeps
+    // back a second at most of its deadline.
     operation->keep_until = saturating_add(saturating_add(now, header.lasts()), remembered_on);
     operation->body = request.body;
     operation->kept_bytes = static_cast<std::uint32_t>(bytes);

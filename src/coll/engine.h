@@ -100,7 +100,7 @@ class Engine {
     std::size_t known() const { return known_.parts(); }
     // The runtime begins to end: what waits for its own program is refused.
     void drain() { meetings_.drain(); }
-    // Collectives whose outcome somebody is about to ask for again.
+    // Collectives with an outcome that a peer is about to ask for again.
     std::size_t owed();
     bool sweeps() const { return sweeping_.is_linked(); }
 

@@ -238,7 +238,7 @@ class Known {
         if (!losers.empty()) evict(losers);
         if (before - size() < most / 64) room_at_ = now + 1s;
     }
-    // The older half of what is over of theirs.
+    // Evicts the older half of the completed collectives of these askers.
     void evict(const std::set<AskerId>& theirs) {
         const auto is_theirs = [&](const AskerId& one) { return theirs.contains(one); };
         std::vector<TimePoint> begun;

@@ -325,7 +325,7 @@ void Operation::stop_running(Part&) {
 
 // ---- whom it answers ---------------------------------------------------------------------------
 
-// Who adopts is above: no more than the tree is deep, and again after each death.
+// Ranks that adopt this one are above it: at most the tree's depth, and again after each death.
 static constexpr std::size_t askers_max = 64;
 // Of one peer: a parent asks once, and of that rank alone.
 static constexpr std::ptrdiff_t askers_of_one_max = 8;

@@ -76,9 +76,9 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     ByteView body;
     std::vector<std::byte> own_body;
 
-    std::vector<std::byte> answer;      // Once all outcomes are there: for those who ask again,
-    std::vector<std::byte> own_answer;  // of this rank only,
-    TimePoint keep_until = never;       // who may come until then.
+    std::vector<std::byte> answer;      // Once all outcomes are there: for peers that ask again.
+    std::vector<std::byte> own_answer;  // The same, of this rank only.
+    TimePoint keep_until = never;       // Peers may ask again until then.
 
   private:
     struct Timer : base::Timer {
@@ -86,7 +86,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     };
     struct Question {
         Part::Ask ask;
-        bool is_leaf = false;      // Nobody is below, and it was asked in begin().
+        bool is_leaf = false;      // No rank is below it, and it was asked in begin().
         bool asks_clock = false;   // First, before it can be told when this one began.
         std::uint8_t refused = 0;  // How often it was too old there.
         Shares::Place place;       // Of a member of no group here.

@@ -384,7 +384,7 @@ void Part::leave() {
         told_ = true;
         port_.tell(*this);
         if (!role_.abandons && !base::is_mutated(base::Mutant::rest_abandoned)) return;
-        stop(fail(Code::cancelled, "abandoned by its caller, who has an outcome")
+        stop(fail(Code::cancelled, "abandoned by its caller, which has an outcome")
                  .with_effect(Effect::unknown));
     }
 }

@@ -98,7 +98,7 @@ class Part {
     static constexpr Duration silence = 500ms;
     // So many are asked alone at once, without those that say nothing or that it takes longer.
     static constexpr std::ptrdiff_t alone_most = 64;
-    // Of those that were told so far: who claims to be more is expected as these.
+    // Askers that were told so far, and are expected again: one more replaces the first.
     static constexpr std::ptrdiff_t expected_most = 64;
     // A rank whose parent died is asked by somebody else within this: a silence is found in three
     // seconds at most, and so is each further one of those above that died together.
@@ -139,7 +139,7 @@ class Part {
     bool awaits_all() const;
     // Nothing ran, and nobody was asked: it may be forgotten.
     bool did_nothing() const;
-    // When it was over one who had been told so far was expected, and nobody has asked.
+    // When it was over, an asker that had been told so far was expected again, and none waited.
     bool was_awaited() const { return was_awaited_; }
     // Neither outcomes nor members are needed any more. Requires: it is over.
     void release();

@@ -1,4 +1,4 @@
-// Whom a part answers: who asks, and who is expected to ask again.
+// The askers that a part answers: those that wait now, and those expected to ask again.
 #include <algorithm>
 
 #include "base/mutant.h"
@@ -7,13 +7,13 @@
 namespace weft::coll {
 
 void Part::asked(std::uint32_t question, std::uint32_t asker, TimePoint answer_by) {
-    // Those below him ask for his sake, whether they come again or not.
+    // Expected askers at or below this position asked on its behalf: none of them is expected now.
     std::erase_if(askers_, [&](const Asker& one) { return !one.question && one.asker >= asker; });
     askers_.push_back({question, asker, answer_by});
 }
 
-// Who has been told so far asks for the rest; in the place of one who has died another one does.
-// Of each who is expected there is one entry, as long as he is.
+// An asker that has been told so far asks for the rest; when it has died, another rank asks in its
+// place. Each expected asker has one entry, for as long as it is expected.
 void Part::asker_left(std::uint32_t question, TimePoint now) {
     const Step step(*this, now);
     const auto left = std::find_if(askers_.begin(), askers_.end(),
@@ -59,7 +59,7 @@ std::size_t Part::askers() const {
         askers_.begin(), askers_.end(), [](const Asker& one) { return one.question != 0; }));
 }
 
-// When nobody waits for it any more.
+// From when on no asker waits for it.
 TimePoint Part::orphaned_at() const {
     if (role_.is_origin || askers() > 0) return never;
     TimePoint at{};

@@ -437,7 +437,7 @@ void Context::drop_all(Peer& peer) {
 }
 
 void Context::drain(Peer& peer) {
-    // They wait for nothing else: whether somebody lives is not told by how much is to be sent.
+    // Pong and ping go ahead of the queue: liveness does not depend on how much is to be sent.
     if (peer.owes_pong) peer.owes_pong = !send_small(peer, FrameKind::pong, peer.pong_aux);
     if (peer.owes_ping) peer.owes_ping = !send_small(peer, FrameKind::ping);
     while (QueuedFrame* queued = peer.waiting.front()) {

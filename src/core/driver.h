@@ -31,7 +31,7 @@ class Driver {
     // Ends and joins the thread. Thread: any but the context's.
     void stop();
     bool running() const { return thread_.joinable(); }
-    // Who hears of a turn of its thread that took longer than blocked_least. Before start().
+    // Called after a turn of its thread that took longer than blocked_least. Set before start().
     static constexpr Duration blocked_least = 1s;
     void set_on_blocked(Function<void(Duration)> told) { on_blocked_ = std::move(told); }
 

@@ -25,7 +25,7 @@ class Admission {
 
     // The next connection, non-blocking; none: there is none now. `address`: for the log.
     base::UniqueFd accept(TimePoint now, base::Log& log, const std::string& address);
-    // Takes nobody before `until`, or resume(): who connects waits in the listener's queue.
+    // Accepts none before `until`, or resume(): connections wait in the listener's queue.
     void rest_until(TimePoint until);
     void resume() {
         if (watch_at_ != never) watch_at_ = TimePoint::min();

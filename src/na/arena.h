@@ -22,7 +22,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
     static std::shared_ptr<Arena> make(std::size_t bytes_max = 0);
     virtual ~Arena() = default;
 
-    // Whose bytes the memory is for: bodies that peers sent or get, or the program's own.
+    // What the memory is for: bodies that peers sent or get, or the program's own bytes.
     enum class Use : std::uint8_t { program, peers };
     // Page aligned (2 MiB aligned from 2 MiB on). Contents unspecified, but for the program never
     // what peers left there: it did not see that, and may show it to others. The Buffer keeps the

@@ -54,8 +54,8 @@ class ConnectPacer {
         }
     }
 
-    // Whose turn has come, and counts as started. The peer may be gone: then its turn is passed on
-    // by leave().
+    // The next peer to connect; its attempt counts as started. The peer may be gone: then leave()
+    // passes its turn on.
     struct Turn {
         PeerId peer;
         std::string to;

@@ -70,7 +70,7 @@ class Server final : public core::FrameSink {
     void drain();
     std::uint32_t executing() const { return calls_.taken(); }
     std::size_t sessions() const { return sessions_.size(); }
-    // Whose call it is; {0, 0} of one of this process, or that was answered.
+    // The session that sent the call; {0, 0} of one of this process, or that was answered.
     static SessionId session_of(const Call& call);
     // Its client is connected, or may come back.
     bool has_session(const SessionId& id) { return sessions_.find(id) != nullptr; }
@@ -90,7 +90,7 @@ class Server final : public core::FrameSink {
 
     // For people: counts, the calls that are most overdue, latencies by method.
     std::string state(std::size_t lines_max);
-    // Whose handler began last; empty: none did.
+    // The method of the handler that began last; empty: none began.
     std::string_view last_method() const {
         return last_run_ ? last_run_->name : std::string_view();
     }

@@ -19,7 +19,7 @@ CONFORMANCE("what unsent() no longer counts arrives though its sender ends") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
-    // As much as there is room for, while nobody reads.
+    // As much as there is room for, while the peer does not read.
     const std::size_t largest = pair.a->info(pair.ab)->message_bytes_max;
     for (int turn = 0; turn < 100; ++turn) {
         while (pair.a.send(pair.ab, largest)) {

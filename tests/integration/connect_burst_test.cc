@@ -1,4 +1,4 @@
-// Many who connect at once, as when a job starts, and a server that stands still meanwhile.
+// Many clients connect at once, as when a job starts, and the server stands still meanwhile.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -164,7 +164,7 @@ TEST_CASE("a thousand channels that one process opens at once are all served", "
     }
 }
 
-TEST_CASE("a server that stands still for three seconds serves those who connected meanwhile",
+TEST_CASE("a server that stands still for three seconds serves clients that connected meanwhile",
           "[burst]") {
     for (const std::string& uri : uris()) {
         INFO(uri);
@@ -180,7 +180,7 @@ TEST_CASE("a server that stands still for three seconds serves those who connect
     }
 }
 
-TEST_CASE("a server that stands still and dies is UNAVAILABLE to those who connect, in time",
+TEST_CASE("a server that stands still and dies is UNAVAILABLE to clients that connect, in time",
           "[burst]") {
     for (const std::string& uri : uris()) {
         INFO(uri);

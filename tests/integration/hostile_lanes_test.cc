@@ -1,4 +1,4 @@
-// Peers of tcp and unix whose lanes open, break the rules and end at once, against a live server
+// Lanes of tcp and unix peers open, break the rules and end at once, against a live server
 // with honest clients. LANES sets how many; tools/soak.py sends 200 000 to each address.
 #include <thread>
 

@@ -154,7 +154,7 @@ TEST_CASE("SIGKILL of a server completes each of 1000 held calls once, in time",
     }
 }
 
-TEST_CASE("a connection that nobody accepts is UNAVAILABLE, effect none, in time", "[kill]") {
+TEST_CASE("a connection that no process accepts is UNAVAILABLE, effect none, in time", "[kill]") {
     for (const Transport& transport : transports()) {
         INFO(transport.uri);
         std::string address;

@@ -78,7 +78,7 @@ class RawPeer {
     std::string why;
     Numbers numbers;
     rpc::SessionId session;
-    bool grants = true;  // Whoever begins a session is granted it.
+    bool grants = true;  // Each session that the peer begins.
 
   private:
     // True: something was done for a handshake, which goes on over there.

@@ -159,7 +159,7 @@ TEST_CASE("coll askers: who is expected is so once, and not for ever") {
     CHECK(leaf.part.interested() <= static_cast<std::size_t>(coll::Part::expected_most));
 }
 
-// One rank whose handler waits, and peers that ask it for one collective.
+// One rank with a handler that waits, and peers that ask it for one collective.
 struct Asked {
     Asked() {
         rig.services[0].hold = true;
@@ -201,7 +201,7 @@ TEST_CASE("coll askers: one that claims to be many keeps no place that another n
     CHECK(asked.rig.services[0].told.size() == 1);
 }
 
-TEST_CASE("coll askers: one peer has eight questions open for one collective, and others theirs") {
+TEST_CASE("coll askers: each peer has at most eight questions open for one collective") {
     Asked asked;
     for (std::uint32_t as = 1; as <= 70; ++as) asked.ask(0, as, 50s);
     CHECK(asked.count(Code::resource_exhausted) == 62);

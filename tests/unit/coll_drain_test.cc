@@ -1,4 +1,4 @@
-// A member whose runtime begins to end: what it has begun it finishes, and tells those who ask.
+// A member that drains finishes what it has begun, and gives outcomes to the peers that ask.
 #include <optional>
 
 #include "support/group_rig.h"

@@ -1,5 +1,5 @@
-// What a collective is told to have done, also by a handler that passes its status on; and whose
-// time is over before it begins.
+// The effect that a collective reports, also when a handler passes its status on, and when its time
+// is over before it begins.
 #include <optional>
 
 #include "support/group_rig.h"

@@ -234,7 +234,7 @@ TEST_CASE("known collectives: one asker has a share, and the others are remember
     CHECK(known.floor() < moment_at(1s));
 }
 
-TEST_CASE("known collectives: when all places are taken those who have most lose what is over") {
+TEST_CASE("known collectives: when all places are taken the peers with most lose what is over") {
     std::set<coll::AskerId> gone;
     KnownParts known(12345, [&](const coll::AskerId& one) { return !gone.contains(one); });
     std::vector<Crowd> crowds;

@@ -69,7 +69,7 @@ TEST_CASE("reduce: floating point numbers") {
     CHECK(std::isinf(overflow[0]));
 }
 
-// To the bit: what a tree makes of them does not depend on who comes first.
+// To the bit: what a tree makes of them does not depend on which comes first.
 TEST_CASE("reduce: the least and the most do not depend on order, with NaN and zeroes as well") {
     using F = std::vector<double>;
     const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -41,7 +41,7 @@ struct Asked {
 
 }  // namespace
 
-TEST_CASE("resolver: who asks for a host at the same time shares one question") {
+TEST_CASE("resolver: callers that ask for a host at the same time share one question") {
     const Asked begin;
     Resolver resolver(&look_up);
     std::vector<std::unique_ptr<Resolution>> all;

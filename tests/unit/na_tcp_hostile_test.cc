@@ -460,7 +460,7 @@ TEST_CASE("tcp: a server that stands still is waited for, and its end is UNAVAIL
     for (const auto& down : client.downs) CHECK(down.code == Code::unavailable);
 }
 
-TEST_CASE("tcp: a listener whose queue is full does not answer, and is given up within 3 s") {
+TEST_CASE("tcp: a listener with a full queue does not answer, and is given up within 3 s") {
     auto rig = NaRig::on<wires::Tcp>();
     const base::UniqueFd listener =
         listen_at(*SocketName::from_numeric("127.0.0.1", 0), "test").value();

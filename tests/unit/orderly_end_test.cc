@@ -107,7 +107,7 @@ std::size_t replies_lost(const std::string& scheme, std::size_t clients, std::si
          std::chrono::steady_clock::now() < until;) {
         std::this_thread::yield();
     }
-    // What they send now finds nobody who reads it.
+    // No process reads what they send now.
     for (const auto& client : all) ask(*client, 8);
     const auto have_ended = [&] {
         return std::all_of(all.begin(), all.end(),
@@ -173,7 +173,7 @@ TEST_CASE("what was answered between turns arrives though its runtime ends at on
                                [](const CallOutcome& one) { return one.completions == 1; });
         },
         patience));
-    // Who has to ask again is told after 3 s that nobody is there.
+    // A client that has to ask again fails after 3 s, since no server is there.
     CHECK(std::chrono::steady_clock::now() - begin < promised(1s));
     for (const CallOutcome& outcome : outcomes) CHECK(outcome.status.ok());
 }

@@ -147,7 +147,7 @@ TEST_CASE("simulation: the memory that a get may read is shown when it begins") 
     CHECK(pair.simulation.unwritten_words() == 0);
 }
 
-TEST_CASE("simulation: who connects while the server stands still is served when it goes on") {
+TEST_CASE("simulation: a connect to a server that stands still is served when it goes on") {
     weft::sim::Simulation simulation(1);
     simulation.add("server", counter_at("server"));
     simulation.add("client", no_program);

@@ -26,7 +26,7 @@ TEST_CASE("listing: names come part by part in the order of a listing") {
     }
 }
 
-TEST_CASE("listing: a server whose names do not rise, or are none below the prefix, has failed") {
+TEST_CASE("listing: a server fails when its names do not rise, or are none below the prefix") {
     const TimePoint now{};
     const auto code_of = [&](const std::vector<std::string>& second) {
         storage::Pages pages("d/", now);

@@ -14,7 +14,7 @@ static std::uint32_t aligned(std::uint32_t bytes) {
 }
 
 bool OfiEndpoint::has_room(const Peer& peer) const {
-    // Each a share of what is left, so that those who take nothing do not hold up all others.
+    // Each a share of what is left, so that peers that take nothing do not hold up the others.
     return peer.slots < row_.slots_per_peer && peer.slots + control_slots < sends_.left();
 }
 

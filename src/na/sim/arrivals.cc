@@ -120,7 +120,7 @@ void SimEndpoint::on_no_answer(const Cargo& cargo) {
     if (is_busy || network_.is_queued(sought_by(*link), *this, cargo.to_peer)) {
         return await_answer(cargo.to_peer);
     }
-    end_link(cargo.to_peer, Code::unavailable, "nobody answered in time");
+    end_link(cargo.to_peer, Code::unavailable, "no answer in time");
 }
 
 void SimEndpoint::end_link(PeerId peer, Code code, std::string_view why) {

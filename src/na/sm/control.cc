@@ -15,8 +15,8 @@ namespace weft::na::sm {
 namespace {
 
 constexpr Duration control_every = 5ms;
-constexpr Duration handshake_max = 1s;  // Of one who came to us.
-// Strangers that have not said who they are. The oldest gives way to the next once it was silent
+constexpr Duration handshake_max = 1s;  // Of an incoming connection.
+// Strangers, which are not identified yet. The oldest gives way to the next once it was silent
 // for so long; until then the next ones wait in the listener's queue.
 constexpr std::size_t incoming_max = 32;
 constexpr Duration silent_max = 50ms;

@@ -17,7 +17,7 @@ namespace {
 // Below the promise of 3 s for a peer that does not answer. A listener that is there may take
 // longer: it is waited for.
 constexpr Duration handshake_max = 2500ms;
-// Strangers that have not said who they are. The oldest gives way to the next once it was silent
+// Strangers, which are not identified yet. The oldest gives way to the next once it was silent
 // for so long; until then the next ones wait in the listener's queue.
 constexpr std::size_t strangers_max = 64;
 constexpr Duration silent_max = 50ms;

@@ -372,7 +372,7 @@ void VerbsEndpoint::on_rejected(PeerEntry& entry, const Happening& what) {
     bring_down(entry, Code::unavailable, peer.info.uri + ": nobody listens there");
 }
 
-// Who does not say who it is gives way after a while. False: all of them have come just now.
+// Drops the oldest peer that is not identified yet. False: all of these have come just now.
 bool VerbsEndpoint::drop_oldest_stranger() {
     PeerEntry* oldest = nullptr;
     peers_.for_each([&](PeerEntry& entry) {

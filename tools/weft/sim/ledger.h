@@ -27,7 +27,7 @@ enum class Work : std::uint8_t {
     failing,  // As add, answered with an error.
     refused,  // Rejected before anything was done.
 };
-// What large bodies consist of, so that each word tells whose it is.
+// What large bodies consist of, so that each word names its message.
 constexpr std::uint64_t marked_word(std::uint64_t number, std::size_t at) {
     return 0x5eed'0000'0000'0000 | (number & 0xffff'ffff) << 16 | (at / 8 & 0xffff);
 }
