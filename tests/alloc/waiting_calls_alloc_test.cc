@@ -41,11 +41,13 @@ struct Crowd {
     Crowd() {
         for (std::uint32_t i = 0; i < servers; ++i) {
             rig.add("server-" + std::to_string(i));
-            stopped.push_back(std::move(rig.runtimes.back()));
-            rig.runtimes.pop_back();
             channels.push_back(client.connect("sim://server-" + std::to_string(i)).value());
+            channels.back().call(echo, {}, {}, [](const Status&, ByteView) {});
         }
-        rig.settle();
+        rig.settle();  // Their sessions are granted.
+        for (; rig.runtimes.size() > 1; rig.runtimes.pop_back()) {
+            stopped.push_back(std::move(rig.runtimes.back()));
+        }
     }
     // With a body of 16 bytes.
     void call_all() {

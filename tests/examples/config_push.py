@@ -38,7 +38,8 @@ def main():
         os.kill(servers.processes[1].pid, signal.SIGSTOP)
         status, said, took = push(servers, 3)
         check(status == 0, f"a push beside one that stands exited with {status}: {said}")
-        check(took < 5, f"a push waited {took:.1f} s for one that stands still")
+        # The end of the client waits for what is owed to it, up to drain_timeout (5 s).
+        check(took < 8, f"a push waited {took:.1f} s for one that stands still")
         status, said, _ = push(servers, 2)
         check(status == 9 and "version 3 is here" in said, f"an old version: {status}: {said}")
         os.kill(servers.processes[1].pid, signal.SIGCONT)

@@ -78,6 +78,7 @@ class RawPeer {
     std::string why;
     Numbers numbers;
     rpc::SessionId session;
+    bool answers_pings = false;
     bool grants = true;  // Each session that the peer begins.
 
   private:
@@ -93,6 +94,10 @@ class RawPeer {
                     std::vector<Frame>& to =
                         is_about_sessions(head.kind) ? about_sessions_ : frames_;
                     to.emplace_back(frame.begin(), frame.end());
+                    if (head.kind == core::FrameKind::ping && answers_pings && event.peer == peer) {
+                        const core::FrameHead pong{core::FrameKind::pong, 0, head.aux, sizeof head};
+                        send_as_is({reinterpret_cast<const std::byte*>(&pong), sizeof pong});
+                    }
                     const bool begins = head.kind == core::FrameKind::session && head.flags == 0;
                     if (begins && grants && event.peer == peer) {
                         rpc::GrantFrame grant;

@@ -163,6 +163,7 @@ TEST_CASE("what large bodies of a silent peer hold comes back with its connectio
     Victim victim;
     RawPeer raw(victim.rig, "silent");
     REQUIRE(victim.rig.world->silence("silent"));
+    raw.answers_pings = true;  // It lives; only its memory does not answer.
     raw.connect("server");
     const std::size_t before = victim.server.node().arena->allocated_bytes();
     for (std::uint32_t call = 1; call < 60; ++call) {

@@ -89,8 +89,8 @@ std::vector<std::byte> encode(const std::vector<Member>& members) {
 
 Answer some_answer(Random& random, std::size_t most = 300) {
     Answer answer;
-    answer.kind = static_cast<Answer::Kind>(random() % 4);
-    answer.epoch = random();
+    answer.kind = static_cast<Answer::Kind>(random() % 5);
+    (answer.kind == Answer::Kind::stale ? answer.epoch : answer.clock) = random();
     answer.cost = {static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random())};
     std::uint32_t at = 0;
     for (std::uint64_t i = random() % 6; i > 0; --i) {
@@ -265,6 +265,7 @@ TEST_CASE("collective wire: answers there and back, and damaged ones") {
         const Answer got = coll::decode_answer(bytes).value();
         REQUIRE(got.kind == sent.kind);
         REQUIRE(got.epoch == sent.epoch);
+        REQUIRE(got.clock == sent.clock);
         REQUIRE(got.cost == sent.cost);
         REQUIRE(got.ok == sent.ok);
         REQUIRE(got.has_value == sent.has_value);

@@ -76,6 +76,12 @@ struct NamesRig {
         });
         return done.get_future().get();
     }
+    coll::Answer forward(const coll::ForwardParts& parts) {
+        std::vector<std::byte> body(parts.bytes()), reply;
+        coll::encode_forward(parts, body);
+        REQUIRE(call(coll::forward_method, body, &reply).ok());
+        return coll::decode_answer(reply).value();
+    }
     // Asks the member for itself and for those at these addresses; what came of these.
     std::vector<Status> name(const std::vector<std::string>& uris) {
         std::vector<Member> members{{0, {address()}, 0, false}};
@@ -91,12 +97,12 @@ struct NamesRig {
         parts.header.last = static_cast<std::uint32_t>(members.size());
         parts.header.tree = {coll::Shape::flat};
         parts.header.patience_us = 10'000'000;
+        parts.header.asking = coll::Asking::clock;
+        parts.header.began = forward(parts).clock;
+        parts.header.asking = coll::Asking::all;
         parts.named = named;
-        std::vector<std::byte> body(parts.bytes()), reply;
-        coll::encode_forward(parts, body);
-        REQUIRE(call(coll::forward_method, body, &reply).ok());
         std::vector<Status> statuses(uris.size());
-        const coll::Answer answer = coll::decode_answer(reply).value();
+        const coll::Answer answer = forward(parts);
         for (const coll::Outcome& one : answer.outcomes) {
             if (one.position != 0) statuses[one.position - 1] = one.status;
         }

@@ -5,6 +5,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "base/quiet_thread.h"
 
 namespace weft::tool {
@@ -29,6 +31,9 @@ Interrupt::~Interrupt() {
         thread_.join();
     }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    if (came_ == 0) return;
+    std::signal(came_, SIG_DFL);
+    std::raise(came_);
 }
 
 void Interrupt::loop() {
@@ -38,7 +43,8 @@ void Interrupt::loop() {
         if (watched[1].revents != 0) return;
         signalfd_siginfo info{};
         if (::read(signals_.get(), &info, sizeof info) != sizeof info) continue;
-        if (came_.exchange(true)) ::_exit(128 + static_cast<int>(info.ssi_signo));
+        const int signal = static_cast<int>(info.ssi_signo);
+        if (came_.exchange(signal) != 0) ::_exit(128 + signal);
         stop_();
     }
 }

@@ -1,4 +1,5 @@
-// ^C, and SIGTERM, as an orderly end: what is under way is cancelled and cleans up after itself.
+// ^C, and SIGTERM, as an orderly end: what is under way is cancelled and cleans up after itself;
+// then the process ends by the signal, as shells expect.
 #pragma once
 
 #include <atomic>
@@ -16,12 +17,10 @@ class Interrupt {
     // From here on, on this thread and those that it starts, the first signal runs `stop` on a
     // thread of its own; a second one ends the process at once.
     explicit Interrupt(std::function<void()> stop);
-    // `stop` does not run any more.
+    // `stop` does not run any more. Ends the process by the signal that came.
     ~Interrupt();
     Interrupt(const Interrupt&) = delete;
     Interrupt& operator=(const Interrupt&) = delete;
-
-    bool came() const { return came_; }
 
   private:
     void loop();
@@ -30,7 +29,7 @@ class Interrupt {
     sigset_t before_{};
     base::UniqueFd signals_;
     base::UniqueFd over_;
-    std::atomic<bool> came_{false};
+    std::atomic<int> came_{0};  // The signal.
     std::thread thread_;
 };
 

@@ -134,18 +134,14 @@ Status get(const GetOptions& options, Invocation& invocation) {
     const bool quiet = options.quiet || options.file == "-";
     std::uint64_t bytes = 0;
     const Interrupt interrupt([&] { session->runtime.node().shutdown(); });
-    const auto end_with = [&](Status status) {
-        if (!status.ok() && interrupt.came()) return fail(Code::cancelled, "ended by a signal");
-        return status;
-    };
     std::vector<Target> targets{{options.name, target_path(options), ""}};
     if (options.name.ends_with('/')) {
         Result<std::vector<Target>> below = targets_below(*session, options, bytes);
-        if (!below) return end_with(std::move(below).status());
+        if (!below) return std::move(below).status();
         targets = *std::move(below);
     } else if (!options.extent) {
         Result<storage::Entry> entry = stat_object(*session, options.name);
-        if (!entry) return end_with(std::move(entry).status());
+        if (!entry) return std::move(entry).status();
         bytes = entry->size();
     }
     Transferred done;
@@ -160,7 +156,6 @@ Status get(const GetOptions& options, Invocation& invocation) {
         });
     }
     if (!done.status.ok()) directories.remove_empty();
-    done.status = end_with(std::move(done.status));
     report("fetched", options.name, done, quiet, invocation);
     return done.status;
 }
