@@ -1,6 +1,7 @@
 // The end of a runtime: drained in order, then shut down.
 #include <poll.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "api/node.h"
@@ -12,6 +13,8 @@ static constexpr int last_turns_max = 1000;
 // How long the end of a runtime waits for peers that are in the middle of a copy. One that is
 // neither stopped nor dead takes well below a millisecond, and some more where it has no processor.
 static constexpr Duration fence_patience = 1s;
+// What handlers and coroutines do when they are cancelled, to clean up, has at least so long.
+static constexpr Duration cleanup_patience = 1s;
 
 void Node::stop() {
     const std::uint64_t one = 1;
@@ -37,7 +40,10 @@ Status Node::drain(int impatience_fd) {
         std::uint32_t left = 0;
         std::uint64_t leaving = 0;
         in_turn([&] { std::tie(left, leaving) = left_to_drain(); });
-        if (left == 0 && leaving == 0) return {};
+        if (left == 0 && leaving == 0) {
+            ends_by_ = never;  // What the program begins from here on ends with the runtime.
+            return {};
+        }
         const auto still = [&](const std::string& until) {
             return left != 0 ? std::to_string(left) + " calls were still in their handlers " + until
                              : std::to_string(leaving) +
@@ -98,7 +104,11 @@ void Node::end_work() {
 // A policy decides when the caller goes on, not which ranks get the request.
 void Node::deliver_collectives() {
     if (collectives.delivering() == 0) return;
-    server.drain();
+    {
+        const core::Context::Entered scope(context);
+        context.refresh_time();
+        server.drain();
+    }
     while (collectives.delivering() != 0 && parts.clock->now() < ends_by_) {
         const TimePoint before = parts.clock->now();
         driver.turn_and_wait(10ms);
@@ -117,6 +127,10 @@ void Node::shutdown() {
         ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
     }
     deliver_collectives();
+    // The calls that it was queued for are about to be cancelled; what their handlers queue then,
+    // to clean up, runs.
+    pool.drop(core::OffloadPool::Queued::for_calls);
+    ends_by_ = std::max(ends_by_, saturating_add(parts.clock->now(), cleanup_patience));
     {
         // What completes here runs user code, which is in the context then as it always is.
         const core::Context::Entered scope(context);
@@ -130,8 +144,6 @@ void Node::shutdown() {
         bulk.transfers.shutdown(why);
         bulk.regions->close_all();
     }
-    // No caller waits for these calls any more.
-    pool.drop(core::OffloadPool::Queued::for_calls);
     end_work();
     pool.stop();
     {

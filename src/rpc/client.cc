@@ -207,14 +207,16 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     return true;
 }
 
-// So many are before it that it would not be answered in time, even if the server goes on as fast
-// as it was.
+// So many are before it that more than half of its time would be over before it leaves, even if the
+// server goes on as fast as it was. Calls that wait for all of their time end just after it, and
+// cost the server as much as those that are of use.
 bool Client::is_too_late(const ClientSession& session, const ClientCall& call) const {
     const WaitQueue& queue = session.waiting;
     if (queue.ahead_of(call) == 0) return false;
-    return session.pace.expected(context_.now(), [&](std::uint64_t method) {
-        return queue.ahead_of(call, method);
-    }) > call.deadline;
+    const TimePoint now = context_.now();
+    const TimePoint latest = call.deadline - (call.deadline - now) / 2;
+    return session.pace.expected(
+               now, [&](std::uint64_t method) { return queue.ahead_of(call, method); }) > latest;
 }
 
 void Client::on_room(core::Peer& peer) {

@@ -282,7 +282,9 @@ void Client::expire(ClientCall& call) {
     // Fired, so no longer in the wheel; a deferred completion has cancelled its timer.
     Status status = fail(Code::deadline_exceeded, "no reply in time");
     const ClientSession& session = *call.session;
-    if (session.state != SessionState::open && call.stage != Stage::executing) {
+    const bool is_connected =
+        session.state == SessionState::open || session.state == SessionState::beginning;
+    if (!is_connected && call.stage != Stage::executing) {
         if (call.stage == Stage::queued) call.stage = Stage::resolving;
         std::string text = "not connected before the deadline";
         if (!session.last_why.empty()) text = session.last_why + "; " + text;

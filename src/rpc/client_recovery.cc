@@ -80,7 +80,10 @@ void Client::on_peer_up(core::Peer& peer) {
     if (session->state == SessionState::none) return begin(*session);
     WEFT_DCHECK(session->state == SessionState::searching);
     context_.timers().cancel(*session);
-    if (!session->is_granted) return begin(*session);  // Nothing of it can have run.
+    if (!session->is_granted) {  // Nothing of it can have run.
+        context_.timers().arm(*session, session->until);
+        return begin(*session);
+    }
     if (peer.incarnation != session->incarnation) {
         resolve_unknown(*session, Code::unavailable, "the server restarted");
         return begin(*session);
@@ -120,12 +123,13 @@ void Client::on_grant(core::Peer& peer, ByteView frame) {
     if (!is_possible(grant, *session)) return context_.broken(peer, "an impossible grant of slots");
     session->granted = grant.slots;
     session->granted_window = grant.window;
+    context_.timers().cancel(*session);
+    session->was_lost = false;
     if (begins) {
         session->is_granted = true;
         session->state = SessionState::open;
     }
     if (resumes) {
-        context_.timers().cancel(*session);
         session->last_why.clear();
         session->state = SessionState::open;
         ++counters_.resumed;
@@ -252,6 +256,7 @@ void Client::fail_all(ClientSession& session, const Status& why) {
         finish_early(call, why);
     });
     session.reset();
+    session.was_lost = false;
     feed();
 }
 
@@ -303,12 +308,12 @@ void Client::interrupt(ClientSession& session, const Status& why) {
     context_.timers().cancel(session);  // Of an answer that did not come.
     context_.note("session interrupted", session.peer.uri, session.busy);
     session.pace.on_idle();  // The time without a connection is not the server's slowness.
-    const bool had_resumed = session.state != SessionState::resuming;
     session.state = SessionState::searching;
     session.update_window();
     session.last_why = why.text();
-    session.pause = first_pause;
-    if (had_resumed) {
+    // A connection that is lost before it is of use belongs to the same search.
+    if (!std::exchange(session.was_lost, true)) {
+        session.pause = first_pause;
         ++counters_.lost_connections;
         const Duration left = unreachable_max - session.peer.silence;
         session.until = context_.now() + std::clamp(left, search_min, search_max);

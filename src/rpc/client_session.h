@@ -132,6 +132,7 @@ struct ClientSession : base::Timer, Hungry {
     core::Peer& peer;
     SessionState state = SessionState::none;
     bool is_granted = false;  // The server has it, or had it.
+    bool was_lost = false;    // Its connection, and nothing was granted since.
     SessionId id;
     na::Incarnation incarnation;  // Of the server that it is with.
 

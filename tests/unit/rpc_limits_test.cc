@@ -266,7 +266,7 @@ TEST_CASE("session: cheap calls behind slow ones of another method are not refus
         lost.service.held.pop_back();
         lost.rig.run_for(20ms);
         for (int k = 0; k < 2; ++k) {
-            lost.channel.call(scan, {}, {.timeout = 1s}, cheap[2 * i + k].done());
+            lost.channel.call(scan, {}, {.timeout = 4s}, cheap[2 * i + k].done());
         }
     }
     lost.service.hold = false;

@@ -142,10 +142,13 @@ void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& 
     const Status& status = deed.status;
     const bool is_passed_on = deed.answered != never && status.code() == deed.answer.code();
     // A server forgets a session 10 s after its client was lost: a call that is told so was sent
-    // before.
+    // before, or by a client that had stood still and did not know of it yet.
+    constexpr Duration unnoticed_max = 3s;
+    const bool is_old = scene.now - deed.submitted >= session_memory ||
+                        (scene.awake_since != TimePoint::min() && scene.awake_since != never &&
+                         deed.submitted - scene.awake_since < unnoticed_max);
     const bool is_forgotten = status.code() == Code::aborted && status.stage() == Stage::sent &&
-                              status.effect() == Effect::unknown &&
-                              scene.now - deed.submitted >= session_memory;
+                              status.effect() == Effect::unknown && is_old;
     verdict_.hold(is_passed_on || is_forgotten || is_possible(status.code(), scene),
                   Rule::code_is_possible, seen);
     if (!is_passed_on && status.stage() == Stage::sent) judge_forgotten(deed, number);
