@@ -80,7 +80,7 @@ void Node::in_turn(Function<void()> work) {
 void Node::end_work() {
     const TimePoint fenced_by = saturating_add(parts.clock->now(), fence_patience);
     bool is_late = false;
-    for (int turns = 0; turns < last_turns_max;) {
+    for (int turns = 0;;) {
         if (!is_late && !pool.is_idle() && parts.clock->now() >= ends_by_) {
             is_late = true;
             log.warning(
@@ -91,11 +91,11 @@ void Node::end_work() {
         if (is_late) pool.drop(core::OffloadPool::Queued::all);
         if (!pool.is_idle()) {
             driver.turn_and_wait(10ms);
-        } else if (context.turn(parts.clock->now()).events != 0) {
-            ++turns;
+        } else if (context.turn(parts.clock->now()).events != 0 && ++turns < last_turns_max) {
+            continue;
         } else if (bulk.regions->unfenced_regions() == 0 || parts.clock->now() >= fenced_by) {
             return;
-        } else {
+        } else if (turns < last_turns_max) {
             driver.turn_and_wait(1ms);
         }
     }

@@ -223,6 +223,8 @@ void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
             if (peer && !base::is_mutated(base::Mutant::lost_wakeup)) drain(*peer);
             break;
         case na::EventKind::rma_done:
+            // Of what its owner moves itself the end is an answer.
+            if (peer && event.code == Code::ok && slot.caps.fenced_by_end) peer->answered = true;
             if (rma_sink_) {
                 rma_sink_->on_rma_done(event.cookie, event.code,
                                        event.code == Code::ok ? "" : slot.endpoint->error());

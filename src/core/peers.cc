@@ -340,6 +340,10 @@ void Context::on_heartbeat(Peer& peer) {
         peer.missed = 0;
         return;
     }
+    // Its pong may wait behind much that it sends.
+    if (heard && peer.missed != 0 && peer.endpoint->endpoint->has_arrived(peer.na_id)) {
+        peer.missed = 0;
+    }
     const bool is_deaf = base::is_mutated(base::Mutant::silence_ignored);
     if (++peer.missed <= options_.heartbeats_missed_max || is_deaf) {
         peer.owes_ping = !send_small(peer, FrameKind::ping);

@@ -214,6 +214,12 @@ class Endpoint {
     virtual bool commit(std::size_t bytes) noexcept = 0;
     // The same without haste: as the first of its turn it may wait for what follows, until flush().
     virtual bool commit_later(std::size_t bytes) noexcept { return commit(bytes); }
+    // Whether the transport knows by itself that something of ours arrived at the peer's host since
+    // this was asked last. May cost a system call.
+    virtual bool has_arrived(PeerId peer) {
+        (void)peer;
+        return false;
+    }
     // Ends a turn: everything committed is on its way.
     virtual void flush() noexcept = 0;
     // What was committed to peers that are up and is lost if this endpoint ends now, in bytes or

@@ -32,6 +32,7 @@ inline constexpr std::uint32_t receive_buffers = 256;
 inline constexpr std::uint32_t transfer_depth = 128;
 inline constexpr std::uint32_t transfers_per_peer = 16;
 inline constexpr std::uint32_t accepting_max = 64;
+inline constexpr std::uint32_t accepting_share = 16;  // Of one address.
 inline constexpr std::size_t gone_max = 1024;
 inline constexpr Duration connect_timeout = 2s;
 inline constexpr Duration probe_after = 30ms;   // An answered hello takes less.

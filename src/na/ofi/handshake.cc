@@ -162,8 +162,10 @@ void OfiEndpoint::on_hello(ByteView body) {
 
     const auto link_at = links_.find(std::string(as_text(hello->name.bytes())));
     PeerEntry* known = nullptr;
+    std::uint32_t accepting_here = 0;
     if (link_at != links_.end()) {
         link_at->second.members.for_each([&](Peer& peer) {
+            accepting_here += peer.state == PeerState::accepting;
             if (peer.incoming && peer.theirs == hello->reply_to) known = &PeerTable::entry_of(peer);
         });
     }
@@ -177,6 +179,7 @@ void OfiEndpoint::on_hello(ByteView body) {
     }
     // It says hello again.
     if (is_going(hello->name) || accepting_ >= accepting_max) return;
+    if (accepting_here >= accepting_share) return;
     PeerEntry* entry = take_peer(now_);
     Link* link = entry ? link_to(hello->name) : nullptr;
     if (!link) {

@@ -214,17 +214,18 @@ void SmEndpoint::greet(Connection& connection) {
         return take_down(connection, status.code(), uri + ": " + std::string(status.text()));
     }
     connection.move_to(Phase::greeting);
-    listen_to(connection);
+    if (listen_to(connection)) return;
+    take_down(connection, Code::resource_exhausted,
+              uri + ": epoll takes no more descriptors (fs.epoll.max_user_watches)");
 }
 
-void SmEndpoint::listen_to(Connection& connection) {
+bool SmEndpoint::listen_to(Connection& connection) {
     connection.serial = ++serials_;
     by_serial_[connection.serial] = &connection;
     epoll_event wanted{};
     wanted.events = EPOLLIN;
     wanted.data.u64 = connection.serial;
-    // Failure (no memory) shows as a handshake that times out.
-    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket.get(), &wanted);
+    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket.get(), &wanted) == 0;
 }
 
 void SmEndpoint::stop_listening_to(Connection& connection) {
@@ -276,7 +277,10 @@ void SmEndpoint::accept_some(TimePoint now) {
         connection.deadline = now + handshake_max;
         connection.phase = Phase::greeting;
         ++handshakes_;
-        listen_to(connection);
+        if (!listen_to(connection)) {
+            refuse_incoming(connection, fail(busy_code, "epoll takes no more descriptors"));
+            return;
+        }
         handle_greeting(connection);  // Mostly it is there already.
     }
 }

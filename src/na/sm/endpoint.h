@@ -118,7 +118,7 @@ class SmEndpoint final : public Endpoint {
     void retire(std::unique_ptr<Connection> connection);
     void forget_retired(const Connection& connection);
     void stop_listening_to(Connection& connection);
-    void listen_to(Connection& connection);
+    bool listen_to(Connection& connection);
     Slot* take_slot();
     std::unique_ptr<Connection> release(PeerId peer);
     std::unique_ptr<Connection> take_incoming(Connection& connection);

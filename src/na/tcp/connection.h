@@ -97,10 +97,11 @@ struct Connection : FlushNode, WritableNode {
     PeerId id;
     Phase phase = Phase::waiting;
     bool incoming = false;
-    bool announced = false;       // peer_up was handed out: messages may follow.
-    bool said_bye = false;        // The peer.
-    int lost = 0;                 // The error number with which a write failed.
-    std::uint64_t sent_turn = 0;  // The last turn in which something left at once.
+    bool announced = false;          // peer_up was handed out: messages may follow.
+    bool said_bye = false;           // The peer.
+    std::size_t unacknowledged = 0;  // When has_arrived() was asked last.
+    int lost = 0;                    // The error number with which a write failed.
+    std::uint64_t sent_turn = 0;     // The last turn in which something left at once.
 
     Lane talk;
     Outbox out;

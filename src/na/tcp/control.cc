@@ -142,8 +142,9 @@ void TcpEndpoint::give_turns() {
             continue;
         }
         connection->has_turn = true;
-        const TimePoint answered = pacer_.answered_at(turn.to);
-        if (answered != TimePoint::min()) connection->deadline = answered + handshake_max;
+        // A listener is there: each connect has its own time to reach it.
+        const bool is_there = pacer_.answered_at(turn.to) != TimePoint::min();
+        if (is_there) connection->deadline = now_ + handshake_max;
         start(*connection);
     }
 }

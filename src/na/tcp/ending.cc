@@ -1,5 +1,6 @@
 // How connections end.
 #include <sys/socket.h>
+#include <utility>
 
 #include <algorithm>
 #include <cstring>
@@ -81,6 +82,14 @@ std::size_t TcpEndpoint::unsent() const {
         if (!is_local()) bytes += unacknowledged_bytes(connection->talk.socket.get());
     }
     return bytes;
+}
+
+bool TcpEndpoint::has_arrived(PeerId peer) {
+    Connection* connection = find(peer);
+    if (!connection || connection->phase != Phase::up) return false;
+    if (is_local()) return true;
+    const std::size_t left = unacknowledged_bytes(connection->talk.socket.get());
+    return left == 0 || left < std::exchange(connection->unacknowledged, left);
 }
 
 void TcpEndpoint::close(PeerId peer) {
