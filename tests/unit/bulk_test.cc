@@ -62,7 +62,8 @@ struct Result1 {
 };
 
 struct BulkPair {
-    explicit BulkPair(bool checked, Duration piece_time = 500ns, std::uint32_t link_messages_max = 256)
+    explicit BulkPair(bool checked, Duration piece_time = 500ns,
+                      std::uint32_t link_messages_max = 256)
         : rig(7, {.piece_time = piece_time,
                   .link_messages_max = link_messages_max,
                   .joins_commits = link_messages_max == 256,

@@ -229,7 +229,7 @@ void Chaos::pause() {
 
 void Chaos::stand_still(const std::vector<std::string>& hosts, Duration soon, Duration time) {
     simulation_.in(between(0ms, soon), [this, hosts, time] {
-        const std::string host = hosts[below(hosts.size())];
+        const std::string& host = hosts[below(hosts.size())];
         if (healed_) return;
         const bool is_well =
             simulation_.is_up(host) && !paused_.contains(host) && !draining_.contains(host);
