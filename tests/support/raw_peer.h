@@ -61,6 +61,13 @@ class RawPeer {
         return true;
     }
 
+    // Ends the connection.
+    void close() {
+        endpoint_->close(peer);
+        endpoint_->flush();
+        lost = true;
+    }
+
     // Lets everything that is under way arrive, here too, and a handshake come to its end.
     void wait(Duration time = 50us) {
         rig_.run_for(time);

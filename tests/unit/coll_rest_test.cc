@@ -92,6 +92,29 @@ TEST_CASE("a client that ends waits for what its collectives deliver until drain
     CHECK(took < patience);
 }
 
+TEST_CASE("a collective begun long after run() returned is delivered when its runtime ends") {
+    constexpr Duration drain = 1s;
+    RestRig rig(drain);
+    rig.client->stop();
+    REQUIRE(rig.client->run().ok());
+    // What the end of run() allowed for is over.
+    const TimePoint over = std::chrono::steady_clock::now() + drain + 100ms;
+    while (std::chrono::steady_clock::now() < over) std::this_thread::yield();
+    REQUIRE(rig.push({.timeout = 60s, .policy = Policy::quorum}).status.ok());
+    std::atomic<bool> ended{false};
+    std::thread end([&] {
+        rig.client.reset();
+        ended = true;
+    });
+    // One that did not wait would be gone now.
+    const TimePoint until = std::chrono::steady_clock::now() + drain / 5;
+    while (!ended && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    CHECK_FALSE(ended);
+    CHECK(rig.servers[2].turn_until([&] { return ended.load(); }, patience));
+    end.join();
+    CHECK(rig.told[2].times == 1);
+}
+
 TEST_CASE("a collective that abandons the rest cancels it, and the end waits for nothing") {
     RestRig rig;
     const GroupOutcome outcome =

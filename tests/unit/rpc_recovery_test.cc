@@ -224,3 +224,54 @@ TEST_CASE("recovery: a peer that has much to send still answers whether it is th
     for (const CallOutcome& one : outcomes) CHECK(one.status.ok());
     CHECK(client.node().context.counters().silent_peers == 0);
 }
+
+TEST_CASE("recovery: calls fail within 3 s when a server ends each connection before its grant") {
+    SimRig rig;
+    RawPeer raw(rig, "server");
+    raw.grants = false;
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    std::vector<CallOutcome> outcomes(5);
+    for (CallOutcome& one : outcomes) {
+        channel.call(echo_method, {}, {.timeout = 60s, .idempotent = true}, one.done());
+    }
+    const TimePoint since = rig.clock->now();
+    std::size_t connects = 0;
+    while (client.node().client.in_flight() != 0 && rig.clock->now() - since < 10s) {
+        raw.wait(1ms);
+        if (raw.take_about_sessions().empty()) continue;
+        ++connects;
+        raw.close();
+    }
+    CHECK(rig.clock->now() - since < 3s);
+    for (const CallOutcome& one : outcomes) {
+        CHECK(one.completions == 1);
+        CHECK(one.status.code() == Code::unavailable);
+        CHECK(one.status.effect() == Effect::none);
+    }
+    CHECK(raw.take().empty());  // Nothing that might run.
+    // It looks again, and pauses in between.
+    CHECK(connects > 1);
+    CHECK(connects <= 100);
+    CHECK(client.node().client.counters().lost_connections == 1);
+}
+
+TEST_CASE(
+    "recovery: a call says DEADLINE_EXCEEDED when it expires before a connected server's grant") {
+    SimRig rig;
+    RawPeer raw(rig, "server");
+    raw.grants = false;
+    raw.answers_pings = true;
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    CallOutcome outcome;
+    channel.call(echo_method, {}, {.timeout = 1s}, outcome.done());
+    const TimePoint since = rig.clock->now();
+    while (outcome.completions == 0 && rig.clock->now() - since < 10s) raw.wait(1ms);
+    CHECK(rig.clock->now() - since < 1010ms);
+    CHECK(raw.take_about_sessions().size() == 1);
+    CHECK_FALSE(raw.lost);
+    CHECK(outcome.completions == 1);
+    CHECK(outcome.status.code() == Code::deadline_exceeded);
+    CHECK(outcome.status.effect() == Effect::none);
+}
