@@ -88,9 +88,13 @@ void Crowd::judge_shares(const Names& clients, const std::string& server) {
     std::uint64_t all = 0;
     for (const auto& [client, served] : served_) all += served;
     for (const std::string& client : clients) {
-        verdict_.hold(2 * served_[client] * clients.size() >= all, Rule::shares_are_fair, [&] {
-            return server + " served " + client + " " + std::to_string(served_[client]) +
-                   " times, of " + std::to_string(all) + " for " + std::to_string(clients.size());
+        const std::uint64_t own = served_[client];
+        verdict_.hold(2 * own * clients.size() >= all, Rule::shares_are_fair, [&] {
+            std::string text = server;
+            text.append(" served ").append(client).append(" ").append(std::to_string(own));
+            text.append(" times, of ").append(std::to_string(all));
+            text.append(" for ").append(std::to_string(clients.size()));
+            return text;
         });
     }
 }
