@@ -10,6 +10,8 @@ static constexpr std::size_t eager_bytes_sure = 16u << 10;
 
 // What each peer may have waiting, whatever the others have.
 static constexpr std::size_t waiting_bytes_modest = 64u << 10;
+// From a request to its answer at a busy server, about.
+static constexpr Duration answer_time = 30ms;
 
 ClientCall::ClientCall() { fire = &Client::on_deadline; }
 
@@ -207,14 +209,16 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     return true;
 }
 
-// So many are before it that more than half of its time would be over before it leaves, even if the
-// server goes on as fast as it was. Calls that wait for all of their time end just after it, and
-// cost the server as much as those that are of use.
+// So many are before it that too little of its time would be left when it leaves, even if the
+// server goes on as fast as it was. A pace is known to a fifth of it, no better, and answers take a
+// while; calls that leave later end just after their time, and cost the server as much as those of
+// use.
 bool Client::is_too_late(const ClientSession& session, const ClientCall& call) const {
     const WaitQueue& queue = session.waiting;
     if (queue.ahead_of(call) == 0) return false;
     const TimePoint now = context_.now();
-    const TimePoint latest = call.deadline - (call.deadline - now) / 2;
+    const Duration left = call.deadline - now;
+    const TimePoint latest = call.deadline - std::min(left / 2, left / 5 + answer_time);
     return session.pace.expected(
                now, [&](std::uint64_t method) { return queue.ahead_of(call, method); }) > latest;
 }
