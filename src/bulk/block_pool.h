@@ -40,7 +40,8 @@ class BlockPool {
         Use use = Use::idle;
         std::size_t bytes = 0;
         std::shared_ptr<Kept> kept;  // Its region and its transfers are owners, too.
-        Region region;               // Once it was lent.
+        Region region;               // Once it was lent,
+        std::size_t body_bytes = 0;  // with a body of so many bytes last.
         core::PeerRef peer;          // To whom it is or was lent; whose body lands there.
         TimePoint idle_since;
 

@@ -355,7 +355,7 @@ Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotI
     grant.peer = peer.ref;
     grant.region = slot.slot;
     grant.generation = slot.generation;
-    grant.told = false;
+    grant.told = grant.waits = false;
     grant.loan = loan;
     grant.transfer = transfer;
     slot.value.held.push_back(grant);
@@ -367,10 +367,11 @@ Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotI
 }
 
 std::uint64_t Regions::lend(std::uint32_t region, std::uint32_t generation, core::Peer& peer,
-                            base::SlotId loan) {
+                            base::SlotId loan, bool waits) {
     Slot* slot = regions_.find({region, generation});
     WEFT_ASSERT(slot != nullptr && !slot->value.closing);  // It is the lender's own.
-    const GrantSlot* grant = add_grant(*slot, peer, loan, {});
+    GrantSlot* grant = add_grant(*slot, peer, loan, {});
+    if (grant) grant->value.waits = waits;
     return grant ? number_of(*grant) : 0;
 }
 
@@ -413,11 +414,7 @@ void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& 
 }
 
 void Regions::on_close(core::Peer& peer, ByteView frame) {
-    const auto close = base::load<CloseFrame>(frame.data());
-    GrantSlot* grant = find_grant(peer, close.grant);
-    if (!grant) return;  // Forged or twice.
-    context_->drop_interest(peer);
-    end_grant(*grant);
+    withdraw(peer, base::load<CloseFrame>(frame.data()).grant);  // Or nothing: forged, or twice.
 }
 
 Regions::GrantSlot* Regions::find_grant(const core::Peer& peer, std::uint64_t number) {
@@ -451,6 +448,7 @@ void Regions::on_peer_down(core::Peer& peer, const Status&) {
     lost.splice_back(peer.traffic.grants);
     while (core::PeerGrant* one = lost.front()) {
         auto& grant = static_cast<Grant&>(*one);
+        if (keeps(peer, grant)) continue;
         context_->drop_interest(peer);
         regions_.find({grant.region, grant.generation})->value.holders = na::Holders::lost;
         end_grant(base::SlotTable<Grant>::entry_of(grant));

@@ -22,6 +22,8 @@ namespace weft::bulk {
 class Lender {
   public:
     virtual void on_returned(base::SlotId loan) = 0;
+    // The connection of its peer was lost before the loan left: it is for the next one.
+    virtual void on_kept(base::SlotId loan) = 0;
 
   protected:
     ~Lender() = default;
@@ -40,9 +42,13 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     // An endpoint came later than some regions: exposes them there too.
     void add_endpoint(core::EndpointSlot& endpoint);
     // A grant that nobody asked for: the peer is told of it in a frame of its own, and gives it
-    // back as any other; the lender then hears of `loan`. 0: too many are out.
+    // back as any other; the lender then hears of `loan`. 0: too many are out. `waits`: until
+    // leaves(), it outlives the peer's connections.
     std::uint64_t lend(std::uint32_t region, std::uint32_t generation, core::Peer& peer,
-                       base::SlotId loan);
+                       base::SlotId loan, bool waits);
+    void leaves(core::Peer& peer, std::uint64_t grant) {
+        if (GrantSlot* found = find_grant(peer, grant)) found->value.waits = false;
+    }
     // The peer never heard of it. The lender hears of it as of any other that comes back.
     void withdraw(core::Peer& peer, std::uint64_t grant);
     // Our own memory of that range; empty when the reference is not valid here and now.
@@ -99,6 +105,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         std::uint32_t region = 0;
         std::uint32_t generation = 0;
         bool told = false;      // That it was revoked.
+        bool waits = false;     // The peer has not heard of it.
         base::SlotId loan;      // Of the lender; none: the peer asked for it,
         base::SlotId transfer;  // for this transfer of its own.
     };
@@ -107,6 +114,14 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         return std::uint64_t{grant.generation} << 32 | grant.slot;
     }
 
+    // True: it is for the peer's next connection.
+    bool keeps(core::Peer& peer, Grant& grant) {
+        if (!grant.waits || peer.is_removed) return false;
+        static_cast<core::PeerGrant&>(grant).unlink();
+        peer.traffic.grants.push_back(grant);
+        lender_->on_kept(grant.loan);
+        return true;
+    }
     void tell_holders(Slot& slot);
     void expire_in(Slot& slot, Duration time);
     void on_expiry(std::uint32_t region, std::uint32_t generation);

@@ -43,7 +43,7 @@ Staging::~Staging() {
 
 // ---- lending ---------------------------------------------------------------------------------
 
-Result<Loan> Staging::lend(core::Peer& peer, std::size_t bytes) {
+Result<Loan> Staging::lend(core::Peer& peer, std::size_t bytes, Leaves leaves) {
     WEFT_DCHECK(bytes > 0 && bytes <= body_bytes_max_);
     const auto full = [] {
         return fail(Code::resource_exhausted, "the memory for large bodies is in use");
@@ -61,23 +61,30 @@ Result<Loan> Staging::lend(core::Peer& peer, std::size_t bytes) {
         }
         block->region = *std::move(region);
     }
+    block->body_bytes = bytes;
     const RegionRef ref = block->region.ref(0, bytes);
     Loan loan;
     loan.memory = block->memory().first(bytes);
     ref.encode(std::span<std::byte, RegionRef::wire_bytes>(
         reinterpret_cast<std::byte*>(loan.where.ref), RegionRef::wire_bytes));
-    loan.where.grant = regions_.lend(ref.region, ref.generation, peer, block->id);
+    const bool waits = leaves == Leaves::later;
+    loan.where.grant = regions_.lend(ref.region, ref.generation, peer, block->id, waits);
     if (loan.where.grant == 0) {
         pool_.rest(*block);
         return full();
     }
-    if (peer.state == core::PeerState::up && !address(peer, loan.where)) {
+    if (peer.state == core::PeerState::up && !find_key(peer, loan.where)) {
         return fail(Code::unimplemented, "memory can't be lent to " + peer.uri);
     }
     return loan;
 }
 
 bool Staging::address(core::Peer& peer, LentBody& where) {
+    regions_.leaves(peer, where.grant);
+    return find_key(peer, where);
+}
+
+bool Staging::find_key(core::Peer& peer, LentBody& where) {
     const RegionRef ref = ref_of(where);
     const auto fabric = regions_.fabric_key(ref.region, ref.generation, *peer.endpoint);
     if (fabric) {
@@ -97,6 +104,15 @@ void Staging::on_returned(base::SlotId loan) {
     Block* block = pool_.find(loan);
     WEFT_ASSERT(block != nullptr && block->use == Use::lent);
     pool_.rest(*block);
+}
+
+// The peer may be another life from here on: what lies behind the body may be of bodies that the
+// life before it was lent.
+void Staging::on_kept(base::SlotId loan) {
+    Block* block = pool_.find(loan);
+    WEFT_ASSERT(block != nullptr && block->use == Use::lent);
+    const Bytes all = block->memory().first(block->region.ref().length);
+    std::memset(all.data() + block->body_bytes, 0, all.size() - block->body_bytes);
 }
 
 // ---- fetching --------------------------------------------------------------------------------

@@ -41,11 +41,13 @@ class Staging final : public core::FrameSink, private Lender {
     std::size_t body_bytes_max() const { return body_bytes_max_; }
 
     // Thread: the context's, like everything here.
-    // Memory for a body to `peer`. Errors: RESOURCE_EXHAUSTED; UNIMPLEMENTED when the peer's
+    enum class Leaves : std::uint8_t { now, later };
+    // Memory for a body to `peer`. Its loan ends with the peer's connection; where its frame leaves
+    // later, with that on which it left. Errors: RESOURCE_EXHAUSTED; UNIMPLEMENTED when the peer's
     // transport can't reach it. Requires: 0 < bytes <= body_bytes_max().
-    Result<Loan> lend(core::Peer& peer, std::size_t bytes);
-    // A frame that waited for its connection leaves now. False: the transport can't reach the
-    // memory, and the loan is over.
+    Result<Loan> lend(core::Peer& peer, std::size_t bytes, Leaves leaves = Leaves::now);
+    // A frame that waited leaves now. False: the transport can't reach the memory, and the loan is
+    // over.
     bool address(core::Peer& peer, LentBody& where);
     // The frame of a loan never left.
     void withdraw(core::Peer& peer, const LentBody& where);
@@ -86,7 +88,9 @@ class Staging final : public core::FrameSink, private Lender {
     using FetchEntry = base::SlotTable<Fetch>::Entry;
 
     void on_returned(base::SlotId loan) override;
+    void on_kept(base::SlotId loan) override;
 
+    bool find_key(core::Peer& peer, LentBody& where);
     Status judge(const Fetch& fetch, const Status& decoded) const;
     MemoryWaiters memory_waiters();
     void wait(Fetch& fetch);

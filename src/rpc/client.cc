@@ -104,7 +104,8 @@ CallId Client::submit_queued(CallEntry& entry, const MethodId& method, const Bod
 
 // False: the call has ended.
 bool Client::lend(ClientCall& call, const BodyWriter& body) {
-    Result<bulk::Loan> loan = bulk_.staging.lend(call.session->peer, body.bytes);
+    Result<bulk::Loan> loan =
+        bulk_.staging.lend(call.session->peer, body.bytes, bulk::Staging::Leaves::later);
     if (!loan) {
         call.waiting = nullptr;
         finish_early(call, std::move(loan).status().in("a request of " +
@@ -196,7 +197,7 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     const BodyWriter body = BodyWriter::of({request.body(), request.bytes});
     write_out(context_, peer, body, to + sizeof(RequestHeader));
     if (slot.describe(request.method, request.flags, request.bytes)) slot.keep(request.body());
-    if (is_lent) slot.is_kept = false;  // What is lent is lent for one connection.
+    if (is_lent) slot.is_kept = false;  // What has left is lent for one connection.
     if (!slot.is_kept && !is_lent && call.traits.is_idempotent()) {
         slot.is_kept = true;
         slot.is_unusual = true;

@@ -286,14 +286,6 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
         fail_all(*session, why);
         return forget(*session);
     }
-    // What is lent is lent for one connection, or one attempt.
-    session->waiting.for_each([&](ClientCall& call) {
-        const bool is_lent = (call.waiting->flags & lent_flag) != 0;
-        if (!is_lent || session->state == SessionState::none) return;
-        dequeue(call);
-        call.waiting = nullptr;
-        finish_early(call, fail(Code::unavailable, std::string(why.text())));
-    });
     switch (session->state) {
         case SessionState::none: return fail_all(*session, why);
         case SessionState::beginning:

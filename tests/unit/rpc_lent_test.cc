@@ -366,6 +366,50 @@ TEST_CASE("peer death while a body is on its way completes the call once, and fr
     CHECK(pair.client.node().arena->allocated_bytes() == 0);
 }
 
+TEST_CASE("a large request that has not left goes on over the next connection") {
+    LentPair pair;
+    REQUIRE(pair.call(100, 100).status.ok());
+    core::Peer& peer = *core::Context::find(pair.channel.impl()->peer());
+    const auto lose = [&] {
+        pair.client.node().context.drop_connection(peer, fail(Code::unavailable, "cut"));
+    };
+    lose();
+    CallOutcome outcome;
+    pair.channel.call(turn_over, body_of(1 << 20, 1, 100), {}, outcome.done());
+    for (int i = 0; i < 3; ++i) {  // Lost again before its session is granted.
+        REQUIRE(pair.rig.run_until(
+            [&] { return peer.client_session->state == rpc::SessionState::beginning; }));
+        lose();
+    }
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+    INFO(outcome.status.to_string());
+    CHECK(outcome.status.ok());
+    CHECK(is_whole(as_bytes(outcome.reply)));
+    CHECK(pair.service.spoiled == 0);
+    pair.check_nothing_left();
+}
+
+TEST_CASE("memory of a large request that waits for the next connection holds no other body") {
+    LentPair pair;
+    REQUIRE(pair.call(100, 100).status.ok());
+    core::Peer& peer = *core::Context::find(pair.channel.impl()->peer());
+    bulk::Staging& staging = pair.staging(pair.client);
+    for (int i = 0; i < 4; ++i) {  // Two blocks are used in turn.
+        const bulk::Loan before = staging.lend(peer, 100'000).value();
+        std::memset(before.memory.data(), 7, 100'000);
+        staging.withdraw(peer, before.where);
+    }
+    const bulk::Loan kept = staging.lend(peer, 99'000, bulk::Staging::Leaves::later).value();
+    CHECK(kept.memory.data()[99'500] == std::byte{7});
+    std::memset(kept.memory.data(), 8, 99'000);
+    pair.client.node().context.drop_connection(peer, fail(Code::unavailable, "cut"));
+    CHECK(std::count(kept.memory.data(), kept.memory.data() + 99'000, std::byte{8}) == 99'000);
+    CHECK(std::count(kept.memory.data() + 99'000, kept.memory.data() + 100'000, std::byte{0}) ==
+          1'000);
+    staging.withdraw(peer, kept.where);
+    pair.check_nothing_left();
+}
+
 TEST_CASE("what was lent to one peer can't be read by another, nor by its successor") {
     SimRig rig;
     Turner services[2];

@@ -145,8 +145,8 @@ TEST_CASE("recovery: calls of a connection that is lost before the grant are sen
     Channel channel = client.connect("sim://server").value();
     std::vector<CallOutcome> outcomes(20);
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
-        // Some too large to be kept for a second sending.
-        const std::vector<std::byte> body(i % 2 == 0 ? 1 : 4000);
+        // Some too large to be kept for a second sending, or lent.
+        const std::vector<std::byte> body(i % 3 == 0 ? 1 : i % 3 == 1 ? 4000 : 300'000);
         channel.call(echo_method, body, {}, outcomes[i].done());
     }
     const auto lose = [&] {
