@@ -29,7 +29,8 @@ void Node::begin_drain() {
 
 std::pair<std::uint32_t, std::uint64_t> Node::left_to_drain() {
     const std::uint32_t left = server.executing() + static_cast<std::uint32_t>(collectives.owed());
-    std::uint64_t leaving = bulk.staging.replies_lent() + collectives.delivering();
+    std::uint64_t leaving =
+        bulk.staging.replies_lent() + collectives.delivering() + server.awaited_sessions();
     if (left == 0) leaving += context.undelivered();
     return {left, leaving};
 }

@@ -75,16 +75,30 @@ void Engine::shutdown() {
     known_.clear([](Operation& operation) { operation.forget(); });
 }
 
-// A parent that was told so far asks again within a second or so, by a clock that may be slow.
+// A parent that was told so far asks again within a second or so, by a clock that may be slow; one
+// that was lost is replaced by another within that.
 static constexpr Duration owed_for = 3s;
 
 std::size_t Engine::owed() {
     const TimePoint now = context_.clock().now();
-    std::erase_if(owed_, [&](const Owed& one) {
-        const auto operation = one.operation.lock();
-        return !operation || !operation->is_owed || now >= one.until;
+    std::erase_if(owed_, [&](const std::weak_ptr<Operation>& one) {
+        const auto operation = one.lock();
+        if (operation && now < operation->owed_until) return false;
+        if (operation) operation->is_listed = false;
+        return true;
     });
-    return owed_.size();
+    return owed_.size() + meetings_.owed(now);
+}
+
+void Engine::owe(Operation& operation) {
+    operation.owed_until = context_.clock().now() + owed_for;
+    if (operation.is_listed) return;
+    if (owed_.size() >= owed_next_) {  // Those of long ago go now and then.
+        owed();
+        owed_next_ = std::max<std::size_t>(64, 2 * owed_.size());
+    }
+    owed_.push_back(operation.weak_from_this());
+    operation.is_listed = true;
 }
 
 // As requests in handlers are: small ones are not.
@@ -97,12 +111,6 @@ void Engine::on_member_done(Operation& operation) {
     kept_bytes_ -= operation.kept_bytes;
     shares_->end(operation.brought_by, operation.kept_bytes);
     known_.finish(operation);
-    if (operation.is_owed) {
-        if (owed_.size() >= owed_next_) {  // Those of long ago go now and then.
-            owed_next_ = std::max<std::size_t>(64, 2 * owed());
-        }
-        owed_.push_back({operation.weak_from_this(), context_.clock().now() + owed_for});
-    }
     // Whoever asks again finds it perhaps where it can be run.
     if (operation.did_nothing()) {
         known_.drop(operation.part().identity());

@@ -100,8 +100,10 @@ class Engine {
     std::size_t known() const { return known_.parts(); }
     // The runtime begins to end: what waits for its own program is refused.
     void drain() { meetings_.drain(); }
-    // Collectives with an outcome that a peer is about to ask for again.
+    // Collectives that a parent is about to ask for again: it was told so far, or was lost. They
+    // may be over, or run on at ranks below.
     std::size_t owed();
+    void owe(Operation& operation);
     bool sweeps() const { return sweeping_.is_linked(); }
 
     core::Context& context() { return context_; }
@@ -186,11 +188,7 @@ class Engine {
     std::map<std::uint64_t, std::shared_ptr<Operation>> begun_;  // Of these, without all outcomes.
     std::size_t running_ = 0;
     std::size_t kept_bytes_ = 0;  // Of requests of others' that run here.
-    struct Owed {
-        std::weak_ptr<Operation> operation;
-        TimePoint until;
-    };
-    std::vector<Owed> owed_;
+    std::vector<std::weak_ptr<Operation>> owed_;
     std::size_t owed_next_ = 64;  // Of so many those that are over are looked for.
     const std::shared_ptr<Shares> shares_ = std::make_shared<Shares>();
     Known<Operation> known_;  // Of others, that this rank took part in.

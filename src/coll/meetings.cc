@@ -83,6 +83,11 @@ void Meetings::drain() {
     }
 }
 
+std::size_t Meetings::owed(TimePoint now) const {
+    return static_cast<std::size_t>(std::count_if(
+        untold_.begin(), untold_.end(), [&](const Untold& one) { return now < one.owed_until; }));
+}
+
 void Meetings::shutdown() {
     drain();
     while (!meetings_.empty()) {
@@ -275,7 +280,8 @@ void Meetings::keep_untold(const Key& key, std::uint64_t round, const GroupOutco
                                           [](const RankOutcome& one) { return !one.status.ok(); });
     if (!has_missed) return;
     untold_bytes_ += outcome.size();
-    untold_.push_back({key, round, std::move(outcome)});
+    const TimePoint now = engine_.context().clock().now();
+    untold_.push_back({key, round, std::move(outcome), now + owed_for});
     // The last one always.
     while (untold_.size() > 1 &&
            (untold_.size() > untold_most || untold_bytes_ > untold_bytes_most)) {

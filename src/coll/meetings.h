@@ -53,6 +53,8 @@ class Meetings {
     // The group has a later view here.
     void on_view(const GroupImpl& group);
     std::size_t running() const { return meetings_.size(); }
+    // Outcomes that members which missed them are about to look for.
+    std::size_t owed(TimePoint now) const;
     // Gatherings that wait for this rank's own program are refused.
     void drain();
     void shutdown();
@@ -61,6 +63,7 @@ class Meetings {
     static constexpr std::size_t early_most = 4096;  // Gatherings that came before their member.
     static constexpr Duration look_every = 1s;
     static constexpr Duration look_timeout = 5s;
+    static constexpr Duration owed_for = 3s;  // By a clock that may be slow.
     // What somebody may not have been told: so many of the last ones, of so many bytes together.
     static constexpr std::size_t untold_most = 64;
     static constexpr std::size_t untold_bytes_most = 16 << 20;
@@ -90,6 +93,7 @@ class Meetings {
         Key key;
         std::uint64_t round = 0;
         std::vector<std::byte> outcome;
+        TimePoint owed_until{};
     };
 
     static std::string who_leads(std::uint32_t leader);  // For people.

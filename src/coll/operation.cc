@@ -98,6 +98,7 @@ void Operation::be_replaced() {
 
 void Operation::desert(std::uint32_t asker) {
     part_.desert(asker);
+    if (part_.interested() == 0) owed_until = {};
     wait();
 }
 
@@ -347,7 +348,7 @@ void Operation::ask(const ForwardHeader& header, Call call) {
         const std::vector<std::byte>& kept = alone ? own_answer : answer;
         // Whoever asks then asks those below by himself.
         if (kept.empty()) return refuse(Code::aborted, "its outcomes were not kept");
-        is_owed = false;
+        owed_until = {};
         return call.reply(kept);
     }
     if (alone && part_.outcomes().own()) {
@@ -364,6 +365,7 @@ void Operation::ask(const ForwardHeader& header, Call call) {
     // The call is ours as long as it is open, and so are we its.
     call.on_cancel([this, id] { lose(id); });
     askers_.push_back({id, alone, from, std::move(call)});
+    owed_until = {};
     part_.asked(id, header.asker, saturating_add(context_.now(), patience));
     wait();
 }
@@ -388,6 +390,7 @@ void Operation::lose(std::uint32_t asker) {
     const auto kept = shared_from_this();
     std::erase_if(askers_, [&](const Asker& one) { return one.id == asker; });
     part_.asker_left(asker, context_.now());
+    if (part_.interested() > 0) engine_.owe(*this);  // Another parent may ask.
     wait();
 }
 
@@ -399,6 +402,7 @@ void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
     askers_.erase(at);
     const std::size_t room = told.call.reply_bytes_max();
     const bool is_complete = kind == Answer::Kind::complete;
+    if (!is_complete) engine_.owe(*this);  // The parent asks again.
     if (told.alone) {
         const Answer* const own = part_.outcomes().own();
         return told.call.reply(encode_answer(own ? *own : Outcomes::told_nothing(kind), room));
@@ -436,7 +440,7 @@ void Operation::done(Part&) {
     }
     // What is kept from here on is the answer, within the limits of those that are known.
     did_nothing_ = !has_run_ && part_.did_nothing();
-    is_owed = part_.was_awaited();
+    if (part_.was_awaited()) engine_.owe(*this);
     part_.release();
     engine_.on_member_done(*this);
 }

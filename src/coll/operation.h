@@ -69,7 +69,8 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     TimePoint began{};                 // By this rank's clock, or earlier: wherever that was.
     Duration lasts = Duration::max();  // From then on.
     TimePoint known_since{};           // As it is known here.
-    bool is_owed = false;              // It is over, and one that was told so far is about to ask.
+    TimePoint owed_until{};            // A parent that was told so far is about to ask until then.
+    bool is_listed = false;            // Among those that are owed.
     bool running = true;               // For the table of those that are known, as what is below.
     // What each rank's method gets: in `own_body`; or, where nobody is below, in the request while
     // that is handled. By position where it is scattered.

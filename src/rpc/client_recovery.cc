@@ -8,11 +8,6 @@
 
 namespace weft::rpc {
 
-// A server that is lost is searched for so long. With the time in which it may have been silent
-// before, a call knows within 3 s that its peer can't be reached.
-static constexpr Duration search_max = 1s;
-static constexpr Duration unreachable_max = 2900ms;
-static constexpr Duration search_min = 50ms;
 static constexpr Duration first_pause = 20ms;
 
 // nullptr: no memory.
@@ -307,8 +302,7 @@ void Client::interrupt(ClientSession& session, const Status& why) {
     if (!std::exchange(session.was_lost, true)) {
         session.pause = first_pause;
         ++counters_.lost_connections;
-        const Duration left = unreachable_max - session.peer.silence;
-        session.until = context_.now() + std::clamp(left, search_min, search_max);
+        session.until = context_.now() + search_time(session.peer.silence);
     }
     const TimePoint next = context_.now() + with_jitter(session.pause, context_.random());
     context_.timers().arm(session, std::min(next, session.until));

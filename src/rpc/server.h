@@ -76,6 +76,8 @@ class Server final : public core::FrameSink {
     bool has_session(const SessionId& id) { return sessions_.find(id) != nullptr; }
     // Of them, those without a connection.
     std::size_t lost_sessions();
+    // Of them, those whose client may still ask for replies that were lost with its connection.
+    std::size_t awaited_sessions();
 
     struct Counters {
         std::uint64_t unknown_methods = 0;
@@ -110,6 +112,7 @@ class Server final : public core::FrameSink {
   private:
     // A client that is gone so long: its handlers are told, and then nobody will ask any more.
     static constexpr Duration told_after = 3s;
+    static constexpr Duration asks_within = 250ms;  // A round trip after its session was resumed.
     static constexpr Duration forgotten_after = 10s;
     static constexpr Duration overstays_after = 5s;  // After its deadline.
     static constexpr Duration overstay_told_every = 60s;

@@ -46,6 +46,7 @@ void Server::resume_session(core::Peer& peer, const SessionId& id) {
     ++counters_.resumed;
     context_.note("client resumes", peer.uri);
     attach(*session, peer);
+    session->awaited_until = context_.now() + asks_within;
     send_grant(peer, Verdict::resumed, session);
 }
 
@@ -112,6 +113,7 @@ void Server::on_peer_down(core::Peer& peer, const Status&) {
     if (!session) return;
     session->peer = nullptr;
     session->lost_at = context_.now();
+    session->awaited_until = session->lost_at + search_time(peer.silence);
     context_.timers().arm(*session, session->lost_at + told_after);
     forsake_riders(*session);
 }

@@ -104,7 +104,8 @@ class ServerSession : public base::Timer {
     std::string client;          // What it calls itself, for people.
     std::uint32_t window = 0;    // As granted last.
     TimePoint lost_at{};
-    bool is_told = false;  // Its handlers know that the client is gone.
+    TimePoint awaited_until{};  // Its client may come back, or ask for replies that were lost.
+    bool is_told = false;       // Its handlers know that the client is gone.
 
   private:
     static constexpr std::uint32_t block_slots = 64;

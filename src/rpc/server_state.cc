@@ -33,6 +33,14 @@ std::size_t Server::lost_sessions() {
     return lost;
 }
 
+std::size_t Server::awaited_sessions() {
+    const TimePoint now = context_.clock().now();
+    std::size_t awaited = 0;
+    sessions_.for_each(
+        [&](const ServerSession& session) { awaited += now < session.awaited_until; });
+    return awaited;
+}
+
 std::string Server::state(std::size_t lines_max) {
     const TimePoint now = context_.clock().now();
     std::string text =

@@ -1,10 +1,13 @@
 // Wire form of sessions. docs/wire-format.md has the tables, docs/adr/0006-sessions.md the reasons.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
+
+#include <weft/time.h>
 
 #include "core/frame.h"
 #include "rpc/header.h"
@@ -29,6 +32,16 @@ struct SessionFrame {
     SessionId id;
 };
 static_assert(sizeof(SessionFrame) == 24);
+
+// So long a client looks for a server that it lost, of which it had heard nothing for `silence`
+// before: it knows within 3 s that the server can't be reached. A server that ends waits as long
+// for a client that it lost.
+inline constexpr Duration search_max = 1s;
+inline constexpr Duration search_min = 50ms;
+inline constexpr Duration unreachable_max = 2900ms;
+inline Duration search_time(Duration silence) {
+    return std::clamp(unreachable_max - silence, search_min, search_max);
+}
 
 // Server to client: the answer to a session frame, and again whenever the grant changes.
 enum class Verdict : std::uint16_t {

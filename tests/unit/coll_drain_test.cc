@@ -83,6 +83,50 @@ TEST_CASE("an outcome is owed to a parent that was told so far, until it asks or
     CHECK(engine.owed() == 0);
 }
 
+TEST_CASE("the end of a rank waits for a collective that runs at a rank below it") {
+    GroupRig rig(3);
+    rig.answer = [](std::uint32_t rank, ByteView) {
+        return std::vector<std::byte>(1, static_cast<std::byte>(rank));
+    };
+    rig.services[1].hold = true;
+    std::optional<GroupOutcome> outcome;
+    rig.group(-1).collective(test::tell_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
+                             [&](GroupOutcome all) { outcome = std::move(all); });
+    REQUIRE(rig.sim.run_until([&] { return rig.services[1].held.size() == 1; }));
+    auto& node = rig.sim.runtimes[0]->node();
+    node.begin_drain();
+    const auto is_drained = [&] { return node.left_to_drain().first == 0; };
+    // Its parent is told so far each second, and asks for the rest a moment later.
+    CHECK_FALSE(rig.sim.run_until(is_drained, 4s));
+    rig.answer_held();
+    REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }, 10s));
+    CHECK(outcome->status.ok());
+    for (const RankOutcome& one : outcome->ranks) CHECK(one.reply == rig.answer(one.rank, {}));
+    CHECK(rig.sim.run_until(is_drained, 100ms));
+}
+
+TEST_CASE("the end of a rank waits for the parent that replaces one that died") {
+    GroupRig rig(7);
+    rig.services[2].hold = true;
+    std::optional<GroupOutcome> outcome;
+    rig.group(-1).collective(test::tell_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
+                             [&](GroupOutcome all) { outcome = std::move(all); });
+    REQUIRE(rig.sim.run_until([&] { return rig.services[2].held.size() == 1; }));
+    auto& node = rig.sim.runtimes[1]->node();
+    node.begin_drain();
+    REQUIRE(rig.sim.run_until([&] { return node.server.executing() == 0; }, 4s));
+    rig.sim.kill("s0");
+    const auto is_drained = [&] { return node.left_to_drain().first == 0; };
+    CHECK_FALSE(rig.sim.run_until(is_drained, 8s));
+    rig.answer_held();
+    REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }, 10s));
+    for (const RankOutcome& one : outcome->ranks) {
+        INFO("rank " << one.rank << ": " << one.status.to_string());
+        CHECK(one.status.ok() == (one.rank != 0));
+    }
+    CHECK(rig.sim.run_until(is_drained, 5s));
+}
+
 TEST_CASE("a gathering does not keep a member that drains: its program does not come any more") {
     GroupRig rig(3);
     std::vector<GroupOutcome> outcomes;
