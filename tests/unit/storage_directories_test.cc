@@ -7,6 +7,7 @@
 
 #include "storage/fresh_directories.h"
 #include "storage/listing.h"
+#include "support/no_more_threads.h"
 #include "support/store_rig.h"
 
 using namespace weft;
@@ -105,4 +106,42 @@ TEST_CASE("storage: a server without descriptors says so, and lists nothing by h
         if (left == 0) CHECK_FALSE(listed.ok());
         if (left == 7) CHECK((listed.ok() && made.ok()));
     }
+}
+
+TEST_CASE("storage: transfers that get no thread end, and leave no trace") {
+    const TemporaryDirectory files;
+    Runtime server = Runtime::create().value();
+    const auto store = storage::Store::open(server, files.path).value();
+    REQUIRE(server.serve(*store, "tcp://127.0.0.1:0").ok());
+    Runtime client = Runtime::create().value();
+    storage::StoreClient stub(client.connect(server.addresses().front()).value());
+    const auto put = [&]() -> Task<Status> {
+        storage::PutRequest request;
+        request.set_transfer(7);
+        request.set_name("d/a");
+        const auto got = co_await stub.Put(request, {.timeout = 10s});
+        co_return got.status();
+    };
+    const auto get = [&]() -> Task<Status> {
+        storage::GetRequest request;
+        request.set_transfer(7);
+        request.set_name("d/a");
+        const auto got = co_await stub.Get(request, {.timeout = 10s});
+        co_return got.status();
+    };
+    const auto connect = [&]() -> Task<Status> {
+        storage::GetConfigRequest request;
+        request.set_key("none");
+        const auto got = co_await stub.GetConfig(request);
+        co_return got.status();
+    };
+    CHECK(client.block_on(connect()).code() == Code::not_found);
+    {
+        const test::NoMoreThreads none;
+        for (int i = 0; i < 2; ++i) {  // The second one meets nothing of the first.
+            CHECK(client.block_on(put()).code() == Code::resource_exhausted);
+            CHECK(client.block_on(get()).code() == Code::resource_exhausted);
+        }
+    }
+    CHECK(client.block_on(get()).code() == Code::not_found);
 }
