@@ -89,14 +89,15 @@ TransferId Transfers::conclude_nested(core::Scope& scope, TransferCompletion don
     return is_started ? id : conclude(std::move(done), std::move(outcome));
 }
 
-bool Transfers::send_data(core::Peer& peer, const RegionRef& to, std::uint64_t offset,
-                          ByteView from) {
+bool Transfers::send_data(core::Peer& peer, std::uint64_t call, const RegionRef& to,
+                          std::uint64_t offset, ByteView from) {
     const std::size_t bytes = sizeof(DataFrame) + from.size();
     if (peer.state != core::PeerState::up || bytes > peer.message_bytes_max) return false;
     const core::Context::Claim claim = context_.claim(peer, bytes);
     if (!claim.data) return false;
     DataFrame data;
     data.head.bytes = static_cast<std::uint32_t>(bytes);
+    data.call = call;
     RegionRef exact = to;
     exact.access = Access::write;
     exact.offset += offset;

@@ -199,6 +199,7 @@ void Client::send_again(ClientSession& session, ClientSlot& slot) {
                                         fail(Code::unavailable, "no room to speak to the peer"));
     }
     ++counters_.sent_again;
+    slot.is_unwritten = false;
     store_request(claim.data, bytes, slot.flags, slot.wire(),
                   to_remaining_us(context_.now(), slot.call->deadline), slot.method);
     if (!base::is_mutated(base::Mutant::body_unwritten)) {
