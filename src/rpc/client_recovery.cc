@@ -312,8 +312,11 @@ void Client::interrupt(ClientSession& session, const Status& why) {
     session.state = SessionState::searching;
     session.update_window();
     session.last_why = why.text();
-    // A connection that is lost before it is of use belongs to the same search.
-    if (!std::exchange(session.was_lost, true)) {
+    // A connection that is lost before it is of use belongs to the same search: the next pause is
+    // longer, as after a connect that failed.
+    if (std::exchange(session.was_lost, true)) {
+        session.pause *= 2;
+    } else {
         session.pause = first_pause;
         ++counters_.lost_connections;
         const Duration left = unreachable_max - session.peer.silence;
