@@ -81,6 +81,10 @@ void Client::on_peer_up(core::Peer& peer) {
     WEFT_DCHECK(session->state == SessionState::searching);
     context_.timers().cancel(*session);
     if (!session->is_granted) {  // Nothing of it can have run.
+        if (base::is_mutated(base::Mutant::unheard_forgotten)) {
+            session->waiting.for_each([](ClientCall& call) { call.traits.may_run = true; });
+            fail_all(*session, fail(Code::aborted, "the server has forgotten the session"));
+        }
         context_.timers().arm(*session, session->until);
         return begin(*session);
     }
