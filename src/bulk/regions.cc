@@ -153,7 +153,7 @@ void Regions::close(std::uint32_t region, std::uint32_t generation, Function<voi
 }
 
 // Of peers that may still write there. Reachable, so that no leak checker takes it for a leak.
-static void keep_for_ever(Buffer memory, Function<void()> fenced) {
+void keep_for_ever(Buffer memory, Function<void()> fenced) {
     struct Kept {
         Buffer memory;
         Function<void()> fenced;  // What it holds may be the memory.

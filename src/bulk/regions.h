@@ -27,6 +27,9 @@ class Lender {
     ~Lender() = default;
 };
 
+// Memory that a peer or a card may still write: never released.
+void keep_for_ever(Buffer memory, Function<void()> fenced = {});
+
 class Regions final : public core::FrameSink, public std::enable_shared_from_this<Regions> {
   public:
     Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/assert.h"
+#include "bulk/regions.h"
 
 namespace weft::bulk {
 
@@ -415,6 +416,19 @@ void Transfers::shutdown(const Status& why) {
         context_.undefer(transfer);
         complete(entry);
     });
+}
+
+void Transfers::keep_held() {
+    std::uint32_t kept = 0;
+    transfers_.for_each([&](Entry& entry) {
+        Transfer& transfer = entry.value;
+        if (transfer.chunks == 0 || transfer.endpoint->caps.fenced_by_end) return;
+        keep_for_ever(std::exchange(transfer.spec.local, Buffer()));
+        ++kept;
+    });
+    if (kept == 0) return;
+    context_.log().error("the local buffers of " + std::to_string(kept) +
+                         " transfers are kept until the process ends: a card may still touch them");
 }
 
 }  // namespace weft::bulk

@@ -71,6 +71,9 @@ class Transfers final : public core::FrameSink {
     // Has those looked for who hold what others wait for and do not move.
     void look_later();
     void shutdown(const Status& why);
+    // The end, before that of the endpoints: local buffers that a transport holds, whose end is no
+    // fence, are kept for ever.
+    void keep_held();
 
     void on_rma_done(std::uint64_t cookie, Code code, const std::string& error);
     // Transfers not completed yet; quarantined(): completed, but still held by the transport.
