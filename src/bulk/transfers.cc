@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/assert.h"
+#include "bulk/regions.h"
 
 namespace weft::bulk {
 
@@ -89,14 +90,15 @@ TransferId Transfers::conclude_nested(core::Scope& scope, TransferCompletion don
     return is_started ? id : conclude(std::move(done), std::move(outcome));
 }
 
-bool Transfers::send_data(core::Peer& peer, const RegionRef& to, std::uint64_t offset,
-                          ByteView from) {
+bool Transfers::send_data(core::Peer& peer, std::uint64_t call, const RegionRef& to,
+                          std::uint64_t offset, ByteView from) {
     const std::size_t bytes = sizeof(DataFrame) + from.size();
     if (peer.state != core::PeerState::up || bytes > peer.message_bytes_max) return false;
     const core::Context::Claim claim = context_.claim(peer, bytes);
     if (!claim.data) return false;
     DataFrame data;
     data.head.bytes = static_cast<std::uint32_t>(bytes);
+    data.call = call;
     RegionRef exact = to;
     exact.access = Access::write;
     exact.offset += offset;
@@ -414,6 +416,19 @@ void Transfers::shutdown(const Status& why) {
         context_.undefer(transfer);
         complete(entry);
     });
+}
+
+void Transfers::keep_held() {
+    std::uint32_t kept = 0;
+    transfers_.for_each([&](Entry& entry) {
+        Transfer& transfer = entry.value;
+        if (transfer.chunks == 0 || transfer.endpoint->caps.fenced_by_end) return;
+        keep_for_ever(std::exchange(transfer.spec.local, Buffer()));
+        ++kept;
+    });
+    if (kept == 0) return;
+    context_.log().error("the local buffers of " + std::to_string(kept) +
+                         " transfers are kept until the process ends: a card may still touch them");
 }
 
 }  // namespace weft::bulk

@@ -56,9 +56,10 @@ class Transfers final : public core::FrameSink {
     // One whose outcome is known at its start.
     TransferId conclude(TransferCompletion done, Status outcome);
     TransferId conclude_nested(core::Scope& scope, TransferCompletion done, Status outcome);
-    // A put that needs no answer, for something follows that the peer gets after it: judged and
-    // copied by the owner, silently dropped when it is not valid there. False: no room for it now.
-    bool send_data(core::Peer& peer, const RegionRef& to, std::uint64_t offset, ByteView from);
+    // A put that needs no answer, for the reply of the peer's `call` follows it: judged and copied
+    // by the owner, which fails the call when it can't be. False: no room for it now.
+    bool send_data(core::Peer& peer, std::uint64_t call, const RegionRef& to, std::uint64_t offset,
+                   ByteView from);
     void cancel(TransferId id, const char* why = "cancelled by the caller");
     // As cancel(), but the completion never runs: its owner is going away.
     void abandon(TransferId id);
@@ -70,6 +71,9 @@ class Transfers final : public core::FrameSink {
     // Has those looked for who hold what others wait for and do not move.
     void look_later();
     void shutdown(const Status& why);
+    // The end, before that of the endpoints: local buffers that a transport holds, whose end is no
+    // fence, are kept for ever.
+    void keep_held();
 
     void on_rma_done(std::uint64_t cookie, Code code, const std::string& error);
     // Transfers not completed yet; quarantined(): completed, but still held by the transport.

@@ -96,7 +96,7 @@ void Engine::on_member_done(Operation& operation) {
     --running_;
     kept_bytes_ -= operation.kept_bytes;
     shares_->end(operation.brought_by, operation.kept_bytes);
-    known_.finish(operation);
+    known_.finish(operation, context_.clock().now());
     if (operation.is_owed) {
         if (owed_.size() >= owed_next_) {  // Those of long ago go now and then.
             owed_next_ = std::max<std::size_t>(64, 2 * owed());

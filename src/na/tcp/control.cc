@@ -398,10 +398,11 @@ TimePoint TcpEndpoint::next_deadline() const {
     for (const Slot& slot : slots_) {
         const Connection* connection = slot.connection.get();
         if (!connection) continue;
+        const bool wants_bulk = connection->bulk && connection->bulk->phase == BulkPhase::wanted;
         const bool waits_for_us =
-            connection->phase == Phase::resolving ||
-            (connection->bulk && connection->bulk->phase == BulkPhase::wanted);
+            connection->phase == Phase::resolving || (wants_bulk && connection->incoming);
         if (waits_for_us) next = std::min(next, now_ + 1ms);
+        if (wants_bulk && !connection->incoming) next = std::min(next, connection->bulk->retry_at);
         const bool has_time = connection->phase == Phase::resolving || connection->has_turn;
         if (has_time) next = std::min({next, connection->deadline, connection->retry_at});
         if (connection->bulk) next = std::min(next, connection->bulk->deadline);
