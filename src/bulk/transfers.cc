@@ -126,7 +126,7 @@ Transfers::Entry* Transfers::take(TransferCompletion done) {
     transfer.peer_ref = {};
     transfer.state = State::waiting;
     transfer.posted = 0;
-    transfer.chunks = 0;
+    transfer.chunks = transfer.next = 0;
     transfer.spec = {};
     transfer.seen = 0;
     transfer.stalls = 0;
@@ -249,12 +249,10 @@ void Transfers::on_rma_done(std::uint64_t cookie, Code code, const std::string& 
     WEFT_ASSERT(entry != nullptr && entry->value.chunks > 0);
     Transfer& transfer = entry->value;
     core::EndpointSlot& endpoint = *transfer.endpoint;
+    core::Peer* const peer = context_.find(transfer.peer_ref);
+    if (peer) note_done(transfer, *peer, code == Code::ok);
     --transfer.chunks;
-    if (core::Peer* peer = context_.find(transfer.peer_ref)) {
-        --peer->traffic.posted;
-        ++peer->traffic.ended;
-        line_up(*peer);
-    }
+    if (peer) line_up(*peer);
     if (transfer.state == State::ended) {
         settle(*entry);
     } else if (code != Code::ok) {
@@ -388,6 +386,7 @@ void Transfers::on_peer_up(core::Peer& peer) {
 void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
     opens_.erase(&peer);
     peer.traffic.posted = 0;
+    peer.traffic.window.reset();
     // Its grants ended with the connection; a later one to the same peer has grants of its own.
     core::Owing& owing = peer.traffic.owing;
     owing.grants.clear();
