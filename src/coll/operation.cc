@@ -19,6 +19,12 @@ TimePoint share_of(TimePoint now, TimePoint deadline) {
     return deadline == never ? never : now + share(std::max(deadline - now, Duration(0)));
 }
 
+// What an old reading of a rank's clock takes from a collective must be less than what is kept back
+// at each hop: it ends the time there.
+static bool is_exact(const PeerClock& clock, TimePoint began, Duration lasts) {
+    return clock.is_known() && clock.loss(began) <= (lasts - share(lasts)) / 2;
+}
+
 static constexpr Duration stop_timeout = 2s;
 static constexpr std::size_t own_answer_max = 64 << 10;  // Else it is not kept.
 
@@ -162,7 +168,8 @@ void Operation::ask(Part&, const Part::Ask& ask) {
         }
         question.place = *std::move(place);
     }
-    send(std::move(question), clock ? *clock : PeerClock());
+    const bool is_asked_first = !clock || !is_exact(*clock, began, lasts);
+    send(std::move(question), is_asked_first ? PeerClock() : *clock);
 }
 
 void Operation::send(Question question, const PeerClock& clock) {

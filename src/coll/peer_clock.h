@@ -64,9 +64,12 @@ class PeerClock {
     }
     // At `then` it was no earlier there. Requires: is_known().
     Ticks time_there(TimePoint then) const {
+        return reading_ + static_cast<Ticks>((then - at_ - loss(then)).count());
+    }
+    // What is taken off there, since the clocks may drift that far from the reading until `then`.
+    Duration loss(TimePoint then) const {
         const Duration since = then - at_;
-        const Duration drift = std::max(since, -since) / drift_share;
-        return reading_ + static_cast<Ticks>((since - drift).count());
+        return std::max(since, -since) / drift_share;
     }
 
   private:

@@ -10,11 +10,9 @@ static std::string directory_of(const na::Address& address) {
     return address.name.substr(0, address.name.rfind('/'));
 }
 
-// What connects to "any" reaches this host.
-static bool is_loopback(const na::Address& address) {
-    if (!address.name.empty()) return false;
-    const auto name = na::numeric_name(address);
-    return name && (name->is_loopback() || name->is_any());
+static na::SocketName name_of(const na::Address& address) {
+    if (!address.name.empty()) return {};
+    return na::numeric_name(address).value_or(na::SocketName());
 }
 
 const Reach::Transport* Reach::find(const std::string& scheme) const {
@@ -33,14 +31,17 @@ void Reach::add(const na::Address& own) {
                            [&](const Transport& one) { return one.scheme == own.scheme; });
     if (at == transports_.end()) at = transports_.insert(at, {own.scheme, false, {}});
     if (own.scheme == "unix") at->directories.insert(directory_of(own));
-    at->has_loopback |= is_loopback(own);
+    // A listener on "any" serves a network: it opens no loopback to the words of peers there.
+    at->has_loopback |= name_of(own).is_loopback();
 }
 
 bool Reach::covers(const na::Address& named) const {
     const Transport* const own = find(named.scheme);
     if (!own) return false;
     if (named.scheme == "unix") return own->directories.contains(directory_of(named));
-    return own->has_loopback || !is_loopback(named);
+    const na::SocketName name = name_of(named);
+    // A connect to "any" reaches this host.
+    return own->has_loopback || !(name.is_loopback() || name.is_any());
 }
 
 std::string Reach::transports() const {

@@ -18,7 +18,7 @@ class Reach {
     void add(const na::Address& own);
     void add(std::string_view uri);
     // The same transport; and on unix the directory of one of them, on networks this host's
-    // loopback only where one of them is there.
+    // loopback only where one of them is there: one that listens everywhere (0.0.0.0) is not.
     bool covers(const na::Address& named) const;
     // "tcp, ofi+tcp"; "none".
     std::string transports() const;

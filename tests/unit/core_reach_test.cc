@@ -43,6 +43,22 @@ TEST_CASE("reach: this host's loopback is covered only where an own address is t
     CHECK(covers(here, "tcp://10.0.0.2:1"));
 }
 
+TEST_CASE("reach: an own address that listens everywhere does not cover this host's loopback") {
+    for (const char* own : {"tcp://0.0.0.0:7400", "tcp://[::]:7400", "tcp://[::ffff:0.0.0.0]:1"}) {
+        const Reach reach = reach_of({own});
+        for (const char* uri : {"tcp://127.0.0.1:6379", "tcp://localhost:1", "tcp://:1",
+                                "tcp://0.0.0.0:1", "tcp://[::1]:1", "tcp://[::]:1",
+                                "tcp://[::ffff:127.0.0.1]:1", "tcp://[::ffff:0.0.0.0]:1"}) {
+            INFO(own << ", " << uri);
+            CHECK_FALSE(covers(reach, uri));
+        }
+        CHECK(covers(reach, "tcp://10.0.0.2:1"));
+        CHECK(covers(reach, "tcp://[fe80::1]:1"));
+    }
+    const Reach both = reach_of({"tcp://0.0.0.0:7400", "tcp://[::ffff:127.0.0.1]:7401"});
+    CHECK(covers(both, "tcp://127.0.0.1:6379"));
+}
+
 TEST_CASE("reach: a socket's file is covered only beside an own one") {
     const Reach reach = reach_of({"unix:///run/store/a"});
     CHECK(covers(reach, "unix:///run/store/b"));

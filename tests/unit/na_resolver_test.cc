@@ -181,3 +181,13 @@ TEST_CASE("resolver: a host name of a peer's that stands for loopback leads nowh
     own->wait();
     CHECK(own->answer().ok());
 }
+
+TEST_CASE("resolver: a peer's other spelling of loopback or of any address leads nowhere") {
+    for (const char* spelling : {"2130706433", "0x7f000001", "127.1", "0177.0.0.1", "0", "0x0"}) {
+        INFO(spelling);
+        CHECK_FALSE(numeric_name(host(spelling, 1)));
+        const auto of_peer = Resolution::start(named(spelling), TimePoint(), Resolver::system());
+        of_peer->wait();
+        CHECK_FALSE(of_peer->answer().ok());
+    }
+}
