@@ -6,7 +6,7 @@ in a clean root once, then rounds of what depends on luck until the time is used
     tools/soak.py simulations cycles     these parts only
 
 Once: what clang builds, thousands of simulated seeds a scenario, late writes, servers killed and stopped under
-load, ranks that stand still for two minutes, overload, what may take how long, and leaks of clients that come and go or are killed. A round is the
+load, ranks that stand still for two minutes, 64 processes that connect at once, overload, what may take how long, and leaks of clients that come and go or are killed. A round is the
 randomised conformance tests from fresh seeds under each build, peers killed over each transport, each fuzz
 target for a minute on top of what it found before, and the demo. A failure does not end the
 soak: it is printed with the way to repeat it, and the last line is the verdict over all.
@@ -29,7 +29,7 @@ TAGGED = {"seeds": ("[seeded]", ("weft_unit", "weft_conformance")),
           "kills": ("[kill]", ("weft_conformance", "weft_integration"))}
 STEP_SECONDS = 3600  # The whole suite under a sanitizer, on two busy cores.
 PARTS = ("simulations", "mutants", "late_writes", "leaks", "ends", "cycles", "lanes", "pauses",
-         "times", "packages", "suites", "second_compiler", "rounds")
+         "bursts", "times", "packages", "suites", "second_compiler", "rounds")
 # Scenario, hosts, seeds, seeds a second and calls at least.
 SIMULATED = (("rpc", 16, 20000, 15, 1_000_000), ("bulk", 16, 20000, 50, 0), ("group", 64, 2000, 5, 0),
              ("group", 1000, 200, 0, 0), ("bcast", 4096, 200, 0, 0))
@@ -139,6 +139,13 @@ class Soak:
         self.run("lanes", "lanes that open, break the rules and end at once, release",
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[lanes]"],
                  LANES="200000")
+
+    def bursts(self):
+        """2048 channels of 64 processes at once over each transport; 1000 of one; servers that stand still."""
+        self.run("bursts", "clients that connect at once are all served, release",
+                 ["build/release/bin/weft_integration", "--warn", "NoTests", "[burst]"],
+                 TEST_PROCESSES="64")
+
     def pauses(self):
         """Processes of a group that stand still for longer than any rank remembers a collective."""
         for seconds in (45, 120):

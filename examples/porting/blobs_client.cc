@@ -57,6 +57,7 @@ Task<Result<std::string>> download(Runtime& runtime, Channel channel, std::strin
         Result<porting::Info> part = co_await porting::BlobsClient(channel).Download(in);
         if (!part) co_return std::move(part).status();
         if (part->bytes() == 0) co_return blob;
+        if (part->bytes() > window->size()) co_return fail(Code::data_loss, "more than the window");
         blob += as_text(window->bytes().first(part->bytes()));
     }
 }

@@ -30,6 +30,7 @@ class Fd {
     int get() const { return fd_; }
     explicit operator bool() const { return fd_ >= 0; }
     void reset();
+    int release() { return std::exchange(fd_, -1); }
 
   private:
     int fd_ = -1;

@@ -12,11 +12,20 @@ namespace storage {
 using weft::Result;
 using weft::Status;
 
+// What can't be read is taken as whole: a device, a pipe.
+static bool ends_in_a_line(const std::string& path) {
+    const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    char last = '\n';
+    return file && ::lseek(file.get(), -1, SEEK_END) >= 0 && ::read(file.get(), &last, 1) == 1 &&
+           last != '\n';
+}
+
 Result<Journal> Journal::open(const std::string& path) {
     Journal journal;
     journal.path_ = path;
     journal.file_ = Fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
     if (!journal.file_) return errno_status(errno, "can't open the journal '" + path + "'");
+    journal.is_torn_ = ends_in_a_line(path);
     return journal;
 }
 
@@ -37,20 +46,21 @@ static std::string escaped(std::string_view name) {
 }
 
 Status Journal::put(std::uint64_t transfer, std::uint64_t bytes, std::uint32_t crc32c,
-                    std::string_view name) const {
+                    std::string_view name) {
     char numbers[64];
     std::snprintf(numbers, sizeof numbers, "put %016" PRIx64 " %" PRIu64 " %08" PRIx32 " ",
                   transfer, bytes, crc32c);
     return append(numbers + escaped(name));
 }
 
-Status Journal::remove(std::string_view name) const { return append("delete " + escaped(name)); }
+Status Journal::remove(std::string_view name) { return append("delete " + escaped(name)); }
 
-// One write(): lines of several threads don't mix.
-Status Journal::append(const std::string& line) const {
+Status Journal::append(const std::string& line) {
     if (!file_) return {};
-    const std::string text = line + "\n";
+    const std::lock_guard lock(*mutex_);
+    const std::string text = (is_torn_ ? "\n" : "") + line + "\n";
     const ssize_t written = ::write(file_.get(), text.data(), text.size());
+    if (written > 0) is_torn_ = written < static_cast<ssize_t>(text.size());
     if (written == static_cast<ssize_t>(text.size())) return {};
     return weft::rejected(
         errno_status(written < 0 ? errno : ENOSPC, "can't write the journal '" + path_ + "'"));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <vector>
 
@@ -23,11 +24,32 @@ struct Child {
     bool is_directory = false;
 };
 
+// Deleted since, or not ours to read. Anything else, as descriptors that are used up, would leave
+// out what is there.
+bool is_skipped(int error) {
+    return error == ENOENT || error == EACCES || error == EPERM || error == ELOOP ||
+           error == ENOTDIR || error == ENXIO;
+}
+
+Status unlistable(int error, const std::string& name) {
+    return weft::rejected(
+        errno_status(error, name.empty() ? "can't list the root" : "can't list " + quote(name)));
+}
+
 // Objects and directories of one directory, in order; links and unfinished objects are neither.
-std::vector<Child> children_of(int directory) {
+Result<std::vector<Child>> children_of(const Fd& directory_fd, const std::string& path) {
     std::vector<Child> children;
-    std::unique_ptr<DIR, int (*)(DIR*)> entries(::fdopendir(::dup(directory)), ::closedir);
-    while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
+    const int directory = directory_fd.get();
+    Fd again(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    std::unique_ptr<DIR, int (*)(DIR*)> entries(again ? ::fdopendir(again.get()) : nullptr,
+                                                ::closedir);
+    if (!entries) return unlistable(errno, path);
+    again.release();
+    while (true) {
+        errno = 0;
+        const dirent* entry = ::readdir(entries.get());
+        if (!entry && errno != 0) return unlistable(errno, path);
+        if (!entry) break;
         const std::string leaf = entry->d_name;
         if (!judge_name(leaf).ok() || is_unfinished(leaf)) continue;
         unsigned char type = entry->d_type;
@@ -46,25 +68,37 @@ std::vector<Child> children_of(int directory) {
 struct Walk {
     const std::string& prefix;
     const std::function<bool(const std::string&, const ObjectInfo&)>& take;
+    Status failure{};
 
+    // False: with a failure.
+    bool goes_on_without(int error, const std::string& name) {
+        if (!is_skipped(error)) failure = unlistable(error, name);
+        return failure.ok();
+    }
     bool may_hold(const std::string& directory) const {
         const std::string below = directory + "/";
         return below.starts_with(prefix) || prefix.starts_with(below);
     }
 
-    bool visit_object(int directory, const std::string& leaf, const std::string& name) const {
+    bool visit_object(int directory, const std::string& leaf, const std::string& name) {
         const Fd fd(
             ::openat(directory, leaf.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-        if (!fd) return true;  // Deleted since, or not ours to read.
+        if (!fd) return goes_on_without(errno, name);
         const Result<ObjectInfo> info = info_of(fd.get(), name);
         return !info || take(name, *info);
     }
 
-    // `after` is relative to the directory; empty: all of it. Returns false when enough was taken.
-    bool visit(Fd directory, const std::string& path, std::string_view after) const {
+    // `after` is relative to the directory; empty: all of it. Returns false when enough was taken,
+    // or with a failure.
+    bool visit(Fd directory, const std::string& path, std::string_view after) {
         const std::string_view first = after.substr(0, after.find('/'));
         const bool deeper = first.size() < after.size();
-        for (const Child& child : children_of(directory.get())) {
+        const Result<std::vector<Child>> children = children_of(directory, path);
+        if (!children) {
+            failure = children.status();
+            return false;
+        }
+        for (const Child& child : *children) {
             if (child.leaf < first) continue;
             const bool on_the_way = !after.empty() && child.leaf == first;
             const std::string name = path.empty() ? child.leaf : path + "/" + child.leaf;
@@ -77,7 +111,8 @@ struct Walk {
             if (!may_hold(name)) continue;
             Fd below(::openat(directory.get(), child.leaf.c_str(),
                               O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-            if (!below) continue;
+            if (!below && goes_on_without(errno, name)) continue;
+            if (!below) return false;
             const auto rest = on_the_way ? after.substr(first.size() + 1) : std::string_view();
             if (!visit(std::move(below), name, rest)) return false;
         }
@@ -95,8 +130,9 @@ Status list(const Root& root, const std::string& prefix, const std::string& afte
     }
     Result<Fd> directory = root.open_directory("");
     if (!directory) return std::move(directory).status();
-    Walk{prefix, take}.visit(*std::move(directory), "", after);
-    return {};
+    Walk walk{prefix, take};
+    walk.visit(*std::move(directory), "", after);
+    return walk.failure;
 }
 
 }  // namespace storage

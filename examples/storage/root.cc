@@ -84,6 +84,10 @@ Result<Root> Root::open(const std::string& path) {
         return weft::fail(Code::failed_precondition, shown + " is served by another server");
     }
     if (Status status = try_writing(root.directory_, shown); !status.ok()) return status;
+    // An earlier server may have ended between making a directory and making it durable.
+    if (::syncfs(root.directory_.get()) != 0) {
+        return errno_status(errno, "can't make " + shown + " durable");
+    }
     Fd again(::openat(root.directory_.get(), ".", directory_flags));
     root.removed_unfinished_ = remove_unfinished_below(std::move(again), name_depth_max);
     return root;
@@ -91,6 +95,9 @@ Result<Root> Root::open(const std::string& path) {
 
 Result<Fd> Root::open_directory(const std::string& name) const {
     Fd fd = open_beneath(directory_.get(), name.empty() ? "." : name.c_str(), directory_flags);
+    if (!fd && name.empty()) {
+        return refused(errno_status(errno, "can't open the root '" + path_ + "'"));
+    }
     if (!fd) return refused_errno(errno, "open", name);
     return fd;
 }
@@ -102,15 +109,13 @@ Result<Fd> Root::make_directories(const std::string& name) const {
         const std::size_t begin = end == 0 ? 0 : end + 1;
         end = name.find('/', begin);
         const std::string part = name.substr(begin, end == name.npos ? end : end - begin);
-        if (::mkdirat(at->get(), part.c_str(), 0777) == 0) {
-            ::fsync(at->get());  // The object's commit makes only its own directory durable.
-        } else if (errno != EEXIST) {
-            return refused(errno_status(errno, "can't make the directory " +
-                                                   quote(name.substr(0, end)) + " in the root '" +
-                                                   path_ + "'"));
+        const std::string path = name.substr(0, end);
+        if (const int error = fresh_->make(at->get(), part, path); error != 0) {
+            return refused(errno_status(
+                error, "can't make the directory " + quote(path) + " in the root '" + path_ + "'"));
         }
         // Resolved from the root each time: a link that is met on the way may not lead out.
-        at = open_directory(name.substr(0, end));
+        at = open_directory(path);
     }
     return at;
 }

@@ -2,10 +2,14 @@
 // symbolic links lie there. All of it blocks.
 #pragma once
 
+#include <unistd.h>
+
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "file.h"
+#include "fresh_directories.h"
 #include "name.h"
 #include "unfinished_file.h"
 
@@ -49,6 +53,7 @@ class Root {
     std::string path_;
     Fd directory_;
     std::size_t removed_unfinished_ = 0;
+    std::unique_ptr<FreshDirectories> fresh_ = std::make_unique<FreshDirectories>(::fsync);
 };
 
 // Errors: FAILED_PRECONDITION when it is no regular file.

@@ -70,7 +70,7 @@ class Store final : public StoreService {
 
     weft::Runtime& runtime_;
     const Root root_;
-    const Journal journal_;
+    Journal journal_;
     BufferPool chunks_;
     // By the client's random number: nobody else can guess it.
     std::map<std::uint64_t, std::shared_ptr<Upload>> uploads_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "background.h"
 #include "crc32c.h"
 #include "name.h"
 #include "service.h"
@@ -61,7 +62,7 @@ Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
     {
         const Line::Place place(download->line);
         const auto open = [&] { return open_for_reading(root_, download->name); };
-        Result<Opened> object = co_await weft::offload(open);
+        Result<Opened> object = co_await in_background(open);
         if (object) {
             download->object = *std::move(object);
         } else {
@@ -115,7 +116,7 @@ Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkRepl
     if (download->end.is_set()) co_return download->end.status();
     const weft::Bytes bytes = buffer->bytes().first(into->length);
     const auto read = [&] { return read_next(*download, bytes); };
-    const Result<std::size_t> got = co_await weft::offload(read);
+    const Result<std::size_t> got = co_await in_background(read);
     out.set_crc32c(download->crc);
     out.set_size(download->object.info.size);
     place.leave();  // The next one reads while this one is on the wire.

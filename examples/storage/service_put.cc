@@ -1,7 +1,7 @@
 // Uploads: Put holds them open, PutChunk pulls and writes, PutCommit gives the name.
 #include <weft/await.h>
-#include <weft/offload.h>
 
+#include "background.h"
 #include "crc32c.h"
 #include "name.h"
 #include "service.h"
@@ -45,7 +45,7 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
         // The first in the line: chunks that are here already wait for the file.
         const Line::Place place(upload->line);
         const auto create = [&] { return root_.create(upload->name); };
-        Result<UnfinishedFile> file = co_await weft::offload(create);
+        Result<UnfinishedFile> file = co_await in_background(create);
         if (file) {
             upload->file.emplace(*std::move(file));
         } else {
@@ -58,9 +58,11 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
     const auto discard = [&] {
         upload->file.reset();  // Harmless to one that was committed.
         if (!status.ok()) root_.remove_empty_above(upload->name);
+        return Status();
     };
-    co_await weft::offload(discard);
-    uploads_.erase(in.transfer());  // Until now its chunks were told why it ended.
+    const Status discarded = co_await in_background(discard);
+    if (!discarded.ok()) (void)discard();  // For want of a thread on this one.
+    uploads_.erase(in.transfer());         // Until now its chunks were told why it ended.
     out.set_size(upload->written);
     out.set_crc32c(upload->crc);
     co_return status;
@@ -114,7 +116,7 @@ Task<Status> Store::PutChunk(Call& call, const PutChunkRequest& in, PutChunkRepl
     if (status.ok()) {
         const weft::ByteView bytes = buffer->bytes().first(in.length());
         const auto write = [&] { return append(*upload, bytes, in.crc32c()); };
-        status = co_await weft::offload(write);
+        status = co_await in_background(write);
     }
     if (!status.ok()) upload->end.set(status);
     co_return status;
@@ -139,7 +141,7 @@ Task<Status> Store::PutCommit(Call&, const PutCommitRequest& in, PutCommitReply&
                 journal_.put(in.transfer(), upload->written, upload->crc, upload->name);
             return noted.ok() ? upload->file->commit(upload->crc) : noted;
         };
-        status = co_await weft::offload(commit);
+        status = co_await in_background(commit);
     }
     upload->end.set(status);
     co_return status;

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <cstdio>
 #include <random>
 
@@ -27,12 +28,25 @@ static std::string random_hex() {
     return text;
 }
 
+// As much of the name as there is room for.
+static std::string temporary_for(std::string_view leaf) {
+    constexpr std::size_t room = NAME_MAX - 2 - hex_digits - unfinished_suffix.size();
+    while (leaf.size() > room || !is_utf8(leaf)) leaf.remove_suffix(1);
+    return "." + std::string(leaf) + "." + random_hex() + std::string(unfinished_suffix);
+}
+
+static Status judge_length(const std::string& leaf, const std::string& shown) {
+    if (leaf.size() <= NAME_MAX) return {};
+    return errno_status(ENAMETOOLONG, "can't create " + shown);
+}
+
 Result<UnfinishedFile> UnfinishedFile::create_nameless(Fd directory, std::string leaf,
                                                        std::string shown) {
+    if (Status status = judge_length(leaf, shown); !status.ok()) return status;
     Fd file(::openat(directory.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
     if (!file) return create(std::move(directory), std::move(leaf), std::move(shown));
     UnfinishedFile made;
-    made.temporary_ = "." + leaf + "." + random_hex() + std::string(unfinished_suffix);
+    made.temporary_ = temporary_for(leaf);
     made.directory_ = std::move(directory);
     made.file_ = std::move(file);
     made.leaf_ = std::move(leaf);
@@ -48,8 +62,9 @@ static int name_nameless(int file, int directory, const std::string& name) {
 }
 
 Result<UnfinishedFile> UnfinishedFile::create(Fd directory, std::string leaf, std::string shown) {
+    if (Status status = judge_length(leaf, shown); !status.ok()) return status;
     UnfinishedFile made;
-    made.temporary_ = "." + leaf + "." + random_hex() + std::string(unfinished_suffix);
+    made.temporary_ = temporary_for(leaf);
     constexpr int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     made.file_ = Fd(::openat(directory.get(), made.temporary_.c_str(), flags, 0666));
     if (!made.file_) return errno_status(errno, "can't create " + shown);

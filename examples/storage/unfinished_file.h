@@ -1,7 +1,8 @@
 // A file that gets its name only when it is whole: what is stored under a name is all of one
 // version or all of another, whatever dies meanwhile.
 //
-// It is written as ".<name>.<random>.weft-tmp" in the same directory, made durable (fsync), renamed
+// It is written as ".<name>.<random>.weft-tmp" (of a long name as much as there is room for) in the
+// same directory, made durable (fsync), renamed
 // onto its name, and the directory is made durable too. All of it blocks.
 #pragma once
 

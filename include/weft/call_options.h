@@ -23,7 +23,8 @@ struct CallOptions {
     // the reply, so that neither costs a round trip. What does not fit goes as bulk always does.
     // For the handler a put that rides has succeeded when it is on its way ahead of the reply; it
     // is seen here when the completion runs, and not before. After one, a transfer of the handler
-    // that overlaps the range and does not fit in it is refused with FAILED_PRECONDITION.
+    // that overlaps the range and does not fit in it is refused with FAILED_PRECONDITION. When what
+    // was put can't be written here the call ends so, too, with effect applied.
     // The reference has to live until the call is made, the region until it is over. Calls of a
     // group carry nothing.
     const RegionRef* rides = nullptr;

@@ -54,8 +54,9 @@ struct RuntimeOptions {
     // What verbs:// leaves out of that by which it spares the card, to measure what it is worth:
     // names of docs/performance.md with commas between.
     std::string verbs_without{};  // WEFT_VERBS_WITHOUT=name,...
-    // How long the end of the runtime may take, from run()'s drain to the end of the destructor;
-    // but offloaded work that has begun is waited for.
+    // Bounds the whole end of the runtime, from run()'s drain to the end of the destructor. Beyond
+    // it go: offloaded work that has begun, which is waited for however long it takes; and a second
+    // at most for handlers that clean up when they are cancelled, and for peers in mid-copy.
     Duration drain_timeout = 5s;  // WEFT_DRAIN=milliseconds
     // On this signal run() writes state() to the log. 0: on none.
     int state_signal = 0;  // WEFT_STATE_SIGNAL=USR1|USR2|none

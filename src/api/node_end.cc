@@ -149,6 +149,7 @@ void Node::shutdown() {
     pool.stop();
     {
         const core::Context::Entered scope(context);
+        bulk.transfers.keep_held();
         context.close_endpoints();
         bulk.regions->shutdown();
     }

@@ -31,6 +31,7 @@ enum class Mutant : std::uint8_t {
     credit_double_grant,
     nested_forgotten,
     grant_presumed,
+    unheard_forgotten,
     // Of the simulated transport.
     late_piece,
     late_read,
@@ -85,6 +86,8 @@ inline constexpr MutantRow mutants[] = {
      "a slot that was given up comes back twice"},
     {Mutant::nested_forgotten, "nested-forgotten", "what a handler started goes on without it"},
     {Mutant::grant_presumed, "grant-presumed", "calls leave before their session was granted"},
+    {Mutant::unheard_forgotten, "unheard-forgotten",
+     "a session whose first frame was lost is taken for one that the server has forgotten"},
     {Mutant::late_piece, "late-piece", "what a put has under way lands after the fence, too"},
     {Mutant::late_read, "late-read", "a get goes on after the fence"},
     {Mutant::lost_piece, "lost-piece", "the second piece of a put is said to be there and is not"},

@@ -20,7 +20,6 @@ Regions::Regions(core::Context& context, na::Incarnation owner, const na::Arena&
     : context_(&context), arena_(arena), owner_(owner) {
     context.set_sink(core::FrameKind::bulk_open, *this);
     context.set_sink(core::FrameKind::bulk_close, *this);
-    context.set_sink(core::FrameKind::bulk_data, *this);
 }
 
 Regions::~Regions() { WEFT_DCHECK(context_ == nullptr); }
@@ -154,7 +153,7 @@ void Regions::close(std::uint32_t region, std::uint32_t generation, Function<voi
 }
 
 // Of peers that may still write there. Reachable, so that no leak checker takes it for a leak.
-static void keep_for_ever(Buffer memory, Function<void()> fenced) {
+void keep_for_ever(Buffer memory, Function<void()> fenced) {
     struct Kept {
         Buffer memory;
         Function<void()> fenced;  // What it holds may be the memory.
@@ -247,7 +246,6 @@ void Regions::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (head.flags != 0) {
         return context_->broken(peer, "a bulk frame with flags of a later version");
     }
-    if (head.kind == core::FrameKind::bulk_data) return on_data(peer, frame);
     if (head.kind == core::FrameKind::bulk_open) {
         if (frame.size() != sizeof(OpenFrame)) {
             return context_->broken(peer, "a bulk_open of the wrong size");
@@ -294,21 +292,16 @@ Bytes Regions::memory_of(const RegionRef& ref) {
     return slot ? (*slot)->value.memory.bytes().subspan(ref.offset, ref.length) : Bytes();
 }
 
-// Nobody waits for an answer; what follows tells how the call went.
-void Regions::on_data(core::Peer& peer, ByteView frame) {
-    if (frame.size() < sizeof(DataFrame)) return context_->broken(peer, "a short bulk_data");
-    const ByteView data = frame.subspan(sizeof(DataFrame));
-    const Result<RegionRef> to =
-        RegionRef::decode(frame.subspan(offsetof(DataFrame, ref), RegionRef::wire_bytes));
-    if (!to || to->access != Access::write || to->length != data.size() || data.empty()) {
-        return context_->broken(peer, "a bulk_data that makes no sense");
-    }
-    if (const Bytes memory = memory_of(*to); !memory.empty()) {
-        if (!na::write_memory(arena_, memory, data)) {  // It could when the call began.
-            context_->log().error("bytes that " + peer.uri +
-                                  " put ahead of its reply: " + na::memory_text_unwritable);
-        }
-    }
+Status Regions::write(const RegionRef& to, ByteView data) {
+    const Result<Slot*> slot = judge(to);
+    const bool written =
+        slot &&
+        na::write_memory(arena_, (*slot)->value.memory.bytes().subspan(to.offset, to.length), data);
+    if (written) return Status();
+    const std::string what = std::to_string(data.size()) + " bytes for offset " +
+                             std::to_string(to.offset) + " of region " + std::to_string(to.region);
+    if (!slot) return Status(slot.status()).in(what);
+    return fail(Code::failed_precondition, what + ": " + na::memory_text_unwritable);
 }
 
 void Regions::on_open(core::Peer& peer, ByteView frame) {

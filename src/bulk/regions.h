@@ -29,6 +29,9 @@ class Lender {
     ~Lender() = default;
 };
 
+// Memory that a peer or a card may still write: never released.
+void keep_for_ever(Buffer memory, Function<void()> fenced = {});
+
 class Regions final : public core::FrameSink, public std::enable_shared_from_this<Regions> {
   public:
     Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena);
@@ -53,6 +56,9 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     void withdraw(core::Peer& peer, std::uint64_t grant);
     // Our own memory of that range; empty when the reference is not valid here and now.
     Bytes memory_of(const RegionRef& ref);
+    // What came for that range of ours. Requires: of its length. Errors: PERMISSION_DENIED: the
+    // reference is not valid here and now; FAILED_PRECONDITION: the memory can't be written.
+    Status write(const RegionRef& to, ByteView data);
     void set_lender(Lender& lender) { lender_ = &lender; }
     // Where the region is for the fabric of this endpoint; nullopt: it is not exposed there.
     std::optional<na::FabricKey> fabric_key(std::uint32_t region, std::uint32_t generation,
@@ -130,7 +136,6 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     void finish(Slot& slot);
     void on_open(core::Peer& peer, ByteView frame);
     void on_close(core::Peer& peer, ByteView frame);
-    void on_data(core::Peer& peer, ByteView frame);
     Result<Slot*> judge(const RegionRef& ref);
     static bool is_exposed(const Entry& entry, const core::EndpointSlot& endpoint);
     GrantSlot* add_grant(Slot& slot, core::Peer& peer, base::SlotId loan, base::SlotId transfer);

@@ -45,12 +45,13 @@ Staging::~Staging() {
 
 Result<Loan> Staging::lend(core::Peer& peer, std::size_t bytes, Leaves leaves) {
     WEFT_DCHECK(bytes > 0 && bytes <= body_bytes_max_);
-    const auto full = [] {
-        return fail(Code::resource_exhausted, "the memory for large bodies is in use");
-    };
     Block* block = pool_.take(peer.ref, bytes, Use::lent);
-    if (!block) return full();
-    if (!block->region) {
+    if (!block) {
+        return fail(Code::resource_exhausted, "no memory for a body of " + std::to_string(bytes) +
+                                                  " bytes: other large bodies have it");
+    }
+    const bool is_new = !block->region;
+    if (is_new) {
         // What is exposed behind the body may hold bodies of others.
         const std::size_t exposed = BlockPool::block_bytes(bytes);
         std::memset(block->memory().data() + bytes, 0, exposed - bytes);
@@ -69,11 +70,19 @@ Result<Loan> Staging::lend(core::Peer& peer, std::size_t bytes, Leaves leaves) {
         reinterpret_cast<std::byte*>(loan.where.ref), RegionRef::wire_bytes));
     const bool waits = leaves == Leaves::later;
     loan.where.grant = regions_.lend(ref.region, ref.generation, peer, block->id, waits);
+    // Where the loan fails, nothing is written over what another peer left in a block that is
+    // exposed by now.
+    const auto clear = [&] {
+        if (is_new) std::memset(loan.memory.data(), 0, bytes);
+    };
     if (loan.where.grant == 0) {
+        clear();
         pool_.rest(*block);
-        return full();
+        return fail(Code::resource_exhausted,
+                    "no grant is left to lend a large body to " + peer.uri + " with");
     }
     if (peer.state == core::PeerState::up && !find_key(peer, loan.where)) {
+        clear();
         return fail(Code::unimplemented, "memory can't be lent to " + peer.uri);
     }
     return loan;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/assert.h"
+#include "bulk/regions.h"
 
 namespace weft::bulk {
 
@@ -89,14 +90,15 @@ TransferId Transfers::conclude_nested(core::Scope& scope, TransferCompletion don
     return is_started ? id : conclude(std::move(done), std::move(outcome));
 }
 
-bool Transfers::send_data(core::Peer& peer, const RegionRef& to, std::uint64_t offset,
-                          ByteView from) {
+bool Transfers::send_data(core::Peer& peer, std::uint64_t call, const RegionRef& to,
+                          std::uint64_t offset, ByteView from) {
     const std::size_t bytes = sizeof(DataFrame) + from.size();
     if (peer.state != core::PeerState::up || bytes > peer.message_bytes_max) return false;
     const core::Context::Claim claim = context_.claim(peer, bytes);
     if (!claim.data) return false;
     DataFrame data;
     data.head.bytes = static_cast<std::uint32_t>(bytes);
+    data.call = call;
     RegionRef exact = to;
     exact.access = Access::write;
     exact.offset += offset;
@@ -124,7 +126,7 @@ Transfers::Entry* Transfers::take(TransferCompletion done) {
     transfer.peer_ref = {};
     transfer.state = State::waiting;
     transfer.posted = 0;
-    transfer.chunks = 0;
+    transfer.chunks = transfer.next = 0;
     transfer.spec = {};
     transfer.seen = 0;
     transfer.stalls = 0;
@@ -247,12 +249,10 @@ void Transfers::on_rma_done(std::uint64_t cookie, Code code, const std::string& 
     WEFT_ASSERT(entry != nullptr && entry->value.chunks > 0);
     Transfer& transfer = entry->value;
     core::EndpointSlot& endpoint = *transfer.endpoint;
+    core::Peer* const peer = context_.find(transfer.peer_ref);
+    if (peer) note_done(transfer, *peer, code == Code::ok);
     --transfer.chunks;
-    if (core::Peer* peer = context_.find(transfer.peer_ref)) {
-        --peer->traffic.posted;
-        ++peer->traffic.ended;
-        line_up(*peer);
-    }
+    if (peer) line_up(*peer);
     if (transfer.state == State::ended) {
         settle(*entry);
     } else if (code != Code::ok) {
@@ -386,6 +386,7 @@ void Transfers::on_peer_up(core::Peer& peer) {
 void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
     opens_.erase(&peer);
     peer.traffic.posted = 0;
+    peer.traffic.window.reset();
     // Its grants ended with the connection; a later one to the same peer has grants of its own.
     core::Owing& owing = peer.traffic.owing;
     owing.grants.clear();
@@ -414,6 +415,19 @@ void Transfers::shutdown(const Status& why) {
         context_.undefer(transfer);
         complete(entry);
     });
+}
+
+void Transfers::keep_held() {
+    std::uint32_t kept = 0;
+    transfers_.for_each([&](Entry& entry) {
+        Transfer& transfer = entry.value;
+        if (transfer.chunks == 0 || transfer.endpoint->caps.fenced_by_end) return;
+        keep_for_ever(std::exchange(transfer.spec.local, Buffer()));
+        ++kept;
+    });
+    if (kept == 0) return;
+    context_.log().error("the local buffers of " + std::to_string(kept) +
+                         " transfers are kept until the process ends: a card may still touch them");
 }
 
 }  // namespace weft::bulk

@@ -1,7 +1,7 @@
 // The initiator's side of bulk: put and get, cut into chunks, windowed, completed exactly once.
 //
 // Life of a transfer: (waits for the connection) -> asks for a grant where the transport checks
-// nothing itself -> posts chunks, at most `window` at a time -> returns the grant -> completes.
+// nothing itself -> posts chunks, at most `chunks_max` at a time -> returns the grant -> completes.
 // A deadline, a cancel or the loss of the peer completes it at once; its record and its hold on the
 // local Buffer stay until the transport has reported every chunk.
 //
@@ -12,6 +12,7 @@
 // others wait for.
 #pragma once
 
+#include <array>
 #include <unordered_map>
 
 #include <weft/channel.h>
@@ -56,9 +57,10 @@ class Transfers final : public core::FrameSink {
     // One whose outcome is known at its start.
     TransferId conclude(TransferCompletion done, Status outcome);
     TransferId conclude_nested(core::Scope& scope, TransferCompletion done, Status outcome);
-    // A put that needs no answer, for something follows that the peer gets after it: judged and
-    // copied by the owner, silently dropped when it is not valid there. False: no room for it now.
-    bool send_data(core::Peer& peer, const RegionRef& to, std::uint64_t offset, ByteView from);
+    // A put that needs no answer, for the reply of the peer's `call` follows it: judged and copied
+    // by the owner, which fails the call when it can't be. False: no room for it now.
+    bool send_data(core::Peer& peer, std::uint64_t call, const RegionRef& to, std::uint64_t offset,
+                   ByteView from);
     void cancel(TransferId id, const char* why = "cancelled by the caller");
     // As cancel(), but the completion never runs: its owner is going away.
     void abandon(TransferId id);
@@ -70,6 +72,9 @@ class Transfers final : public core::FrameSink {
     // Has those looked for who hold what others wait for and do not move.
     void look_later();
     void shutdown(const Status& why);
+    // The end, before that of the endpoints: local buffers that a transport holds, whose end is no
+    // fence, are kept for ever.
+    void keep_held();
 
     void on_rma_done(std::uint64_t cookie, Code code, const std::string& error);
     // Transfers not completed yet; quarantined(): completed, but still held by the transport.
@@ -82,6 +87,12 @@ class Transfers final : public core::FrameSink {
 
   private:
     enum class State : std::uint8_t { waiting, opening, running, ended };
+    // Of one transfer at a time; covers a round trip of a fast network.
+    static constexpr std::uint32_t chunks_max = 4;
+    struct Chunk {
+        std::size_t bytes = 0;
+        TimePoint posted_at{};
+    };
     struct Transfer : base::Timer, core::Deferred, core::Starved, core::PeerTransfer {
         Transfers* owner = nullptr;
         core::Peer* peer = nullptr;
@@ -91,7 +102,9 @@ class Transfers final : public core::FrameSink {
         TransferSpec spec;
         State state = State::waiting;
         std::uint64_t posted = 0;  // Bytes handed to the transport.
-        std::uint32_t chunks = 0;  // Of those, not reported yet.
+        std::uint32_t chunks = 0;  // Of those, not reported yet: the last ones of `times`,
+        std::uint32_t next = 0;    // which ends before this one.
+        std::array<Chunk, chunks_max> times;
         std::uint32_t seen = 0;    // What its peer had ended at the last look,
         std::uint32_t stalls = 0;  // and how many looks ago that was.
         TransferCompletion done;
@@ -108,7 +121,8 @@ class Transfers final : public core::FrameSink {
     void send_open(Entry& entry);
     static bool wants_more(const Transfer& transfer);
     void pump(Transfer& transfer);
-    static bool post_next(Transfer& transfer);
+    bool post_next(Transfer& transfer);
+    void note_done(const Transfer& transfer, core::Peer& peer, bool is_ok);
     static bool is_at_share(const core::Peer& peer);
     void line_up(core::Peer& peer);
     void serve(core::EndpointSlot& endpoint);

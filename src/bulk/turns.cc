@@ -7,14 +7,13 @@
 namespace weft::bulk {
 
 // A chunk is what one turn copies without keeping small messages waiting (about 30 us in memory);
-// the window covers a round trip of a fast network.
+// on a fabric it is a part of the peer's window.
 static constexpr std::size_t chunk_bytes_checked = 256u << 10;
 static constexpr std::size_t chunk_bytes_fabric = 1u << 20;
-static constexpr std::uint32_t window = 4;
 
-// A peer that ends no chunk in 25 ticks does not move; the slowest link that does brings 256 KiB (1
-// MiB on a fabric) in that time. Ticks are counted, not time, so that a stall of our own accuses
-// nobody.
+// A peer that ends no chunk in 25 ticks does not move; the slowest link that does brings 256 KiB in
+// that time, on a fabric na::InFlightWindow::bytes_first. Ticks are counted, not time, so that a
+// stall of our own accuses nobody.
 static constexpr Duration look_tick = 400ms;
 static constexpr std::uint32_t stalls_max = 25;
 
@@ -23,7 +22,7 @@ static std::uint64_t cookie_of(base::SlotId id) {
 }
 
 bool Transfers::wants_more(const Transfer& transfer) {
-    return transfer.state == State::running && transfer.chunks < window &&
+    return transfer.state == State::running && transfer.chunks < chunks_max &&
            transfer.posted < transfer.spec.local.size();
 }
 
@@ -44,9 +43,11 @@ void Transfers::pump(Transfer& transfer) {
 bool Transfers::post_next(Transfer& transfer) {
     const TransferSpec& spec = transfer.spec;
     core::EndpointSlot& endpoint = *transfer.endpoint;
-    const std::size_t chunk_max =
-        std::min(endpoint.endpoint->limits().rma_bytes_max,
-                 endpoint.caps.rma_checked ? chunk_bytes_checked : chunk_bytes_fabric);
+    core::Traffic& traffic = transfer.peer->traffic;
+    const std::size_t chunk_max = std::min(
+        endpoint.endpoint->limits().rma_bytes_max,
+        endpoint.caps.rma_checked ? chunk_bytes_checked
+                                  : std::min(chunk_bytes_fabric, traffic.window.item_bytes()));
     const std::size_t bytes =
         std::min<std::uint64_t>(chunk_max, spec.local.size() - transfer.posted);
     na::RmaItem item;
@@ -63,16 +64,35 @@ bool Transfers::post_next(Transfer& transfer) {
     if (endpoint.endpoint->post({&item, 1}) == 0) return false;
     transfer.posted += bytes;
     ++transfer.chunks;
-    ++transfer.peer->traffic.posted;
+    ++traffic.posted;
+    if (!endpoint.caps.rma_checked) {
+        transfer.times[transfer.next++ % chunks_max] = {bytes, context_.current_time()};
+        traffic.window.on_posted(bytes);
+    }
     const bool is_posted = transfer.posted == transfer.spec.local.size();
     if (base::is_mutated(base::Mutant::early_success) && is_posted) {
-        transfer.owner->end(base::SlotTable<Transfer>::entry_of(transfer), Status());
+        end(base::SlotTable<Transfer>::entry_of(transfer), Status());
     }
     return true;
 }
 
+// Chunks are done in the order in which they were posted, but for few, which changes no sum.
+void Transfers::note_done(const Transfer& transfer, core::Peer& peer, bool is_ok) {
+    --peer.traffic.posted;
+    ++peer.traffic.ended;
+    if (transfer.endpoint->caps.rma_checked) return;
+    const Chunk& chunk = transfer.times[(transfer.next - transfer.chunks) % chunks_max];
+    if (is_ok) {
+        peer.traffic.window.on_done(chunk.bytes, chunk.posted_at, context_.current_time());
+    } else {
+        peer.traffic.window.on_dropped(chunk.bytes);
+    }
+}
+
 bool Transfers::is_at_share(const core::Peer& peer) {
-    return peer.traffic.posted >= peer.endpoint->endpoint->limits().rma_share;
+    const core::EndpointSlot& endpoint = *peer.endpoint;
+    return peer.traffic.posted >= endpoint.endpoint->limits().rma_share ||
+           (!endpoint.caps.rma_checked && !peer.traffic.window.has_room());
 }
 
 // Where it has something to post and its share allows that.

@@ -49,12 +49,13 @@ struct RevokeFrame {
 static_assert(sizeof(RevokeFrame) == 24);
 
 // Bytes for a range of the receiver, which judges and copies them itself: a small put that needs no
-// answer, because a reply follows. The bytes are behind the frame.
+// answer, because the reply of that call follows. The bytes are behind the frame.
 struct DataFrame {
     core::FrameHead head{core::FrameKind::bulk_data, 0, 0, 0};
     std::uint8_t ref[RegionRef::wire_bytes] = {};  // To exactly them, for writing.
+    std::uint64_t call = 0;                        // As the receiver named it in its request.
 };
-static_assert(sizeof(DataFrame) == 56);
+static_assert(sizeof(DataFrame) == 64);
 
 // In a frame of a call, for a body that is too large for a message: where its sender lends it. The
 // receiver answers with a bulk_close when it is done with it, on every transport.

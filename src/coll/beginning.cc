@@ -389,7 +389,7 @@ void Engine::learn(const std::shared_ptr<GroupImpl>& group, const Member& from,
     options.timeout = learn_timeout;
     const std::string name = group->view_here().name();
     channel->call(view_method, as_bytes(name), options,
-                  [group](const Status& status, ByteView reply) {
+                  [group, held = *channel](const Status& status, ByteView reply) {
                       if (status.ok()) {
                           Result<GroupView> view = GroupView::decode(as_text(reply));
                           if (view) (void)group->learn(*view);  // Unless it is no later one.

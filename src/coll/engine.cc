@@ -110,7 +110,7 @@ void Engine::on_member_done(Operation& operation) {
     --running_;
     kept_bytes_ -= operation.kept_bytes;
     shares_->end(operation.brought_by, operation.kept_bytes);
-    known_.finish(operation);
+    known_.finish(operation, context_.clock().now());
     // Whoever asks again finds it perhaps where it can be run.
     if (operation.did_nothing()) {
         known_.drop(operation.part().identity());

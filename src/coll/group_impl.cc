@@ -38,10 +38,10 @@ Result<Channel> GroupImpl::channel(const Member& member) {
         const Member* const known = view.find(member.rank);
         return known && known->uris == member.uris;
     };
-    Result<Channel> channel =
-        engine.connect()(member.uris, has(own_view_) ? nullptr : &own_reach());
+    const bool is_by_word = !has(own_view_);
+    Result<Channel> channel = engine.connect()(member.uris, is_by_word ? &own_reach() : nullptr);
     // Of members that only a request named no more is kept than what is asked of them.
-    if (channel && has(view_here())) links_[member.rank] = {member.uris, *channel, {}};
+    if (channel && has(view_here())) links_[member.rank] = {member.uris, *channel, {}, is_by_word};
     return channel;
 }
 
@@ -66,6 +66,8 @@ Status GroupImpl::install(const GroupView& later) {
     if (is_later || later.digest() == now.digest()) {
         own_view_ = later;
         own_reach_.reset();
+        // The next use takes the best address that this view allows. Calls hold their channels.
+        std::erase_if(links_, [](const auto& one) { return one.second.is_by_word; });
     }
     return learn(later);
 }

@@ -65,6 +65,7 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
         std::vector<std::string> uris;
         Channel channel;
         PeerClock clock;
+        bool is_by_word = false;  // Of a peer: not all of the addresses may be used.
     };
 
     const core::Reach& own_reach();

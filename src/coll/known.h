@@ -61,7 +61,13 @@ class Known {
 
     // All of this origin's in front of `settled` are settled.
     Place look(Identity id, std::uint64_t settled, TimePoint now, const AskerId& asker = {}) {
-        if (size() >= sweep_at_ || (size() >= most && now >= again_at_)) sweep(now);
+        const auto has_share = [&] {
+            const auto held = held_.find(asker);
+            return asker != AskerId() && held != held_.end() &&
+                   held->second.places + 2 > most / share;
+        };
+        const bool is_tight = size() + 2 > most || has_share();
+        if (size() >= sweep_at_ || (is_tight && now >= again_at_)) sweep(now);
         const auto at = origins_.find(id.origin);
         if (at != origins_.end()) {
             Origin& origin = at->second;
@@ -72,10 +78,7 @@ class Known {
             if (origin.parts.count(id.sequence)) return Place::known;
             if (id.sequence < origin.settled) return Place::over;
         }
-        const auto held = held_.find(asker);
-        const bool has_share =
-            asker != AskerId() && held != held_.end() && held->second.places + 2 > most / share;
-        if (has_share) return Place::full;
+        if (has_share()) return Place::full;
         if (size() + 2 > most) make_room(asker, now);
         return size() < most ? Place::fresh : Place::full;
     }
@@ -102,14 +105,11 @@ class Known {
         ++parts_;
     }
     // It runs no more. Of its answers those are forgotten for which there is no room.
-    void finish(Part& part) {
+    void finish(Part& part, TimePoint now) {
+        const std::size_t wanted = part.answer.size() + part.own_answer.size();
+        if (wanted > room_for_answers(part.brought_by) && now >= again_at_) sweep(now);
         part.running = false;
-        Held& held = held_[part.brought_by];
-        const std::size_t room = std::min(
-            answer_bytes_most - answer_bytes_,
-            part.brought_by == AskerId()
-                ? answer_bytes_most
-                : answer_bytes_most / share - std::min(held.bytes, answer_bytes_most / share));
+        const std::size_t room = room_for_answers(part.brought_by);
         std::size_t taken = 0;
         for (std::vector<std::byte>* answer : {&part.answer, &part.own_answer}) {
             // The memory goes, too: that of one that is assigned {} stays.
@@ -117,7 +117,7 @@ class Known {
             taken += answer->size();
         }
         answer_bytes_ += taken;
-        held.bytes += taken;
+        held_[part.brought_by].bytes += taken;
     }
     // As if it had never been there, if it is still. Requires: it runs no more.
     void drop(Identity id) {
@@ -152,7 +152,7 @@ class Known {
             at = goes ? erase(at) : std::next(at);
         }
         // Often enough that what is over takes no more than what is not, or 64 places; once a
-        // second when it is full.
+        // second when it is full, or a share of it is.
         sweep_at_ = std::max<std::size_t>(64, 2 * size());
         again_at_ = now + 1s;
     }
@@ -189,6 +189,13 @@ class Known {
     };
 
     std::size_t size() const { return parts_ + origins_.size(); }
+    std::size_t room_for_answers(const AskerId& asker) const {
+        const std::size_t room = answer_bytes_most - answer_bytes_;
+        const auto held = held_.find(asker);
+        if (asker == AskerId() || held == held_.end()) return room;
+        constexpr std::size_t its = answer_bytes_most / share;
+        return std::min(room, its - std::min(held->second.bytes, its));
+    }
     void give_back(const AskerId& asker, std::size_t bytes) {
         const auto held = held_.find(asker);
         held->second.bytes -= bytes;
@@ -270,7 +277,7 @@ class Known {
     std::size_t parts_ = 0;
     std::size_t answer_bytes_ = 0;
     std::size_t sweep_at_ = 64;
-    TimePoint again_at_{};  // When it is full,
+    TimePoint again_at_{};  // When it, or a share, is full,
     TimePoint room_at_{};   // and little of it can be forgotten.
     TimePoint floor_ = TimePoint::min();
 };

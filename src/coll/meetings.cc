@@ -320,7 +320,7 @@ void Meetings::look(Meeting& meeting) {
     options.timeout = look_timeout;
     channel->call(look_method, encode(gathering_of(meeting)), options,
                   [this, key = key_of(meeting), look = meeting.looking, leader = meeting.leader,
-                   round = meeting.round](const Status& status, ByteView reply) {
+                   round = meeting.round, held = *channel](const Status& status, ByteView reply) {
                       Meeting* const looks = find(key);
                       if (!looks || looks->looking != look) return;  // It has ended.
                       looks->looking = 0;

@@ -291,7 +291,7 @@ void Operation::tell_to_stop(const Channel& channel) const {
     options.detached = true;
     options.priority = priority;
     options.timeout = stop_timeout;
-    channel.call(forward_method, bytes, options, [](const Status&, ByteView) {});
+    channel.call(forward_method, bytes, options, [held = channel](const Status&, ByteView) {});
 }
 
 // ---- itself ------------------------------------------------------------------------------------

@@ -94,8 +94,10 @@ void Context::OwnFrames::on_frame(Peer& peer, FrameHead head, ByteView) {
         peer.answered = true;
         if (head.aux == last_ping) peer.has_all = true;
     } else if (!context.send_small(peer, FrameKind::pong, head.aux)) {
+        // One pong answers all pings before it. The mark of a last ping stays: without it the peer
+        // does not know that what it sent has arrived, and its end waits for its next round.
+        if (!peer.owes_pong || head.aux == last_ping) peer.pong_aux = head.aux;
         peer.owes_pong = true;
-        peer.pong_aux = head.aux;
     }
 }
 

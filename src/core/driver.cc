@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/quiet_thread.h"
+#include "base/wait_for_events.h"
 #include "core/courtesy.h"
 
 namespace weft::core {
@@ -17,10 +18,14 @@ static constexpr Duration blind_poll = 500us;
 
 Driver::Driver(Context& context, base::Clock& clock, DriverOptions options)
     : context_(context), clock_(clock), options_(options), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (!watch(context_.wake_fd())) epoll_.reset();
+    watch_endpoints();
+}
+
+bool Driver::watch(int fd) const {
     epoll_event event{};
     event.events = EPOLLIN;
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, context_.wake_fd(), &event);
-    watch_endpoints();
+    return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 Driver::~Driver() { stop(); }
@@ -29,13 +34,8 @@ void Driver::watch_endpoints() {
     const auto& endpoints = context_.endpoints();
     for (; watched_ < endpoints.size(); ++watched_) {
         EndpointSlot& slot = *endpoints[watched_];
-        if (!slot.caps.wait_fd) {
-            can_sleep_ = false;
-            continue;
-        }
-        epoll_event event{};
-        event.events = EPOLLIN;
-        epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, slot.endpoint->wait_fd(), &event);
+        // What can't be watched is polled, as what has no descriptor is.
+        if (!slot.caps.wait_fd || !watch(slot.endpoint->wait_fd())) can_sleep_ = false;
     }
 }
 
@@ -115,11 +115,7 @@ void Driver::sleep(TimePoint now, Duration longest) {
     const TimePoint next = next_deadline();
     if (next <= now || !context_.arm()) return;
     const Duration wait = std::min(next == never ? Duration(1h) : next - now, longest);
-    timespec timeout{};
-    timeout.tv_sec = wait.count() / 1'000'000'000;
-    timeout.tv_nsec = wait.count() % 1'000'000'000;
-    epoll_event events[8];
-    epoll_pwait2(epoll_.get(), events, 8, &timeout, nullptr);
+    base::wait_for_events(epoll_.get(), wait);
     context_.disarm();
 }
 

@@ -49,6 +49,7 @@ class Driver {
 
   private:
     bool bind_to(unsigned cpu);
+    bool watch(int fd) const;
     void loop();
     void look_at_turn(TimePoint from, TimePoint to) {
         if (to - from > blocked_least && on_blocked_) [[unlikely]] {
@@ -62,7 +63,7 @@ class Driver {
     const DriverOptions options_;
     base::UniqueFd epoll_;
     std::size_t watched_ = 0;
-    bool can_sleep_ = true;  // Every endpoint has a descriptor.
+    bool can_sleep_ = true;  // Every endpoint has a descriptor that is watched.
     Function<void(Duration)> on_blocked_;
     std::atomic<bool> stop_{false};
     std::thread thread_;

@@ -11,6 +11,7 @@
 #include "base/timer_wheel.h"
 #include "core/deferred.h"
 #include "core/path.h"
+#include "na/in_flight_window.h"
 #include "na/provider.h"
 
 namespace weft::rpc {
@@ -60,6 +61,7 @@ enum class PeerState : std::uint8_t {
 // The transfers of a peer. Linked: in the endpoint's list of those that take turns.
 struct Traffic : base::ListNode {
     std::uint32_t posted = 0;   // RmaItems under way.
+    na::InFlightWindow window;  // Of their bytes, where Caps::rma_checked is false.
     std::uint32_t ended = 0;    // All that ever came to an end: whether the peer moves.
     std::uint32_t waiting = 0;  // Large bodies of it that wait for memory.
     std::uint32_t passed = 0;   // The last round in which these had their turn (bulk/staging.cc).

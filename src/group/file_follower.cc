@@ -53,7 +53,7 @@ void FileFollower::loop() {
         ::poll(wakes, 2, look_every_ms);
         if (wakes[0].revents != 0) return;
         // Two writes within a tick of the file system's clock may have one stamp.
-        if (was_touched()) seen_ = {};
+        if (was_touched()) seen_.reset();
         watch();
         look();
     }

@@ -56,7 +56,7 @@ class FileFollower {
     std::set<int> watches_;
     std::set<std::string> leaves_;   // Of the file, and of what it leads to when it is a link.
     std::optional<GroupView> view_;  // The last one that was told.
-    Stamp seen_;
+    std::optional<Stamp> seen_;      // None: look again, whatever is there.
     Status trouble_;
     std::thread thread_;
 };

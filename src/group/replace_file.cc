@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -64,6 +65,20 @@ static void make_durable(const std::string& directory) {
     [[maybe_unused]] const int done = ::fsync(fd.get());
 }
 
+// Who may use the file stays as it is: its group, and its access list if it has one. Its owner only
+// where this process may say so. False: errno says why.
+static bool keep_access(int fd, const std::string& path, const struct stat& old) {
+    constexpr auto as_it_is = static_cast<uid_t>(-1);
+    if (::fchown(fd, old.st_uid, old.st_gid) != 0 && ::fchown(fd, as_it_is, old.st_gid) != 0) {
+        return false;
+    }
+    constexpr const char* access_list = "system.posix_acl_access";
+    char list[4096];
+    const ssize_t bytes = ::getxattr(path.c_str(), access_list, list, sizeof list);
+    if (bytes < 0) return errno == ENODATA || errno == ENOTSUP;
+    return ::fsetxattr(fd, access_list, list, static_cast<std::size_t>(bytes), 0) == 0;
+}
+
 Status replace_file(const std::string& path, std::string_view text) {
     const auto failed = [&] { return file_error("can't write the group file '" + path + "'"); };
     struct stat old;
@@ -77,7 +92,11 @@ Status replace_file(const std::string& path, std::string_view text) {
     const base::UniqueFd fd(
         ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) return failed();
-    [[maybe_unused]] const int owned = ::fchown(fd.get(), old.st_uid, old.st_gid);
+    if (!keep_access(fd.get(), path, old)) {
+        Status why = file_error("can't keep the group and the access list of '" + path + "'");
+        ::unlink(unfinished.c_str());
+        return why;
+    }
     if (write_all(fd.get(), text) && ::fchmod(fd.get(), old.st_mode & 07777) == 0 &&
         ::fsync(fd.get()) == 0 && ::rename(unfinished.c_str(), path.c_str()) == 0) {
         make_durable(directory.empty() ? "." : directory);

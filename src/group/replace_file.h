@@ -17,9 +17,9 @@ Result<std::string> resolve_link(const std::string& path);
 // the descriptor is open, and by nobody who died. Errors: as file_error().
 Result<base::UniqueFd> lock_file(const std::string& path);
 
-// Whoever opens the file reads all of what was there or all of `text`. Keeps its mode and, where
-// this process may, its owner. Requires: lock_file(path). Errors: as file_error(); the file is as
-// it was then.
+// Whoever opens the file reads all of what was there or all of `text`. Keeps its mode, its
+// group and its access list, and its owner where this process may. Requires: lock_file(path).
+// Errors: as file_error(); the file is as it was then.
 Status replace_file(const std::string& path, std::string_view text);
 
 }  // namespace weft::group

@@ -36,6 +36,11 @@ class ConnectPacer {
         const auto at = destinations_.find(to);
         if (at != destinations_.end()) at->second.answered_at = now;
     }
+    // It was silent for as long as any connect waits.
+    void unanswered(const std::string& to) {
+        const auto at = destinations_.find(to);
+        if (at != destinations_.end()) at->second.answered_at = TimePoint::min();
+    }
     // The last time, while any connect there is under way; TimePoint::min(): never.
     TimePoint answered_at(const std::string& to) const {
         const auto at = destinations_.find(to);

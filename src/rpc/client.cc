@@ -24,6 +24,7 @@ Client::Client(core::Context& context, bulk::Bulk& bulk, ClientLimits limits)
     context_.set_sink(core::FrameKind::reply, *this);
     context_.set_sink(core::FrameKind::grant, *this);
     context_.set_sink(core::FrameKind::told, *this);
+    context_.set_sink(core::FrameKind::bulk_data, *this);
 }
 
 // What is left was retried for ever after the end, until that was dropped.

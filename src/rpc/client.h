@@ -137,6 +137,8 @@ class Client final : public core::FrameSink {
     void wake(ClientCall& call);
     void complete(ClientCall& call, const Status& status, ByteView reply);
     void finish(ClientCall& call, const Status& status, ByteView reply);
+    void on_data(core::Peer& peer, core::FrameHead head, ByteView frame);
+    [[gnu::noinline]] void end_unwritten(ClientSlot& slot);
     void fetch_reply(core::Peer& peer, ByteView frame);
     void on_fetched(CallId id, const Status& status, ByteView reply);
     void forget_fetch(CallId id);

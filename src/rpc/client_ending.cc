@@ -76,7 +76,7 @@ void Client::finish_early(ClientCall& call, Status status) {
 
 // The interest that a given-up call left with its slot goes with it; a call's own stays its own.
 void Client::release_unusual(ClientSession& session, ClientSlot& slot) {
-    slot.is_unusual = false;
+    slot.is_unusual = slot.is_unwritten = false;
     slot.large = nullptr;
     if (std::exchange(slot.is_extra, false)) --session.extra;
     if (slot.call) {
@@ -105,6 +105,9 @@ void Client::use_room(ClientSession& session, std::uint64_t method) {
         return nullptr;
     }
     peer.answered = true;
+    if (slot->is_unusual) [[unlikely]] {
+        end_unwritten(*slot);
+    }
     ClientCall* const call = slot->call;
     release(*session, *slot);
     if (waiting_bytes_ != 0) [[unlikely]] {
@@ -130,6 +133,7 @@ void Client::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
 // Or none of a reply at all.
 void Client::on_failure(core::Peer& peer, core::FrameHead head, ByteView frame) {
     using core::FrameKind;
+    if (head.kind == FrameKind::bulk_data) return on_data(peer, head, frame);
     const auto why = head.kind == FrameKind::reply   ? why_no_reply(head)
                      : head.kind == FrameKind::grant ? why_no_grant(head)
                                                      : why_no_told(head);
@@ -190,6 +194,37 @@ void Client::wake(ClientCall& call) {
     if (peer.state == core::PeerState::idle && session.state == SessionState::none) {
         context_.connect(peer);
     }
+}
+
+// Bytes that a handler has put ahead of its reply. Where they can't be written, the call fails when
+// it is answered: until then its handler goes on.
+void Client::on_data(core::Peer& peer, core::FrameHead head, ByteView frame) {
+    using bulk::DataFrame;
+    const bool is_whole = head.flags == 0 && frame.size() > sizeof(DataFrame);
+    if (!is_whole) return context_.broken(peer, "a bulk_data that is short or of a later version");
+    const ByteView data = frame.subspan(sizeof(DataFrame));
+    const Result<RegionRef> to =
+        RegionRef::decode(frame.subspan(offsetof(DataFrame, ref), RegionRef::wire_bytes));
+    if (!to || to->access != Access::write || to->length != data.size()) {
+        return context_.broken(peer, "a bulk_data that makes no sense");
+    }
+    Status why = bulk_.regions->write(*to, data);
+    ClientSession* const session = peer.client_session;
+    if (why.ok() || !session) return;
+    ClientSlot* const slot =
+        session->find(base::load<WireCallId>(frame.data() + offsetof(DataFrame, call)));
+    if (!slot || !slot->call || slot->is_unwritten) return;
+    slot->is_unusual = slot->is_unwritten = true;
+    slot->call->early = std::move(why).in(
+        "what the handler put to ride with its reply (CallOptions::rides) is lost; keep its memory "
+        "exposed and writable until the call is over");
+}
+
+// The reply of a call whose bulk is not all here: whatever it says, the handler ran.
+void Client::end_unwritten(ClientSlot& slot) {
+    if (!slot.is_unwritten || !slot.call) return;
+    slot.call->stage = Stage::executing;
+    finish_early(*slot.call, std::exchange(slot.call->early, Status()));
 }
 
 void Client::fetch_reply(core::Peer& peer, ByteView frame) {

@@ -76,6 +76,10 @@ void Client::on_peer_up(core::Peer& peer) {
     WEFT_DCHECK(session->state == SessionState::searching);
     context_.timers().cancel(*session);
     if (!session->is_granted) {  // Nothing of it can have run.
+        if (base::is_mutated(base::Mutant::unheard_forgotten)) {
+            session->waiting.for_each([](ClientCall& call) { call.traits.may_run = true; });
+            fail_all(*session, fail(Code::aborted, "the server has forgotten the session"));
+        }
         context_.timers().arm(*session, session->until);
         return begin(*session);
     }
@@ -194,6 +198,7 @@ void Client::send_again(ClientSession& session, ClientSlot& slot) {
                                         fail(Code::unavailable, "no room to speak to the peer"));
     }
     ++counters_.sent_again;
+    slot.is_unwritten = false;
     store_request(claim.data, bytes, slot.flags, slot.wire(),
                   to_remaining_us(context_.now(), slot.call->deadline), slot.method);
     if (!base::is_mutated(base::Mutant::body_unwritten)) {
@@ -298,8 +303,11 @@ void Client::interrupt(ClientSession& session, const Status& why) {
     session.state = SessionState::searching;
     session.update_window();
     session.last_why = why.text();
-    // A connection that is lost before it is of use belongs to the same search.
-    if (!std::exchange(session.was_lost, true)) {
+    // A connection that is lost before it is of use belongs to the same search: the next pause is
+    // longer, as after a connect that failed.
+    if (std::exchange(session.was_lost, true)) {
+        session.pause *= 2;
+    } else {
         session.pause = first_pause;
         ++counters_.lost_connections;
         session.until = context_.now() + search_time(session.peer.silence);

@@ -27,7 +27,9 @@ struct ClientSlot {
     bool is_busy = false;
     bool is_asked = false;    // After a loss, and not answered yet.
     bool is_unusual = false;  // Its call was given up, `large` is set, or:
-    bool is_extra = false;    // ClientSession::take_extra().
+    bool is_extra = false;    // ClientSession::take_extra();
+    // what its handler put ahead of the reply can't be written here, as the call's `early` says.
+    bool is_unwritten = false;
 
     // The request, to be sent once more if it never came: small ones, and all of idempotent calls.
     bool is_kept = false;

@@ -16,10 +16,25 @@ void Server::on_session(core::Peer& peer, ByteView frame) {
     resumes ? resume_session(peer, header.id) : begin_session(peer, header.id);
 }
 
+// The tables of a session cost as much as a hundred small frames: of one connection so many are
+// made in a turn.
+static constexpr std::uint32_t begins_per_turn = 16;
+
+bool Server::begins_too_many(const core::Peer& peer) {
+    if (beginner_ != &peer || began_at_ != context_.now()) {
+        beginner_ = &peer;
+        began_at_ = context_.now();
+        begun_ = 0;
+    }
+    return ++begun_ > begins_per_turn;
+}
+
 void Server::begin_session(core::Peer& peer, const SessionId& id) {
     if (sessions_.find(id)) return context_.broken(peer, "a session that is there already");
-    ServerSession* const session =
-        sessions_.begin(*this, id, [this](ServerSession& victim) { end_session(victim); });
+    ServerSession* session = nullptr;
+    if (!begins_too_many(peer)) {
+        session = sessions_.begin(*this, id, [this](ServerSession& it) { end_session(it); });
+    }
     if (!session) {
         peer.is_refused = send_grant(peer, Verdict::full, nullptr);
         return;

@@ -1,4 +1,6 @@
 // What a handler transfers of the bulk that rides with its call.
+#include <bit>
+
 #include "rpc/server.h"
 
 namespace weft::rpc {
@@ -13,7 +15,8 @@ std::optional<Status> Server::ride(ServerCall& call, bool put, const RegionRef& 
     const bool may_put = put && peer && rider.may_put(remote, offset, local.size());
     RidingCopy copy;
     const ByteView bytes = may_put ? copy.readable(*bulk_.arena, local.bytes()) : ByteView();
-    if (!bytes.empty() && bulk_.transfers.send_data(*peer, remote, offset, bytes)) {
+    const auto wire = std::bit_cast<std::uint64_t>(call.wire);
+    if (!bytes.empty() && bulk_.transfers.send_data(*peer, wire, remote, offset, bytes)) {
         rider.put(remote, offset, bytes);
         call.slot->keeps = ServerSession::Keeps::outcome;  // On another connection it is missing.
         return Status();

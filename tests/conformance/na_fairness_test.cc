@@ -105,6 +105,21 @@ CONFORMANCE("a lone message arrives within a bounded number of polls while other
     }
 }
 
+// A turn that takes one event and leaves the rest to the next.
+CONFORMANCE("a lone message arrives while others flood when each poll takes one event") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    Crowd all(rig, GENERATE(std::size_t{8}, std::size_t{2000}));
+    const std::size_t quiet = all.join();
+    for (std::uint64_t round = 1; round <= 10; ++round) {
+        const int before = all.polls;
+        INFO("round " << round);
+        REQUIRE(all.turn_until([&] { return all.clients[quiet]->send(all.to[quiet], 8); }, 1));
+        REQUIRE(all.turn_until([&] { return all.received(quiet) == round; }, 1));
+        CHECK(all.polls - before <= 200 * crowd);
+    }
+}
+
 CONFORMANCE("a new client is accepted and read while others flood") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;

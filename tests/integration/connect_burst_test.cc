@@ -23,7 +23,7 @@ using test::patience, test::promised;
 namespace {
 
 constexpr MethodId echo("test.Burst/Echo");
-// So many processes with so many channels each; soak asks for more of them.
+// So many processes with so many channels each; tools/soak.py bursts asks for 64.
 constexpr std::uint64_t processes_at_least = 16;
 constexpr int channels = 32;
 

@@ -426,6 +426,10 @@ class Groups(StorageCase):
             status, out, error = weft(*command)
             self.assertEqual(status, 14, error)
             self.assertIn("rank 1", error)
+            told = json.loads(weft(*command, "--json")[1])
+            self.assertEqual(told["error"]["number"], 14)
+            self.assertEqual([rank["error"] is None for rank in told["ranks"]],
+                             [True, False, True])
             lines = out.splitlines()
             self.assertEqual((lines[0], lines[2]),
                              ("rank 0: OK, mode = slow", "rank 2: OK, mode = slow"))

@@ -159,6 +159,12 @@ void FakeVerbs::fail_deregistrations(int error, int times) {
     world().faults.deregistrations = times;
 }
 
+void FakeVerbs::fail_destroys(int error, int times) {
+    const Entry entry;
+    world().faults.destroy_error = error;
+    world().faults.destroys = times;
+}
+
 void FakeVerbs::refuse_posts(int error, int times, int card) {
     const Entry entry;
     world().faults.refusal_error = error;

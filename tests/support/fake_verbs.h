@@ -81,6 +81,8 @@ class FakeVerbs {
     // One of the next: the one behind `after` others.
     void fail_registration(int error, int after = 0);
     void fail_deregistrations(int error, int times = 1);
+    // Queue pairs that are to be destroyed and stay as they are.
+    void fail_destroys(int error, int times = 1);
     void refuse_posts(int error, int times = 1, int card = any_card);
     // The next work request on such a lane ends with `status`, undone.
     void end_next_work(FakeLane lane, ibv_wc_status status, int card = any_card);

@@ -206,6 +206,10 @@ int ibv_query_qp(ibv_qp* asked, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) 
 int ibv_destroy_qp(ibv_qp* ended) {
     const Entry entry;
     Pair& pair = *static_cast<Pair*>(ended);
+    if (world().faults.destroys > 0) {
+        --world().faults.destroys;
+        return world().faults.destroy_error;
+    }
     complain_if(pair.unacknowledged != 0,
                 "a queue pair was destroyed with events that nobody acknowledged");
     unstall(pair);

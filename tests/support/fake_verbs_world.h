@@ -136,6 +136,7 @@ struct Fault {
 struct Faults {
     int registrations_before = -1, registration_error = 0;
     int deregistrations = 0, deregistration_error = 0;
+    int destroys = 0, destroy_error = 0;
     int refusals = 0, refusal_error = 0, refusal_card = FakeVerbs::any_card;
     std::vector<Fault> work;
     int stale = 0, routes = 0;

@@ -18,7 +18,10 @@ namespace weft::test {
 
 class TcpRelay {
   public:
-    explicit TcpRelay(std::uint16_t to) : to_(to), listener_(make_socket()) {
+    // With `kept_max` it reads no more while so much of a way waits to go on.
+    explicit TcpRelay(std::uint16_t to,
+                      std::size_t kept_max = std::numeric_limits<std::size_t>::max())
+        : to_(to), kept_max_(kept_max), listener_(make_socket()) {
         sockaddr_in name = loopback(0);
         REQUIRE(::bind(listener_.get(), as_name(name), sizeof name) == 0);
         REQUIRE(::listen(listener_.get(), 8) == 0);
@@ -32,6 +35,8 @@ class TcpRelay {
 
     // So many bytes more go from the server to its client.
     void hold_after(std::size_t bytes) { allowed_ = bytes; }
+    // So many more than those.
+    void let_pass(std::size_t bytes) { allowed_ += bytes; }
     void release() { allowed_ = std::numeric_limits<std::size_t>::max(); }
     // Bytes of the server that wait to go on.
     std::size_t held() const {
@@ -44,6 +49,11 @@ class TcpRelay {
         base::UniqueFd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (client.get() >= 0) {
             Way way{std::move(client), make_socket(0), {}, {}};
+            if (kept_max_ < 1u << 20) {  // The kernel keeps no more either.
+                const int bytes = static_cast<int>(kept_max_);
+                REQUIRE(::setsockopt(way.server.get(), SOL_SOCKET, SO_RCVBUF, &bytes,
+                                     sizeof bytes) == 0);
+            }
             sockaddr_in name = loopback(to_);
             REQUIRE(::connect(way.server.get(), as_name(name), sizeof name) == 0);
             ways_.push_back(std::move(way));
@@ -82,11 +92,12 @@ class TcpRelay {
     static sockaddr* as_name(sockaddr_in& name) { return reinterpret_cast<sockaddr*>(&name); }
 
     // False: an end is gone.
-    static bool move(const base::UniqueFd& from, std::vector<std::byte>& waiting,
-                     const base::UniqueFd& to, std::size_t& allowed) {
+    bool move(const base::UniqueFd& from, std::vector<std::byte>& waiting, const base::UniqueFd& to,
+              std::size_t& allowed) const {
         std::byte room[16384];
-        const ssize_t got = ::recv(from.get(), room, sizeof room, MSG_DONTWAIT);
-        if (got == 0 || (got < 0 && errno != EAGAIN)) return false;
+        const bool is_full = waiting.size() >= kept_max_;
+        const ssize_t got = is_full ? -1 : ::recv(from.get(), room, sizeof room, MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && !is_full && errno != EAGAIN)) return false;
         if (got > 0) waiting.insert(waiting.end(), room, room + got);
         const std::size_t bytes = std::min(waiting.size(), allowed);
         if (bytes == 0) return true;
@@ -98,6 +109,7 @@ class TcpRelay {
     }
 
     const std::uint16_t to_;
+    const std::size_t kept_max_;
     base::UniqueFd listener_;
     std::vector<Way> ways_;
     std::size_t allowed_ = std::numeric_limits<std::size_t>::max();

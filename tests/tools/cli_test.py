@@ -94,6 +94,36 @@ class Usage(unittest.TestCase):
                 r"^  (\w+) ", said.partition("Subcommands:")[2], re.M)]
         self.assertEqual(there - {"--version"}, listed)
 
+    def test_every_number_has_a_range_and_what_is_none_is_refused(self):
+        judged = 0
+        left = [()]
+        while left:
+            command = left.pop()
+            said = weft(*command, "--help").stdout
+            left += [(*command, below) for below in re.findall(
+                r"^  (\w+) ", said.partition("Subcommands:")[2], re.M)]
+            for option, kind in re.findall(r"^  (\S+) ((?:UINT|INT|FLOAT)\S*.*)$", said, re.M):
+                self.assertRegex(kind, r"in \[[\d.]+ - [\d.]+\]", f"{command} {option}")
+                if not option.startswith("--"):
+                    continue
+                for bad in ("-1", "1e23", "99999999999999999999999", "0x10", "", " 1", "1 ", "nan"):
+                    if ("SIZE" in kind or "FLOAT" in kind) and bad in ("0x10", " 1", "1 "):
+                        continue
+                    metric = ["rpc"] if command == ("perf",) else []
+                    done = weft(*command, *metric, f"{option}={bad}")
+                    self.assertEqual(done.returncode, 64, f"{command} {option}={bad}")
+                    self.assertIn(option, done.stderr)
+                    judged += 1
+        self.assertGreater(judged, 80)
+
+    def test_help_that_is_not_written_is_an_error(self):
+        for arguments in (["--help"], ["--version"], ["perf", "--help"]):
+            with open("/dev/full", "w", encoding="ascii") as full:
+                done = subprocess.run([WEFT, *arguments], stdout=full, stderr=subprocess.PIPE,
+                                      text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 8, done.stderr)
+            self.assertIn("standard output", done.stderr)
+
     def test_a_bad_address_is_one_sentence(self):
         for uri, status in (("nonsense", 3), ("ofi+shm://x", 3),
                             ("ofi+verbs://h:1", 14), ("verbs://h:1", 14)):

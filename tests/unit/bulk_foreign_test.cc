@@ -36,9 +36,7 @@ struct Lending {
     // All that a peer that is not the client may read with such a body.
     ByteView exposed_with(std::size_t bytes) {
         api::Node& node = server.node();
-        const core::PeerRef ref =
-            node.context.add_peer({na::parse_address("sim://other").value()}).value();
-        const bulk::Loan loan = node.bulk.staging.lend(*core::Context::find(ref), bytes).value();
+        const bulk::Loan loan = node.bulk.staging.lend(other(), bytes).value();
         std::fill(loan.memory.begin(), loan.memory.end(), std::byte{1});
         RegionRef range = RegionRef::decode({reinterpret_cast<const std::byte*>(loan.where.ref),
                                              RegionRef::wire_bytes})
@@ -54,10 +52,24 @@ struct Lending {
         return most;
     }
 
+    // A peer that is not the client: one that is connected keeps what it was lent.
+    core::Peer& other() {
+        if (other_) return *other_;
+        second = rig.add("").connect("sim://server").value();
+        CallOutcome outcome;
+        second.call(HoldServer::echo, {}, {.timeout = 10s}, outcome.done());
+        REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
+        for (core::Peer* one : server.node().context.endpoints()[0]->peers) {
+            if (one) other_ = one;
+        }
+        return *other_;
+    }
+
     HoldServer service;  // Outlives the runtime that serves it.
     SimRig rig;
     Runtime& server;
-    Channel channel;
+    Channel channel, second;
+    core::Peer* other_ = nullptr;
 };
 
 }  // namespace
@@ -68,6 +80,18 @@ TEST_CASE("a lent body exposes no byte of another peer's when its block held one
         lending.call(bytes + bytes / 8);  // Lands in a block of the size, which is idle then.
         CHECK_FALSE(has_foreign(lending.exposed_with(bytes)));
     }
+}
+
+TEST_CASE("a lent body exposes no byte of another peer's when a loan before it found no grant") {
+    Lending lending;
+    lending.call(780'000);
+    core::Peer& other = lending.other();
+    const auto granted = std::exchange(other.traffic.granted, 1u << 16);  // More than its share.
+    const Status refused = lending.server.node().bulk.staging.lend(other, 770'000).status();
+    CHECK(refused.code() == Code::resource_exhausted);
+    CHECK(refused.text().find("no grant") != std::string_view::npos);
+    other.traffic.granted = granted;
+    CHECK_FALSE(has_foreign(lending.exposed_with(660'000)));
 }
 
 TEST_CASE("a lent body exposes no byte of the program's when its block is new") {

@@ -82,7 +82,7 @@ TEST_CASE("known collectives: any number is forgotten in time, but for one witho
         part->keep_until = id.origin == 1 ? moment_at(50s) : never;
         part->answer.resize(90);
         part->own_answer.resize(10);
-        known.finish(*part);
+        known.finish(*part, moment_at(1s));
     }
     CHECK(known.answer_bytes() == 200);
     known.sweep(moment_at(51s));
@@ -108,7 +108,7 @@ TEST_CASE(
         known.add(id, 0, now, part);
         part->keep_until = never;
         if (by_answers) part->answer.resize(KnownParts::answer_bytes_most / 8);
-        known.finish(*part);
+        known.finish(*part, now);
     };
     const Identity first{1, 0};
     add(first, moment_at(1s));
@@ -133,7 +133,7 @@ TEST_CASE("known collectives: answers take no more than they may") {
         part->keep_until = moment_at(50s);
         part->answer.resize(KnownParts::answer_bytes_most / 4);
         if (i == 4) part->own_answer.resize(1);
-        known.finish(*part);
+        known.finish(*part, moment_at(1s));
         kept += !part->answer.empty();
         CHECK(part->answer.empty() == (i >= 4));
         CHECK(part->own_answer.empty());
@@ -204,15 +204,16 @@ struct Crowd {
     KnownParts& known;
     coll::AskerId asker;
     std::uint64_t next = asker.first << 32;
+    TimePoint keep_until = never;
 
     bool add(TimePoint now, bool is_over = true) {
         const Identity id{next++, 0};
         if (known.look(id, 0, now, asker) != Place::fresh) return false;
         auto part = std::make_shared<Part>();
         part->brought_by = asker;
-        part->keep_until = never;
+        part->keep_until = keep_until;
         known.add(id, 0, now, part);
-        if (is_over) known.finish(*part);
+        if (is_over) known.finish(*part, now);
         return true;
     }
     std::size_t fill(TimePoint now, bool is_over = true) {
@@ -232,6 +233,52 @@ TEST_CASE("known collectives: one asker has a share, and the others are remember
     Crowd honest{known, {2, 2}};
     CHECK(honest.add(moment_at(2s)));
     CHECK(known.floor() < moment_at(1s));
+}
+
+TEST_CASE("known collectives: an asker with a full share gets room when what it had has expired") {
+    KnownParts known(12345);
+    Crowd crowd{known, {1, 1}};
+    crowd.keep_until = moment_at(50s);
+    const std::size_t share = crowd.fill(moment_at(1s));
+    CHECK(share == KnownParts::most / KnownParts::share / 2);
+    CHECK_FALSE(crowd.add(moment_at(49s)));
+    crowd.keep_until = moment_at(1000s);
+    CHECK(crowd.fill(moment_at(500s)) == share);
+    CHECK(known.floor() < moment_at(1s));  // No other room was needed.
+}
+
+TEST_CASE("known collectives: expired collectives keep no place of others when all are taken") {
+    KnownParts known(12345);
+    std::vector<Crowd> crowds;
+    for (std::uint64_t i = 1; i <= 4; ++i) {
+        crowds.push_back({known, {i, i}});
+        crowds.back().keep_until = moment_at(i == 1 ? 50s : 1000s);
+        crowds.back().fill(moment_at(Duration(i * 1s)));
+    }
+    REQUIRE(known.parts() + known.origins() >= KnownParts::most - 8);
+    Crowd honest{known, {9, 9}};
+    CHECK(honest.fill(moment_at(500s)) == KnownParts::most / KnownParts::share / 2);
+    CHECK(known.floor() < moment_at(1s));
+    CHECK(known.look({std::uint64_t{2} << 32, 0}, 0, moment_at(500s)) == Place::known);
+}
+
+TEST_CASE("known collectives: expired answers keep no room of an asker's later ones") {
+    KnownParts known(12345);
+    constexpr std::size_t fourth = KnownParts::answer_bytes_most / KnownParts::share;
+    const auto kept = [&](std::uint64_t origin, TimePoint now, TimePoint until) {
+        auto part = std::make_shared<Part>();
+        part->brought_by = {1, 1};
+        part->keep_until = until;
+        REQUIRE(known.look({origin, 0}, 0, now, {1, 1}) == Place::fresh);
+        known.add({origin, 0}, 0, now, part);
+        part->answer.resize(fourth);
+        known.finish(*part, now);
+        return !part->answer.empty();
+    };
+    CHECK(kept(1, moment_at(1s), moment_at(50s)));
+    CHECK_FALSE(kept(2, moment_at(49s), moment_at(100s)));
+    CHECK(kept(3, moment_at(300s), moment_at(1000s)));
+    CHECK(known.answer_bytes() == fourth);
 }
 
 TEST_CASE("known collectives: when all places are taken the peers with most lose what is over") {
@@ -278,7 +325,7 @@ TEST_CASE("known collectives: what was forgotten began no later than the floor")
             part->brought_by = asker;
             part->keep_until = now + 100s;
             known.add(id, 0, now, part);
-            if (random.next() % 8 != 0) known.finish(*part);
+            if (random.next() % 8 != 0) known.finish(*part, now);
             begun[step] = now;
             const std::uint64_t before = random.next() % (step + 1);
             const auto known_before = begun.find(before);
@@ -297,10 +344,11 @@ TEST_CASE("known collectives: the answers of one asker take a share of what all 
     const auto kept = [&](std::uint64_t origin, coll::AskerId asker, std::size_t bytes) {
         auto part = std::make_shared<Part>();
         part->brought_by = asker;
+        part->keep_until = moment_at(50s);
         REQUIRE(known.look({origin, 0}, 0, moment_at(1s), asker) == Place::fresh);
         known.add({origin, 0}, 0, moment_at(1s), part);
         part->answer.resize(bytes);
-        known.finish(*part);
+        known.finish(*part, moment_at(1s));
         return !part->answer.empty();
     };
     constexpr std::size_t fourth = KnownParts::answer_bytes_most / KnownParts::share;

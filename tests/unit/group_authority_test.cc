@@ -1,5 +1,7 @@
 // Decisions on a group that a file holds.
+#include <grp.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <thread>
@@ -146,6 +148,38 @@ TEST_CASE("a change keeps the file's mode and owner") {
     REQUIRE(::stat((at.path.string() + ".lock").c_str(), &state) == 0);
     CHECK((state.st_mode & 07777) == 0640);
     CHECK(state.st_gid == group);
+}
+
+TEST_CASE("a change by another user keeps the file's group, or is refused") {
+    if (::geteuid() != 0) return;  // Only root makes files of others.
+    constexpr gid_t theirs = 4321;
+    const GroupDirectory at;
+    REQUIRE(::chmod(at.path.parent_path().c_str(), 0777) == 0);
+    REQUIRE(::chown(at.path.c_str(), 1, theirs) == 0);
+    REQUIRE(::chmod(at.path.c_str(), 0664) == 0);
+    const auto change_as = [&](const std::vector<gid_t>& groups) {
+        return static_cast<Code>(test::end_of_child([&] {
+            if (::setgroups(groups.size(), groups.data()) != 0 || ::setgid(nobody) != 0 ||
+                ::setuid(nobody) != 0) {
+                return 99;
+            }
+            return static_cast<int>(change(at, admitting(1)).code());
+        }));
+    };
+    struct stat state {};
+    SECTION("a member of the group") {
+        CHECK(change_as({theirs}) == Code::ok);
+        REQUIRE(::stat(at.path.c_str(), &state) == 0);
+        CHECK(at.authority()->view().value().epoch() == 2);
+    }
+    SECTION("one outside, who may write all the same") {
+        REQUIRE(::chmod(at.path.c_str(), 0666) == 0);
+        CHECK(change_as({}) == Code::permission_denied);
+        REQUIRE(::stat(at.path.c_str(), &state) == 0);
+        CHECK(at.authority()->view().value().epoch() == 1);
+    }
+    CHECK(state.st_gid == theirs);
+    CHECK(at.files() == "group.json group.json.lock");
 }
 
 TEST_CASE("who may not write gets no change") {

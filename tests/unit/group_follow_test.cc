@@ -133,6 +133,18 @@ TEST_CASE("a group file that vanishes is trouble until it comes back") {
     CHECK(by.heard.troubles() == 4);
 }
 
+TEST_CASE("a group file that is written and removed at once is trouble") {
+    const GroupDirectory at;
+    for (int round = 0; round < 20; ++round) {
+        std::filesystem::remove(at.path);
+        at.write(at.path, GroupDirectory::view().to_json());
+        Followed followed(at.path);
+        at.write(at.path, GroupDirectory::view().to_json());
+        std::filesystem::remove(at.path);
+        followed.heard.wait_for_trouble(Code::not_found);
+    }
+}
+
 TEST_CASE("a group file that is half written is trouble until it is whole") {
     const GroupDirectory at;
     Followed by(at.path);

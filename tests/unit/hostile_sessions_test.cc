@@ -95,3 +95,30 @@ TEST_CASE("hostile sessions: those that nobody may begin, and questions about wh
     }
     CHECK_FALSE(other.lost);
 }
+
+TEST_CASE("hostile sessions: sessions that begin and end without pause are few in a turn") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    raw.connect_bare("server");
+    Frame flood;
+    for (int i = 0; i < 100; ++i) {
+        const Frame begin = raw.numbers.begin(1, victim.rig.random->next());
+        const Frame end = frame_of(rpc::SessionEndFrame());
+        flood.insert(flood.end(), begin.begin(), begin.end());
+        flood.insert(flood.end(), end.begin(), end.end());
+    }
+    REQUIRE(raw.send_as_is(flood));
+    raw.wait();
+    const std::vector<Frame> said = raw.take_about_sessions();
+    REQUIRE(said.size() == 17);
+    CHECK(head_of(said[15]).aux == static_cast<std::uint16_t>(rpc::Verdict::granted));
+    CHECK(head_of(said[16]).aux == static_cast<std::uint16_t>(rpc::Verdict::full));
+    CHECK(raw.lost);  // It went on.
+    // Another one, and the same one later, are served.
+    for (int i = 0; i < 40; ++i) {
+        raw.connect("server");
+        REQUIRE(raw.send_as_is(frame_of(rpc::SessionEndFrame())));
+        raw.wait();
+        CHECK(raw.take_about_sessions().size() == 1);
+    }
+}

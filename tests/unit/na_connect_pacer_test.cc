@@ -39,6 +39,9 @@ TEST_CASE("connect pacer: an answer is known until nothing is under way there") 
     CHECK(pacer.enter("a", peer(1)));
     pacer.answered("a", TimePoint(2s));
     CHECK(pacer.answered_at("a") == TimePoint(2s));
+    pacer.unanswered("a");
+    CHECK(pacer.answered_at("a") == TimePoint::min());
+    pacer.answered("a", TimePoint(3s));
     pacer.leave("a");
     CHECK(pacer.answered_at("a") == TimePoint::min());
 }

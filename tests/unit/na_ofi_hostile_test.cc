@@ -1,7 +1,10 @@
 // Bytes that no honest endpoint sends, through libfabric itself.
+#include <sys/socket.h>
+
 #include <deque>
 
 #include "base/codec.h"
+#include "base/unique_fd.h"
 #include "na/ofi/fabric.h"
 #include "na/ofi/wire.h"
 #include "support/ofi_rig.h"
@@ -315,4 +318,46 @@ TEST_CASE("ofi: a flood of hellos takes no more than the endpoint's peers and en
     turn_for({&server}, 2500ms);
     Node client;
     join(client, server);
+}
+
+// Where a connection is taken and nothing is answered.
+class SilentListener {
+  public:
+    SilentListener() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        const auto any = *SocketName::from_numeric("127.0.0.1", 0);
+        REQUIRE(::bind(socket_.get(), any.get(), static_cast<socklen_t>(any.size())) == 0);
+        REQUIRE(::listen(socket_.get(), 64) == 0);
+    }
+    SocketName name() const {
+        sockaddr_storage name{};
+        socklen_t bytes = sizeof name;
+        REQUIRE(::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&name), &bytes) == 0);
+        return *SocketName::from_kernel(reinterpret_cast<sockaddr*>(&name), bytes);
+    }
+
+  private:
+    base::UniqueFd socket_;
+};
+
+TEST_CASE("ofi: a client gets in when strangers with many addresses hold all places") {
+    Node server(ofi_any_port), client;
+    Stranger stranger(server->address());
+    SilentListener silent[2 * accepting_max / accepting_share];
+    for (std::uint32_t label = 1; label <= 2 * accepting_max;) {
+        for (const SilentListener& from : silent) {
+            stranger.send_hello(server, {label, label}, from.name());
+            ++label;
+        }
+    }
+    // The server's time stands still before any of them is over by itself.
+    const TimePoint then = real_now() + accepting_least + 10ms;
+    const na::PeerId peer = client.connect(server->address());
+    const TimePoint end = real_now() + patience;
+    while (!client.find(EventKind::peer_up) && real_now() < end) {
+        client.turn();
+        server.ahead = then - real_now();
+        server.turn();
+    }
+    REQUIRE(client.find(EventKind::peer_up));
+    CHECK(client.find(EventKind::peer_up)->event.peer == peer);
 }

@@ -65,13 +65,13 @@ TEST_CASE("ofi pieces: what a poll handed out stays until the next one") {
     std::vector<std::string> frames;
     for (std::uint64_t i = 0; i < 40; ++i) {
         frames.push_back(frame_of(i % 3 ? client->limits().message_bytes_max - i : 100 + i, i));
-        REQUIRE(client.send(peer, frames.back()));
-        client->flush();
     }
-    std::size_t received = 0;
+    std::size_t received = 0, sent = 0;
     const TimePoint end = real_now() + patience;
     while (received < frames.size()) {
         REQUIRE(real_now() < end);
+        while (sent < frames.size() && client.send(peer, frames[sent])) ++sent;
+        client->flush();
         client.turn();
         std::array<na::Event, 5> events;
         const std::size_t count = server->poll(events, real_now());
@@ -108,13 +108,13 @@ static std::size_t slots_of(Node& client) {
     std::vector<std::unique_ptr<Node>> servers;
     std::vector<na::PeerId> peers;
     client.seen.clear();
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 16; ++i) {
         servers.push_back(std::make_unique<Node>(ofi_any_port));
         peers.push_back(join(client, *servers.back()));
     }
     turn_for({&client}, 50ms);  // What was said to join them is done with.
     const OfiRefuses all;
-    const std::string frame(client->limits().message_bytes_max, 'x');  // Nothing can be joined to.
+    const std::string frame(na::ofi::piece_bytes_max / 2 + 1, 'x');  // Nothing can be joined to it.
     std::size_t slots = 0;
     for (const na::PeerId& peer : peers) {
         while (client.send(peer, frame)) ++slots;

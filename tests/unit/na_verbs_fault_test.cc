@@ -202,6 +202,60 @@ TEST_CASE("verbs fault: who goes with messages and 64 transfers under way: each 
     }
 }
 
+TEST_CASE("verbs fault: memory of a queue pair that can't be destroyed is kept until it is gone") {
+    VerbsRig rig;
+    NaPair pair(*rig);
+    ExposedMemory memory(*rig, pair.b, 65536, Access::read_write);
+    std::vector<std::vector<std::byte>> locals(8, std::vector<std::byte>(1024));
+    REQUIRE(run(*rig, pair.a, memory.get(pair.ab, 0, locals[0])) == Code::ok);
+    locals[0].assign(1024, std::byte{0});
+    rig.fake.cut();
+    for (std::size_t i = 0; i < locals.size(); ++i) {
+        REQUIRE(pair.a.post(memory.get(pair.ab, i * 1024, locals[i])) != 0);
+    }
+    rig->settle();
+    REQUIRE(pair.a.rma_under_way.size() == 8);
+    rig.fake.fail_destroys(EBUSY);
+    pair.a.close(pair.ab);
+    rig->settle();
+    // The card still writes there when the link is back.
+    CHECK(pair.a.rma_under_way.size() == 8);
+    SECTION("it goes when the card is asked again") {
+        rig.fake.fail_destroys(EBUSY);
+        rig->skip(1100ms);
+        rig->settle();
+        CHECK(pair.a.rma_under_way.size() == 8);
+        rig.fake.restore();
+        rig->settle();
+        CHECK(std::ranges::equal(locals[7], memory.bytes().subspan(7 * 1024, 1024)));
+        rig->skip(1100ms);
+        REQUIRE(rig->pump_until([&] { return pair.a.rma_under_way.empty(); }));
+        for (const auto& [cookie, code] : pair.a.rma_done) {
+            CHECK((code == Code::unavailable || code == Code::ok));
+        }
+        NaNode& other = rig->open();
+        rig->connect(pair.a, other);
+    }
+    SECTION("it goes with its endpoint") { pair.a.rma_under_way.clear(); }
+}
+
+TEST_CASE("verbs fault: a queue pair that is refused and can't be destroyed keeps its transfers") {
+    VerbsRig rig;
+    NaPair pair(*rig);
+    ExposedMemory memory(*rig, pair.b, 65536, Access::read);
+    std::vector<std::byte> first(64), denied(64), last(64);
+    REQUIRE(run(*rig, pair.a, memory.get(pair.ab, 0, first)) == Code::ok);
+    rig.fake.fail_destroys(EIO);
+    RmaItem bad = memory.get(pair.ab, 0, denied);
+    bad.fabric.key ^= 1;
+    CHECK(run(*rig, pair.a, bad) == Code::permission_denied);
+    // Later ones go over another.
+    CHECK(run(*rig, pair.a, memory.get(pair.ab, 64, last)) == Code::ok);
+    rig->skip(1100ms);
+    rig->settle();
+    CHECK(rig.is_alive(pair));
+}
+
 TEST_CASE("verbs fault: connections that end under load leave room for as many again") {
     // Slots of messages, credits, buffers: were one lost with each, the last would have none.
     VerbsRig rig;

@@ -250,9 +250,9 @@ TEST_CASE("recovery: calls fail within 3 s when a server ends each connection be
         CHECK(one.status.effect() == Effect::none);
     }
     CHECK(raw.take().empty());  // Nothing that might run.
-    // It looks again, and pauses in between.
-    CHECK(connects > 1);
-    CHECK(connects <= 100);
+    // Each pause is about twice the one before, from 20 ms on within a second.
+    CHECK(connects > 2);
+    CHECK(connects <= 10);
     CHECK(client.node().client.counters().lost_connections == 1);
 }
 
@@ -274,4 +274,58 @@ TEST_CASE(
     CHECK(outcome.completions == 1);
     CHECK(outcome.status.code() == Code::deadline_exceeded);
     CHECK(outcome.status.effect() == Effect::none);
+}
+
+TEST_CASE("recovery: the pauses begin anew when a session is granted after many lost connections") {
+    SimRig rig;
+    RawPeer raw(rig, "server");
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    CallOutcome outcome;
+    channel.call(echo_method, {}, {.timeout = 60s, .idempotent = true}, outcome.done());
+    // The time until the session frame of the next connection.
+    const auto next = [&] {
+        const TimePoint since = rig.clock->now();
+        while (raw.take_about_sessions().empty() && rig.clock->now() - since < 10s) raw.wait(1ms);
+        return rig.clock->now() - since;
+    };
+    raw.grants = false;
+    next();
+    for (int lost = 0; lost < 3; ++lost) {
+        raw.close();
+        next();
+    }
+    raw.close();
+    CHECK(next() > 60ms);  // After 20, 40 and 80 ms, give or take a half.
+    raw.close();
+    raw.grants = true;
+    next();
+    raw.wait(10ms);
+    REQUIRE(outcome.completions == 0);
+    raw.close();
+    CHECK(next() < 40ms);
+    channel = Channel();
+    rig.run_for(1ms);
+}
+
+TEST_CASE("recovery: the last ping of a peer's end is answered as such when another follows it") {
+    SimRig rig;
+    rig.add("server");
+    RawPeer raw(rig, "raw");
+    raw.connect_bare("server");
+    rig.world->refuse(0.5);
+    for (int round = 0; round < 100; ++round) {
+        for (const std::uint16_t mark : {core::last_ping, std::uint16_t{0}}) {
+            const core::FrameHead ping{core::FrameKind::ping, 0, mark, sizeof ping};
+            const ByteView frame(reinterpret_cast<const std::byte*>(&ping), sizeof ping);
+            while (!raw.send_as_is(frame)) raw.wait();
+        }
+        raw.wait(1ms);
+        bool has_all = false;
+        for (const Frame& frame : raw.take()) {
+            const core::FrameHead head = head_of(frame);
+            has_all |= head.kind == core::FrameKind::pong && head.aux == core::last_ping;
+        }
+        CHECK(has_all);
+    }
 }

@@ -1,10 +1,13 @@
 // Small bulk that rides in the messages of its call.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <thread>
 
 #include <weft/await.h>
 #include <weft/task.h>
 
+#include "api/node.h"
 #include "bulk/wire.h"
 #include "rpc/riding.h"
 #include "support/raw_echo.h"
@@ -279,8 +282,84 @@ TEST_CASE("a put that rides to a region that closed meanwhile touches nothing") 
     CallOutcome outcome;
     pair.start(push, region.ref(), true, outcome);
     region.close();
-    CHECK(pair.finish(outcome).reply == "done");  // It left ahead of the reply.
+    const Status status = pair.finish(outcome).status;  // It left ahead of the reply.
+    INFO(status.to_string());
+    CHECK(status.code() == Code::permission_denied);
+    CHECK(status.effect() == Effect::applied);
+    CHECK(status.text().find("for offset 0 of region") != status.text().npos);
     CHECK(RidePair::is_pattern(pair.memory.bytes()));
+}
+
+TEST_CASE("a call fails when memory that its handler's riding put names can't be written") {
+    RidePair pair;
+    constexpr std::size_t page = 4096;
+    void* const at =
+        ::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(at != MAP_FAILED);
+    const Bytes mapped(static_cast<std::byte*>(at), page);
+    {
+        const Region region =
+            pair.client.expose(Buffer::adopt(mapped, [] {}), {.access = Access::read_write})
+                .value();
+        const RegionRef ref = region.ref(100, 200);
+        const MethodId& method = GENERATE(push, both);
+        const int access = GENERATE(PROT_READ, PROT_NONE);
+        CallOutcome outcome, next, other;
+        pair.start(method, ref, true, outcome);
+        pair.channel.call(MethodId("weft.Node/Ping"), as_bytes("x"), {}, other.done());
+        REQUIRE(::mprotect(at, page, access) == 0);
+        const Status status = pair.finish(outcome).status;
+        INFO(status.to_string());
+        CHECK(status.code() == Code::failed_precondition);
+        CHECK(status.effect() == Effect::applied);
+        CHECK(status.stage() == Stage::executing);
+        CHECK(status.peer() == "sim://server");
+        CHECK(status.text().find("offset 100 of region " + std::to_string(ref.region)) !=
+              status.text().npos);
+        CHECK(status.text().find("exposed and writable until") != status.text().npos);
+        REQUIRE(::mprotect(at, page, PROT_READ | PROT_WRITE) == 0);
+        CHECK(as_text(mapped).find('p') == std::string::npos);
+        // The connection, its other calls and the slot are as they were.
+        REQUIRE(pair.rig.run_until([&] { return other.completions == 1; }));
+        CHECK(other.status.ok());
+        pair.start(method, ref, true, next);
+        CHECK(pair.finish(next).status.ok());
+        CHECK(outcome.completions == 1);
+        CHECK(pair.client.node().client.in_flight() == 0);
+        CHECK(pair.client.node().client.in_use() == 0);
+    }
+    pair.rig.run_for(1ms);
+    ::munmap(at, page);
+}
+
+TEST_CASE("a call whose riding put can't be written ends with its reply, or as others do before") {
+    RidePair pair;
+    Region region = pair.expose(100);
+    const RegionRef ref = region.ref();
+    CallOutcome outcome;
+    pair.start(later, ref, true, outcome);
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    Call call = std::move(pair.service.held[0]);
+    pair.service.held.clear();
+    const Buffer from = pair.server.allocate(100).value();
+    Status put = fail(Code::unknown, "never");
+    region.close();
+    call.put(ref, 0, from, [&](const Status& status) { put = status; });
+    pair.rig.run_for(1ms);
+    CHECK(put.ok());
+    CHECK(outcome.completions == 0);  // Its handler goes on.
+    SECTION("a handler that fails has applied it, too") {
+        call.fail(fail(Code::resource_exhausted, "full"));
+        CHECK(pair.finish(outcome).status.code() == Code::permission_denied);
+        CHECK(outcome.status.effect() == Effect::applied);
+    }
+    SECTION("what ends before its reply may have run") {
+        pair.channel = Channel();
+        CHECK(pair.finish(outcome).status.effect() == Effect::unknown);
+        call.reply({});
+    }
+    pair.rig.run_for(1ms);
+    CHECK(outcome.completions == 1);
 }
 
 TEST_CASE("what rides with a call that is awaited through another context is copied") {

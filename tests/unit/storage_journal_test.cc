@@ -1,4 +1,9 @@
 // The store's journal: a line before each effect, and no effect without its line.
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "storage/journal.h"
 #include "support/store_rig.h"
 
 using namespace weft;
@@ -46,6 +51,29 @@ TEST_CASE("journal: what can't be written there does not happen") {
     CHECK(removed.code() == Code::resource_exhausted);
     CHECK(removed.effect() == Effect::none);
     CHECK(std::filesystem::exists(rig.root + "/b"));
+}
+
+TEST_CASE("journal: a line that was cut off does not swallow the next") {
+    const test::TemporaryDirectory files;
+    const std::string path = files.path + "/journal";
+    std::ofstream(path) << "delete a";  // Of a server that was killed.
+    {
+        storage::Journal journal = storage::Journal::open(path).value();
+        REQUIRE(journal.remove("b").ok());
+        // The disk is full in the middle of the next.
+        const auto bytes = static_cast<rlim_t>(std::filesystem::file_size(path));
+        rlimit before{};
+        ::getrlimit(RLIMIT_FSIZE, &before);
+        const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+        const rlimit low{bytes + 5, before.rlim_max};
+        REQUIRE(::setrlimit(RLIMIT_FSIZE, &low) == 0);
+        const Status cut = journal.remove("c");
+        REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+        std::signal(SIGXFSZ, handler);
+        CHECK(cut.code() == Code::resource_exhausted);
+        REQUIRE(journal.remove("d").ok());
+    }
+    CHECK(test::read_text(path) == "delete a\ndelete b\ndelet\ndelete d\n");
 }
 
 TEST_CASE("journal: one that can't be opened is named") {

@@ -141,6 +141,7 @@ TEST_CASE("the bytes of bulk that rides are the documented ones") {
 
     bulk::DataFrame data;
     data.head.bytes = sizeof data + 4;
+    data.call = std::uint64_t{9} << 32 | 7;
     small.access = Access::write;
     small.encode(std::span<std::byte, RegionRef::wire_bytes>(reinterpret_cast<std::byte*>(data.ref),
                                                              RegionRef::wire_bytes));

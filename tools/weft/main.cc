@@ -110,11 +110,13 @@ int run(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version.
-        print_usage_error(app, why_refused(app, error, argc, argv), asks_for_json(argc, argv));
-        return usage_error;
+        if (error.get_exit_code() != 0) {
+            print_usage_error(app, why_refused(app, error, argc, argv), asks_for_json(argc, argv));
+            return usage_error;
+        }
+        app.exit(error);  // --help, --version.
     }
-    if (!invocation.status.ok()) print_failure(invocation);
+    print_end(invocation);
     check_output(invocation);
     return static_cast<int>(invocation.status.code());
 }

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "cli/median.h"
+#include "cli/number.h"
 #include "cli/text.h"
 #include "commands.h"
 #include "ping.h"
@@ -84,7 +85,7 @@ Json to_json(const PingOptions& options, const PingTally& tally) {
     json["min_ns"] = trips.empty() ? Json(nullptr) : Json(trips.front());
     json["median_ns"] = trips.empty() ? Json(nullptr) : Json(median_of(trips));
     json["max_ns"] = trips.empty() ? Json(nullptr) : Json(trips.back());
-    json["error"] = tally.last_failure.ok() ? Json(nullptr) : tool::to_json(tally.last_failure);
+    json["error"] = nullptr;
     return json;
 }
 
@@ -96,8 +97,7 @@ void run_and_print(const PingOptions& options, Invocation& invocation) {
     }
     const PingTally tally = ping_all(*pinger, options, invocation.json);
     if (invocation.json) {
-        print(to_json(options, tally));
-        invocation.printed = true;
+        invocation.answer = to_json(options, tally);
     } else {
         print_summary(options, tally);
     }
@@ -140,7 +140,7 @@ void set_up_ping(CLI::App& command, Invocation& invocation) {
         "failure's.\nExample: weft ping sm://store --count 3 --interval 200ms");
     command.add_option("uri", options->uri, "The server's address")->required();
     command.add_option("--count", options->count, "How often")
-        ->check(CLI::Range(1, 1'000'000'000))
+        ->transform(whole_number(1, 1'000'000'000))
         ->capture_default_str();
     auto duration = [&](const char* name, Duration& into, const char* text, const char* preset) {
         command

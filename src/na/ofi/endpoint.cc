@@ -33,7 +33,7 @@ OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
     limits_.rma_share = transfers_per_peer;
     limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
     handed_out_.reserve(receive_buffers);
-    pending_.reserve(64);
+    pending_.reserve(2 * completions_per_read);
     gone_.reserve(gone_max);  // At once, so that nothing grows with those who come and go.
     for (Transfer& transfer : transfers_) transfers_free_.push_back(&transfer);
 }
@@ -193,6 +193,7 @@ PeerEntry* OfiEndpoint::take_peer(TimePoint now) {
     peer.sequence_in = peer.sequence_out = 0;
     peer.turn = 0;
     peer.slots = peer.transfers_posted = 0;
+    peer.bytes = 0;
     peer.part_bytes = 0;
     peer.retry = {};
     peer.started = now;
@@ -223,7 +224,7 @@ void OfiEndpoint::retire(PeerEntry& entry, Code transfers_end) {
     if (peer.AttentionNode::is_linked()) peer.AttentionNode::unlink();
     if (peer.FlushNode::is_linked()) peer.FlushNode::unlink();
     if (peer.WritableNode::is_linked()) peer.WritableNode::unlink();
-    if (peer.state == PeerState::accepting) --accepting_;
+    if (peer.state == PeerState::accepting) leave_accepting(peer);
     peer.resolution.reset();
     peer.probe = {};
     by_index_[entry.slot] = nullptr;

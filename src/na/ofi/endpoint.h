@@ -29,10 +29,17 @@ inline constexpr std::size_t joined_kept_max = 32;
 inline constexpr std::uint32_t send_slots = 256;
 inline constexpr std::uint32_t control_slots = 8;  // Kept back for handshakes.
 inline constexpr std::uint32_t receive_buffers = 256;
+// With libfabric for one peer, when what the caller commits waits: pings and pongs go ahead of
+// that, and behind these. A socket that takes them brings the next in the same turn.
+inline constexpr std::size_t bytes_under_way_max = 256 * 1024;
+inline constexpr std::size_t completions_per_read = 64;
 inline constexpr std::uint32_t transfer_depth = 128;
 inline constexpr std::uint32_t transfers_per_peer = 16;
 inline constexpr std::uint32_t accepting_max = 64;
 inline constexpr std::uint32_t accepting_share = 16;  // Of one address.
+// The oldest gives way to the next after this: the welcome to a client that is there leaves at
+// once, on the connection that brought its hello.
+inline constexpr Duration accepting_least = 50ms;
 inline constexpr std::size_t gone_max = 1024;
 inline constexpr Duration connect_timeout = 2s;
 inline constexpr Duration probe_after = 30ms;   // An answered hello takes less.
@@ -147,6 +154,9 @@ class OfiEndpoint final : public Endpoint {
     void serve_connecting(PeerEntry& entry);
     void serve_accepting(PeerEntry& entry);
     void on_hello(ByteView body);
+    bool make_room();
+    void leave_accepting(Peer& peer);
+    bool takes_addresses() const { return links_.size() < limits_.peers_max + accepting_max; }
     void on_welcome(PeerEntry& entry, ByteView body);
     void on_refusal(PeerEntry& entry, ByteView body);
     void refuse(const HelloBody& hello, const Status& why);
@@ -207,7 +217,8 @@ class OfiEndpoint final : public Endpoint {
     // Removed since memory is exposed, and Link::may_return: a fence cuts what libfabric may have
     // connected there since. Bounded: the oldest are forgotten.
     std::vector<SocketName> gone_;
-    std::uint32_t accepting_ = 0;
+    base::IntrusiveList<Peer, AcceptingNode> accepting_;  // Oldest first;
+    std::uint32_t accepting_count_ = 0;                   // so many.
     std::uint64_t dropped_ = 0;  // Messages that no peer of ours can have sent.
     base::IntrusiveList<Peer, AttentionNode> attention_;
     TimePoint attention_at_ = never;

@@ -134,7 +134,7 @@ void OfiEndpoint::serve_accepting(PeerEntry& entry) {
     const std::size_t bytes = encode_welcome(peer.theirs, peer.ours, own_hello(), message);
     switch (send_control(*peer.link, {message, bytes})) {
         case Sent::ok: {
-            --accepting_;
+            leave_accepting(peer);
             peer.state = PeerState::up;
             peer.retry = {};
             Event event;
@@ -178,8 +178,9 @@ void OfiEndpoint::on_hello(ByteView body) {
         return;
     }
     // It says hello again.
-    if (is_going(hello->name) || accepting_ >= accepting_max) return;
-    if (accepting_here >= accepting_share) return;
+    if (is_going(hello->name) || accepting_here >= accepting_share) return;
+    if (link_at == links_.end() && !takes_addresses()) return;
+    if (accepting_count_ >= accepting_max && !make_room()) return;
     PeerEntry* entry = take_peer(now_);
     Link* link = entry ? link_to(hello->name) : nullptr;
     if (!link) {
@@ -188,7 +189,8 @@ void OfiEndpoint::on_hello(ByteView body) {
     }
     Peer& peer = entry->value;
     peer.state = PeerState::accepting;
-    ++accepting_;
+    accepting_.push_back(peer);
+    ++accepting_count_;
     peer.incoming = true;
     peer.name = hello->name;
     peer.theirs = hello->reply_to;
@@ -200,10 +202,23 @@ void OfiEndpoint::on_hello(ByteView body) {
     serve_accepting(*entry);
 }
 
+// False: all of them may still be slow.
+bool OfiEndpoint::make_room() {
+    Peer& oldest = *accepting_.front();
+    if (now_ - oldest.started < accepting_least) return false;
+    bring_down(PeerTable::entry_of(oldest), Code::unavailable, "the welcome did not leave");
+    return true;
+}
+
+void OfiEndpoint::leave_accepting(Peer& peer) {
+    peer.AcceptingNode::unlink();
+    --accepting_count_;
+}
+
 // Best effort: a connector that does not get it gives up by itself. Bounded, as each answer takes
 // an address and may make libfabric connect to where the hello claims to come from.
 void OfiEndpoint::refuse(const HelloBody& hello, const Status& why) {
-    if (links_.size() >= limits_.peers_max + accepting_max) return;
+    if (!takes_addresses()) return;
     Link* link = link_to(hello.name);
     if (!link) return;
     std::byte message[control_bytes_max];

@@ -19,6 +19,7 @@ struct AttentionNode : base::ListNode {};
 struct FlushNode : base::ListNode {};
 struct WritableNode : base::ListNode {};
 struct LinkNode : base::ListNode {};
+struct AcceptingNode : base::ListNode {};
 struct Peer;
 
 // An address in libfabric's table; all peers there share libfabric's one connection to it.
@@ -83,8 +84,8 @@ struct Transfer : Operation, base::ListNode {
 using TransferQueue = base::IntrusiveList<Transfer>;
 
 // Linked: AttentionNode while something is due by time, FlushNode while frames wait for the end of
-// the turn, WritableNode while reserve() owes a `writable`.
-struct Peer : AttentionNode, FlushNode, WritableNode, LinkNode {
+// the turn, WritableNode while reserve() owes a `writable`, AcceptingNode in that state.
+struct Peer : AttentionNode, FlushNode, WritableNode, LinkNode, AcceptingNode {
     PeerState state = PeerState::connecting;
     bool incoming = false;
     bool said_bye = false;
@@ -96,7 +97,8 @@ struct Peer : AttentionNode, FlushNode, WritableNode, LinkNode {
     std::uint32_t sequence_in = 0;
     std::uint32_t sequence_out = 0;
     std::uint64_t turn = 0;   // Of the last commit that left at once.
-    std::uint32_t slots = 0;  // In the backlog and with libfabric.
+    std::uint32_t slots = 0;  // In the backlog and with libfabric,
+    std::size_t bytes = 0;    // and so many bytes.
     std::uint32_t transfers_posted = 0;
     SendQueue backlog;             // Not yet with libfabric; frames are joined to the last.
     MessagePool::Buffer part;      // The pieces that came of a message,

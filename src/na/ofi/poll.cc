@@ -89,12 +89,13 @@ void OfiEndpoint::post_receives() {
     }
 }
 
+// Each read makes libfabric take in up to 32 more from all peers. With fewer taken out its queue
+// grows without bound, and a message waits behind all that came before: so a read takes them all,
+// however few events the caller wants, and there is no other until those are handed out.
 void OfiEndpoint::read_completions() {
-    constexpr std::size_t batch = 16;
-    fi_cq_msg_entry entries[batch];
+    fi_cq_msg_entry entries[completions_per_read];
     while (pending_at_ == pending_.size() && out_count_ < out_.size()) {
-        const std::size_t wanted = std::min(batch, out_.size() - out_count_);
-        const ssize_t count = fi_cq_read(fabric_->cq(), entries, wanted);
+        const ssize_t count = fi_cq_read(fabric_->cq(), entries, completions_per_read);
         if (count == -FI_EAVAIL) {
             on_error();
             continue;
@@ -106,7 +107,7 @@ void OfiEndpoint::read_completions() {
             on_completion(*static_cast<Operation*>(entries[i].op_context), entries[i].len);
         }
         // Another read of an empty queue would be another system call.
-        if (static_cast<std::size_t>(count) < wanted) return;
+        if (static_cast<std::size_t>(count) < completions_per_read) return;
     }
 }
 

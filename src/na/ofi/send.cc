@@ -15,7 +15,8 @@ static std::uint32_t aligned(std::uint32_t bytes) {
 
 bool OfiEndpoint::has_room(const Peer& peer) const {
     // Each a share of what is left, so that peers that take nothing do not hold up the others.
-    return peer.slots < row_.slots_per_peer && peer.slots + control_slots < sends_.left();
+    return peer.slots < row_.slots_per_peer && peer.slots + control_slots < sends_.left() &&
+           peer.bytes < bytes_under_way_max;
 }
 
 std::byte* OfiEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
@@ -57,6 +58,7 @@ bool OfiEndpoint::commit(std::size_t bytes, bool at_once) noexcept {
     Peer& peer = entry->value;
     WEFT_DCHECK(claim_.offset + bytes <= peer.info.message_bytes_max);
     std::memset(slot.message + sizeof(Prefix) + slot.used, 0, claim_.offset - slot.used);
+    peer.bytes += claim_.offset - slot.used + bytes;
     slot.used = claim_.offset + static_cast<std::uint32_t>(bytes);
     if (claim_.fresh) {
         const bool leaves_now = at_once && peer.turn != turn_ && peer.backlog.empty();
@@ -152,12 +154,18 @@ void OfiEndpoint::on_sent(SendSlot& slot) {
 // Frees it when libfabric has taken all of it and is done with it.
 void OfiEndpoint::release(SendSlot& slot) {
     if (slot.sent < slot.used || slot.under_way > 0) return;
-    if (PeerEntry* entry = peers_.find(slot.peer)) --entry->value.slots;
+    if (PeerEntry* entry = peers_.find(slot.peer)) {
+        --entry->value.slots;
+        entry->value.bytes -= slot.used;
+    }
     sends_.give_back(slot);
 }
 
 // Sends no more of it.
 void OfiEndpoint::drop(SendSlot& slot) {
+    if (PeerEntry* entry = peers_.find(slot.peer)) {
+        entry->value.bytes -= slot.used - slot.sent;
+    }
     slot.used = slot.sent;
     release(slot);
 }

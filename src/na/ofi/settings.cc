@@ -34,6 +34,10 @@ std::vector<Setting> all_settings() {
         // One set of those for all peers, which is so over tcp anyway. Over verbs each peer would
         // have as many of its own.
         {"FI_OFI_RXM_USE_SRX", "1"},
+        // Of what a connection brings, tcp takes in so much at each look. rxm takes 32 messages of
+        // all connections: where more come than that, and more than we hand out, the first
+        // connections of its list take all room, and the others starve.
+        {"FI_TCP_PREFETCH_RBUF_SIZE", "1024"},
         // rxm asks a card for a queue of 1024 completions for what comes in and 128 for each of so
         // many peers, 1024 unless told otherwise: more than rxe has (32767). rxm itself has no more
         // than 2048 operations of an endpoint under way, of which ours takes 1128: 16 peers' share,

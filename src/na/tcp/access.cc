@@ -138,14 +138,17 @@ TcpEndpoint::TransferEntry* TcpEndpoint::transfer_of(Connection& connection,
     return entry && entry->value.connection == &connection ? entry : nullptr;
 }
 
-// A write found memory that can't be read: the owner's of a get, or ours of a put.
-void TcpEndpoint::drop_unreadable(Connection& connection, std::size_t bytes_max) noexcept {
+// A write found memory that can't be read: the owner's of a get, or ours of a put. False: all of it
+// can be.
+bool TcpEndpoint::drop_unreadable(Connection& connection, std::size_t bytes_max) noexcept {
     const auto found = connection.bulk->writer.drop_unreadable(bytes_max);
-    if (!found || found->head.op != BulkOp::put) return;
+    if (!found) return false;
+    if (found->head.op != BulkOp::put) return true;
     TransferEntry* entry = transfer_of(connection, found->head.transfer);
-    if (!entry) return;
+    if (!entry) return true;
     entry->value.failed = local_text_unreadable;
     if (!found->goes_on) finish(*entry, Code::failed_precondition, entry->value.failed);
+    return true;
 }
 
 // ---- regions -----------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ namespace {
 constexpr Duration bulk_handshake_max = 2500ms;
 constexpr Duration stands_still_after = 50ms;
 constexpr std::size_t pieces_max = 16;
+// Memory may have been unreadable for a moment: the lane is written so often before it ends.
+constexpr std::uint32_t faults_max = 4;
 
 }  // namespace
 
@@ -47,12 +49,17 @@ void TcpEndpoint::try_opening_bulk(Connection& connection) {
         if (!connection.talk.full) send_now(connection);
     } else {
         Result<base::UniqueFd> socket = start_connecting(connection.name);
-        if (socket && !*socket) return;
+        if (socket && !*socket) return rest_bulk(bulk);
         if (!socket) return lose_bulk(connection, std::string(socket.status().text()));
         bulk.lane.socket = *std::move(socket);
         if (!watch(bulk.lane, true)) return lose_bulk(connection, "epoll is full");
         bulk.phase = BulkPhase::connecting;
     }
+}
+
+// Before the next attempt: the listener is busy.
+void TcpEndpoint::rest_bulk(Bulk& bulk) {
+    bulk.retry_at = now_ + ConnectPacer::pause(++bulk.attempts, parts_.random);
 }
 
 void TcpEndpoint::on_bulk_connected(Connection& connection) {
@@ -86,7 +93,8 @@ void TcpEndpoint::read_joined(Connection& connection) {
         close_lane(bulk.lane);
         bulk.greeting = {};
         bulk.phase = BulkPhase::wanted;
-        return;
+        bulk.deadline = now_ + bulk_handshake_max;  // The listener is there.
+        return rest_bulk(bulk);
     }
     if (!status.ok()) {
         return lose_bulk(connection, std::string(status.text()));
@@ -155,7 +163,7 @@ void TcpEndpoint::close_bulk(Connection& connection, Code code, const std::strin
 void TcpEndpoint::serve_bulk_handshake(Connection& connection) {
     if (connection.bulk->deadline <= now_) {
         lose_bulk(connection, "it was not made in time");
-    } else if (connection.bulk->phase == BulkPhase::wanted) {
+    } else if (connection.bulk->phase == BulkPhase::wanted && connection.bulk->retry_at <= now_) {
         try_opening_bulk(connection);
     }
 }
@@ -227,8 +235,14 @@ std::size_t TcpEndpoint::write_bulk(Connection& connection, std::size_t bytes_ma
     for (std::size_t i = 0; i < message.msg_iovlen; ++i) wanted += pieces[i].iov_len;
     const ssize_t sent = ::sendmsg(bulk.lane.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EFAULT) {
-        drop_unreadable(connection, bytes_max);
-        if (!bulk.writer.empty()) pumping_.push_back(bulk);
+        bulk.faults = drop_unreadable(connection, bytes_max) ? 0 : bulk.faults + 1;
+        if (bulk.faults == faults_max) {
+            lose_bulk(connection,
+                      "no socket can send memory of a transfer that a copy can read "
+                      "(EFAULT): transfer a copy of it");
+        } else if (!bulk.writer.empty()) {
+            pumping_.push_back(bulk);
+        }
         return 0;
     }
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
@@ -239,6 +253,7 @@ std::size_t TcpEndpoint::write_bulk(Connection& connection, std::size_t bytes_ma
     bulk.writer.sent(left);
     if (left > 0) {
         bulk.lane.tries = 0;
+        bulk.faults = 0;
         pump_share_.served();
     }
     if (left != wanted && !may_try_again(bulk.lane)) want_room(bulk.lane, true);

@@ -60,7 +60,8 @@ constexpr bool can_move(Phase from, Phase to) {
 }
 
 // none:       nobody needed it so far, or it was lost.
-// wanted:     tried again until there is room to ask for it, or in the queue of the listener.
+// wanted:     tried again until there is room to ask for it (acceptor), or after a pause in which
+//             the listener is busy (connector).
 // asked:      the connector was asked to make it (acceptor).
 // connecting: on its way (connector).
 // joining:    its ticket is shown, the answer awaited (connector).
@@ -75,8 +76,11 @@ struct Bulk : PumpNode, UnderWayNode {
     BulkPhase phase = BulkPhase::none;
     Lane lane;
     Greeting greeting;
-    TimePoint deadline = never;  // Of becoming up.
-    TimePoint moved_at;          // While it is under way.
+    TimePoint deadline = never;             // Of becoming up.
+    TimePoint retry_at = TimePoint::min();  // Connector, while it is wanted.
+    std::uint32_t attempts = 0;             // That a busy listener refused.
+    std::uint32_t faults = 0;               // Writes in a row that found no unreadable memory.
+    TimePoint moved_at;                     // While it is under way.
 
     BulkWriter writer;
     BulkReader reader;

@@ -142,7 +142,8 @@ void TcpEndpoint::give_turns() {
             continue;
         }
         connection->has_turn = true;
-        // A listener is there: each connect has its own time to reach it.
+        // A listener is there: each connect has its own time to reach it. Where it is silent now,
+        // those that waited have waited long enough.
         const bool is_there = pacer_.answered_at(turn.to) != TimePoint::min();
         if (is_there) connection->deadline = now_ + handshake_max;
         start(*connection);
@@ -184,9 +185,16 @@ void TcpEndpoint::end_handshake(Connection& connection) {
     if (pacer_.has_turns()) look_now_ = true;
 }
 
+// The kernel had no answer from the host.
+static bool is_silence(int error) {
+    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
+           error == EHOSTDOWN || error == ENETDOWN;
+}
+
 void TcpEndpoint::on_connected(Connection& connection) {
     const std::string& uri = connection.info.uri;
     if (const int error = socket_error(connection.talk.socket.get()); error != 0) {
+        if (is_silence(error)) pacer_.unanswered(uri);
         return take_down(connection, Code::unavailable,
                          error == ECONNREFUSED
                              ? "nobody serves " + uri + " (connection refused)"
@@ -212,6 +220,7 @@ void TcpEndpoint::read_welcome(Connection& connection) {
         case Greeting::Read::more: return;
         case Greeting::Read::whole: break;
         case Greeting::Read::gone:
+            if (is_silence(connection.greeting.error())) pacer_.unanswered(uri);
             return take_down(connection, Code::unavailable, uri + " hung up during the handshake");
         case Greeting::Read::garbage:
             return take_down(connection, Code::data_loss,
@@ -364,6 +373,7 @@ void TcpEndpoint::serve_handshake(Connection& connection) {
     // Those before it find out whether anything is there.
     if (connection.phase == Phase::waiting && !connection.has_turn) return;
     if (connection.deadline <= now_) {
+        pacer_.unanswered(connection.info.uri);
         take_down(connection, Code::unavailable, connection.info.uri + " did not answer in time");
     } else if (connection.phase <= Phase::connecting && connection.retry_at <= now_) {
         connection.retry_at = never;
@@ -388,10 +398,11 @@ TimePoint TcpEndpoint::next_deadline() const {
     for (const Slot& slot : slots_) {
         const Connection* connection = slot.connection.get();
         if (!connection) continue;
+        const bool wants_bulk = connection->bulk && connection->bulk->phase == BulkPhase::wanted;
         const bool waits_for_us =
-            connection->phase == Phase::resolving ||
-            (connection->bulk && connection->bulk->phase == BulkPhase::wanted);
+            connection->phase == Phase::resolving || (wants_bulk && connection->incoming);
         if (waits_for_us) next = std::min(next, now_ + 1ms);
+        if (wants_bulk && !connection->incoming) next = std::min(next, connection->bulk->retry_at);
         const bool has_time = connection->phase == Phase::resolving || connection->has_turn;
         if (has_time) next = std::min({next, connection->deadline, connection->retry_at});
         if (connection->bulk) next = std::min(next, connection->bulk->deadline);

@@ -154,6 +154,7 @@ class TcpEndpoint final : public Endpoint {
     Bulk& bulk_of(Connection& connection);
     void open_bulk(Connection& connection);
     void try_opening_bulk(Connection& connection);
+    void rest_bulk(Bulk& bulk);
     void on_bulk_connected(Connection& connection);
     void read_joined(Connection& connection);
     Status join(Stranger& stranger, const Ticket& ticket);
@@ -174,7 +175,7 @@ class TcpEndpoint final : public Endpoint {
     const char* on_head(Connection& connection) noexcept;
     const char* on_done(Connection& connection, const BulkHead& head) noexcept;
     void on_body_end(Connection& connection) noexcept;
-    void drop_unreadable(Connection& connection, std::size_t bytes_max) noexcept;
+    bool drop_unreadable(Connection& connection, std::size_t bytes_max) noexcept;
     Refusal judge(const BulkHead& head, Access access) const noexcept;
     void ask(Connection& connection, const TransferEntry& entry) noexcept;
     TransferEntry* transfer_of(Connection& connection, std::uint64_t name) noexcept;

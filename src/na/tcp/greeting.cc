@@ -21,7 +21,10 @@ Greeting::Read Greeting::read(int socket) noexcept {
         const ssize_t got = ::recv(socket, bytes_ + have_, wanted - have_, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return Read::more;
-        if (got <= 0) return Read::gone;
+        if (got <= 0) {
+            error_ = got < 0 ? errno : 0;
+            return Read::gone;
+        }
         have_ += static_cast<std::size_t>(got);
     }
 }

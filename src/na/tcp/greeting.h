@@ -12,10 +12,13 @@ class Greeting {
     Read read(int socket) noexcept;
     // Requires: it is whole.
     ByteView frame() const;
+    // Of a peer that is gone: the errno, or 0 when the stream ended.
+    int error() const { return error_; }
 
   private:
     std::byte bytes_[greeting_bytes_max];
     std::size_t have_ = 0;
+    int error_ = 0;
 };
 
 // False: not all of it left, which at the start of a connection means that it is gone.

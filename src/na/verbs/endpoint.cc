@@ -13,6 +13,7 @@
 namespace weft::na::verbs {
 
 static constexpr std::uint32_t lanes_max = 1u << 16;
+static constexpr Duration stuck_pause = 1s;
 
 static std::uint32_t table_slots(std::size_t peers_max) {
     return static_cast<std::uint32_t>((std::min<std::size_t>(peers_max, indices_max) + 63) / 64 *
@@ -63,7 +64,21 @@ VerbsEndpoint::~VerbsEndpoint() {
         (void)::nanosleep(&pause, nullptr);
         (void)read_completions(true);
     }
-    for (LaneEntry* lane : std::vector(leaving_)) drop_lane(*lane);
+    for (LaneEntry* lane : std::vector(leaving_)) (void)drop_lane(*lane);
+    serve_stuck();
+    if (!stuck_.empty()) keep_stuck();
+}
+
+// Until the process ends: the card's own memory, and what is registered with it. That of transfers
+// is their owner's to keep, for they have not ended.
+void VerbsEndpoint::keep_stuck() {
+    for (StuckPair& stuck : stuck_) {
+        (void)stuck.pair.release();
+        while (Transfer* transfer = stuck.transfers.pop_front()) (void)transfer->memory.release();
+        while (stuck.lane && stuck.lane->value.in_flight.pop_front()) continue;
+    }
+    if (cache_) cache_->forget();
+    (void)card_.release();
 }
 
 // A process that was forked shares the kernel's objects with the one that made them.
@@ -82,6 +97,10 @@ void VerbsEndpoint::forget_in_child() {
         while (peer.value.waiting.pop_front()) continue;
     });
     transfers_.for_each([](TransferTable::Entry& entry) { (void)entry.value.memory.release(); });
+    for (StuckPair& stuck : stuck_) {
+        (void)stuck.pair.release();
+        while (stuck.transfers.pop_front()) continue;
+    }
     if (cache_) cache_->forget();
     for (Owned<ibv_mr>& memory : regions_) (void)memory.release();
     while (asking_lanes_.pop_front()) continue;
@@ -197,7 +216,7 @@ LaneEntry* VerbsEndpoint::take_lane(const PeerEntry& owner) {
 // name.
 void VerbsEndpoint::end_talk(LaneEntry& entry) {
     Lane& lane = entry.value;
-    if (!lane.pair) return drop_lane(entry);
+    if (!lane.pair) return (void)drop_lane(entry);
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_ERR;
     (void)::ibv_modify_qp(lane.pair.get(), &attr, IBV_QP_STATE);  // Not from its first state.
@@ -208,21 +227,72 @@ void VerbsEndpoint::end_talk(LaneEntry& entry) {
     if (!std::exchange(lane.leaving, true)) leaving_.push_back(&entry);
 }
 
-// The one end of a lane: behind it the card touches nothing on its behalf.
-void VerbsEndpoint::drop_lane(LaneEntry& entry) {
+// The one end of a lane. nullptr: behind it the card touches nothing on its behalf. Else what hangs
+// on it is kept there.
+StuckPair* VerbsEndpoint::drop_lane(LaneEntry& entry) {
     Lane& lane = entry.value;
-    lane.pair.reset();
+    StuckPair* const stuck = destroy(lane.pair);
     lane.connection.reset();
-    PeerEntry* owner = lane.leaving ? nullptr : peers_.find(lane.peer);
-    while (SendSlot* slot = lane.in_flight.pop_front()) {
-        release(owner ? &owner->value : nullptr, *slot);
-    }
     if (lane.leaving) std::erase(leaving_, &entry);
     if (lane.is_linked()) {
         lane.unlink();
         --asking_count_;
     }
+    if (stuck) {
+        stuck->lane = &entry;
+        lane.leaving = lane.ended = true;
+        lane.peer = {};  // Of what the card still says of it no peer hears.
+    } else {
+        free_lane(entry);
+    }
+    return stuck;
+}
+
+void VerbsEndpoint::free_lane(LaneEntry& entry) {
+    Lane& lane = entry.value;
+    PeerEntry* owner = lane.leaving ? nullptr : peers_.find(lane.peer);
+    while (SendSlot* slot = lane.in_flight.pop_front()) {
+        release(owner ? &owner->value : nullptr, *slot);
+    }
     lanes_.give_back(entry);
+}
+
+// nullptr: it is gone.
+StuckPair* VerbsEndpoint::destroy(Owned<ibv_qp>& pair) {
+    const int error = pair ? ::ibv_destroy_qp(pair.get()) : 0;
+    if (error != 0) {
+        if (!std::exchange(stuck_told_, true)) {
+            parts_.log.error("verbs: " + card_->name() +
+                             " does not destroy a queue pair: " + describe(error) +
+                             "; memory of transfers that it may still touch is kept until it does, "
+                             "or the process ends");
+        }
+        stuck_due_ = now_ + stuck_pause;
+        attention_at_ = std::min(attention_at_, stuck_due_);
+        stuck_.emplace_back().pair = std::move(pair);
+        return &stuck_.back();
+    }
+    (void)pair.release();
+    return nullptr;
+}
+
+// Asks the card again. What hung on a queue pair that is gone now ends.
+void VerbsEndpoint::serve_stuck() {
+    std::list<StuckPair> before = std::exchange(stuck_, {});
+    for (StuckPair& one : before) {
+        StuckPair* const still = destroy(one.pair);
+        if (still) {
+            still->lane = one.lane;
+            still->transfers.splice_back(one.transfers);
+            continue;
+        }
+        while (Transfer* transfer = one.transfers.pop_front()) {
+            finish(*transfer, Code::unavailable,
+                   "its queue pair could not be destroyed for a while");
+        }
+        if (one.lane) free_lane(*one.lane);
+    }
+    if (stuck_.empty()) stuck_due_ = never;
 }
 
 void VerbsEndpoint::bring_down(PeerEntry& entry, Code code, std::string why) {
@@ -244,7 +314,7 @@ void VerbsEndpoint::retire(PeerEntry& entry, Code transfers_end, bool in_order) 
     if (!was_up) --handshakes_;
     if (!was_up && peer.incoming) --strangers_;
     end_transfers(entry, transfers_end, "the connection ended");
-    for (Owned<ibv_qp>& serving : peer.serving) serving.reset();
+    for (Owned<ibv_qp>& serving : peer.serving) (void)destroy(serving);
     const bool lingers =
         in_order && was_up && post_backlog(entry) && send_bare(entry, Kind::bye, true);
     while (SendSlot* slot = peer.backlog.pop_front()) release(&peer, *slot);

@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include <list>
 #include <optional>
 #include <vector>
 
@@ -103,7 +104,11 @@ class VerbsEndpoint final : public Endpoint {
     PeerEntry* take_peer();
     LaneEntry* take_lane(const PeerEntry& owner);
     void end_talk(LaneEntry& lane);
-    void drop_lane(LaneEntry& lane);
+    StuckPair* drop_lane(LaneEntry& lane);
+    StuckPair* destroy(Owned<ibv_qp>& pair);
+    void free_lane(LaneEntry& lane);
+    void serve_stuck();
+    void keep_stuck();
     void forget_in_child();
     void bring_down(PeerEntry& entry, Code code, std::string why);
     void retire(PeerEntry& entry, Code transfers_end, bool in_order);
@@ -205,6 +210,9 @@ class VerbsEndpoint final : public Endpoint {
     std::vector<PeerEntry*> by_index_;
     LaneTable lanes_;
     std::vector<LaneEntry*> leaving_;
+    std::list<StuckPair> stuck_;
+    TimePoint stuck_due_ = never;  // Then the card is asked again.
+    bool stuck_told_ = false;
     std::uint32_t strangers_ = 0;   // Incoming peers that are not up.
     std::uint32_t handshakes_ = 0;  // All that are not up.
     base::IntrusiveList<Peer, AttentionNode> attention_;

@@ -119,7 +119,7 @@ void VerbsEndpoint::on_lane_word(PeerEntry& entry, ByteView body) {
         case LaneWord::What::ask: return on_asked(entry, *word);
         case LaneWord::What::answer:
         case LaneWord::What::refuse: return on_answer(entry, *word);
-        case LaneWord::What::gone: entry.value.serving[word->number % lanes_most].reset();
+        case LaneWord::What::gone: (void)destroy(entry.value.serving[word->number % lanes_most]);
     }
 }
 
@@ -132,7 +132,7 @@ void VerbsEndpoint::on_asked(PeerEntry& entry, const LaneWord& word) {
         return bring_down(entry, Code::data_loss, "asks for lanes and takes no answer");
     }
     Owned<ibv_qp>& serving = peer.serving[word.number % lanes_most];
-    serving.reset();
+    (void)destroy(serving);
     LaneWord answer;
     answer.what = LaneWord::What::answer;
     answer.number = word.number;
@@ -188,12 +188,15 @@ void VerbsEndpoint::fail_waiting(PeerEntry& entry, Code code, const std::string&
     while (Transfer* transfer = entry.value.waiting.pop_front()) finish(*transfer, code, why);
 }
 
-// What was under way on it waits for the next one.
+// What was under way on it waits for the next one, unless the card may still touch its memory.
 void VerbsEndpoint::drop_asking(PeerEntry& entry, std::uint32_t which) {
     Peer& peer = entry.value;
     Asking& asking = peer.asking[which];
     asking.up = false;
-    if (LaneEntry* lane = std::exchange(asking.lane, nullptr)) drop_lane(*lane);
+    LaneEntry* const lane = std::exchange(asking.lane, nullptr);
+    if (StuckPair* stuck = lane ? drop_lane(*lane) : nullptr) {
+        stuck->transfers.splice_back(asking.under_way);
+    }
     TransferQueue again;
     while (Transfer* transfer = asking.under_way.pop_front()) {
         drop_memory(*transfer);

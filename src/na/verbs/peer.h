@@ -62,6 +62,14 @@ struct Transfer : base::ListNode {
 using TransferTable = base::SlotTable<Transfer>;
 using TransferQueue = base::IntrusiveList<Transfer>;
 
+// A queue pair that could not be destroyed: the card may still touch what hangs on it, which stays
+// as it is until the queue pair goes.
+struct StuckPair {
+    Owned<ibv_qp> pair;
+    LaneEntry* lane = nullptr;  // With the messages that it has in flight,
+    TransferQueue transfers;    // and transfers, which have not ended.
+};
+
 // A queue pair for transfers of ours with one peer.
 struct Asking {
     LaneEntry* lane = nullptr;

@@ -271,6 +271,8 @@ void VerbsEndpoint::serve_attention() {
         }
     }
     if (!leaving_.empty()) serve_leaving();
+    if (stuck_due_ <= now_) serve_stuck();
+    attention_at_ = std::min(attention_at_, stuck_due_);
 }
 
 void VerbsEndpoint::serve_leaving() {
@@ -280,7 +282,7 @@ void VerbsEndpoint::serve_leaving() {
     if (std::ranges::any_of(leaving_, is_flushed)) (void)read_completions(true);
     for (LaneEntry* lane : std::vector(leaving_)) {
         if (is_flushed(lane)) {
-            drop_lane(*lane);
+            (void)drop_lane(*lane);
         } else if (lane->value.due <= now_) {
             end_talk(*lane);
         } else {

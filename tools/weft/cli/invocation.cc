@@ -25,10 +25,13 @@ void print(const Json& object) {
     std::printf("%s\n", line.c_str());
 }
 
-void print_failure(const Invocation& invocation) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "weft: %s\n", base::printable(invocation.status.to_string()).c_str());
-    if (invocation.json && !invocation.printed) print({{"error", to_json(invocation.status)}});
+void print_end(Invocation& invocation) {
+    if (!invocation.status.ok()) {
+        std::fflush(stdout);
+        std::fprintf(stderr, "weft: %s\n", base::printable(invocation.status.to_string()).c_str());
+        invocation.answer["error"] = to_json(invocation.status);
+    }
+    if (invocation.json && !invocation.answer.is_null()) print(invocation.answer);
 }
 
 }  // namespace weft::tool

@@ -14,15 +14,15 @@ struct Invocation {
     bool json = false;
     // The exit status is its code.
     Status status;
-    // With --json a subcommand that failed printed its own object already.
-    bool printed = false;
+    // With --json: the object that is printed at the end, with the failure if there is one.
+    Json answer;
 };
 
 // {"code":"UNAVAILABLE","number":14,"effect":…,"stage":…,"peer":…,"text":…}
 Json to_json(const Status& status);
 
-// The sentence to standard error; with --json {"error":{…}} to standard output, unless `printed`.
-void print_failure(const Invocation& invocation);
+// With --json `answer`, of a failure with its "error"; a failure's sentence to standard error.
+void print_end(Invocation& invocation);
 
 // One line to standard output.
 void print(const Json& object);

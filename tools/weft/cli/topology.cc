@@ -1,5 +1,7 @@
 #include "cli/topology.h"
 
+#include "cli/number.h"
+
 #include <map>
 #include <string>
 #include <vector>
@@ -22,7 +24,7 @@ void add_topology_options(CLI::App& command, Topology& into, const std::string& 
             what + "The tree; default: automatic")
         ->check(CLI::IsMember(names));
     command.add_option("--fanout", into.fanout, what + "Of k-ary, k-nomial and greedy trees")
-        ->check(CLI::Range(2, 64))
+        ->transform(whole_number(2, 64))
         ->capture_default_str();
     command.add_flag("--by-host", into.by_host,
                      what + "The first rank of each host tells the others there");

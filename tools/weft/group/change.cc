@@ -5,6 +5,7 @@
 #include <weft/group_authority.h>
 
 #include "base/text.h"
+#include "cli/number.h"
 #include "group/group.h"
 
 namespace weft::tool {
@@ -31,7 +32,7 @@ void report(const GroupView& before, const GroupView& after, Invocation& invocat
         json["changes"] = Json::array();
         for (const MemberChange& change : changes)
             json["changes"].push_back(json_of(change, after));
-        print(json);
+        invocation.answer = std::move(json);
         return;
     }
     for (const MemberChange& change : changes) {
@@ -88,7 +89,7 @@ void set_up_ranks(CLI::App& command, Invocation& invocation, ChangeRanks run) {
     auto options = std::make_shared<RankOptions>();
     add_group_option(command, options->group);
     command.add_option("rank", options->ranks, "Of the group's; all or none are changed")
-        ->check(complain_when_no_number)
+        ->transform(rank_number())
         ->required();
     command.callback(
         [options, run, &invocation] { invocation.status = run(*options, invocation); });
@@ -118,14 +119,14 @@ void set_up_group_admit(CLI::App& command, Invocation& invocation) {
         "Example: weft group admit --group store.json --rank 3 --uri tcp://nas-3:7400");
     add_group_option(command, options->group);
     command.add_option("--rank", options->member.rank, "Its rank, which nobody has or had")
-        ->check(complain_when_no_number)
+        ->transform(rank_number())
         ->required();
     command.add_option("--uri", options->member.uris, "Its addresses, the best first")->required();
     command
         .add_option("--incarnation", options->member.incarnation,
                     "Tells a rank's lives apart: with a later one it may be there already; the new "
                     "epoch when it is not given")
-        ->check(complain_when_no_number);
+        ->transform(whole_number(1));
     command.callback(
         [options, &invocation] { invocation.status = admit_member(*options, invocation); });
 }

@@ -29,10 +29,6 @@ void add_group_option(CLI::App& command, std::string& file) {
     command.add_option("--group", file, "The group's file")->required();
 }
 
-std::string complain_when_no_number(const std::string& given) {
-    return given.empty() ? "is empty" : "";
-}
-
 std::string join(const std::vector<std::string>& uris) {
     std::string text;
     for (const std::string& uri : uris) text += (text.empty() ? "" : " ") + uri;

@@ -22,9 +22,6 @@ void set_up_group_admit(CLI::App& command, Invocation& invocation);
 // --group FILE.
 void add_group_option(CLI::App& command, std::string& file);
 
-// For a number: an empty one is a variable that nobody set.
-std::string complain_when_no_number(const std::string& given);
-
 // As people read them: with spaces between.
 std::string join(const std::vector<std::string>& uris);
 

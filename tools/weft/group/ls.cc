@@ -92,8 +92,7 @@ Status ls(const LsOptions& options, Invocation& invocation) {
         answers = *std::move(asked);
     }
     if (invocation.json) {
-        print(members_as_json(*view, answers));
-        invocation.printed = true;
+        invocation.answer = members_as_json(*view, answers);
     } else {
         print_table(*view, answers);
     }

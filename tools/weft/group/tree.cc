@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "cli/number.h"
 #include "cli/topology.h"
 #include "coll/engine.h"
 #include "group/group.h"
@@ -68,7 +69,7 @@ Status show(const TreeOptions& options, Invocation& invocation) {
         Json json;
         json["root"] = options.root ? Json(*options.root) : Json(nullptr);
         json["tells"] = drawing.children_of(below);
-        print(json);
+        invocation.answer = std::move(json);
     } else {
         std::printf("%s\n", options.root ? std::to_string(*options.root).c_str() : "client");
         drawing.draw(below, "");
@@ -87,7 +88,7 @@ void set_up_group_tree(CLI::App& command, Invocation& invocation) {
         "Example: weft group tree --group store.json --topology k-nomial --fanout 4");
     add_group_option(command, options->file);
     command.add_option("--root", options->root, "The rank that begins; default: a client outside")
-        ->check(complain_when_no_number);
+        ->transform(rank_number());
     add_topology_options(command, options->topology);
     command.callback([options, &invocation] { invocation.status = show(*options, invocation); });
 }

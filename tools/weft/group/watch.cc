@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "cli/number.h"
 #include "group/group.h"
 #include "storage/file.h"
 
@@ -115,7 +116,7 @@ void set_up_group_watch(CLI::App& command, Invocation& invocation) {
         "Example: weft group watch --group store.json");
     add_group_option(command, options->group);
     command.add_option("--until-epoch", options->until_epoch, "End when this epoch was seen")
-        ->check(complain_when_no_number);
+        ->transform(whole_number(1));
     command.callback(
         [options, &invocation] { invocation.status = Watch(*options, invocation.json).run(); });
 }

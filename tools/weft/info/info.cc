@@ -153,9 +153,8 @@ void examine(Invocation& invocation) {
              {"mend", finding.mend.empty() ? Json(nullptr) : Json(finding.mend)}});
     }
     json["environment"] = weft_environment();
-    json["error"] = invocation.status.ok() ? Json(nullptr) : tool::to_json(invocation.status);
-    print(json);
-    invocation.printed = true;
+    json["error"] = nullptr;
+    invocation.answer = std::move(json);
 }
 
 // One address: is anybody there?
@@ -177,12 +176,11 @@ void examine_uri(const std::string& uri, Invocation& invocation) {
         auto number = [](const std::optional<Duration>& value) {
             return value ? Json(value->count()) : Json(nullptr);
         };
-        print({{"uri", uri},
-               {"reachable", status.ok()},
-               {"first_call_ns", number(first)},
-               {"round_trip_ns", number(second)},
-               {"error", status.ok() ? Json(nullptr) : tool::to_json(status)}});
-        invocation.printed = true;
+        invocation.answer = {{"uri", uri},
+                             {"reachable", status.ok()},
+                             {"first_call_ns", number(first)},
+                             {"round_trip_ns", number(second)},
+                             {"error", nullptr}};
     } else if (status.ok()) {
         std::printf("%s answers: %s with connecting, %s without\n", uri.c_str(),
                     format_ns(static_cast<double>(first->count())).c_str(),

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "cli/number.h"
 #include "cli/topology.h"
 #include "commands.h"
 #include "na/address.h"
@@ -100,7 +101,7 @@ void run_and_print(const PerfOptions& options, Invocation& invocation) {
     if (!report) {
         invocation.status = std::move(report).status();
     } else if (invocation.json) {
-        print(to_json(*report));
+        invocation.answer = to_json(*report);
     } else {
         std::fputs(to_text(*report).c_str(), stdout);
     }
@@ -108,7 +109,7 @@ void run_and_print(const PerfOptions& options, Invocation& invocation) {
 
 void add_broadcast_options(CLI::App& command, PerfOptions& options) {
     command.add_option("--ranks", options.ranks, "bcast: processes that are told")
-        ->check(CLI::Range(1, 256))
+        ->transform(whole_number(1, 256))
         ->capture_default_str();
     add_topology_options(command, options.topology, "bcast: ");
 }
@@ -128,7 +129,7 @@ void add_options(CLI::App& command, PerfOptions& options) {
         ->transform(CLI::AsSizeValue(false))
         ->check(CLI::Range(std::uint64_t{0}, size_max));
     command.add_option("--inflight", options.inflight, "Operations under way at any time")
-        ->check(CLI::Range(1, 65536))
+        ->transform(whole_number(1, 65536))
         ->capture_default_str();
     command.add_option("--seconds", options.seconds, "How long to measure")
         ->check(CLI::Range(0.001, 86400.0))
@@ -148,7 +149,7 @@ void add_options(CLI::App& command, PerfOptions& options) {
                     "The client's cpu and the server's, as 0,1; default: the first two allowed")
         ->delimiter(',')
         ->expected(2)
-        ->check(CLI::Range(0, 1023));
+        ->transform(whole_number(0, 1023));
     command
         .add_option_function<std::string>(
             "--memory",

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/mutant.h"
+#include "cli/number.h"
 #include "cli/progress_bar.h"
 #include "cli/text.h"
 #include "commands.h"
@@ -157,9 +158,9 @@ Json rules_as_json(const Request& request, const Sum& sum) {
     return rules;
 }
 
-void print_sum(const Request& request, const Sum& sum, bool json) {
-    if (json) {
-        Json object;
+void report(const Request& request, const Sum& sum, Invocation& invocation) {
+    if (invocation.json) {
+        Json& object = invocation.answer;
         object["scenario"] = request.options.scenario;
         object["seeds"] = request.seeds;
         object["first_seed"] = request.first_seed;
@@ -174,7 +175,7 @@ void print_sum(const Request& request, const Sum& sum, bool json) {
         object["over_bound"] = sum.over_bound ? Json(*sum.over_bound) : Json(nullptr);
         if (sum.figures.is_object()) object.update(sum.figures);
         if (request.rules) object["rules"] = rules_as_json(request, sum);
-        return print(object);
+        return;
     }
     std::fputs(sum.table.c_str(), stdout);
     if (request.rules) print_rules(request, sum);
@@ -196,9 +197,8 @@ void run_and_print(Request request, Invocation& invocation) {
         [&](const NamedScenario& one) { return request.options.scenario == one.name; });
     if (request.seeds == 0) request.seeds = row->seeds;
     const Sum sum = run_all(request, *row);
-    print_sum(request, sum, invocation.json);
+    report(request, sum, invocation);
     if (sum.failed == 0) return;
-    invocation.printed = true;
     invocation.status =
         fail(Code::internal, std::to_string(sum.failed) + " of " + std::to_string(request.seeds) +
                                  " seeds broke an invariant, the first is " +
@@ -236,14 +236,15 @@ void set_up_sim(CLI::App& command, Invocation& invocation) {
         ->check(CLI::IsMember(scenario_names()))
         ->capture_default_str();
     command.add_option("--seeds", request->seeds, "How many runs (default: 100, of bcast 1)")
-        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
+        ->transform(whole_number(1, std::uint64_t{1} << 40));
     command.add_option("--first-seed", request->first_seed, "The seed of the first")
+        ->transform(whole_number(0))
         ->capture_default_str();
     command.add_option("--nodes", request->options.nodes, "Hosts in each")
-        ->check(CLI::Range(2, 1 << 20))
+        ->transform(whole_number(2, 1 << 20))
         ->capture_default_str();
     command.add_option("--jobs", request->jobs, "Runs at a time; 0: one a cpu")
-        ->check(CLI::Range(0, 1024))
+        ->transform(whole_number(0, 1024))
         ->capture_default_str();
     set_up_mutants(command);
     command.add_flag("--verbose", request->options.verbose,

@@ -66,9 +66,8 @@ void report(const char* verb, const std::string& name, const Transferred& done, 
         json["seconds"] = done.seconds;
         json["mib_per_s"] =
             done.seconds > 0 ? static_cast<double>(done.bytes) / 1048576 / done.seconds : 0;
-        json["error"] = done.status.ok() ? Json(nullptr) : to_json(done.status);
-        print(json);
-        invocation.printed = true;
+        json["error"] = nullptr;
+        invocation.answer = std::move(json);
     } else if (done.status.ok() && !quiet) {
         const std::string rate = format_rate(done.bytes, done.seconds);
         if (done.objects == 1) {

@@ -71,7 +71,7 @@ Status ls(const ObjectOptions& options, Invocation& invocation) {
         Json json;
         json["objects"] = Json::array();
         for (const storage::Entry& entry : *entries) json["objects"].push_back(to_json(entry));
-        print(json);
+        invocation.answer = std::move(json);
         return {};
     }
     for (const storage::Entry& entry : *entries) {
@@ -89,7 +89,7 @@ Status stat(const ObjectOptions& options, Invocation& invocation) {
     const Result<storage::Entry> entry = stat_object(*session, options.name);
     if (!entry) return entry.status();
     if (invocation.json) {
-        print(to_json(*entry));
+        invocation.answer = to_json(*entry);
         return {};
     }
     std::printf("name    %s\nbytes   %llu\nmtime   %s\ncrc32c  %s\n",
@@ -105,7 +105,7 @@ Status rm(const ObjectOptions& options, Invocation& invocation) {
     if (!session) return std::move(session).status();
     Status status =
         session->runtime.block_on(remove_one(storage::StoreClient(session->channel), options.name));
-    if (status.ok() && invocation.json) print({{"removed", options.name}});
+    if (status.ok() && invocation.json) invocation.answer = {{"removed", options.name}};
     return status;
 }
 

@@ -83,10 +83,14 @@ Result<Sources> find_sources(const PutOptions& options) {
     return Sources{name, {{options.file, name, size}}, size};
 }
 
+std::string shown(const Source& source) {
+    return source.path == "-" ? "standard input" : "'" + source.path + "'";
+}
+
 Result<storage::Fd> open_source(const Source& source) {
     storage::Fd fd(source.path == "-" ? ::dup(STDIN_FILENO)
                                       : ::open(source.path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd) return storage::errno_status(errno, "can't open '" + source.path + "'");
+    if (!fd) return storage::errno_status(errno, "can't open " + shown(source));
     return fd;
 }
 
@@ -95,13 +99,12 @@ Task<Result<storage::Moved>> put_one(storage::Client& client, const Source& sour
     const auto open = [&] { return open_source(source); };
     const Result<storage::Fd> fd = co_await offload(open);
     if (!fd) co_return fd.status();
-    const std::string shown = source.path == "-" ? "standard input" : "'" + source.path + "'";
     std::uint64_t before = 0;
     const storage::Progress progress = [&](std::uint64_t bytes) {
         bar.add(bytes - before);
         before = bytes;
     };
-    co_return co_await client.put(fd->get(), shown, source.name, progress);
+    co_return co_await client.put(fd->get(), shown(source), source.name, progress);
 }
 
 // Before anything is sent: all names are good, or nothing is stored.

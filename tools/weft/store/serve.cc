@@ -6,6 +6,7 @@
 #include <weft/group_authority.h>
 #include <weft/runtime.h>
 
+#include "cli/number.h"
 #include "commands.h"
 #include "storage/service.h"
 
@@ -126,8 +127,8 @@ void set_up_serve(CLI::App& command, Invocation& invocation) {
                     "A file that gets a line before each object is stored or deleted")
         ->check(not_empty);
     CLI::Option* group = command.add_option("--group", options->group, "The group's file");
-    CLI::Option* rank =
-        command.add_option("--rank", options->rank, "Our rank in the group")->check(not_empty);
+    CLI::Option* rank = command.add_option("--rank", options->rank, "Our rank in the group")
+                            ->transform(rank_number());
     group->needs(rank);
     rank->needs(group);
     command.callback(

@@ -98,10 +98,7 @@ Status report(const SettingOptions& options, const std::vector<Answer>& answers,
                         base::printable(answer.status.to_string()).c_str());
         }
     }
-    if (invocation.json) {
-        print(json);
-        invocation.printed = true;
-    }
+    if (invocation.json) invocation.answer = std::move(json);
     return first;
 }
 
@@ -138,7 +135,8 @@ Status show_one(const SettingOptions& options, Invocation& invocation) {
         session->runtime.block_on(ask_all({{0, session->channel}}, options.key));
     if (!answers[0].status.ok()) return answers[0].status;
     if (invocation.json) {
-        print({{"key", options.key}, {"value", answers[0].value}, {"version", answers[0].version}});
+        invocation.answer = {
+            {"key", options.key}, {"value", answers[0].value}, {"version", answers[0].version}};
     } else {
         std::printf("%s%s\n", base::printable(answers[0].value).c_str(),
                     suffix(options, answers[0]).c_str());

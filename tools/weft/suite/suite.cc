@@ -58,10 +58,8 @@ void run_suite(const PerfOptions& options, Invocation& invocation) {
         }
     }
     if (invocation.json) {
-        Json json = to_json(*results);
-        json["error"] = invocation.status.ok() ? Json(nullptr) : to_json(invocation.status);
-        print(json);
-        invocation.printed = true;
+        invocation.answer = to_json(*results);
+        invocation.answer["error"] = nullptr;
     } else if (options.report.empty()) {
         std::fputs(to_markdown(*results).c_str(), stdout);
     } else {

@@ -1,0 +1,81 @@
+// Sleeps of a context, on kernels with and without epoll_pwait2().
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+
+#include "base/unique_fd.h"
+#include "base/wait_for_events.h"
+#include "support/catch.h"
+#include "support/child.h"
+
+using namespace weft;
+
+namespace {
+
+// From here on the call fails in this process as it does where the kernel does not have it.
+bool forbid(unsigned call, unsigned error) {
+    sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{static_cast<unsigned short>(std::size(rules)), rules};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+Duration cpu_time() {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    const auto of = [](const timeval& time) {
+        return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+    };
+    return of(usage.ru_utime) + of(usage.ru_stime);
+}
+
+// 0: sleeps last as long as they should, take no cpu, and end by an event.
+int judge_sleeps() {
+    const base::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+    const base::UniqueFd event(::eventfd(0, EFD_CLOEXEC));
+    epoll_event wanted{};
+    wanted.events = EPOLLIN;
+    if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, event.get(), &wanted) != 0) return 1;
+    const auto now = [] { return std::chrono::steady_clock::now(); };
+    const Duration before = cpu_time();
+    const auto start = now();
+    for (int i = 0; i < 4; ++i) base::wait_for_events(epoll.get(), 50ms);
+    if (now() - start < 200ms) return 2;
+    if (cpu_time() - before > 100ms) return 3;
+    const auto short_one = now();
+    base::wait_for_events(epoll.get(), 300us);
+    if (now() - short_one < 300us) return 4;
+    const std::uint64_t one = 1;
+    if (::write(event.get(), &one, sizeof one) != sizeof one) return 5;
+    base::wait_for_events(epoll.get(), 1h);
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("wait for events: a sleep lasts its time and ends by an event") {
+    CHECK(judge_sleeps() == 0);
+}
+
+TEST_CASE("wait for events: a sleep does so where the system has no epoll_pwait2") {
+    for (const unsigned error : {ENOSYS, EPERM}) {
+        CHECK(test::end_of_child([&] {
+                  if (!forbid(SYS_epoll_pwait2, error)) return 10;
+                  return judge_sleeps() + (base::waits_precisely() ? 20 : 0);
+              }) == 0);
+    }
+}
