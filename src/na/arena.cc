@@ -161,11 +161,9 @@ Status MemoryArena::try_create(std::size_t bytes) {
     if (at == MAP_FAILED) return failed("reserving addresses", bytes);
     auto* base =
         reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(at), large_bytes));
-    if (::mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
-               fd->get(), 0) == MAP_FAILED) {
-        Status why = failed("mapping", bytes);
+    if (Status status = map_sparse_at(base, fd->get(), bytes); !status.ok()) {
         ::munmap(at, reserve);
-        return why;
+        return status;
     }
     fd_ = std::move(*fd);
     reserved_ = at;

@@ -20,6 +20,9 @@ namespace weft::na {
 class ConnectPacer {
   public:
     static constexpr std::uint32_t half_open_max = 32;  // Of one destination.
+    // A listener that accepts and hangs up without a refusal has no descriptor left, or does not
+    // speak weft: after as many of these in a row, 2 s or so, the connect fails.
+    static constexpr std::uint32_t hang_ups_max = 20;
 
     // True: it may start now. False: next() names it when its turn comes.
     bool enter(const std::string& to, PeerId peer) {

@@ -61,14 +61,40 @@ Status seal(int fd, FutureWrite future_write) {
     return {};
 }
 
+static Status mapping_failed(std::size_t bytes) {
+    return fail(Code::resource_exhausted,
+                errno_text("mapping " + std::to_string(bytes) + " bytes of shared memory"));
+}
+
 Result<Mapping> map_file(int fd, std::size_t bytes, Writable writable) {
     const int protection = writable == Writable::yes ? PROT_READ | PROT_WRITE : PROT_READ;
     void* at = ::mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (at == MAP_FAILED) {
-        return fail(Code::resource_exhausted,
-                    errno_text("mapping " + std::to_string(bytes) + " bytes of shared memory"));
-    }
+    if (at == MAP_FAILED) return mapping_failed(bytes);
     return Mapping(static_cast<std::byte*>(at), bytes);
+}
+
+// mlockall(MCL_FUTURE) locks a new mapping whole, and touches all of it unless nothing may be
+// accessed there yet. What is touched later is locked then, or nothing where that can't be had.
+static void lock_when_touched(void* at, std::size_t bytes) {
+    const bool is_locked = ::madvise(at, bytes, MADV_DONTNEED) != 0 && errno == EINVAL;
+    if (is_locked && ::mlock2(at, bytes, MLOCK_ONFAULT) != 0) ::munlock(at, bytes);
+}
+
+Status map_sparse_at(void* at, int fd, std::size_t bytes) {
+    constexpr int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
+    if (::mmap(at, bytes, PROT_NONE, flags, fd, 0) == MAP_FAILED) return mapping_failed(bytes);
+    lock_when_touched(at, bytes);
+    if (::mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) return mapping_failed(bytes);
+    return {};
+}
+
+Result<Mapping> map_sparse(int fd, std::size_t bytes) {
+    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* at = ::mmap(nullptr, bytes, PROT_NONE, flags, -1, 0);
+    if (at == MAP_FAILED) return mapping_failed(bytes);
+    Mapping mapping(static_cast<std::byte*>(at), bytes);
+    if (Status status = map_sparse_at(at, fd, bytes); !status.ok()) return status;
+    return mapping;
 }
 
 Result<std::size_t> judge_memory_file(int fd, const char* what, std::size_t bytes_min,

@@ -45,6 +45,10 @@ Status seal(int fd, FutureWrite future_write);
 
 // Errors: RESOURCE_EXHAUSTED.
 Result<Mapping> map_file(int fd, std::size_t bytes, Writable writable);
+// The same, writable, of a file of which little may ever be touched: under mlockall(MCL_FUTURE),
+// too, only touched pages cost memory. map_sparse_at: in the place of what is mapped there.
+Result<Mapping> map_sparse(int fd, std::size_t bytes);
+Status map_sparse_at(void* at, int fd, std::size_t bytes);
 
 // Judges a descriptor that a peer sent and returns its size: ordinary memory file, size sealed and
 // within bounds. Errors: DATA_LOSS, naming `what`.

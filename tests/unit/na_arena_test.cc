@@ -7,11 +7,16 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "base/random.h"
+#include "na/memory_file.h"
+#include "support/capability.h"
 #include "support/catch.h"
+#include "support/child.h"
 #include "support/no_more_memory.h"
 #include "support/seed.h"
 
@@ -213,6 +218,43 @@ TEST_CASE("arena: a forked child can neither allocate nor give its parent's memo
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(status == 0);
     for (std::size_t at = 0; at < kept.size(); at += 4096) REQUIRE(kept.data()[at] == std::byte{1});
+}
+
+// Bytes of the arenas' mappings that are in memory and locked there.
+static std::size_t locked_bytes() {
+    std::ifstream maps("/proc/self/smaps");
+    std::string line;
+    std::size_t kib = 0;
+    for (bool is_arena = false; std::getline(maps, line);) {
+        if (line.find(" rw-s ") != std::string::npos) {
+            is_arena = line.find("weft-arena") != std::string::npos;
+        }
+        if (is_arena && line.starts_with("Locked:")) kib += std::stoull(line.substr(7));
+    }
+    return kib * 1024;
+}
+
+TEST_CASE(
+    "arena: mlockall of what is mapped later locks the pages that are touched, and no others") {
+    constexpr int not_allowed = 100;
+    const int end = test::end_of_child([] {
+        if (::mlockall(MCL_FUTURE) != 0) return not_allowed;
+        auto arena = Arena::make(256 * mib);
+        Result<Buffer> buffer = arena->allocate(mib);
+        if (!buffer || arena->size() != 256 * mib) return not_allowed;
+        // As an sm peer maps it.
+        Result<na::Mapping> view = na::map_sparse(*arena->fd(), arena->size());
+        if (!view) return not_allowed;
+        if (bytes_in_memory(*arena) != 0 || locked_bytes() != 0) return 1;
+        std::memset(buffer->data(), 1, mib);
+        if (bytes_in_memory(*arena) != mib) return 2;
+        return locked_bytes() >= mib && locked_bytes() <= 2 * mib ? 0 : 3;
+    });
+    if (end == not_allowed) {
+        test::note_capability("arena", "no mlockall: RLIMIT_MEMLOCK (ulimit -l) is too low");
+        return;
+    }
+    CHECK(end == 0);
 }
 
 #ifdef WEFT_TEST_MEMORY_LIMITS

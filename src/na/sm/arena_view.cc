@@ -7,7 +7,7 @@ namespace weft::na::sm {
 static constexpr std::size_t arena_bytes_max = std::size_t{1} << 40;
 
 void ArenaView::map() noexcept {
-    Result<Mapping> mapping = map_file(file_.get(), bytes_, Writable::yes);
+    Result<Mapping> mapping = map_sparse(file_.get(), bytes_);
     if (!mapping) return;
     mapping_ = std::move(*mapping);
     // The descriptor has done its work; the views know the arena by its inode, which the mapping

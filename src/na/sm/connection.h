@@ -70,6 +70,7 @@ struct Connection {
     TimePoint deadline = never;
     TimePoint retry_at = never;  // While calling, with its turn.
     std::uint32_t attempts = 0;  // That the server had no place for.
+    std::uint32_t hang_ups = 0;  // Of those in a row, without a refusal.
     bool has_turn = false;       // Of the endpoint's pacer.
 
     void move_to(Phase next) {

@@ -159,10 +159,22 @@ void SmEndpoint::end_handshake(Connection& connection) {
     attend();
 }
 
-// The server is there and has no place for us now.
+// The server is there, and it or the kernel has no place for us now.
 void SmEndpoint::call_later(Connection& connection, TimePoint now) {
-    connection.socket.reset();
+    undo_try(connection);
+    if (connection.phase != Phase::calling) connection.move_to(Phase::calling);
     connection.retry_at = now + ConnectPacer::pause(++connection.attempts, parts_.random);
+}
+
+// Of a try whose greeting did not leave, or was refused: the server accesses nothing of it.
+void SmEndpoint::undo_try(Connection& connection) {
+    stop_listening_to(connection);
+    connection.socket.reset();
+    connection.segment = Segment();
+    connection.reader = RingReader();
+    connection.writer = RingWriter();
+    connection.regions = RegionView();
+    connection.arena.reset();
 }
 
 // One try. A server that is there is waited for: when its process ends, its socket says so.
@@ -210,13 +222,17 @@ void SmEndpoint::greet(Connection& connection) {
     connection.writer = connection.segment.writer(connection.side);
     FilesToSend files = own_files();
     files.rings = rings.get();
-    if (Status status = send_greeting(connection.socket.get(), hello(), files); !status.ok()) {
-        return take_down(connection, status.code(), uri + ": " + std::string(status.text()));
+    if (!listen_to(connection)) {
+        undo_try(connection);
+        return take_down(connection, Code::resource_exhausted,
+                         uri + ": epoll takes no more descriptors (fs.epoll.max_user_watches)");
     }
     connection.move_to(Phase::greeting);
-    if (listen_to(connection)) return;
-    take_down(connection, Code::resource_exhausted,
-              uri + ": epoll takes no more descriptors (fs.epoll.max_user_watches)");
+    const Status status = send_greeting(connection.socket.get(), hello(), files);
+    if (status.ok()) return;
+    if (status.code() == busy_code) return call_later(connection, now_);
+    handle_greeting(connection);  // A refusal that came before is there.
+    if (connection.phase == Phase::greeting) handle_refusal(connection, status, true);
 }
 
 bool SmEndpoint::listen_to(Connection& connection) {
@@ -318,19 +334,13 @@ void SmEndpoint::handle_socket(Connection& connection) {
 }
 
 void SmEndpoint::handle_greeting(Connection& connection) {
-    Result<std::optional<Greeting>> greeting = receive_greeting(connection.socket.get());
+    bool hung_up = false;
+    Result<std::optional<Greeting>> greeting = receive_greeting(connection.socket.get(), &hung_up);
     if (greeting && !*greeting) return;
     Status status =
         greeting ? take_greeting(connection, std::move(**greeting)) : std::move(greeting).status();
     if (connection.side == Side::connector) {
-        if (status.ok()) return go_up(connection);
-        if (may_be_tried_again(status.code())) {
-            stop_listening_to(connection);
-            connection.move_to(Phase::calling);
-            return call_later(connection, now_);
-        }
-        return take_down(connection, status.code(),
-                         connection.info.uri + ": " + std::string(status.text()));
+        return status.ok() ? go_up(connection) : handle_refusal(connection, status, hung_up);
     }
     if (status.ok()) status = welcome(connection);
     if (status.ok()) return;
@@ -340,6 +350,16 @@ void SmEndpoint::handle_greeting(Connection& connection) {
             "sm: " + address() + " can't take another connection: " + std::string(status.text()));
     }
     refuse_incoming(connection, status);
+}
+
+// A listener that hung up without a word may have had no place for us, too.
+void SmEndpoint::handle_refusal(Connection& connection, const Status& why, bool hung_up) {
+    connection.hang_ups = hung_up ? connection.hang_ups + 1 : 0;
+    const bool again = hung_up ? connection.hang_ups <= ConnectPacer::hang_ups_max
+                               : may_be_tried_again(why.code());
+    if (again) return call_later(connection, now_);
+    if (hung_up) undo_try(connection);
+    take_down(connection, why.code(), connection.info.uri + ": " + std::string(why.text()));
 }
 
 // Judges and maps what the peer sent; changes nothing but the connection.

@@ -61,6 +61,7 @@ void SmEndpoint::retire(std::unique_ptr<Connection> connection) {
     WEFT_ASSERT(!leads_to(*connection));
     const bool shared = connection->segment && !connection->peer_gone;
     if (!shared) return stop_listening_to(*connection);
+    WEFT_ASSERT(connection->serial != 0);  // Or its end is never seen.
     ::shutdown(connection->socket.get(), SHUT_WR);
     connection->regions = RegionView();
     connection->arena.reset();

@@ -98,6 +98,8 @@ class SmEndpoint final : public Endpoint {
     void control(TimePoint now);
     void call(Connection& connection, TimePoint now);
     void call_later(Connection& connection, TimePoint now);
+    void undo_try(Connection& connection);
+    void handle_refusal(Connection& connection, const Status& why, bool hung_up);
     void end_handshake(Connection& connection);
     void give_turns(TimePoint now);
     bool make_room(TimePoint now);

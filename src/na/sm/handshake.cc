@@ -62,7 +62,7 @@ void take_files(msghdr& message, Packet& packet) {
     }
 }
 
-// False: nothing there. Errors: UNAVAILABLE.
+// False: nothing there. Errors: UNAVAILABLE, the peer hung up.
 Result<bool> receive(int socket, Packet& packet) {
     // One more than there may be, to tell the peer's excess from our own want.
     constexpr std::size_t room = files_max + 1;
@@ -73,11 +73,18 @@ Result<bool> receive(int socket, Packet& packet) {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    // A reset is reported once, before what the peer sent ahead of it.
+    if (got < 0 && errno == ECONNRESET) {
+        got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    }
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    if (got < 0) return fail(Code::unavailable, errno_text("the peer hung up in the handshake"));
-    take_files(message, packet);
-    if (got == 0) return fail(Code::unavailable, "the peer hung up in the handshake");
+    if (got >= 0) take_files(message, packet);
+    if (got <= 0) {
+        return fail(Code::unavailable,
+                    "the peer hung up during the handshake: it ends, or has no file descriptor "
+                    "left (ulimit -n of its process)");
+    }
     packet.length = static_cast<std::size_t>(got);
     packet.cut |= (message.msg_flags & MSG_TRUNC) != 0;
     packet.files_lost = !packet.cut && (message.msg_flags & MSG_CTRUNC) != 0;
@@ -152,10 +159,14 @@ Status send_greeting(int socket, const Hello& hello, const FilesToSend& files) {
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(count * sizeof(int));
     std::memcpy(CMSG_DATA(rights), sent, count * sizeof(int));
-    if (::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-        return fail(Code::unavailable, errno_text("sending the handshake"));
+    if (::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
+    if (errno == ETOOMANYREFS) {
+        return fail(busy_code,
+                    "this user's processes have too many descriptors under way, sent and not "
+                    "received yet (ulimit -n)");
     }
-    return {};
+    const bool no_place = errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM;
+    return fail(no_place ? busy_code : Code::unavailable, errno_text("sending the handshake"));
 }
 
 void send_refusal(int socket, const Status& why) {
@@ -163,12 +174,15 @@ void send_refusal(int socket, const Status& why) {
     base::Writer out(bytes);
     put_head(out, Kind::refusal, static_cast<std::uint8_t>(why.code()));
     out.put_text(why.text().substr(0, refusal_text_bytes_max));
+    std::byte unread;
+    (void)::recv(socket, &unread, sizeof unread, MSG_DONTWAIT);
     (void)::send(socket, bytes.data(), out.written(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-Result<std::optional<Greeting>> receive_greeting(int socket) {
+Result<std::optional<Greeting>> receive_greeting(int socket, bool* hung_up) {
     Packet packet;
     Result<bool> came = receive(socket, packet);
+    if (hung_up) *hung_up = !came;
     if (!came) return std::move(came).status();
     if (!*came) return std::optional<Greeting>();
     Result<Greeting> greeting = decode(packet);

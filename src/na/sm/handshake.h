@@ -32,13 +32,17 @@ struct FilesToSend {
     int arena = -1;
 };
 
-// Errors: UNAVAILABLE.
+// Errors: busy_code when the kernel has no place for it now: among others a user's processes may
+// have no more descriptors under way, sent and not received, than RLIMIT_NOFILE of the sender;
+// UNAVAILABLE when the peer hung up.
 Status send_greeting(int socket, const Hello& hello, const FilesToSend& files);
+// Drops what has arrived: a socket that is closed with packets unread resets its peer.
 void send_refusal(int socket, const Status& why);
 
 // nullopt: nothing has come yet. Errors: what is wrong with the packet (DATA_LOSS,
-// FAILED_PRECONDITION for other versions), the peer's refusal, UNAVAILABLE when it hung up.
-Result<std::optional<Greeting>> receive_greeting(int socket);
+// FAILED_PRECONDITION for other versions), the peer's refusal, UNAVAILABLE when it hung up without
+// one, which `hung_up` tells from a refusal.
+Result<std::optional<Greeting>> receive_greeting(int socket, bool* hung_up = nullptr);
 
 // After the handshake. wake: a byte, never blocks, and is allowed to fail: the peer is gone or has
 // more wake-ups than it can read. bye: an orderly close follows.

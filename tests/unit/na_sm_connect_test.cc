@@ -1,0 +1,160 @@
+// Connecting over sm: what a try that failed leaves, and which failures are tried again.
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <array>
+
+#include "support/child.h"
+#include "support/ordinary_user.h"
+#include "support/sm_raw_peer.h"
+
+using namespace weft;
+using namespace weft::test;
+using na::EventKind;
+
+namespace {
+
+// A server of the same user that answers each greeting by hand.
+struct RawServer {
+    std::string name = unique_name("by-hand");
+    na::sm::Listening listening = na::sm::Listening::open(name).value();
+
+    base::UniqueFd accept(SmNode& client) {
+        base::UniqueFd socket;
+        turn_until({&client}, [&] {
+            socket.reset(::accept4(listening.socket(), nullptr, nullptr, SOCK_CLOEXEC));
+            return bool(socket) || !client.seen.empty();
+        });
+        INFO((client.seen.empty() ? "" : client.seen[0].error));
+        REQUIRE(client.seen.empty());
+        return socket;
+    }
+    // Its socket ends with the greeting read or, a reset, unread.
+    void refuse(SmNode& client, Code code, bool reads) {
+        const base::UniqueFd socket = accept(client);
+        std::array<std::byte, 4096> greeting;
+        if (reads) REQUIRE(::recv(socket.get(), greeting.data(), greeting.size(), 0) > 0);
+        std::string packet = "wfsm";
+        packet += {0, 0, 2, static_cast<char>(code), 4, 0, 'b', 'u', 's', 'y'};
+        REQUIRE(::send(socket.get(), packet.data(), packet.size(), MSG_NOSIGNAL) > 0);
+    }
+};
+
+int open_files() {
+    int count = 0;
+    for (int fd = 0; fd < 1024; ++fd) count += ::fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+// Descriptors that lie in a socket, until the kernel takes no more of this user's.
+struct InFlight {
+    int ends[2];
+    bool fill() {
+        if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends) != 0) return false;
+        na::sm::FilesToSend files;
+        files.regions = files.rings = files.arena = ends[0];
+        for (int i = 0; i < 1000; ++i) {
+            if (!na::sm::send_greeting(ends[0], {}, files).ok()) return i != 0;
+        }
+        return false;
+    }
+    void drain() const {
+        char byte = 0;
+        while (::recv(ends[1], &byte, 1, 0) > 0) continue;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("sm: a connect that was refused as busy is tried again, and may be closed meanwhile") {
+    const Code code = GENERATE(as<Code>{}, Code::aborted, Code::deadline_exceeded);
+    const bool reads = GENERATE(true, false);
+    CAPTURE(code, reads);
+    RawServer server;
+    SmNode client("", 2);
+    for (int i = 0; i < 8; ++i) {
+        const na::PeerId peer = client.connect(server.name);
+        for (int tries = 0; tries < 3; ++tries) server.refuse(client, code, reads);
+        for (int turns = 0; turns < 1000; ++turns) client.turn();
+        CHECK(client.seen.empty());
+        client.endpoint->close(peer);
+    }
+}
+
+TEST_CASE("sm: a connect that was refused as busy before is served when there is a place") {
+    RawServer busy;
+    SmNode client;
+    client.connect(busy.name);
+    busy.refuse(client, na::busy_code, true);
+    busy.refuse(client, na::busy_code, false);
+    busy.listening = {};
+    SmNode server(busy.name);
+    const na::PeerId peer = await({&client, &server}, client, EventKind::peer_up).event.peer;
+    await({&client, &server}, server, EventKind::peer_up);
+    REQUIRE(client.send(peer, "hello"));
+    client.endpoint->flush();
+    CHECK(await({&client, &server}, server, EventKind::message).bytes == "hello");
+}
+
+TEST_CASE("sm: a listener that accepts and hangs up is tried again, and given up in words") {
+    RawServer server;
+    SmNode client;
+    client.connect(server.name);
+    int accepted = 0;
+    turn_until({&client}, [&] {
+        const base::UniqueFd socket(
+            ::accept4(server.listening.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        accepted += socket ? 1 : 0;
+        return client.find(EventKind::peer_down) != nullptr;
+    });
+    CHECK(accepted > 10);
+    const Seen down = client.take(EventKind::peer_down);
+    CHECK(down.event.code == Code::unavailable);
+    CHECK(down.error.find(server.name) != std::string::npos);
+    CHECK(down.error.find("ulimit -n") != std::string::npos);
+}
+
+TEST_CASE("sm: a connect waits while its user's descriptors under way are too many") {
+    const int end = end_of_child([] {
+        if (!limit_as_ordinary_user(256)) return 2;
+        const std::string name = unique_name("flood");
+        SmNode server(name);
+        SmNode client("", 4);
+        InFlight others;
+        if (!others.fill()) return 3;
+        int before = 0;
+        for (int i = 0; i < 50; ++i) {
+            if (i == 1) before = open_files();  // The first has the arena made.
+            const na::PeerId peer = client.connect(name);
+            for (int turns = 0; turns < 10; ++turns) client.turn();
+            if (!client.seen.empty()) return 4;
+            client.endpoint->close(peer);
+        }
+        if (open_files() != before) return 5;
+        const na::PeerId peer = client.connect(name);
+        for (int turns = 0; turns < 1000; ++turns) client.turn();
+        others.drain();
+        if (await({&client, &server}, client, EventKind::peer_up).event.peer != peer) return 6;
+        return 0;
+    });
+    CHECK(end == 0);
+}
+
+// The greeting came in, and the answer can't leave.
+TEST_CASE("sm: a server whose user has too many descriptors under way answers that it is busy") {
+    const int end = end_of_child([] {
+        if (!limit_as_ordinary_user(256)) return 2;
+        const std::string name = unique_name("flooded");
+        SmNode server(name);
+        SmRawPeer early(name);
+        early.greet();
+        InFlight others;
+        if (!others.fill() || !limit_as_ordinary_user(200)) return 3;
+        if (early.refusal(server).code() != na::busy_code) return 4;
+        others.drain();
+        SmRawPeer late(name);
+        late.join(server);
+        return 0;
+    });
+    CHECK(end == 0);
+}
