@@ -45,6 +45,7 @@ void Server::resume_session(core::Peer& peer, const SessionId& id) {
     }
     ++counters_.resumed;
     context_.note("client resumes", peer.uri);
+    peer.has_all = false;  // An orderly end waits until it has what it asks for.
     attach(*session, peer);
     send_grant(peer, Verdict::resumed, session);
 }
@@ -53,7 +54,7 @@ void Server::attach(ServerSession& session, core::Peer& peer) {
     context_.timers().cancel(session);
     session.peer = &peer;
     session.client = peer.uri;
-    session.is_told = false;
+    session.is_told = session.is_over = false;
     peer.server_session = &session;
     session.for_each_call([&](ServerCall&) { context_.add_interest(peer); });
 }
@@ -190,6 +191,7 @@ void Server::set_window(std::uint32_t window) {
     window_ = window;
     context_.note("window of clients", "", window);
     sessions_.for_each([&](ServerSession& session) {
+        if (session.is_over) return;
         const std::uint32_t fits = std::min(session.slots(), window);
         if (std::exchange(session.window, fits) == fits || !session.peer) return;
         send_grant(*session.peer, Verdict::granted, &session);

@@ -105,6 +105,7 @@ class ServerSession : public base::Timer {
     std::uint32_t window = 0;    // As granted last.
     TimePoint lost_at{};
     bool is_told = false;  // Its handlers know that the client is gone.
+    bool is_over = false;  // Verdict::ended was sent: its requests never come.
 
   private:
     static constexpr std::uint32_t block_slots = 64;
