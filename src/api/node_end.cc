@@ -29,10 +29,11 @@ void Node::begin_drain() {
 
 std::pair<std::uint32_t, std::uint64_t> Node::left_to_drain() {
     const std::uint32_t left = server.executing() + static_cast<std::uint32_t>(collectives.owed());
-    std::uint64_t leaving =
+    const std::uint64_t leaving =
         bulk.staging.replies_lent() + collectives.delivering() + server.awaited_sessions();
-    if (left == 0) leaving += context.undelivered();
-    return {left, leaving};
+    if (left != 0 || collectives.delivering() != 0) return {left, leaving};
+    server.end_sessions();
+    return {left, leaving + context.undelivered()};
 }
 
 Status Node::drain(int impatience_fd) {
@@ -138,6 +139,7 @@ void Node::shutdown() {
         context.refresh_time();
         const Status why = fail(Code::cancelled, "the runtime is shutting down");
         server.drain();
+        if (server.executing() == 0 && collectives.owed() == 0) server.end_sessions();
         collectives.shutdown();
         context.shutdown(why);
         client.shutdown(why);

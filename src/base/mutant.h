@@ -40,6 +40,7 @@ enum class Mutant : std::uint8_t {
     damage_unseen,
     rotation_forgotten,
     unsent_forgotten,
+    end_unsaid,
     // Of collectives.
     child_forgotten,
     adopted_twice,
@@ -97,6 +98,7 @@ inline constexpr MutantRow mutants[] = {
      "of the peers that wait to be read the first is read as long as it sends anything"},
     {Mutant::unsent_forgotten, "unsent-forgotten",
      "an end does not know of what waits in the transport's own queue"},
+    {Mutant::end_unsaid, "end-unsaid", "an orderly end does not say that it begins nothing more"},
     {Mutant::child_forgotten, "child-forgotten",
      "the last of three children and more is not asked"},
     {Mutant::adopted_twice, "adopted-twice",

@@ -471,6 +471,7 @@ class Context final : public Executor {
     std::size_t waiting_bytes_ = 0;  // In all FIFOs.
     bool closed_ = false;
     bool armed_ = false;          // And no turn since.
+    bool is_ending_ = false;      // undelivered() was called.
     TimePoint last_pings_due_{};  // While the end goes on: the next round of last pings,
     TimePoint last_pings_end_{};  // and when those that do not answer are gone.
 

@@ -118,7 +118,9 @@ struct Peer {
     rpc::ServerSession* server_session = nullptr;
     bool is_refused = false;  // As a client: there was no room for its session.
     bool is_removed = false;  // Goes down for good: nobody will use it again.
-    bool has_all = false;     // It answered the last ping: see Context::undelivered().
+    // Nothing that it has to have is on its way: it answered the last ping, or came later. See
+    // Context::undelivered().
+    bool has_all = false;
     // When its connection was lost: how long it may have said nothing.
     Duration silence{};
 

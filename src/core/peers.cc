@@ -163,7 +163,7 @@ bool Context::use(Peer& peer) {
     peer.state = PeerState::up;
     peer.incarnation = info->incarnation;
     peer.silence = {};
-    peer.has_all = false;
+    peer.has_all = is_ending_;
     peer.message_bytes_max = info->message_bytes_max;
     peer.eager_bytes_max = info->eager_bytes_max;
     update_direct(peer);
@@ -271,6 +271,9 @@ void Context::remove_peer(Peer& peer, const Status& why) {
 // ---- an orderly end --------------------------------------------------------------------------
 // Messages arrive in order, so the pong to a ping that was sent last proves that all before it
 // arrived. A ping or pong that finds no room is not sent: they go out in rounds.
+//
+// A peer that has all once is done with. What follows, a pong or a refusal say, must not hold up
+// the end, and peers that connect later have missed nothing.
 
 std::uint64_t Context::waiting_frames() {
     std::uint64_t all = 0;
@@ -280,20 +283,30 @@ std::uint64_t Context::waiting_frames() {
 
 std::uint64_t Context::undelivered() {
     constexpr Duration round = 100ms;
-    std::uint64_t all = waiting_frames();
-    for (const auto& slot : endpoints_) all += slot->endpoint->unsent();
-    if (all == 0 && last_pings_end_ == TimePoint()) last_pings_end_ = now_ + silence_max();
-    if (last_pings_end_ == TimePoint() || now_ >= last_pings_end_) return all;
-    const bool is_due = now_ >= last_pings_due_;
-    if (is_due) last_pings_due_ = now_ + round;
+    is_ending_ = true;
+    std::uint64_t unsent = 0, unproven = 0;
     peers_.for_each([&](auto& entry) {
         Peer& peer = entry.value;
-        if (peer.state != PeerState::up || peer.has_all || peer.endpoint->caps.sent_survives)
-            return;
-        ++all;
-        if (is_due) send_small(peer, FrameKind::ping, last_ping);
+        if (peer.state != PeerState::up || peer.has_all) return;
+        const std::uint64_t left =
+            peer.waiting_frames + peer.endpoint->endpoint->unsent(peer.na_id);
+        unsent += left;
+        if (peer.endpoint->caps.sent_survives) {
+            peer.has_all = left == 0;
+        } else {
+            ++unproven;
+        }
     });
-    return all;
+    if (unsent == 0 && last_pings_end_ == TimePoint()) last_pings_end_ = now_ + silence_max();
+    if (last_pings_end_ == TimePoint() || now_ >= last_pings_end_) return unsent;
+    if (now_ < last_pings_due_) return unsent + unproven;
+    last_pings_due_ = now_ + round;
+    peers_.for_each([&](auto& entry) {
+        Peer& peer = entry.value;
+        if (peer.state != PeerState::up || peer.has_all) return;
+        if (!peer.endpoint->caps.sent_survives) send_small(peer, FrameKind::ping, last_ping);
+    });
+    return unsent + unproven;
 }
 
 // ---- liveness --------------------------------------------------------------------------------

@@ -222,9 +222,9 @@ class Endpoint {
     }
     // Ends a turn: everything committed is on its way.
     virtual void flush() noexcept = 0;
-    // What was committed to peers that are up and is lost if this endpoint ends now, in bytes or
-    // messages; it shrinks as the peers read and poll() is called. Cost: a walk over the peers.
-    virtual std::size_t unsent() const = 0;
+    // What was committed to a peer that is up and is lost if this endpoint ends now, in bytes or
+    // messages; it shrinks as the peer reads and poll() is called. 0 for one that is not up.
+    virtual std::size_t unsent(PeerId peer) const = 0;
 
     // Writes at most events.size() events. Frees the message bytes of the poll before. An empty
     // poll costs no system call while messages flow; control work (accepting, peer death) is done

@@ -161,6 +161,9 @@ class Client final : public core::FrameSink {
     void send_again(ClientSession& session, ClientSlot& slot);
     static WaitingRequest::Ptr take_request(ClientSlot& slot);
     void retake(ClientSession& session, ClientSlot& slot);
+    void on_ended(ClientSession& session);
+    void take_back(ClientSession& session, ClientSlot& slot);
+    void fail_waiting(ClientSession& session, const Status& why);
     void resolve_unknown(ClientSession& session, Code code, std::string_view why);
     void interrupt(ClientSession& session, const Status& why);
     void search_on(ClientSession& session, const Status& why);

@@ -317,8 +317,9 @@ void Client::expire(ClientCall& call) {
     // Fired, so no longer in the wheel; a deferred completion has cancelled its timer.
     Status status = fail(Code::deadline_exceeded, "no reply in time");
     const ClientSession& session = *call.session;
-    const bool is_connected =
-        session.state == SessionState::open || session.state == SessionState::beginning;
+    const bool is_connected = session.state == SessionState::open ||
+                              session.state == SessionState::beginning ||
+                              session.state == SessionState::ended;
     if (!is_connected && call.stage != Stage::executing) {
         if (call.stage == Stage::queued) call.stage = Stage::resolving;
         std::string text = "not connected before the deadline";

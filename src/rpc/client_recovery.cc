@@ -60,8 +60,9 @@ bool Client::send_session(ClientSession& session, std::uint8_t flags) {
 
 void Client::end_session(core::Peer& peer) {
     const ClientSession* const session = peer.client_session;
-    const bool is_there = session && (session->state == SessionState::open ||
-                                      session->state == SessionState::beginning);
+    const bool is_there =
+        session && (session->state == SessionState::open || session->state == SessionState::ended ||
+                    session->state == SessionState::beginning);
     if (!is_there) return;
     const core::Context::Claim claim = context_.claim(peer, sizeof(SessionEndFrame));
     if (!claim.data) return;  // The server finds out by itself.
@@ -107,6 +108,7 @@ void Client::on_grant(core::Peer& peer, ByteView frame) {
     const bool begins = session && session->state == SessionState::beginning;
     const bool is_open = session && session->state == SessionState::open;
     const bool answers = verdict == Verdict::granted ? is_open || begins
+                         : verdict == Verdict::ended ? is_open
                          : verdict == Verdict::full  ? begins || resumes
                                                      : resumes;
     if (!answers) return context_.broken(peer, "an answer about a session that nobody asked for");
@@ -119,6 +121,7 @@ void Client::on_grant(core::Peer& peer, ByteView frame) {
         resolve_unknown(*session, Code::aborted, "the server has forgotten the session");
         return begin(*session);
     }
+    if (verdict == Verdict::ended) return on_ended(*session);
     if (!is_possible(grant, *session)) return context_.broken(peer, "an impossible grant of slots");
     session->granted = grant.slots;
     session->granted_window = grant.window;
@@ -152,6 +155,7 @@ void Client::ask_all(ClientSession& session) {
         base::store(claim.data, ask);
         context_.commit(session.peer, claim, sizeof ask);
         slot.is_asked = true;
+        slot.asked = slot.sequence;
     });
     if (has_room) return;
     context_.drop_connection(session.peer, fail(Code::unavailable, "no room to speak to the peer"));
@@ -173,6 +177,7 @@ void Client::on_told(core::Peer& peer, ByteView frame) {
     }
     // Of one that may run again the server keeps nothing.
     if (slot->call && slot->call->traits.is_idempotent()) slot->call->traits.may_run = true;
+    if (session->state == SessionState::ended) return take_back(*session, *slot);
     if (slot->call && slot->is_kept && slot->bytes <= peer.eager_bytes_max) {
         return send_again(*session, *slot);
     }
@@ -217,7 +222,8 @@ WaitingRequest::Ptr Client::take_request(ClientSlot& slot) {
     return request;
 }
 
-// Back to the queue, from which it leaves once more. Requires: idempotent, and kept.
+// Back to the queue, from which it leaves once more. Requires: it is kept, and idempotent or never
+// ran.
 void Client::retake(ClientSession& session, ClientSlot& slot) {
     ClientCall& call = *slot.call;
     WaitingRequest::Ptr request = take_request(slot);
@@ -225,8 +231,31 @@ void Client::retake(ClientSession& session, ClientSlot& slot) {
     if (!request) return finish_early(call, fail(Code::unavailable, "no memory to send it again"));
     ++counters_.sent_again;
     call.waiting = std::move(request);
-    call.traits.may_run = true;
     enqueue(call, true);
+}
+
+// What was sent and is not answered never ran, except what is asked for: that is answered still.
+void Client::on_ended(ClientSession& session) {
+    context_.note("session ended by the server", session.peer.uri, session.busy);
+    session.state = SessionState::ended;
+    session.is_granted = false;
+    session.update_window();
+    session.until = context_.now() + search_max;
+    context_.timers().arm(session, session.until);
+    session.for_each_busy([&](ClientSlot& slot) {
+        // A question may have been answered by a reply.
+        if (!slot.is_asked || slot.asked != slot.sequence) take_back(session, slot);
+    });
+    feed();
+}
+
+// The call of a slot never ran, and its session ends.
+void Client::take_back(ClientSession& session, ClientSlot& slot) {
+    ClientCall* const call = slot.call;
+    if (call) call->stage = Stage::queued;
+    if (call && slot.is_kept) return retake(session, slot);
+    release(session, slot);
+    if (call) finish_early(*call, fail(Code::unavailable, "the server ended before it came"));
 }
 
 // The server that had them is another now, or has forgotten them.
@@ -234,6 +263,7 @@ void Client::resolve_unknown(ClientSession& session, Code code, std::string_view
     context_.note("session over", session.peer.uri, session.busy);
     session.for_each_busy([&](ClientSlot& slot) {
         if (slot.call && slot.call->traits.is_idempotent() && slot.is_kept) {
+            slot.call->traits.may_run = true;
             return retake(session, slot);
         }
         if (slot.call) finish_early(*slot.call, fail(code, std::string(why)));
@@ -250,14 +280,18 @@ void Client::fail_all(ClientSession& session, const Status& why) {
         if (slot.call) finish_early(*slot.call, why);
         release(session, slot);
     });
+    fail_waiting(session, why);
+    session.reset();
+    session.was_lost = false;
+    feed();
+}
+
+void Client::fail_waiting(ClientSession& session, const Status& why) {
     session.waiting.for_each([&](ClientCall& call) {
         forget_request(call);
         call.stage = Stage::resolving;
         finish_early(call, why);
     });
-    session.reset();
-    session.was_lost = false;
-    feed();
 }
 
 void Client::forget(ClientSession& session) {
@@ -290,12 +324,17 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
         case SessionState::none: return fail_all(*session, why);
         case SessionState::beginning:
         case SessionState::open:
+        case SessionState::ended:
         case SessionState::resuming: return interrupt(*session, why);
         case SessionState::searching: return search_on(*session, why);
     }
 }
 
 void Client::interrupt(ClientSession& session, const Status& why) {
+    // What was asked for before the server ended, and not answered.
+    if (session.state == SessionState::ended) {
+        resolve_unknown(session, Code::unavailable, why.text());
+    }
     if (!session.has_calls()) return fail_all(session, why);
     context_.timers().cancel(session);  // Of an answer that did not come.
     context_.note("session interrupted", session.peer.uri, session.busy);
@@ -332,6 +371,12 @@ void Client::on_search_time(base::Timer& timer, TimePoint now) {
     auto& session = static_cast<ClientSession&>(timer);
     Client& client = session.client;
     core::Peer& peer = session.peer;
+    if (session.state == SessionState::ended) {
+        // Other clients hold up its end. The connection stays for large replies under way.
+        client.fail_waiting(session, fail(Code::unavailable, "the server is shutting down"));
+        session.until = now + search_max;
+        return client.context_.timers().arm(session, session.until);
+    }
     if (now >= session.until && peer.state != core::PeerState::idle) {
         // Down it goes, and with it the search.
         return client.context_.drop_connection(peer,

@@ -25,6 +25,7 @@ struct ClientSlot {
     std::uint32_t index = 0;
     std::uint32_t sequence = 0;  // Of the last call.
     bool is_busy = false;
+    std::uint32_t asked = 0;  // The call that was asked for last.
     bool is_asked = false;    // After a loss, and not answered yet.
     bool is_unusual = false;  // Its call was given up, `large` is set, or:
     bool is_extra = false;    // ClientSession::take_extra();
@@ -60,6 +61,7 @@ enum class SessionState : std::uint8_t {
     open,
     resuming,   // Connected again; the server has not said yet whether it knows us.
     searching,  // The connection is lost; its calls wait for another.
+    ended,      // The server is about to end: new calls wait for another connection.
 };
 
 // A session whose calls wait for what the whole context may have under way.

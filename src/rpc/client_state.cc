@@ -16,6 +16,7 @@ static std::string_view name_of(SessionState state) {
         case SessionState::open: return "open";
         case SessionState::resuming: return "resuming";
         case SessionState::searching: return "searching";
+        case SessionState::ended: return "ended by the server";
     }
     return "?";
 }

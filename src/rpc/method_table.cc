@@ -35,6 +35,11 @@ void MethodTable::shrink(std::size_t to) {
 
 void MethodTable::close() { rebuild(false); }
 
+void MethodTable::close_all() {
+    for (const auto& method : methods_) method->stays = false;
+    rebuild(false);
+}
+
 void MethodTable::drop_handlers() {
     for (const auto& method : methods_) method->handler.reset();
 }

@@ -35,6 +35,8 @@ class MethodTable {
     void shrink(std::size_t to);
     // From here on nothing is found but what stays.
     void close();
+    // Nor that.
+    void close_all();
     // Of methods that nobody calls any more; their names stay.
     void drop_handlers();
 

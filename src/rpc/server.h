@@ -68,6 +68,10 @@ class Server final : public core::FrameSink {
     // From here on new requests are refused with UNAVAILABLE, effect none; the handlers that asked
     // are told.
     void drain();
+    // After drain(), once no call executes: no client's session begins another one, and the clients
+    // are told, so that they send elsewhere what is not answered. To be called again for sessions
+    // that begin or return meanwhile.
+    void end_sessions();
     std::uint32_t executing() const { return calls_.taken(); }
     std::size_t sessions() const { return sessions_.size(); }
     // The session that sent the call; {0, 0} of one of this process, or that was answered.
@@ -194,6 +198,7 @@ class Server final : public core::FrameSink {
     TimePoint began_at_{};                  // in the turn of this time,
     std::uint32_t begun_ = 0;               // and how many it began in that turn.
     bool draining_ = false;
+    bool is_ended_ = false;         // end_sessions() was called.
     bool left_ = false;             // Context and bulk are gone.
     std::size_t riding_bytes_ = 0;  // Kept for handlers,
     std::size_t large_bytes_ = 0;   // and of large requests in them.

@@ -60,6 +60,7 @@ void Server::resume_session(core::Peer& peer, const SessionId& id) {
     }
     ++counters_.resumed;
     context_.note("client resumes", peer.uri);
+    peer.has_all = false;  // An orderly end waits until it has what it asks for.
     attach(*session, peer);
     session->awaited_until = context_.now() + asks_within;
     send_grant(peer, Verdict::resumed, session);
@@ -69,7 +70,7 @@ void Server::attach(ServerSession& session, core::Peer& peer) {
     context_.timers().cancel(session);
     session.peer = &peer;
     session.client = peer.uri;
-    session.is_told = false;
+    session.is_told = session.is_over = false;
     peer.server_session = &session;
     session.for_each_call([&](ServerCall&) { context_.add_interest(peer); });
 }
@@ -128,7 +129,10 @@ void Server::on_peer_down(core::Peer& peer, const Status&) {
     if (!session) return;
     session->peer = nullptr;
     session->lost_at = context_.now();
-    session->awaited_until = session->lost_at + search_time(peer.silence);
+    // A client that read that its session is over, and has all, does not come back.
+    if (!session->is_over || !peer.has_all) {
+        session->awaited_until = session->lost_at + search_time(peer.silence);
+    }
     context_.timers().arm(*session, session->lost_at + told_after);
     forsake_riders(*session);
 }
@@ -207,6 +211,7 @@ void Server::set_window(std::uint32_t window) {
     window_ = window;
     context_.note("window of clients", "", window);
     sessions_.for_each([&](ServerSession& session) {
+        if (session.is_over) return;
         const std::uint32_t fits = std::min(session.slots(), window);
         if (std::exchange(session.window, fits) == fits || !session.peer) return;
         send_grant(*session.peer, Verdict::granted, &session);

@@ -8,6 +8,10 @@ static constexpr Duration pushback_time = 5ms;
 
 void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
                             const Method* method) {
+    if (peer.server_session->is_over) {
+        slot.keeps = ServerSession::Keeps::denied;
+        return;
+    }
     Status why = fail(Code::resource_exhausted, "too many calls in handlers");
     if (draining_ && !method) {
         why = fail(Code::unavailable, "the server is shutting down");

@@ -106,6 +106,7 @@ class ServerSession : public base::Timer {
     TimePoint lost_at{};
     TimePoint awaited_until{};  // Its client may come back, or ask for replies that were lost.
     bool is_told = false;       // Its handlers know that the client is gone.
+    bool is_over = false;       // Verdict::ended was sent: its requests never come.
 
   private:
     static constexpr std::uint32_t block_slots = 64;

@@ -49,6 +49,8 @@ enum class Verdict : std::uint16_t {
     resumed,  // Known: its calls may be asked for.
     expired,  // Not known here: nothing is known of its calls either.
     full,     // No room for a session now.
+    ended,    // The server ends: of this session it begins nothing any more, and what it does not
+              // answer, unless it is asked for, never ran.
 };
 struct GrantFrame {
     core::FrameHead head{core::FrameKind::grant, 0, 0, sizeof(GrantFrame)};
@@ -87,7 +89,7 @@ constexpr std::optional<std::string_view> why_no_session(core::FrameHead head) {
 }
 constexpr std::optional<std::string_view> why_no_grant(core::FrameHead head) {
     if (head.bytes != sizeof(GrantFrame)) return "a grant of slots of the wrong size";
-    if (head.flags != 0 || head.aux > static_cast<std::uint16_t>(Verdict::full)) {
+    if (head.flags != 0 || head.aux > static_cast<std::uint16_t>(Verdict::ended)) {
         return "a grant of slots of a later version";
     }
     return std::nullopt;

@@ -152,21 +152,20 @@ static bool is_drained(api::Node& node) {
 
 void Simulation::Impl::end(Host& host) {
     if (!host.process) return;
-    const auto drains = std::make_shared<bool>(false);
-    host.context().post([&node = host.process->node(), drains] {
-        node.begin_drain();
-        *drains = true;
-    });
+    host.context().post([&node = host.process->node()] { node.begin_drain(); });
     const TimePoint until = saturating_add(clock_->now(), host.options.drain_timeout);
-    watch_end(host, host.lives, until, drains);
+    watch_end(host, host.lives, until, std::make_shared<bool>(false));
 }
 
 void Simulation::Impl::watch_end(Host& host, std::uint32_t life, TimePoint until,
-                                 const std::shared_ptr<bool>& drains) {
-    script(drain_look, [this, &host, life, until, drains] {
+                                 const std::shared_ptr<bool>& drained) {
+    script(drain_look, [this, &host, life, until, drained] {
         if (!host.process || host.lives != life) return;
-        const bool is_over = is_drained(host.process->node()) || clock_->now() >= until;
-        if (host.is_paused || !*drains || !is_over) return watch_end(host, life, until, drains);
+        if (host.is_paused || (!*drained && clock_->now() < until)) {
+            host.context().post(
+                [&node = host.process->node(), drained] { *drained = is_drained(node); });
+            return watch_end(host, life, until, drained);
+        }
         take_down(host);
         world_->stop_host(host.name, true);  // What others still hold of its runtime is over, too.
         run_changes();

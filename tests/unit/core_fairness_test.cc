@@ -27,7 +27,7 @@ class Stub final : public na::Endpoint {
     std::byte* reserve(na::PeerId, std::size_t) noexcept override { return nullptr; }
     bool commit(std::size_t) noexcept override { return false; }
     void flush() noexcept override {}
-    std::size_t unsent() const override { return 0; }
+    std::size_t unsent(na::PeerId) const override { return 0; }
     std::size_t poll(std::span<na::Event> events, TimePoint) noexcept override {
         ++polls_;
         if (!busy_) return 0;

@@ -381,3 +381,116 @@ TEST_CASE("a runtime that the program turns is drained by run()") {
     const auto end = std::chrono::steady_clock::now() + patience;
     while (completions < 1) REQUIRE(std::chrono::steady_clock::now() < end);
 }
+
+namespace {
+
+// Calls every five milliseconds, each of several at another moment.
+struct Caller {
+    std::chrono::steady_clock::time_point next;
+    std::atomic<std::uint64_t> good{0};
+    std::atomic<bool> is_open{false};
+    Runtime runtime = Runtime::create().value();
+    Channel channel;
+
+    Caller(const std::string& uri, std::chrono::steady_clock::time_point first)
+        : next(first), channel(runtime.connect(uri).value()) {}
+    void turn() {
+        const auto now = std::chrono::steady_clock::now();
+        if (is_open || now < next) return;
+        while (next <= now) next += 5ms;
+        is_open = true;
+        const std::uint32_t size = 8;
+        channel.call(fetch, std::as_bytes(std::span(&size, 1)), {.timeout = patience},
+                     [this](const Status& status, ByteView) {
+                         good += status.ok();
+                         is_open = false;
+                     });
+    }
+};
+
+}  // namespace
+
+TEST_CASE("clients that go on calling do not hold up an orderly end") {
+    const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm", "ofi+tcp");
+    if (!is_usable(scheme)) return;
+    INFO(scheme);
+    Source service;
+    Serving server(service, uri_of(scheme), {.drain_timeout = patience});
+    std::vector<std::unique_ptr<Caller>> callers;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < 24; ++i) {
+        callers.push_back(
+            std::make_unique<Caller>(server.runtime->addresses().front(), begin + i * 5000us / 24));
+    }
+    const auto turn = [&] {
+        for (const auto& caller : callers) caller->turn();
+        std::this_thread::sleep_for(50us);  // Between looks.
+    };
+    const auto has_all = [&](std::uint64_t calls) {
+        return std::all_of(callers.begin(), callers.end(),
+                           [&](const auto& one) { return one->good >= calls; });
+    };
+    // By then the kernel acknowledges late.
+    while (!has_all(50)) {
+        REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+        turn();
+    }
+    const auto ends = std::chrono::steady_clock::now();
+    std::atomic<bool> has_ended{false};
+    std::thread end([&] {
+        (void)server.end();
+        has_ended = true;
+    });
+    while (!has_ended) turn();
+    end.join();
+    CHECK(server.ended.ok());
+    // Without an acknowledgement that is 40 ms late it takes one or two milliseconds.
+    CHECK(std::chrono::steady_clock::now() - ends < promised(1s));
+}
+
+TEST_CASE("a call after an orderly end never ran, and reaches the server that comes next") {
+    const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm");
+    const std::size_t bytes = GENERATE(8u, 1000u);
+    const bool is_followed = GENERATE(true, false);
+    const bool runs = GENERATE(true, false);
+    INFO(scheme << ", a request of " << bytes << " bytes, " << (runs ? "run()" : "no run()"));
+    Source service;
+    std::string uri = uri_of(scheme);
+    std::optional<Serving> server;
+    std::optional<Runtime> alone;
+    if (runs) {
+        server.emplace(service, uri, RuntimeOptions{.drain_timeout = patience});
+    } else {
+        alone = Runtime::create().value();
+        REQUIRE(alone->serve(service, uri).ok());
+    }
+    uri = (runs ? *server->runtime : *alone).addresses().front();
+    Runtime client = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
+    Channel channel = client.connect(uri).value();
+    std::vector<std::byte> request(bytes);
+    request[0] = std::byte{8};
+    std::array<CallOutcome, 3> outcomes;
+    channel.call(fetch, request, {.timeout = patience}, outcomes[0].done());
+    REQUIRE(client.turn_until([&] { return outcomes[0].completions == 1; }, patience));
+    // The client neither reads what the server says nor sees its end.
+    if (runs) CHECK(server->end().ok());
+    alone.reset();
+    Source next_service;
+    server.reset();
+    if (is_followed) server.emplace(next_service, uri, RuntimeOptions{.drain_timeout = patience});
+    channel.call(fetch, request, {.timeout = patience}, outcomes[1].done());
+    channel.call(fetch, request, {.timeout = patience}, outcomes[2].done());
+    REQUIRE(client.turn_until(
+        [&] { return outcomes[1].completions == 1 && outcomes[2].completions == 1; }, patience));
+    for (const int i : {1, 2}) {
+        INFO(outcomes[i].status.to_string());
+        if (outcomes[i].status.ok()) continue;
+        CHECK(outcomes[i].status.code() == Code::unavailable);
+        CHECK(outcomes[i].status.effect() == Effect::none);
+        // A large request that is not idempotent is not kept.
+        CHECK((!is_followed || bytes > 128));
+    }
+    CHECK(service.answered == 1);
+    if (is_followed && bytes <= 128) CHECK(next_service.answered == 2);
+    if (is_followed) CHECK(server->end().ok());
+}

@@ -329,3 +329,159 @@ TEST_CASE("recovery: the last ping of a peer's end is answered as such when anot
         CHECK(has_all);
     }
 }
+
+// The server says that it ends in order.
+static void say_ended(RawPeer& raw) {
+    rpc::GrantFrame grant;
+    grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::ended);
+    REQUIRE(raw.send_as_is(frame_of(grant)));
+}
+
+TEST_CASE("recovery: what a server that ends in order did not answer goes to the next server") {
+    SimRig rig;
+    RawPeer raw(rig, "server");
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    CallOutcome small, large, later;
+    const std::vector<std::byte> body(1000);
+    channel.call(echo_method, as_bytes("small"), {}, small.done());
+    channel.call(echo_method, body, {}, large.done());
+    for (int i = 0; i < 3; ++i) raw.wait();
+    const std::vector<Frame> first = raw.take();
+    REQUIRE(first.size() == 2);
+    raw.take_about_sessions();
+    say_ended(raw);
+    raw.wait();
+    // It is not kept for a second sending.
+    REQUIRE(large.completions == 1);
+    CHECK(large.status.code() == Code::unavailable);
+    CHECK(large.status.effect() == Effect::none);
+    channel.call(echo_method, as_bytes("later"), {}, later.done());
+    for (int i = 0; i < 3; ++i) raw.wait();
+    CHECK(raw.take().empty());
+    raw.close();
+    for (int i = 0; i < 10; ++i) raw.wait(10ms);
+    const std::vector<Frame> sessions = raw.take_about_sessions();
+    REQUIRE(sessions.size() == 1);
+    CHECK(head_of(sessions[0]).flags == 0);
+    CHECK(raw.take().size() == 2);
+    CHECK(small.completions + later.completions == 0);
+    CHECK(client.node().client.in_flight() == 2);
+    channel = Channel();
+    rig.run_for(1us);
+}
+
+TEST_CASE(
+    "recovery: calls to a server that ends for long fail within 3 s, and nothing of them ran") {
+    SimRig rig;
+    RawPeer raw(rig, "server");
+    raw.answers_pings = true;
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    CallOutcome first, later;
+    channel.call(echo_method, {}, {.timeout = 60s}, first.done());
+    for (int i = 0; i < 3; ++i) raw.wait();
+    say_ended(raw);
+    for (int i = 0; i < 30; ++i) raw.wait(100ms);
+    REQUIRE(first.completions == 1);
+    channel.call(echo_method, {}, {.timeout = 60s}, later.done());
+    for (int i = 0; i < 30; ++i) raw.wait(100ms);
+    REQUIRE(later.completions == 1);
+    for (const CallOutcome* one : {&first, &later}) {
+        CHECK(one->status.code() == Code::unavailable);
+        CHECK(one->status.effect() == Effect::none);
+    }
+    CHECK_FALSE(raw.lost);
+}
+
+TEST_CASE("recovery: a call that was asked for when its server ended keeps its doubt") {
+    const bool is_told = GENERATE(true, false);
+    SimRig rig;
+    RawPeer raw(rig, "server");
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    CallOutcome outcome;
+    const std::vector<std::byte> body(1000);
+    channel.call(echo_method, body, {}, outcome.done());
+    for (int i = 0; i < 3; ++i) raw.wait();
+    raw.take_about_sessions();
+    client.node().context.drop_connection(*core::Context::find(channel.impl()->peer()),
+                                          fail(Code::unavailable, "cut by the test"));
+    for (int i = 0; i < 10; ++i) raw.wait(10ms);
+    rpc::GrantFrame grant;
+    grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::resumed);
+    grant.slots = grant.window = rpc::slots_at_first;
+    REQUIRE(raw.send_as_is(frame_of(grant)));
+    raw.take_about_sessions();
+    for (int i = 0; i < 3; ++i) raw.wait();
+    const std::vector<Frame> questions = raw.take_about_sessions();
+    REQUIRE(questions.size() == 1);
+    say_ended(raw);
+    raw.wait();
+    CHECK(outcome.completions == 0);
+    if (is_told) {
+        rpc::ToldFrame told;
+        told.head.aux = static_cast<std::uint16_t>(rpc::Standing::never_came);
+        told.call = base::load<rpc::AskFrame>(questions[0].data()).call;
+        REQUIRE(raw.send_as_is(frame_of(told)));
+    } else {
+        raw.close();
+    }
+    raw.wait();
+    REQUIRE(outcome.completions == 1);
+    CHECK(outcome.status.code() == Code::unavailable);
+    CHECK(outcome.status.effect() == (is_told ? Effect::none : Effect::unknown));
+}
+
+TEST_CASE(
+    "recovery: a server that said that it ends begins no request, and answers what is asked") {
+    SimRig rig;
+    Echo service;
+    Runtime& server = rig.add("server");
+    REQUIRE(server.add(service).ok());
+    RawPeer raw(rig), later(rig);
+    raw.connect("server");
+    raw.take_about_sessions();
+    const auto request = [](std::uint32_t sequence) {
+        Frame frame(sizeof(rpc::RequestHeader) + 8);
+        rpc::store_request(frame.data(), frame.size(), 0, {0, sequence}, 500'000, echo_method.hash);
+        return frame;
+    };
+    REQUIRE(raw.send_as_is(request(1)));
+    raw.wait();
+    CHECK(service.handled == 1);
+    CHECK(raw.take().size() == 1);
+    const auto drain = [&] {
+        std::uint32_t left = 1;
+        server.node().context.post([&] {
+            server.node().begin_drain();
+            left = server.node().left_to_drain().first;
+        });
+        raw.wait();
+        CHECK(left == 0);
+    };
+    drain();
+    const std::vector<Frame> ended = raw.take_about_sessions();
+    REQUIRE(ended.size() == 1);
+    CHECK(head_of(ended[0]).aux == static_cast<std::uint16_t>(rpc::Verdict::ended));
+    REQUIRE(raw.send_as_is(request(2)));
+    raw.wait();
+    CHECK(raw.take().empty());
+    rpc::AskFrame ask;
+    ask.call = {0, 2};
+    REQUIRE(raw.send_as_is(frame_of(ask)));
+    raw.wait();
+    const std::vector<Frame> told = raw.take_about_sessions();
+    REQUIRE(told.size() == 1);
+    CHECK(head_of(told[0]).aux == static_cast<std::uint16_t>(rpc::Standing::never_came));
+    // It is said once, and to a client that comes later, too.
+    later.connect("server");
+    drain();
+    CHECK(raw.take_about_sessions().empty());
+    later.wait();
+    const std::vector<Frame> late = later.take_about_sessions();
+    REQUIRE(late.size() == 2);
+    CHECK(head_of(late[1]).aux == static_cast<std::uint16_t>(rpc::Verdict::ended));
+    CHECK_FALSE(raw.lost);
+    CHECK(service.handled == 1);
+}

@@ -77,6 +77,12 @@ TEST_CASE("the bytes of sessions are the documented ones") {
     grant.window = 64;
     check_bytes("grant", bytes_of(grant));
     CHECK_FALSE(rpc::why_no_grant(grant.head));
+    grant = {};
+    grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::ended);
+    check_bytes("grant_ended", bytes_of(grant));
+    CHECK_FALSE(rpc::why_no_grant(grant.head));
+    ++grant.head.aux;
+    CHECK(rpc::why_no_grant(grant.head));
     check_bytes("session_end", bytes_of(rpc::SessionEndFrame()));
     rpc::AskFrame ask;
     ask.call = {7, 3};

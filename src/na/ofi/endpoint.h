@@ -71,7 +71,7 @@ class OfiEndpoint final : public Endpoint {
     bool commit(std::size_t bytes) noexcept override { return commit(bytes, true); }
     bool commit_later(std::size_t bytes) noexcept override { return commit(bytes, false); }
     void flush() noexcept override;
-    std::size_t unsent() const override;
+    std::size_t unsent(PeerId peer) const override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
     Result<FabricKey> expose(const Exposure& exposure) override;

@@ -80,12 +80,9 @@ void OfiEndpoint::flush() noexcept {
 }
 
 // What libfabric has is in its own queues for a while, of which it says nothing.
-std::size_t OfiEndpoint::unsent() const {
-    std::size_t messages = 0;
-    peers_.for_each([&](PeerEntry& entry) {
-        if (entry.value.state == PeerState::up) messages += entry.value.slots;
-    });
-    return messages;
+std::size_t OfiEndpoint::unsent(PeerId peer) const {
+    const PeerEntry* const entry = find_up(peer);
+    return entry ? entry->value.slots : 0;
 }
 
 // Hands the backlog to libfabric, in order, as far as it goes. False: the peer is gone. While

@@ -361,14 +361,13 @@ void SimEndpoint::flush() noexcept {
     turn_began_ = false;
 }
 
-// What the hosts hold arrives though its sender has ended.
-std::size_t SimEndpoint::unsent() const {
+// What the hosts hold arrives though its sender has ended; like a kernel's, it is known to have
+// arrived with its acknowledgement.
+std::size_t SimEndpoint::unsent(PeerId peer) const {
     if (base::is_mutated(base::Mutant::unsent_forgotten)) return 0;
-    std::size_t bytes = 0;
-    for (const LinkSlot& slot : links_) {
-        if (slot.link) bytes += slot.link->bytes_queued + slot.link->pending.size;
-    }
-    return bytes;
+    const Link* const link = find(peer);
+    if (!link || link->state != LinkState::up) return 0;
+    return link->bytes_queued + link->pending.size + link->bytes_under_way;
 }
 
 // Our `bytes` to this peer were read over there.

@@ -115,10 +115,9 @@ void SmEndpoint::flush() noexcept {
 }
 
 // What is published lies in memory that the peer shares.
-std::size_t SmEndpoint::unsent() const {
-    std::size_t count = 0;
-    for (const Connection* at = committed_; at; at = at->next_committed) count += at->unpublished;
-    return count;
+std::size_t SmEndpoint::unsent(PeerId peer) const {
+    const Connection* const connection = find(peer);
+    return connection && connection->unpublished ? 1 : 0;
 }
 
 void SmEndpoint::publish(Connection& connection) noexcept {

@@ -39,7 +39,7 @@ class SmEndpoint final : public Endpoint {
     void copy_out(std::byte* to, ByteView body) noexcept override;
     bool commit(std::size_t bytes) noexcept override;
     void flush() noexcept override;
-    std::size_t unsent() const override;
+    std::size_t unsent(PeerId peer) const override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
     Result<FabricKey> expose(const Exposure& exposure) override;

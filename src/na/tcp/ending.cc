@@ -73,15 +73,11 @@ void TcpEndpoint::say_bye(Connection& connection) {
 // A socket that is closed with bytes unread resets its connection, and what the kernel still has of
 // ours is lost with it. What the other kernel acknowledged stays readable there, and what a UNIX
 // socket took lies in the peer's already.
-std::size_t TcpEndpoint::unsent() const {
-    std::size_t bytes = 0;
-    for (const Slot& slot : slots_) {
-        const Connection* connection = slot.connection.get();
-        if (!connection || connection->phase != Phase::up || connection->lost != 0) continue;
-        bytes += connection->out.queued();
-        if (!is_local()) bytes += unacknowledged_bytes(connection->talk.socket.get());
-    }
-    return bytes;
+std::size_t TcpEndpoint::unsent(PeerId peer) const {
+    const Connection* const connection = find(peer);
+    if (!connection || connection->phase != Phase::up || connection->lost != 0) return 0;
+    const std::size_t queued = connection->out.queued();
+    return is_local() ? queued : queued + unacknowledged_bytes(connection->talk.socket.get());
 }
 
 bool TcpEndpoint::has_arrived(PeerId peer) {

@@ -93,10 +93,9 @@ void VerbsEndpoint::flush() noexcept {
 }
 
 // What the card has is known to have arrived only with the next completion that was asked for.
-std::size_t VerbsEndpoint::unsent() const {
-    std::size_t peers = 0;
-    peers_.for_each([&](PeerEntry& entry) { peers += !entry.value.backlog.empty(); });
-    return peers;
+std::size_t VerbsEndpoint::unsent(PeerId peer) const {
+    const PeerEntry* const entry = find(peer);
+    return entry && !entry->value.backlog.empty() ? 1 : 0;
 }
 
 void VerbsEndpoint::drain(PeerEntry& entry) {

@@ -23,6 +23,10 @@ constexpr Duration answers_within = 15ms;
 constexpr Duration drains_after = 10ms;
 constexpr Duration reads_again_after = 300ms;
 
+constexpr Duration knocks_every = 2ms;
+// The slowest client reads again, and what it has to read arrives. Far below drain_timeout.
+constexpr Duration ends_within = answers_within + reads_again_after + drains_after + 1s;
+
 constexpr std::uint32_t pages_each = 2;
 constexpr std::size_t page_bytes = 128 * 1024;
 constexpr Duration fences_within = 1s;
@@ -51,7 +55,10 @@ void Crowd::answer(Call call, const std::string& server) {
     Wish wish;
     if (call.request().size() < sizeof wish) return;
     std::memcpy(&wish, call.request().data(), sizeof wish);
-    if (wish.bytes == 0) return call.reply({});
+    if (wish.bytes == 0) {
+        if (wish.number != 0) knocks_[wish.number - 1].has_run = true;
+        return call.reply({});
+    }
     const std::uint32_t life = simulation_.lives(server);
     const auto held = std::make_shared<Call>(std::move(call));
     simulation_.in(up_to(answers_within), [this, server, life, held, wish] {
@@ -130,6 +137,34 @@ void Crowd::send(const std::string& client, const std::string& server) {
               });
 }
 
+void Crowd::knock(const std::string& client, const std::string& server) {
+    if (!knocking_) return;
+    Knock& knock = knocks_.emplace_back();
+    knock.client = client;
+    Wish wish;
+    wish.number = static_cast<std::uint32_t>(knocks_.size());
+    ++open_;
+    channels_(client, server)
+        .call(crowd_method, {reinterpret_cast<const std::byte*>(&wish), sizeof wish},
+              {.timeout = patience},
+              [this, &knock, client, server](const Status& status, ByteView) {
+                  --open_;
+                  knock.status = status;
+                  simulation_.in(up_to(knocks_every),
+                                 [this, client, server] { this->knock(client, server); });
+              });
+}
+
+void Crowd::judge_knocks() {
+    for (const Knock& knock : knocks_) {
+        const bool is_sure = knock.status.effect() == Effect::none && !knock.has_run;
+        verdict_.hold(knock.status.ok() || is_sure, Rule::ends_leave_no_doubt, [&] {
+            return "a call of " + knock.client + (knock.has_run ? ", which ran," : "") +
+                   " ended with " + knock.status.to_string();
+        });
+    }
+}
+
 void Crowd::slow_down_some(const Names& clients) {
     for (const std::string& client : clients) {
         if (below(2) == 0) continue;
@@ -145,19 +180,29 @@ void Crowd::judge_end(const Names& clients, const std::string& server) {
         for (std::uint32_t i = 0; i < errands_each; ++i) send(client, server);
     }
     slow_down_some(clients);
+    knocks_.clear();
+    knocking_ = true;
+    for (const std::string& client : clients) knock(client, server);
     simulation_.run_for(drains_after);
     const TimePoint drains = simulation_.now();
     simulation_.end(server);
-    const auto is_over = [&] { return open_ == 0 && !simulation_.is_up(server); };
-    verdict_.hold(simulation_.run_until(is_over, patience), Rule::ends_lose_no_reply,
-                  [&] { return server + " has not ended, or calls to it have not"; });
+    simulation_.run_until([&] { return !simulation_.is_up(server); }, patience);
+    const Duration took = simulation_.now() - drains;
+    verdict_.hold(took < ends_within, Rule::ends_are_prompt,
+                  [&] { return server + " ended after " + std::to_string(took / 1ms) + " ms"; });
+    simulation_.kill(server);
+    simulation_.start(server);
+    simulation_.run_for(drains_after);
+    knocking_ = false;
+    verdict_.hold(simulation_.run_until([&] { return open_ == 0; }, patience),
+                  Rule::ends_lose_no_reply,
+                  [&] { return "calls to " + server + " have not ended"; });
+    judge_knocks();
     for (const Errand& errand : errands_) {
         if (errand.answered > drains) continue;
         verdict_.hold(errand.status.ok() && errand.is_whole, Rule::ends_lose_no_reply,
                       [&] { return describe(errand); });
     }
-    simulation_.kill(server);
-    simulation_.start(server);
 }
 
 // ---- pages -------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ class Crowd {
     void add_method(MethodRegistrar& registrar, const std::string& server);
     // All keep the server busy with large requests: each gets its share of it.
     void judge_shares(const Names& clients, const std::string& server);
-    // All have replies under way, which some of them read slowly, when the server ends in order. It
-    // is up again afterwards.
+    // All have replies under way, which some of them read slowly, when the server ends in order,
+    // and go on calling until it is up again.
     void judge_end(const Names& clients, const std::string& server);
 
     // Each server exposes memory that it has just allocated: what its peers left there before is
@@ -38,6 +38,12 @@ class Crowd {
     void show_pages(const Names& clients, const Names& servers);
 
   private:
+    // A call of a client that goes on calling while the server ends.
+    struct Knock {
+        std::string client;
+        bool has_run = false;
+        Status status;
+    };
     struct Errand {
         std::string client;
         TimePoint answered = never;
@@ -48,6 +54,8 @@ class Crowd {
 
     void ask_on(const std::string& client, const std::string& server, TimePoint end);
     void send(const std::string& client, const std::string& server);
+    void knock(const std::string& client, const std::string& server);
+    void judge_knocks();
     void answer(Call call, const std::string& server);
     void slow_down_some(const Names& clients);
     std::string describe(const Errand& errand) const;
@@ -60,6 +68,8 @@ class Crowd {
     Verdict& verdict_;
     const Channels channels_;
     std::deque<Errand> errands_;
+    std::deque<Knock> knocks_;
+    bool knocking_ = false;
     std::map<std::string, std::uint64_t> served_;
     std::uint64_t open_ = 0;
 };

@@ -84,6 +84,8 @@ enum class Rule : std::uint8_t {
     // Of many clients at once.
     shares_are_fair,
     ends_lose_no_reply,
+    ends_leave_no_doubt,
+    ends_are_prompt,
     // While it runs, of each host.
     bounds_hold,
     retries_keep_budget,
