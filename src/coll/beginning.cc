@@ -187,7 +187,7 @@ Status judge(const GroupCallOptions& options, const Tree& tree, std::uint32_t ra
     return {};
 }
 
-std::pair<Identity, std::uint32_t> Engine::number_it() {
+std::pair<Identity, std::uint16_t> Engine::number_it() {
     const std::uint64_t sequence = next_sequence_++;
     const auto first = begun_.lower_bound(origin_first_);
     std::uint64_t unsettled = first == begun_.end() ? 0 : sequence - first->first;
@@ -196,7 +196,7 @@ std::pair<Identity, std::uint32_t> Engine::number_it() {
         origin_first_ = sequence;
         unsettled = 0;
     }
-    return {{origin_, sequence}, static_cast<std::uint32_t>(unsettled)};
+    return {{origin_, sequence}, static_cast<std::uint16_t>(unsettled)};
 }
 
 Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {

@@ -17,10 +17,14 @@ Engine::Engine(core::Context& context, rpc::Server& server, Connect connect, Run
       run_on_context_(std::move(run)),
       reply_bytes_max_(reply_bytes_max),
       clock_(context.random().next()),
+      secret_(context.random().next() | 1),
       origin_(context.random().next()),
-      known_(context.random().next(), [this](const AskerId& asker) {
-          return server_.has_session({asker.first, asker.second});
-      }) {
+      known_(
+          context.random().next(),
+          [this](const AskerId& asker) {
+              return server_.has_session({asker.first, asker.second});
+          },
+          [](Operation& operation) { operation.give_up_waiting(); }) {
     sweeping_.engine = this;
     sweeping_.fire = [](base::Timer& timer, TimePoint now) {
         Engine& engine = *static_cast<Sweeping&>(timer).engine;
@@ -110,7 +114,13 @@ void Engine::on_member_done(Operation& operation) {
     --running_;
     kept_bytes_ -= operation.kept_bytes;
     shares_->end(operation.brought_by, operation.kept_bytes);
-    known_.finish(operation, context_.clock().now());
+    // Peers may ask again for as long as it could have lasted, ten minutes at most; and for as long
+    // as a request for it may begin (adr/0012).
+    const TimePoint now = context_.clock().now();
+    operation.keep_until =
+        std::min(saturating_add(operation.known_since, operation.lasts), now + begin_within_most) +
+        remembered_on;
+    known_.finish(operation);
     // Whoever asks again finds it perhaps where it can be run.
     if (operation.did_nothing()) {
         known_.drop(operation.part().identity());
@@ -226,7 +236,7 @@ void Engine::on_forward(Call call) {
             fail(Code::aborted, "a collective that has ended").with_effect(Effect::unknown));
     }
     const Duration age = clock_.age(header.began, now);
-    const bool may_be_forgotten = now - age <= known_.floor();
+    const bool may_be_forgotten = now - age <= known_.floor(header.identity.origin);
     const bool is_late = may_be_forgotten || !may_begin(age, header.lasts());
     if (is_late && !base::is_mutated(base::Mutant::age_ignored)) return reply_late(call);
     GroupImpl* const group = find_group(header);
@@ -242,7 +252,8 @@ void Engine::on_forward(Call call) {
     if (place == Place::full) {
         return call.fail(rejected(Code::resource_exhausted,
                                   "this rank remembers " + std::to_string(known_.parts()) +
-                                      " collectives, and no more of this peer's: settle some"));
+                                      " collectives, and has no room for more of this peer's "
+                                      "until some of them complete"));
     }
     take_part(*request, now - age, group->shared_from_this(), std::move(call));
 }
@@ -255,20 +266,37 @@ void Engine::reply_late(Call& call) const {
     call.reply(encode_answer(late, call.reply_bytes_max()));
 }
 
+// A rank passes on which client of its own a collective comes from, so that one client takes a
+// share of what the rank has below. A client that claims to be a rank is one of the peer's all the
+// same.
+Client Engine::client_of(const ForwardHeader& header, const AskerId& asker) const {
+    if (header.asker != 0 && header.client != 0) return {asker, header.client};
+    const std::uint64_t mixed = (asker.first ^ asker.second * secret_) * secret_;
+    return {asker, static_cast<std::uint16_t>(std::max<std::uint64_t>(mixed >> 48, 1))};
+}
+
 // One of any size alone.
-Status Engine::why_no_room(const AskerId& asker, std::size_t bytes) const {
-    const Shares::Held held = shares_->of(asker);
-    if (held.running >= Shares::running_most) {
-        return rejected(Code::resource_exhausted, std::to_string(held.running) +
-                                                      " collectives of this peer run here already");
+Status Engine::why_no_room(const Client& client, std::size_t bytes) const {
+    const Shares::Held held = shares_->of(client);
+    const Shares::Held by_peer = shares_->of(client.peer);
+    if (held.running >= Shares::running_most || by_peer.running >= Shares::running_of_peer) {
+        return rejected(Code::resource_exhausted,
+                        "methods run here for " + std::to_string(held.running) +
+                            " collectives of this client, of at most " +
+                            std::to_string(Shares::running_most) + ", and for " +
+                            std::to_string(by_peer.running) + " of its peer, of at most " +
+                            std::to_string(Shares::running_of_peer));
     }
     const std::size_t most = server_.limits().handler_bytes_max;
     const bool all_have_room = kept_bytes_ == 0 || kept_bytes_ + bytes <= most;
+    const bool peer_has_room = by_peer.bytes == 0 || by_peer.bytes + bytes <= most / 4 * 3;
     const bool it_has_room = held.bytes == 0 || held.bytes + bytes <= most / 2;
-    if (bytes == 0 || (all_have_room && it_has_room)) return {};
-    return rejected(Code::resource_exhausted,
-                    "requests of collectives take " + std::to_string(kept_bytes_) +
-                        " bytes here, " + std::to_string(held.bytes) + " of them of this peer");
+    if (bytes == 0 || (all_have_room && peer_has_room && it_has_room)) return {};
+    return rejected(Code::resource_exhausted, "requests of collectives take " +
+                                                  std::to_string(kept_bytes_) + " bytes here, " +
+                                                  std::to_string(by_peer.bytes) +
+                                                  " of them of this peer, and " +
+                                                  std::to_string(held.bytes) + " of this client");
 }
 
 void Engine::take_part(const ForwardView& request, TimePoint began,
@@ -292,21 +320,20 @@ void Engine::take_part(const ForwardView& request, TimePoint began,
     const std::size_t bytes =
         counted((keeps_body ? request.body.size() : 0) + request.named.size() +
                 request.ranges.size() * sizeof(RankSet::Range));
-    const AskerId asker = asker_of(call);
-    if (Status why = why_no_room(asker, bytes); !why.ok()) return call.fail(why);
+    const Client client = client_of(header, asker_of(call));
+    if (Status why = why_no_room(client, bytes); !why.ok()) return call.fail(why);
     auto operation = std::make_shared<Operation>(*this, std::move(group), *std::move(plan),
                                                  header.identity, header.unsettled, role);
     operation->priority = header.priority();
-    operation->brought_by = asker;
+    operation->brought_by = client;
     operation->began = began;
     operation->lasts = header.lasts();
-    // A later request for it is refused: the collective is too old by then. Each rank above keeps
-    // back a second at most of its deadline.
-    operation->keep_until = saturating_add(saturating_add(now, header.lasts()), remembered_on);
+    // A later request for it is refused: the collective is too old by then.
+    operation->keep_until = now + begin_within(header.lasts()) + remembered_on;
     operation->body = request.body;
     operation->kept_bytes = static_cast<std::uint32_t>(bytes);
     kept_bytes_ += bytes;
-    shares_->begin(asker, bytes);
+    shares_->begin(client, bytes);
     if (keeps_body) {
         operation->own_body.assign(request.body.begin(), request.body.end());
         operation->body = operation->own_body;

@@ -130,9 +130,11 @@ class Engine {
     // Learns the later view of the member at a position, and begins anew.
     void refresh(const std::shared_ptr<Operation>& operation, std::uint32_t position);
     // To ask a member that is none of a group's here, but was named by that asker.
-    std::optional<Shares::Place> place_for_stranger(const AskerId& asker) {
-        return shares_->take(asker);
+    std::optional<Shares::Place> place_for_stranger(const Client& client) {
+        return shares_->take(client);
     }
+    // Its method does not run here any more.
+    void has_run(const Operation& operation) { shares_->has_run(operation.brought_by); }
     AskerId asker_of(const Call& call) const {
         const rpc::SessionId session = server_.session_of(call);
         return {session.high, session.low};
@@ -150,7 +152,8 @@ class Engine {
 
     void on_forward(Call call);
     void reply_late(Call& call) const;
-    Status why_no_room(const AskerId& asker, std::size_t bytes) const;
+    Client client_of(const ForwardHeader& header, const AskerId& asker) const;
+    Status why_no_room(const Client& client, std::size_t bytes) const;
     void on_view(Call call) const;
     GroupImpl* find_group(const ForwardHeader& header) const;
     Result<std::shared_ptr<const Plan>> plan_for(const ForwardView& request,
@@ -163,7 +166,7 @@ class Engine {
     // not. Those who ask meanwhile wait for the same answer.
     void learn(const std::shared_ptr<GroupImpl>& group, const Member& from, Function<void()> done);
     // Its number, and how many before it, since the first one of its origin that is not settled.
-    std::pair<Identity, std::uint32_t> number_it();
+    std::pair<Identity, std::uint16_t> number_it();
     static void end_with(core::Scope& scope, Operation& operation);
 
     core::Context& context_;
@@ -181,6 +184,7 @@ class Engine {
     // many follow, those to come are another origin's: members keep what is not settled.
     static constexpr std::uint64_t unsettled_most = 256;
     const OwnClock clock_;
+    const std::uint64_t secret_;  // Of the numbers by which clients are told apart below.
     std::uint64_t origin_;
     std::uint64_t origin_first_ = 0;  // Its first number.
     std::uint64_t next_sequence_ = 0;

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,23 +31,35 @@ struct Identity {
 // A peer by which collectives come here, as its session is named. {0, 0}: none in particular.
 using AskerId = std::pair<std::uint64_t, std::uint64_t>;
 
-// `Part`: what is kept of each. While `running` it is never forgotten; then until `keep_until`, or
-// until its origin has said that it is settled: that all outcomes are there. With `keep_until`
-// never it is kept until the half of what there may be is taken, and nothing was heard of its
-// origin for a while. `answer`: what it came to; `own_answer`: of this rank alone. What an origin
-// has settled is remembered for as long as any of its parts would have been.
+// One of the clients whose collectives a peer brings: each rank passes on a number for the client,
+// so that the ranks below can tell apart the clients of one parent. 0: not told apart.
+struct Client {
+    AskerId peer;
+    std::uint16_t number = 0;
+
+    Client() = default;
+    // NOLINTNEXTLINE(google-explicit-constructor): a peer is one client where none is told apart.
+    Client(const AskerId& of, std::uint16_t told = 0) : peer(of), number(told) {}
+    auto operator<=>(const Client&) const = default;
+};
+
+// `Part`: what is kept of each. While `running` it is not forgotten; then until `keep_until`, or
+// until its origin has said that it is settled: that all outcomes are there. `answer`: what it came
+// to; `own_answer`: of this rank alone. What an origin has settled is remembered for as long as any
+// of its parts would have been.
 //
-// What comes by one asker takes a share of it. When all of it is taken, askers that are gone lose
-// what is over, and then the one that has most: what began before the last of those is too old to
-// begin here from then on (floor()), for it may be one of them.
+// What comes by one peer takes a share of it. A peer whose share is full loses the older half of
+// what is over, of its clients that have most; when that is little, what only `waits` for other
+// ranks is given up. When all of it is taken, peers that are gone lose what is over, and then the
+// one that has most. From then on what began before those is too old to begin here (floor()), for
+// it may be one of them.
 template <class Part>
 class Known {
   public:
     static constexpr std::size_t most = 1 << 16;                // Parts and origins.
     static constexpr std::size_t answer_bytes_most = 64 << 20;  // Of all of them.
-    static constexpr std::size_t share = 4;                     // One asker has a fourth of either.
-    // Then an origin may be gone, and no rank begins anything of its any more.
-    static constexpr Duration silence_lasts = begin_within_most + remembered_on;
+    static constexpr std::size_t share = 4;  // One peer has a fourth of the places. Of the answers
+                                             // one client has a fourth, and one peer a half.
 
     enum class Place : std::uint8_t {
         fresh,  // It may begin: add().
@@ -55,35 +69,34 @@ class Known {
     };
 
     // `secret`: of this process, for origins are numbers that a peer chose. `is_here`: whether an
-    // asker may still ask; empty: all may.
-    explicit Known(std::uint64_t secret, std::function<bool(const AskerId&)> is_here = {})
-        : origins_(0, Hash{secret | 1}), is_here_(std::move(is_here)) {}
+    // asker may still ask; empty: all may. `give_up`: ends one that waits, with finish().
+    explicit Known(std::uint64_t secret, std::function<bool(const AskerId&)> is_here = {},
+                   std::function<void(Part&)> give_up = {})
+        : origins_(0, Hash{secret | 1}),
+          is_here_(std::move(is_here)),
+          give_up_(std::move(give_up)) {
+        floors_.fill(TimePoint::min());
+    }
 
     // All of this origin's in front of `settled` are settled.
     Place look(Identity id, std::uint64_t settled, TimePoint now, const AskerId& asker = {}) {
-        const auto has_share = [&] {
-            const auto held = held_.find(asker);
-            return asker != AskerId() && held != held_.end() &&
-                   held->second.places + 2 > most / share;
-        };
-        const bool is_tight = size() + 2 > most || has_share();
-        if (size() >= sweep_at_ || (is_tight && now >= again_at_)) sweep(now);
+        if (size() >= sweep_at_ || (size() >= most && now >= again_at_)) sweep(now);
         const auto at = origins_.find(id.origin);
         if (at != origins_.end()) {
             Origin& origin = at->second;
-            origin.last = now;
             origin.settled = std::max(origin.settled, settled);
             forget(origin, origin.parts.lower_bound(origin.settled),
                    [](const Part&) { return true; });
             if (origin.parts.count(id.sequence)) return Place::known;
             if (id.sequence < origin.settled) return Place::over;
         }
-        if (has_share()) return Place::full;
+        if (has_share(asker)) make_room_of(asker, now);
+        if (has_share(asker)) return Place::full;
         if (size() + 2 > most) make_room(asker, now);
         return size() < most ? Place::fresh : Place::full;
     }
-    // Nothing that began until then may begin here any more: it may be forgotten.
-    TimePoint floor() const { return floor_; }
+    // Nothing of this origin that began until then may begin here any more: it may be forgotten.
+    TimePoint floor(std::uint64_t origin) const { return floors_[row_of(origin)]; }
     // Requires: look() said known.
     const std::shared_ptr<Part>& find(Identity id) const {
         return origins_.at(id.origin).parts.at(id.sequence);
@@ -94,20 +107,17 @@ class Known {
         Origin& origin = at->second;
         if (is_new) {
             origin.asker = part->brought_by;
-            ++held_[origin.asker].places;
+            take_place(origin.asker);
         }
-        origin.last = origin.begun = part->known_since = now;
+        origin.begun = part->known_since = now;
         origin.settled = std::max(origin.settled, settled);
-        origin.until = std::max(origin.until,
-                                part->keep_until == never ? now + silence_lasts : part->keep_until);
-        ++held_[part->brought_by].places;
+        origin.until = std::max(origin.until, part->keep_until);
+        take_place(part->brought_by);
         origin.parts.emplace(id.sequence, std::move(part));
         ++parts_;
     }
     // It runs no more. Of its answers those are forgotten for which there is no room.
-    void finish(Part& part, TimePoint now) {
-        const std::size_t wanted = part.answer.size() + part.own_answer.size();
-        if (wanted > room_for_answers(part.brought_by) && now >= again_at_) sweep(now);
+    void finish(Part& part) {
         part.running = false;
         const std::size_t room = room_for_answers(part.brought_by);
         std::size_t taken = 0;
@@ -118,6 +128,7 @@ class Known {
         }
         answer_bytes_ += taken;
         held_[part.brought_by].bytes += taken;
+        if (part.brought_by.number != 0) held_[part.brought_by.peer].bytes += taken;
     }
     // As if it had never been there, if it is still. Requires: it runs no more.
     void drop(Identity id) {
@@ -141,18 +152,15 @@ class Known {
     }
     // Forgets what is over. To be called now and then where nothing else is.
     void sweep(TimePoint now) {
-        const bool is_tight = size() >= most / 2 || answer_bytes_ >= answer_bytes_most / 2;
         for (auto at = origins_.begin(); at != origins_.end();) {
             Origin& origin = at->second;
-            const bool is_silent = is_tight && now - origin.last >= silence_lasts;
-            forget(origin, origin.parts.end(), [&](const Part& part) {
-                return part.keep_until == never ? is_silent : part.keep_until <= now;
-            });
+            forget(origin, origin.parts.end(),
+                   [&](const Part& part) { return part.keep_until <= now; });
             const bool goes = origin.parts.empty() && now >= origin.until;
             at = goes ? erase(at) : std::next(at);
         }
         // Often enough that what is over takes no more than what is not, or 64 places; once a
-        // second when it is full, or a share of it is.
+        // second when it is full.
         sweep_at_ = std::max<std::size_t>(64, 2 * size());
         again_at_ = now + 1s;
     }
@@ -166,10 +174,9 @@ class Known {
     using Parts = std::map<std::uint64_t, std::shared_ptr<Part>>;
     struct Origin {
         std::uint64_t settled = 0;
-        TimePoint last{};   // When one of its was asked for,
-        TimePoint begun{};  // the last one here,
+        TimePoint begun{};  // When the last one began here,
         TimePoint until{};  // and when none of them may begin any more.
-        AskerId asker;      // Of the first one.
+        Client asker;       // Of the first one.
         Parts parts;
     };
     struct Hash {
@@ -182,24 +189,43 @@ class Known {
         }
     };
     using Origins = std::unordered_map<std::uint64_t, Origin, Hash>;
-    // By one asker.
+    // Of one client, or of all of one peer's.
     struct Held {
         std::size_t places = 0;  // Parts and origins.
         std::size_t bytes = 0;   // Of answers.
+        TimePoint room_at{};     // When little of it can be forgotten.
     };
 
     std::size_t size() const { return parts_ + origins_.size(); }
-    std::size_t room_for_answers(const AskerId& asker) const {
-        const std::size_t room = answer_bytes_most - answer_bytes_;
-        const auto held = held_.find(asker);
-        if (asker == AskerId() || held == held_.end()) return room;
-        constexpr std::size_t its = answer_bytes_most / share;
-        return std::min(room, its - std::min(held->second.bytes, its));
+    std::size_t row_of(std::uint64_t origin) const {
+        return origins_.hash_function()(origin) % floor_rows;
     }
-    void give_back(const AskerId& asker, std::size_t bytes) {
+    bool has_share(const AskerId& asker) const {
         const auto held = held_.find(asker);
-        held->second.bytes -= bytes;
-        if (--held->second.places == 0) held_.erase(held);
+        return asker != AskerId() && held != held_.end() && held->second.places + 2 > most / share;
+    }
+    std::size_t room_for_answers(const Client& client) {
+        const std::size_t room = answer_bytes_most - answer_bytes_;
+        if (client.peer == AskerId()) return room;
+        constexpr std::size_t one = answer_bytes_most / share;
+        const std::size_t most_of_peer = client.number == 0 ? one : 2 * one;
+        const std::size_t by_client = held_[client].bytes;
+        const std::size_t by_peer = held_[client.peer].bytes;
+        return std::min(
+            {room, one - std::min(by_client, one), most_of_peer - std::min(by_peer, most_of_peer)});
+    }
+    void take_place(const Client& client) {
+        ++held_[client].places;
+        if (client.number != 0) ++held_[client.peer].places;
+    }
+    void give_back(const Client& client, std::size_t bytes) {
+        const auto give = [&](const Client& one) {
+            const auto held = held_.find(one);
+            held->second.bytes -= bytes;
+            if (--held->second.places == 0) held_.erase(held);
+        };
+        give(client);
+        if (client.number != 0) give(client.peer);
     }
     typename Parts::iterator erase(Origin& origin, typename Parts::iterator at) {
         const std::size_t bytes = at->second->answer.size() + at->second->own_answer.size();
@@ -222,64 +248,116 @@ class Known {
         }
     }
 
+    // Those with most places, until they have so many together.
+    template <class Is>
+    std::set<Client> with_most(std::size_t enough, Is may_lose) const {
+        std::vector<std::pair<std::size_t, Client>> by_places;
+        for (const auto& [one, held] : held_) {
+            if (may_lose(one)) by_places.emplace_back(held.places, one);
+        }
+        std::sort(by_places.begin(), by_places.end(), std::greater<>());
+        std::set<Client> losers;
+        std::size_t places = 0;
+        for (const auto& [held, one] : by_places) {
+            if (places >= enough) break;
+            losers.insert(one);
+            places += held;
+        }
+        return losers;
+    }
+    // In the share of one peer, by those of its clients that have most: others of its clients are
+    // not refused for them.
+    void make_room_of(const AskerId& asker, TimePoint now) {
+        Held& held = held_[asker];
+        if (now < held.room_at) return;
+        held.room_at = now + 1s;  // Unless there is enough.
+        constexpr std::size_t enough = most / share / 16;
+        for (const bool also_waiting : {false, true}) {
+            std::set<Client> losers = with_most(most / share / 4, [&](const Client& one) {
+                return one.peer == asker && one.number != 0;
+            });
+            if (losers.empty()) losers.insert(asker);
+            const std::size_t before = size();
+            evict([&](const Client& one) { return losers.contains(one); }, also_waiting);
+            if (before - size() < enough) continue;
+            if (const auto left = held_.find(asker); left != held_.end()) {
+                left->second.room_at = TimePoint();
+            }
+            return;
+        }
+    }
     // By those that are gone, else by those that have most, so that the walk over all of it is paid
     // for by many others; but for the asker itself.
     void make_room(const AskerId& asker, TimePoint now) {
         if (now < room_at_) return;
         const std::size_t before = size();
-        std::set<AskerId> losers;
+        std::set<Client> losers;
         for (const auto& [one, held] : held_) {
-            if (is_here_ && one != AskerId() && !is_here_(one)) losers.insert(one);
+            const bool is_peer = one.number == 0 && one.peer != AskerId();
+            if (is_here_ && is_peer && !is_here_(one.peer)) losers.insert(one);
         }
         if (losers.empty()) {
-            std::vector<std::pair<std::size_t, AskerId>> by_places;
-            for (const auto& [one, held] : held_) by_places.emplace_back(held.places, one);
-            std::sort(by_places.begin(), by_places.end(), std::greater<>());
-            std::size_t places = 0;
-            for (const auto& [held, one] : by_places) {
-                if (one == asker || places >= most / 16) break;
-                losers.insert(one);
-                places += held;
-            }
+            losers = with_most(
+                most / 16, [&](const Client& one) { return one.number == 0 && one.peer != asker; });
         }
-        if (!losers.empty()) evict(losers);
+        const auto is_theirs = [&](const Client& one) { return losers.contains(one.peer); };
+        if (!losers.empty()) evict(is_theirs, false);
         if (before - size() < most / 64) room_at_ = now + 1s;
     }
-    // Evicts the older half of the completed collectives of these askers.
-    void evict(const std::set<AskerId>& theirs) {
-        const auto is_theirs = [&](const AskerId& one) { return theirs.contains(one); };
+    // Evicts the older half of what is over, and of what waits if that is said, of these clients.
+    template <class Is>
+    void evict(Is is_theirs, bool also_waiting) {
+        const auto may_go = [&](const Part& part) {
+            return is_theirs(part.brought_by) && (!part.running || (also_waiting && part.waits));
+        };
         std::vector<TimePoint> begun;
         for (const auto& [id, origin] : origins_) {
             if (origin.parts.empty() && is_theirs(origin.asker)) begun.push_back(origin.begun);
             for (const auto& [sequence, part] : origin.parts) {
-                if (!part->running && is_theirs(part->brought_by))
-                    begun.push_back(part->known_since);
+                if (may_go(*part)) begun.push_back(part->known_since);
             }
         }
         if (begun.empty()) return;
         const auto middle = begun.begin() + static_cast<std::ptrdiff_t>(begun.size() / 2);
         std::nth_element(begun.begin(), middle, begun.end());
-        floor_ = std::max(floor_, *middle);
+        if (also_waiting && give_up_) {
+            std::vector<std::shared_ptr<Part>> waiting;
+            for (const auto& [id, origin] : origins_) {
+                for (const auto& [sequence, part] : origin.parts) {
+                    const bool goes = part->running && may_go(*part);
+                    if (goes && part->known_since <= *middle) waiting.push_back(part);
+                }
+            }
+            for (const auto& part : waiting) give_up_(*part);
+        }
         for (auto at = origins_.begin(); at != origins_.end();) {
             Origin& origin = at->second;
+            TimePoint& floor = floors_[row_of(at->first)];
             forget(origin, origin.parts.end(), [&](const Part& part) {
-                return is_theirs(part.brought_by) && part.known_since <= floor_;
+                const bool goes = may_go(part) && part.known_since <= *middle;
+                if (goes) floor = std::max(floor, part.known_since);
+                return goes;
             });
             const bool goes =
-                origin.parts.empty() && is_theirs(origin.asker) && origin.begun <= floor_;
+                origin.parts.empty() && is_theirs(origin.asker) && origin.begun <= *middle;
+            if (goes) floor = std::max(floor, origin.begun);
             at = goes ? erase(at) : std::next(at);
         }
     }
 
     Origins origins_;
     const std::function<bool(const AskerId&)> is_here_;
-    std::map<AskerId, Held> held_;
+    const std::function<void(Part&)> give_up_;
+    std::map<Client, Held> held_;  // Number 0: all of a peer's.
     std::size_t parts_ = 0;
     std::size_t answer_bytes_ = 0;
     std::size_t sweep_at_ = 64;
-    TimePoint again_at_{};  // When it, or a share, is full,
+    TimePoint again_at_{};  // When it is full,
     TimePoint room_at_{};   // and little of it can be forgotten.
-    TimePoint floor_ = TimePoint::min();
+    // By origin, several in a row: an origin whose own row lost nothing is not refused. Which share
+    // a row no peer can know.
+    static constexpr std::size_t floor_rows = 1024;
+    std::array<TimePoint, floor_rows> floors_;
 };
 
 }  // namespace weft::coll

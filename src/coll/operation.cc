@@ -29,7 +29,7 @@ static constexpr Duration stop_timeout = 2s;
 static constexpr std::size_t own_answer_max = 64 << 10;  // Else it is not kept.
 
 Operation::Operation(Engine& engine, std::shared_ptr<GroupImpl> with,
-                     std::shared_ptr<const Plan> plan, Identity identity, std::uint32_t unsettled,
+                     std::shared_ptr<const Plan> plan, Identity identity, std::uint16_t unsettled,
                      const Part::Role& role)
     : group(std::move(with)),
       engine_(engine),
@@ -85,6 +85,16 @@ void Operation::stop(const Status& why) {
     wait();
 }
 
+void Operation::give_up_waiting() {
+    const auto kept = shared_from_this();
+    part_.stop(fail(Code::resource_exhausted,
+                    "not waited for: this rank needed its place for later collectives")
+                   .with_effect(Effect::unknown)
+                   .with_stage(Stage::sent),
+               false);
+    wait();
+}
+
 void Operation::use_own_view() {
     const auto kept = shared_from_this();
     part_.use_own_view(context_.now());
@@ -115,6 +125,7 @@ ForwardHeader Operation::header_for(Interval of, Asking asking, Duration patienc
     header.lasts_ns =
         lasts == Duration::max() ? UINT64_MAX : static_cast<std::uint64_t>(lasts.count());
     header.unsettled = unsettled_;
+    header.client = brought_by.number;
     header.asker = part_.as_asker();
     header.root = plan.roster->root();
     header.first = of.first;
@@ -306,6 +317,7 @@ void Operation::run(Part&) {
         engine_.run_here(part_.plan().method, mine, part_.role().until,
                          [self = shared_from_this()](Status status, ByteView reply) {
                              self->is_mine_over_ = true;
+                             self->has_run();
                              // By the end of this runtime, in the middle of the handler.
                              if (status.code() == Code::cancelled) {
                                  status = std::move(status).with_effect(Effect::unknown);
@@ -316,12 +328,18 @@ void Operation::run(Part&) {
                          });
     if (!started) {
         has_run_ = false;
+        has_run();
         part_.ran(std::move(started).status(), {});
         return tell_alone();
     }
     if (is_mine_over_) return;
     running_here_ = *started;
     if (is_stopped_) stop_running(part_);  // By its own handler.
+}
+
+// At a member: what the method took of the client's share is free.
+void Operation::has_run() {
+    if (!origin && !std::exchange(waits, true)) engine_.has_run(*this);
 }
 
 // In a turn of its own: the handler is told, and may end what this one is stopped with.
@@ -335,6 +353,8 @@ void Operation::stop_running(Part&) {
 
 // Ranks that adopt this one are above it: at most the tree's depth, and again after each death.
 static constexpr std::size_t askers_max = 64;
+// Collectives that run here, of which each keeps a question open while it waits.
+static constexpr std::size_t open_most = 256;
 // Of one peer: a parent asks once, and of that rank alone.
 static constexpr std::ptrdiff_t askers_of_one_max = 8;
 
@@ -361,7 +381,10 @@ void Operation::ask(const ForwardHeader& header, Call call) {
         return refuse(Code::resource_exhausted, "too many ask for one collective");
     }
     const std::uint32_t id = next_asker_++;
-    const Duration patience = header.patience_us * 1us;
+    // A question that is open takes one of its peer's slots: where many collectives wait for ranks
+    // that say nothing, these would leave none to the collectives that follow.
+    const bool is_brief = part_.waits_for_silent() && engine_.running() > open_most;
+    const Duration patience = is_brief ? Duration(0) : header.patience_us * 1us;
     // The call is ours as long as it is open, and so are we its.
     call.on_cancel([this, id] { lose(id); });
     askers_.push_back({id, alone, from, std::move(call)});
@@ -432,6 +455,7 @@ void Operation::done(Part&) {
     body = {};
     std::exchange(own_body, {});  // Its memory, too.
     if (origin) return engine_.on_origin_done(*this);
+    has_run();
     if (answer.empty()) {
         answer = encode_answer(all_told(), engine_.reply_bytes_max());
     }

@@ -39,7 +39,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     };
 
     Operation(Engine& engine, std::shared_ptr<GroupImpl> group, std::shared_ptr<const Plan> plan,
-              Identity identity, std::uint32_t unsettled, const Part::Role& role);
+              Identity identity, std::uint16_t unsettled, const Part::Role& role);
     ~Operation();
 
     void begin();
@@ -52,6 +52,9 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     // As Part::use_own_view(), be_replaced().
     void use_own_view();
     void be_replaced();
+    // For want of room: what is missing is not waited for here any more. Ranks that were asked may
+    // still do it.
+    void give_up_waiting();
     // No timer of it is left.
     void forget();
     // Whether this asks for the same.
@@ -65,13 +68,14 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     std::unique_ptr<Origin> origin;    // nullptr: it began elsewhere.
     std::uint8_t priority = 0;         // Of its messages, here and below.
     std::uint32_t kept_bytes = 0;      // Of its request, as the engine counts them.
-    AskerId brought_by;                // That brought it.
+    Client brought_by;                 // That brought it.
     TimePoint began{};                 // By this rank's clock, or earlier: wherever that was.
     Duration lasts = Duration::max();  // From then on.
     TimePoint known_since{};           // As it is known here.
     TimePoint owed_until{};            // A parent that was told so far is about to ask until then.
     bool is_listed = false;            // Among those that are owed.
     bool running = true;               // For the table of those that are known, as what is below.
+    bool waits = false;                // The method has run here: it waits for other ranks.
     // What each rank's method gets: in `own_body`; or, where nobody is below, in the request while
     // that is handled. By position where it is scattered.
     ByteView body;
@@ -121,12 +125,13 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     void tell_to_stop(const Channel& channel) const;
     Answer all_told() const;
     void on_time();
+    void has_run();
     void wait();
 
     Engine& engine_;
     core::Context& context_;
     Part part_;
-    const std::uint32_t unsettled_;
+    const std::uint16_t unsettled_;
     Timer timer_;  // For the part's due(), or earlier.
     std::vector<Question> questions_;
     Measured measured_;

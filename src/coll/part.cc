@@ -342,11 +342,11 @@ void Part::on_time(TimePoint now) {
     answer_impatient(now);
 }
 
-void Part::stop(const Status& why) {
+void Part::stop(const Status& why, bool stops_others) {
     const Step step(*this);
     if (over_ || stopped_) return;
     stopped_ = true;
-    give_up_all(true);
+    give_up_all(stops_others);
     if (std::exchange(runs_, false)) port_.stop_running(*this);
     outcomes_.add_missing(role_.mine, why);
 }

@@ -125,8 +125,9 @@ class Part {
     void be_replaced();
     // Its time is over, or due() is.
     void on_time(TimePoint now);
-    // Nobody waits for it any more. `why` is the outcome of what is missing.
-    void stop(const Status& why);
+    // Nobody waits for it any more. `why` is the outcome of what is missing. Ranks that were asked
+    // are told to stop, too, or may do it still.
+    void stop(const Status& why, bool stops_others = true);
 
     // What whoever gets this question may take to say something.
     static Duration patience_of(const Ask& ask);
@@ -137,6 +138,8 @@ class Part {
     bool is_delivering() const { return told_ && !over_; }
     // What is missing will be told, by itself or by one that is asked: between calls always so.
     bool awaits_all() const;
+    // All that is missing is of ranks that say nothing.
+    bool waits_for_silent() const;
     // Nothing ran, and nobody was asked: it may be forgotten.
     bool did_nothing() const;
     // When it was over, an asker that had been told so far was expected again, and none waited.
@@ -190,7 +193,6 @@ class Part {
     void unpark(TimePoint now);
     void leave();
     bool is_decided() const;
-    bool waits_for_silent() const;
     void end();
 
     // Around whatever may end it, or make room for those who wait to be asked.

@@ -1,5 +1,6 @@
-// What collectives of others hold here while they run, by the peer that brought them: each has a
-// share, so that none keeps the others out. Pure.
+// What collectives of others hold here while they run, by the client that began them and by the
+// peer that brought them. Each client has a share of its peer's, and each peer a share of all, so
+// that none keeps the others out. Pure.
 #pragma once
 
 #include <cstddef>
@@ -15,72 +16,84 @@ namespace weft::coll {
 
 class Shares : public std::enable_shared_from_this<Shares> {
   public:
-    static constexpr std::uint32_t running_most = 1024;  // Collectives of one asker.
-    static constexpr std::uint32_t strangers_most =
-        256;  // Named members that it lets this rank ask
-    static constexpr std::uint32_t strangers_all = 1024;  // at once, and those of all askers.
+    // Methods that run for the collectives of one client, and of all clients of one peer.
+    static constexpr std::uint32_t running_most = 1024;
+    static constexpr std::uint32_t running_of_peer = 4096;
+    // Named members that one client lets this rank ask at once, all of one peer, and all.
+    static constexpr std::uint32_t strangers_most = 256;
+    static constexpr std::uint32_t strangers_of_peer = 512;
+    static constexpr std::uint32_t strangers_all = 1024;
 
     struct Held {
         std::uint32_t running = 0;
         std::uint32_t strangers = 0;
         std::size_t bytes = 0;  // Of requests, as the engine counts them.
     };
-    Held of(const AskerId& asker) const {
-        const auto at = held_.find(asker);
+    Held of(const Client& client) const {
+        const auto at = held_.find(client);
         return at == held_.end() ? Held() : at->second;
     }
-    void begin(const AskerId& asker, std::size_t bytes) {
-        Held& held = held_[asker];
-        ++held.running;
-        held.bytes += bytes;
+    void begin(const Client& client, std::size_t bytes) {
+        each(client, [&](Held& held) {
+            ++held.running;
+            held.bytes += bytes;
+        });
     }
-    void end(const AskerId& asker, std::size_t bytes) {
-        Held& held = held_[asker];
-        --held.running;
-        held.bytes -= bytes;
-        tidy(asker);
+    // Its method has run here; the collective may still wait for other ranks.
+    void has_run(const Client& client) {
+        each(client, [](Held& held) { --held.running; });
+    }
+    void end(const Client& client, std::size_t bytes) {
+        each(client, [&](Held& held) { held.bytes -= bytes; });
     }
 
     // A place among the strangers, given back by its end.
     class Place {
       public:
         Place() = default;
-        Place(std::shared_ptr<Shares> shares, const AskerId& asker)
-            : shares_(std::move(shares)), asker_(asker) {}
+        Place(std::shared_ptr<Shares> shares, const Client& client)
+            : shares_(std::move(shares)), client_(client) {}
         Place(Place&&) noexcept = default;
         Place& operator=(Place&& other) noexcept {
             std::swap(shares_, other.shares_);
-            std::swap(asker_, other.asker_);
+            std::swap(client_, other.client_);
             return *this;
         }
         ~Place() {
-            if (shares_) shares_->give_back(asker_);
+            if (shares_) shares_->give_back(client_);
         }
 
       private:
         std::shared_ptr<Shares> shares_;
-        AskerId asker_;
+        Client client_;
     };
     // nullopt: there is none for it.
-    std::optional<Place> take(const AskerId& asker) {
-        if (strangers_ >= strangers_all || of(asker).strangers >= strangers_most) return {};
+    std::optional<Place> take(const Client& client) {
+        const bool has_share = of(client).strangers >= strangers_most ||
+                               of(client.peer).strangers >= strangers_of_peer;
+        if (strangers_ >= strangers_all || has_share) return {};
         ++strangers_;
-        ++held_[asker].strangers;
-        return Place(shared_from_this(), asker);
+        each(client, [](Held& held) { ++held.strangers; });
+        return Place(shared_from_this(), client);
     }
 
   private:
-    void give_back(const AskerId& asker) {
+    void give_back(const Client& client) {
         --strangers_;
-        --held_[asker].strangers;
-        tidy(asker);
+        each(client, [](Held& held) { --held.strangers; });
     }
-    void tidy(const AskerId& asker) {
-        const auto at = held_.find(asker);
-        if (at->second.running == 0 && at->second.strangers == 0) held_.erase(at);
+    // What is counted for the client is counted for its peer, too.
+    template <class Count>
+    void each(const Client& client, Count count) {
+        for (const Client& one : {client, Client(client.peer)}) {
+            Held& held = held_[one];
+            count(held);
+            if (held.running == 0 && held.strangers == 0 && held.bytes == 0) held_.erase(one);
+            if (client.number == 0) break;
+        }
     }
 
-    std::map<AskerId, Held> held_;
+    std::map<Client, Held> held_;  // Number 0: all of a peer's.
     std::uint32_t strangers_ = 0;
 };
 

@@ -44,7 +44,10 @@ struct ForwardHeader {
     Ticks began = 0;           // On the receiver's clock, or earlier; counts for `all` only.
     std::uint64_t lasts_ns = UINT64_MAX;  // All its time; UINT64_MAX: no end.
     // This one's number minus that of the first of its origin's whose outcomes are not all there.
-    std::uint32_t unsettled = 0;
+    std::uint16_t unsettled = 0;
+    // Which client of the sender's it comes from: any number, the same for all of that client's.
+    // 0: from the sender itself. Counts where a rank asks only.
+    std::uint16_t client = 0;
     std::uint32_t asker = 0;  // Whose question it is: his position and 1; 0: outside of the group.
     std::uint32_t root = 0;   // Place, among those who take part, of position 0.
     std::uint32_t first = 0;  // Positions [first, last): the receiver is `first`.

@@ -77,7 +77,10 @@ Frame next_frame(const Victim& victim, const Frames& good, Input& input) {
                 case 2: header.last = input.value<std::uint32_t>(); break;
                 case 3: header.tree = input.value<coll::Tree>(); break;
                 case 4: header.identity = input.value<coll::Identity>(); break;
-                case 5: header.unsettled = input.value<std::uint32_t>(); break;
+                case 5:
+                    header.unsettled = input.value<std::uint16_t>();
+                    header.client = input.value<std::uint16_t>();
+                    break;
                 case 6: header.asking = input.value<coll::Asking>(); break;
                 case 7: header.flags = input.byte(); break;
                 case 8: header.operation = input.byte(), header.number = input.byte() % 4; break;

@@ -13,9 +13,10 @@ namespace {
 
 struct Part {
     bool running = true;
+    bool waits = false;
     TimePoint keep_until{};
     TimePoint known_since{};
-    coll::AskerId brought_by;
+    coll::Client brought_by;
     std::vector<std::byte> answer;
     std::vector<std::byte> own_answer;
 };
@@ -72,55 +73,27 @@ TEST_CASE("known collectives: any order of words begins each at most once") {
     }
 }
 
-TEST_CASE("known collectives: any number is forgotten in time, but for one without an end") {
+TEST_CASE("known collectives: any number is forgotten in time, and its answers with it") {
     KnownParts known(12345);
-    const Identity last{1, UINT64_MAX}, endless{2, 7};
-    for (const Identity id : {last, endless}) {
+    const Identity last{1, UINT64_MAX}, next{2, 7};
+    for (const Identity id : {last, next}) {
         REQUIRE(known.look(id, 0, moment_at(1s)) == Place::fresh);
         auto part = std::make_shared<Part>();
+        part->keep_until = moment_at(id.origin == 1 ? 50s : 620s);
         known.add(id, 0, moment_at(1s), part);
-        part->keep_until = id.origin == 1 ? moment_at(50s) : never;
         part->answer.resize(90);
         part->own_answer.resize(10);
-        known.finish(*part, moment_at(1s));
+        known.finish(*part);
     }
     CHECK(known.answer_bytes() == 200);
     known.sweep(moment_at(51s));
     CHECK(known.parts() == 1);
     CHECK(known.answer_bytes() == 100);
-    // Its origin is heard of, so it may still ask again.
-    CHECK(known.look({2, 8}, 0, moment_at(500s)) == Place::fresh);
-    known.sweep(moment_at(1000s));
-    CHECK(known.look(endless, 0, moment_at(1000s)) == Place::known);
-    known.sweep(moment_at(100000s));
-    CHECK(known.look(endless, 0, moment_at(100000s)) == Place::known);
-    CHECK(known.look(endless, 8, moment_at(100000s)) == Place::over);
+    CHECK(known.look(next, 0, moment_at(500s)) == Place::known);
+    CHECK(known.look(next, 8, moment_at(500s)) == Place::over);
     CHECK(known.answer_bytes() == 0);
-}
-
-TEST_CASE(
-    "known collectives: one without an end is forgotten with its origin when others need it") {
-    const bool by_answers = GENERATE(true, false);
-    KnownParts known(12345);
-    const auto add = [&](Identity id, TimePoint now) {
-        REQUIRE(known.look(id, 0, now) == Place::fresh);
-        auto part = std::make_shared<Part>();
-        known.add(id, 0, now, part);
-        part->keep_until = never;
-        if (by_answers) part->answer.resize(KnownParts::answer_bytes_most / 8);
-        known.finish(*part, now);
-    };
-    const Identity first{1, 0};
-    add(first, moment_at(1s));
-    for (std::uint64_t i = 0; i < (by_answers ? 2 : KnownParts::most / 2 - 4); ++i) {
-        add({2, i}, moment_at(500s));
-    }
-    known.sweep(moment_at(700s));
-    CHECK(known.look(first, 0, moment_at(1s)) == Place::known);
-    add({2, KnownParts::most}, moment_at(700s));
-    known.sweep(moment_at(700s));
-    CHECK(known.look({2, 0}, 0, moment_at(700s)) == Place::known);  // Heard of a while ago.
-    CHECK(known.look(first, 0, moment_at(700s)) == Place::fresh);
+    known.sweep(moment_at(620s));
+    CHECK(known.origins() == 0);
 }
 
 TEST_CASE("known collectives: answers take no more than they may") {
@@ -133,7 +106,7 @@ TEST_CASE("known collectives: answers take no more than they may") {
         part->keep_until = moment_at(50s);
         part->answer.resize(KnownParts::answer_bytes_most / 4);
         if (i == 4) part->own_answer.resize(1);
-        known.finish(*part, moment_at(1s));
+        known.finish(*part);
         kept += !part->answer.empty();
         CHECK(part->answer.empty() == (i >= 4));
         CHECK(part->own_answer.empty());
@@ -204,81 +177,88 @@ struct Crowd {
     KnownParts& known;
     coll::AskerId asker;
     std::uint64_t next = asker.first << 32;
-    TimePoint keep_until = never;
 
-    bool add(TimePoint now, bool is_over = true) {
+    bool add(TimePoint now, bool is_over = true, std::uint16_t client = 0) {
         const Identity id{next++, 0};
         if (known.look(id, 0, now, asker) != Place::fresh) return false;
         auto part = std::make_shared<Part>();
-        part->brought_by = asker;
-        part->keep_until = keep_until;
+        part->brought_by = {asker, client};
+        part->keep_until = now + 100s;
         known.add(id, 0, now, part);
-        if (is_over) known.finish(*part, now);
+        if (is_over) known.finish(*part);
+        parts.push_back(std::move(part));
         return true;
     }
-    std::size_t fill(TimePoint now, bool is_over = true) {
-        std::size_t added = 0;
-        while (add(now, is_over)) ++added;
-        return added;
+    // Up to its share.
+    std::size_t fill(TimePoint now, bool is_over = true, std::uint16_t client = 0) {
+        for (std::size_t added = 0;; ++added) {
+            if (added == share || !add(now, is_over, client)) return added;
+        }
     }
+
+    static constexpr std::size_t share = KnownParts::most / KnownParts::share / 2;
+    std::vector<std::shared_ptr<Part>> parts{};
 };
 
 }  // namespace
 
-TEST_CASE("known collectives: one asker has a share, and the others are remembered beside it") {
+TEST_CASE("known collectives: a peer whose share is full loses its own oldest, and others none") {
     KnownParts known(12345);
-    const bool is_over = GENERATE(true, false);
+    Crowd honest{known, {2, 2}};
+    CHECK(honest.add(moment_at(500ms)));
     Crowd crowd{known, {1, 1}};
-    CHECK(crowd.fill(moment_at(1s), is_over) == KnownParts::most / KnownParts::share / 2);
+    CHECK(crowd.fill(moment_at(1s)) == Crowd::share);
+    CHECK(crowd.add(moment_at(2s)));
+    CHECK(known.parts() < Crowd::share);
+    // What it lost does not begin again, by any peer; what it did not lose is known.
+    CHECK(known.floor(std::uint64_t{1} << 32) == moment_at(1s));
+    CHECK(known.look({crowd.next - 1, 0}, 0, moment_at(2s)) == Place::known);
+    CHECK(known.look({honest.next - 1, 0}, 0, moment_at(2s)) == Place::known);
+    // Without end.
+    for (std::size_t i = 0; i < 3 * KnownParts::most; ++i) {
+        REQUIRE(crowd.add(moment_at(2s + Duration(i * 1us))));
+        REQUIRE(known.parts() + known.origins() <= 2 * Crowd::share + 2);
+    }
+}
+
+TEST_CASE("known collectives: a peer's share is refused when all of it runs, and is others' none") {
+    KnownParts known(12345);
+    Crowd crowd{known, {1, 1}};
+    CHECK(crowd.fill(moment_at(1s), false) == Crowd::share);
+    CHECK_FALSE(crowd.add(moment_at(2s)));
     Crowd honest{known, {2, 2}};
     CHECK(honest.add(moment_at(2s)));
-    CHECK(known.floor() < moment_at(1s));
+    CHECK(known.floor(crowd.next) < moment_at(1s));
 }
 
-TEST_CASE("known collectives: an asker with a full share gets room when what it had has expired") {
+TEST_CASE("known collectives: the client with most gives room to others of the same peer") {
     KnownParts known(12345);
     Crowd crowd{known, {1, 1}};
-    crowd.keep_until = moment_at(50s);
-    const std::size_t share = crowd.fill(moment_at(1s));
-    CHECK(share == KnownParts::most / KnownParts::share / 2);
-    CHECK_FALSE(crowd.add(moment_at(49s)));
-    crowd.keep_until = moment_at(1000s);
-    CHECK(crowd.fill(moment_at(500s)) == share);
-    CHECK(known.floor() < moment_at(1s));  // No other room was needed.
+    CHECK(crowd.add(moment_at(500ms), true, 7));
+    for (std::size_t i = 1; i < Crowd::share; ++i) REQUIRE(crowd.add(moment_at(1s), true, 5));
+    CHECK(crowd.add(moment_at(2s), true, 7));
+    CHECK(known.look({std::uint64_t{1} << 32, 0}, 0, moment_at(2s)) == Place::known);
+    CHECK(known.parts() == 2);
 }
 
-TEST_CASE("known collectives: expired collectives keep no place of others when all are taken") {
-    KnownParts known(12345);
-    std::vector<Crowd> crowds;
-    for (std::uint64_t i = 1; i <= 4; ++i) {
-        crowds.push_back({known, {i, i}});
-        crowds.back().keep_until = moment_at(i == 1 ? 50s : 1000s);
-        crowds.back().fill(moment_at(Duration(i * 1s)));
+TEST_CASE("known collectives: what only waits for other ranks is given up when nothing is over") {
+    std::size_t given_up = 0;
+    KnownParts* table = nullptr;
+    KnownParts known(12345, {}, [&](Part& part) {
+        ++given_up;
+        table->finish(part);
+    });
+    table = &known;
+    Crowd crowd{known, {1, 1}};
+    for (std::size_t i = 0; i < Crowd::share; ++i) {
+        REQUIRE(crowd.add(moment_at(1s + Duration(i * 1us)), false, 5));
+        crowd.parts.back()->waits = true;
     }
-    REQUIRE(known.parts() + known.origins() >= KnownParts::most - 8);
-    Crowd honest{known, {9, 9}};
-    CHECK(honest.fill(moment_at(500s)) == KnownParts::most / KnownParts::share / 2);
-    CHECK(known.floor() < moment_at(1s));
-    CHECK(known.look({std::uint64_t{2} << 32, 0}, 0, moment_at(500s)) == Place::known);
-}
-
-TEST_CASE("known collectives: expired answers keep no room of an asker's later ones") {
-    KnownParts known(12345);
-    constexpr std::size_t fourth = KnownParts::answer_bytes_most / KnownParts::share;
-    const auto kept = [&](std::uint64_t origin, TimePoint now, TimePoint until) {
-        auto part = std::make_shared<Part>();
-        part->brought_by = {1, 1};
-        part->keep_until = until;
-        REQUIRE(known.look({origin, 0}, 0, now, {1, 1}) == Place::fresh);
-        known.add({origin, 0}, 0, now, part);
-        part->answer.resize(fourth);
-        known.finish(*part, now);
-        return !part->answer.empty();
-    };
-    CHECK(kept(1, moment_at(1s), moment_at(50s)));
-    CHECK_FALSE(kept(2, moment_at(49s), moment_at(100s)));
-    CHECK(kept(3, moment_at(300s), moment_at(1000s)));
-    CHECK(known.answer_bytes() == fourth);
+    CHECK(crowd.add(moment_at(2s), false, 7));
+    CHECK(given_up == Crowd::share / 2 + 1);
+    CHECK_FALSE(crowd.parts.front()->running);
+    CHECK(crowd.parts[Crowd::share - 1]->running);
+    CHECK(known.floor(std::uint64_t{1} << 32) >= moment_at(1s));
 }
 
 TEST_CASE("known collectives: when all places are taken the peers with most lose what is over") {
@@ -293,19 +273,14 @@ TEST_CASE("known collectives: when all places are taken the peers with most lose
     SECTION("one that has gone first, and its oldest") {
         gone = {{3, 3}};
         CHECK(honest.add(moment_at(5s)));
-        CHECK(known.floor() == moment_at(3s));
+        CHECK(known.floor(std::uint64_t{3} << 32) == moment_at(3s));
         CHECK(known.look({std::uint64_t{3} << 32, 0}, 0, moment_at(5s)) == Place::fresh);
         CHECK(known.look({std::uint64_t{4} << 32, 0}, 0, moment_at(5s)) == Place::known);
         CHECK(known.look({std::uint64_t{1} << 32, 0}, 0, moment_at(5s)) == Place::known);
     }
     SECTION("and if none has gone, one of those with most") {
         CHECK(honest.add(moment_at(5s)));
-        CHECK(known.floor() >= moment_at(1s));
-        CHECK(known.floor() <= moment_at(4s));
-    }
-    SECTION("but none makes room for itself") {
-        for (Crowd& crowd : crowds) CHECK_FALSE(crowd.add(moment_at(5s)));
-        CHECK(known.floor() < moment_at(1s));
+        CHECK(known.parts() == 3 * Crowd::share + 1);
     }
 }
 
@@ -325,35 +300,38 @@ TEST_CASE("known collectives: what was forgotten began no later than the floor")
             part->brought_by = asker;
             part->keep_until = now + 100s;
             known.add(id, 0, now, part);
-            if (random.next() % 8 != 0) known.finish(*part, now);
+            if (random.next() % 8 != 0) known.finish(*part);
             begun[step] = now;
             const std::uint64_t before = random.next() % (step + 1);
             const auto known_before = begun.find(before);
             if (known_before == begun.end()) continue;
             const Place place = known.look({before, 0}, 0, now, asker);
-            const bool may_begin = place != Place::known && known_before->second > known.floor();
+            const bool may_begin =
+                place != Place::known && known_before->second > known.floor(before);
             REQUIRE_FALSE(may_begin);
         }
         CHECK(known.parts() + known.origins() <= KnownParts::most + 1);
-        CHECK(known.floor() > moment_at(1s));
+        CHECK(known.floor(0) > moment_at(1s));
     }
 }
 
-TEST_CASE("known collectives: the answers of one asker take a share of what all may take") {
+TEST_CASE("known collectives: the answers of one client and of one peer take a share of all") {
     KnownParts known(12345);
-    const auto kept = [&](std::uint64_t origin, coll::AskerId asker, std::size_t bytes) {
+    const auto kept = [&](std::uint64_t origin, coll::Client client, std::size_t bytes) {
         auto part = std::make_shared<Part>();
-        part->brought_by = asker;
-        part->keep_until = moment_at(50s);
-        REQUIRE(known.look({origin, 0}, 0, moment_at(1s), asker) == Place::fresh);
+        part->brought_by = client;
+        REQUIRE(known.look({origin, 0}, 0, moment_at(1s), client.peer) == Place::fresh);
         known.add({origin, 0}, 0, moment_at(1s), part);
         part->answer.resize(bytes);
-        known.finish(*part, moment_at(1s));
+        known.finish(*part);
         return !part->answer.empty();
     };
     constexpr std::size_t fourth = KnownParts::answer_bytes_most / KnownParts::share;
-    CHECK(kept(1, {1, 1}, fourth - 10));
-    CHECK_FALSE(kept(2, {1, 1}, 11));
-    CHECK(kept(3, {1, 1}, 10));
-    CHECK(kept(4, {2, 2}, fourth));
+    CHECK(kept(1, {{1, 1}, 1}, fourth - 10));
+    CHECK_FALSE(kept(2, {{1, 1}, 1}, 11));
+    CHECK(kept(3, {{1, 1}, 1}, 10));
+    CHECK(kept(4, {{1, 1}, 2}, fourth));
+    CHECK_FALSE(kept(5, {{1, 1}, 3}, 1));
+    CHECK(kept(6, {{2, 2}, 1}, fourth));
+    CHECK(known.answer_bytes() == 3 * fourth);
 }

@@ -33,7 +33,8 @@ coll::ForwardHeader some_header(Random& random) {
     header.identity = {random(), random()};
     header.method = random();
     header.unsettled =
-        static_cast<std::uint32_t>(std::min(random(), header.identity.sequence) & 0xffff);
+        static_cast<std::uint16_t>(std::min(random(), header.identity.sequence) & 0xffff);
+    header.client = static_cast<std::uint16_t>(random());
     header.asker = static_cast<std::uint32_t>(random() % 1000);
     header.root = static_cast<std::uint32_t>(random());
     header.first = static_cast<std::uint32_t>(random() % 1000);

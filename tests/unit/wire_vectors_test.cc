@@ -220,6 +220,7 @@ std::vector<std::byte> encoded(const coll::ForwardParts& parts) {
 TEST_CASE("the bytes of collectives' questions are the documented ones") {
     coll::ForwardHeader header = question();
     header.unsettled = 5;
+    header.client = 0x0b0a;
     header.asker = 2;
     header.root = 2;
     header.last = 9;

@@ -122,6 +122,11 @@ void GroupLedger::judge_rank(const Told& told, const RankOutcome& one, const Gro
     if (scene.was_down_since(one.rank, told.submitted)) {
         verdict_.hold(!one.status.ok(), Rule::dead_are_named, seen);
     }
+    // By any policy: so few collectives, whatever stands still, leave room for others. Before it is
+    // sent the memory of the sender may be exhausted.
+    const bool is_refused =
+        one.status.code() == Code::resource_exhausted && one.status.stage() >= Stage::sent;
+    verdict_.hold(!is_refused, Rule::living_are_reached, seen);
     const bool is_waited_for = told.policy == Policy::all && told.cancelled == never;
     if (!scene.is_judged || !is_waited_for || !scene.was_sound(one.rank)) return;
     const Duty duty = duty_of(told.number, one.rank);
