@@ -1,6 +1,7 @@
 #include "file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +22,12 @@ void Fd::reset() {
     fd_ = -1;
 }
 
+// Standard input or output may be a pipe or socket that does not block.
+static bool waits(int fd, short events, int error) {
+    pollfd ready{fd, events, 0};
+    return error == EINTR || (error == EAGAIN && ::poll(&ready, 1, -1) > 0);
+}
+
 static Code code_of(int error) {
     switch (error) {
         case ENOENT: return Code::not_found;
@@ -31,16 +38,32 @@ static Code code_of(int error) {
         case EFBIG:
         case EMFILE:
         case ENFILE:
+        case EMLINK:
+        case ENOLCK:
+        case ENOBUFS:
+        case EAGAIN:
         case ENOMEM: return Code::resource_exhausted;
         case EIO: return Code::data_loss;
+        case EINVAL:  // A name or an operation that this file system does not take.
+        case EILSEQ:
         case ENAMETOOLONG: return Code::invalid_argument;
         case EBADF:  // Standard input or output, closed.
         case EPIPE:
         case EROFS:
         case EISDIR:
         case ENOTDIR:
+        case EEXIST:
+        case ENOTEMPTY:
+        case EBUSY:
+        case EXDEV:
         case ELOOP:
         case ENXIO:
+        case ENODEV:
+        case ESPIPE:
+        case EOPNOTSUPP:
+        case ECONNRESET:  // Standard input or output, a socket.
+        case ENOTCONN:
+        case ESTALE:  // Of a network file system.
         case ETXTBSY: return Code::failed_precondition;
         default: return Code::internal;
     }
@@ -66,7 +89,7 @@ Result<std::string> resolve_target(const std::string& path) {
 Status write_all(int fd, weft::ByteView bytes, const std::string& what) {
     while (!bytes.empty()) {
         const ssize_t put = ::write(fd, bytes.data(), bytes.size());
-        if (put < 0 && errno == EINTR) continue;
+        if (put < 0 && waits(fd, POLLOUT, errno)) continue;
         if (put < 0) return errno_status(errno, "can't write " + what);
         bytes = bytes.subspan(static_cast<std::size_t>(put));
     }
@@ -82,7 +105,7 @@ Result<std::size_t> read_full(int fd, std::uint64_t offset, weft::Bytes into,
         const ssize_t got = offset == no_offset
                                 ? ::read(fd, at, left)
                                 : ::pread(fd, at, left, static_cast<off_t>(offset + done));
-        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && waits(fd, POLLIN, errno)) continue;
         if (got < 0) return errno_status(errno, "can't read " + what);
         if (got == 0) break;
         done += static_cast<std::size_t>(got);

@@ -38,8 +38,8 @@ class Fd {
 
 // `what` failed with `error`, an errno: "can't open '/data': Permission denied".
 // NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (disk, quota, descriptors), DATA_LOSS (the
-// device failed), FAILED_PRECONDITION (in the way: a directory, a read-only file system), else
-// INTERNAL.
+// device failed), INVALID_ARGUMENT (a name), FAILED_PRECONDITION (something is in the way: a file,
+// a directory, a read-only file system), else INTERNAL.
 weft::Status errno_status(int error, std::string what);
 
 // Where a file of this name would really stand: the name of a link is that of what it leads to.

@@ -5,6 +5,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/text.h"
+
 namespace weft::base {
 
 struct Log::Impl {
@@ -35,11 +37,12 @@ Log::~Log() = default;
 
 void Log::write(LogLevel level, std::string_view line) {
     if (!enabled(level)) return;
+    const std::string text = printable(line);  // Parts of it may be a peer's.
     if (sink_) {
         std::lock_guard lock(mutex_);
-        sink_(level, line);
+        sink_(level, text);
     } else if (impl_) {
-        impl_->logger.log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
+        impl_->logger.log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
     }
 }
 

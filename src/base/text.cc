@@ -1,27 +1,45 @@
 #include "base/text.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 namespace weft::base {
 
-std::string printable(std::string_view text) {
-    std::string line;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const auto c = static_cast<unsigned char>(text[i]);
-        // U+0080 to U+009F are control characters, too: two bytes in UTF-8.
-        const bool c1 = c == 0xc2 && i + 1 < text.size() &&
-                        static_cast<unsigned char>(text[i + 1]) >> 5 == 0x80 >> 5;
-        if (c >= 0x20 && c != 0x7f && !c1) {
-            line += text[i];
-            continue;
-        }
-        char escaped[8];
-        std::snprintf(escaped, sizeof escaped, "\\x%02x",
-                      c1 ? static_cast<unsigned char>(text[++i]) : c);
-        line += escaped;
-    }
-    return line;
+namespace {
+
+// Control and format characters: they are not seen, and change what else is.
+struct CodePoints {
+    char32_t first, last;
+};
+constexpr CodePoints unprintable[] = {
+    {0x00, 0x1f},        // Control characters: C0,
+    {0x7f, 0x9f},        // DEL and C1, of which U+009B begins a terminal's sequences.
+    {0xad, 0xad},        // Soft hyphen.
+    {0x61c, 0x61c},      // Direction of text: Arabic letter mark,
+    {0x200b, 0x200f},    // left-to-right and right-to-left marks, beside zero-width characters,
+    {0x2028, 0x202e},    // embeddings and overrides, beside line and paragraph separators,
+    {0x2060, 0x206f},    // isolates, beside invisible operators.
+    {0xfeff, 0xfeff},    // Byte order mark.
+    {0xfff9, 0xfffb},    // Interlinear annotation.
+    {0xe0000, 0xe007f},  // Tags.
+};
+
+bool is_unprintable(char32_t c) {
+    return std::any_of(std::begin(unprintable), std::end(unprintable),
+                       [c](const CodePoints& of) { return c >= of.first && c <= of.last; });
 }
+
+// Requires: `sequence` is one of UTF-8.
+char32_t decode(std::string_view sequence) {
+    const auto first = static_cast<unsigned char>(sequence[0]);
+    char32_t c = sequence.size() == 1 ? first : first & (0x7fu >> sequence.size());
+    for (const char more : sequence.substr(1))
+        c = c << 6 | (static_cast<unsigned char>(more) & 0x3f);
+    return c;
+}
+
+}  // namespace
 
 // The sequence that the text begins with; 0: none.
 static std::size_t sequence_bytes(std::string_view text) {
@@ -38,6 +56,26 @@ static std::size_t sequence_bytes(std::string_view text) {
     const bool is_overlong = (first == 0xe0 && at(1) < 0xa0) || (first == 0xf0 && at(1) < 0x90);
     const bool is_none = (first == 0xed && at(1) > 0x9f) || (first == 0xf4 && at(1) > 0x8f);
     return is_overlong || is_none ? 0 : bytes;
+}
+
+std::string printable(std::string_view text) {
+    std::string line;
+    while (!text.empty()) {
+        const std::size_t bytes = sequence_bytes(text);
+        const bool is_code_point = bytes != 0;
+        const char32_t c =
+            is_code_point ? decode(text.substr(0, bytes)) : static_cast<unsigned char>(text[0]);
+        if (is_code_point && !is_unprintable(c)) {
+            line += text.substr(0, bytes);
+        } else {
+            char escaped[16];
+            std::snprintf(escaped, sizeof escaped, c < 0x100 ? "\\x%02x" : "\\u{%x}",
+                          static_cast<unsigned>(c));
+            line += escaped;
+        }
+        text.remove_prefix(std::max<std::size_t>(bytes, 1));
+    }
+    return line;
 }
 
 bool is_utf8(std::string_view text) {

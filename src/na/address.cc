@@ -30,13 +30,8 @@ static bool is_name(std::string_view name) {
 
 // Room is left for the names of what stands beside a socket.
 static bool is_path(std::string_view path) {
-    if (path.size() < 2 || path.size() > 100 || path.front() != '/' || path.back() == '/') {
-        return false;
-    }
-    for (char c : path) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return false;
-    }
-    return true;
+    return path.size() >= 2 && path.size() <= 100 && path.front() == '/' && path.back() != '/' &&
+           base::printable(path) == path;
 }
 
 static bool split_host_port(std::string_view rest, Address& into) {
@@ -92,7 +87,8 @@ Result<Address> parse_address(std::string_view uri) {
     }
     if (scheme == "unix") {
         if (!is_path(rest)) {
-            return bad(uri, "expected unix:///path, absolute and of at most 100 bytes");
+            return bad(uri,
+                       "expected unix:///path, absolute, of at most 100 bytes of printable UTF-8");
         }
         address.name = rest;
         return address;

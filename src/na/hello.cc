@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/codec.h"
+#include "base/text.h"
 
 namespace weft::na {
 
@@ -12,17 +13,7 @@ static constexpr std::size_t uri_bytes_max = 256;
 static constexpr std::uint32_t message_bytes_floor = 2048;
 static constexpr std::uint32_t call_header_bytes = 32;
 
-static bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
-
-bool is_printable(std::string_view text) {
-    return std::none_of(text.begin(), text.end(), is_control);
-}
-
-std::string printable(std::string_view text) {
-    std::string harmless(text);
-    std::replace_if(harmless.begin(), harmless.end(), is_control, '?');
-    return harmless;
-}
+bool is_printable(std::string_view text) { return base::printable(text) == text; }
 
 std::size_t encode(const Hello& hello, Bytes to) {
     base::Writer out(to);
@@ -58,7 +49,7 @@ Result<Hello> decode_hello(ByteView bytes) {
     if (!in.ok()) return fail(Code::data_loss, "truncated hello");
     if (uri.size() > uri_bytes_max) return fail(Code::data_loss, "hello with an oversized address");
     if (!is_printable(uri)) {
-        return fail(Code::data_loss, "hello with control characters in its address");
+        return fail(Code::data_loss, "hello with control or format characters in its address");
     }
     if (hello.message_bytes_max < message_bytes_floor ||
         hello.eager_bytes_max > hello.message_bytes_max - call_header_bytes) {

@@ -31,10 +31,8 @@ Result<Hello> decode_hello(ByteView bytes);
 // What a peer's hello says of it, and what both sides can take: the smaller limits count.
 void take_hello(PeerInfo& info, const Hello& hello, const Limits& ours);
 
-// A peer's words end up in logs and on terminals: without control characters, and as they are when
-// a '?' stands for each.
+// Text of a peer ends up in logs and on terminals: whether base::printable() leaves it as it is.
 bool is_printable(std::string_view text);
-std::string printable(std::string_view text);
 
 // The code of a refusal, which the peer chose: UNAVAILABLE for what is no failure, and for
 // UNIMPLEMENTED, which is an endpoint's own word for what it can't reach.

@@ -276,8 +276,11 @@ void Client::finish_failed(ClientCall& call, core::Peer& peer, core::FrameHead h
                         .with_stage(is_known ? outcome.stage : Stage::sent)
                         .with_peer(peer.uri);
     if (outcome.code == Code::ok) {
-        // Impossible from weft: ok with another effect or stage.
-        status = fail(Code::data_loss, "a reply that contradicts itself").with_peer(peer.uri);
+        // Impossible from weft: ok with another effect or stage. It may have run.
+        status = fail(Code::data_loss, "a reply that contradicts itself")
+                     .with_effect(Effect::unknown)
+                     .with_stage(Stage::sent)
+                     .with_peer(peer.uri);
     }
     finish(call, status, {});
 }

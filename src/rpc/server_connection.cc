@@ -102,6 +102,10 @@ void Server::on_ask(core::Peer& peer, ByteView frame) {
     Slot& slot = session.slot(wire.slot);
     const bool is_last = wire.sequence == slot.sequence;
     const bool is_next = wire.sequence == slot.sequence + 1;
+    // Of the number in front of a slot's first call. An outcome is never 0, whatever the call's.
+    if (is_last && !slot.call && slot.outcome == 0) {
+        return context_.broken(peer, "a question about a call that was never made");
+    }
     if (!is_last && !is_next) {
         return context_.broken(peer, "a question about a call that was answered");
     }

@@ -7,6 +7,7 @@
 #include <weft/group.h>
 
 #include "api/environment.h"
+#include "base/text.h"
 #include "fuzz/fuzz.h"
 #include "na/address.h"
 #include "na/sm/names.h"
@@ -97,6 +98,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::uint8_t which = input.byte();
     const std::vector<std::byte> bytes = fuzz::exact(input.rest());
     const std::string_view text = as_text(bytes);
+    const std::string printed = base::printable(text);
+    must(base::is_utf8(printed) && base::printable(printed) == printed, "printable text is UTF-8");
     switch (which % 3) {
         case 0: check_address(text); break;
         case 1: check_group(text); break;

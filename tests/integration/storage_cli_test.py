@@ -121,6 +121,11 @@ class RoundTrip(StorageCase):
         put = json.loads(self.ok("put", "--server", uri, self.directory / "tree", "--json"))
         self.assertEqual(put["objects"], 20)
         self.ok("get", "--server", uri, "tree/", self.directory / "back")
+        in_the_way = self.file("in-the-way", b"a file")
+        code, _, error = weft("get", "--server", uri, "tree/", in_the_way)
+        self.assertEqual(code, 9, error)
+        self.assertIn(f"can't make the directory '{in_the_way}'", error)
+        self.assertEqual(in_the_way.read_bytes(), b"a file")
         for name, content in contents.items():
             self.assertEqual((self.directory / "back" / name).read_bytes(), content)
 

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -124,6 +125,66 @@ class Usage(unittest.TestCase):
             self.assertEqual(done.returncode, 8, done.stderr)
             self.assertIn("standard output", done.stderr)
 
+    def test_a_command_ends_at_the_first_line_that_is_not_written(self):
+        with tempfile.TemporaryDirectory(prefix="weft-test-") as directory:
+            group = pathlib.Path(directory, "group.json")
+            group.write_text(json.dumps({"name": "g", "epoch": 1, "members": [
+                {"rank": 0, "incarnation": 1, "uris": ["sm://nobody"]}]}), encoding="ascii")
+            serve = "serve", "--root", directory, "--listen"
+            with Server(name()) as server:
+                for command in ((*serve, name()), (*serve, name(), "--json"),
+                                ("perf", "serve", "--listen", name()),
+                                ("perf", "serve", "--bare", "--listen", "tcp://127.0.0.1:0"),
+                                ("group", "watch", "--group", str(group)),
+                                ("group", "watch", "--json", "--group", str(group)),
+                                ("ping", server.uri, "--interval", "3600s")):
+                    for kind, status, word in (("full", 8, "No space left"),
+                                               ("closed pipe", 9, "Broken pipe"),
+                                               ("closed", 9, "Bad file descriptor")):
+                        done = self.run_with_output(kind, [WEFT, *command])
+                        self.assertEqual(done.returncode, status, f"{command} {kind}: {done.stderr}")
+                        self.assertIn(f"can't write to standard output: {word}", done.stderr)
+                        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def run_with_output(self, kind, command):
+        """Its standard output takes nothing."""
+        if kind == "closed":
+            return subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], text=True,
+                                  stderr=subprocess.PIPE, timeout=60, check=False)
+        if kind == "full":
+            output = os.open("/dev/full", os.O_WRONLY)
+        else:
+            read, output = os.pipe()
+            os.close(read)
+        try:
+            return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True,
+                                  timeout=60, check=False)
+        finally:
+            os.close(output)
+
+    def test_a_pipe_that_does_not_block_is_waited_for(self):
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        with self.assertRaises(BlockingIOError):
+            while True:  # Until it is full.
+                os.write(write, bytes(4096))
+        with subprocess.Popen([WEFT, "perf", "--help"], stdout=write,
+                              stderr=subprocess.PIPE) as process:
+            # Full before it writes: its lines come once there is room.
+            os.close(write)
+            with self.assertRaises(subprocess.TimeoutExpired):
+                process.wait(0.3)
+            with open(read, encoding="utf-8") as output:
+                self.assertIn("Example", output.read())
+            self.assertEqual(process.wait(60), 0, process.stderr.read())
+
+    def test_json_of_what_a_peer_wrote_is_ascii(self):
+        done = subprocess.run([WEFT, "ping", "x\u202e\u009b\u2028", "--json"], capture_output=True,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, 3)
+        self.assertTrue(done.stdout.isascii() and done.stderr.isascii(), done)
+        self.assertIn("\\u{202e}", json.loads(done.stdout)["error"]["text"])
+
     def test_a_bad_address_is_one_sentence(self):
         for uri, status in (("nonsense", 3), ("ofi+shm://x", 3),
                             ("ofi+verbs://h:1", 14), ("verbs://h:1", 14)):
@@ -187,6 +248,15 @@ class Perf(unittest.TestCase):
         self.check("rpc", "--inflight", "64", "--block")
         self.check("proto", "--size", "0", "--reply-size", "1000", "--inflight", "16")
         self.check("na", "--inflight", "64", "--size", "1000")
+
+    def test_cpus_that_can_not_be_used_are_refused(self):
+        allowed = sorted(os.sched_getaffinity(0))
+        other = next(cpu for cpu in range(1023, -1, -1) if cpu not in allowed)
+        for cpus in (f"{other},{allowed[0]}", f"{allowed[0]},{other}"):
+            done = weft("perf", "rpc", "--cpus", cpus, "--seconds", "0.1")
+            self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
+            self.assertIn(f"cpu {other} can't be used", done.stderr)
+        self.check("rpc", "--cpus", f"{allowed[0]},{allowed[-1]}")
 
     def test_transfers(self):
         for metric in ("put", "get"):

@@ -18,3 +18,38 @@ TEST_CASE("text is UTF-8 or it is not") {
     }
     CHECK(base::is_utf8(std::string_view("\0", 1)));
 }
+
+TEST_CASE("printable text has no control and no format characters and is UTF-8") {
+    const auto check = [](std::string_view text, std::string_view printed) {
+        CHECK(base::printable(text) == printed);
+        CHECK(base::is_utf8(printed));
+        CHECK(base::printable(printed) == printed);
+    };
+    check("plain ü € 😀", "plain ü € 😀");
+    check("\x1b[31m\n\x7f", "\\x1b[31m\\x0a\\x7f");
+    check(std::string_view("a\0b", 3), "a\\x00b");
+    // C1 as one byte, which is no UTF-8, and as two.
+    check(
+        "x\x9b"
+        "31m",
+        "x\\x9b31m");
+    check(
+        "x\xc2\x9b"
+        "31m\xc2\x85",
+        "x\\x9b31m\\x85");
+    check(
+        "a\xff"
+        "b\xc3(",
+        "a\\xffb\\xc3(");
+    check("cut \xe2\x82", "cut \\xe2\\x82");
+    check("\xed\xa0\x80", "\\xed\\xa0\\x80");
+    check("x\u202eevil\u2028line", "x\\u{202e}evil\\u{2028}line");
+    for (const char* format : {"\u00ad", "\u061c", "\u200b", "\u200f", "\u202a", "\u2060", "\u2066",
+                               "\u2069", "\ufeff", "\ufffb", "\U000e0041"}) {
+        CHECK(base::printable(format).front() == '\\');
+    }
+    for (const char* other : {"\u00a0", "\u00ae", "\u200a", "\u2010", "\u2027", "\u202f", "\u2070",
+                              "\ufffd", "\U0010ffff"}) {
+        CHECK(base::printable(other) == other);
+    }
+}

@@ -147,13 +147,18 @@ TEST_CASE("hostile server: a malformed answer costs its connection, and the call
     check([](Frame& frame) { frame[7] = std::byte{0xff}; });
 }
 
-TEST_CASE("hostile server: an answer that contradicts itself is DATA_LOSS") {
+TEST_CASE("hostile server: an answer that contradicts itself is DATA_LOSS, effect unknown") {
     Fooled fooled;
-    const Status status = fooled.call([](const rpc::RequestHeader& request) {
-        return Frames{
-            Fooled::reply_to(request, "fine", rpc::pack(Code::ok, Effect::none, Stage::queued))};
-    });
-    CHECK(status.code() == Code::data_loss);
+    for (const auto& [effect, stage] : {std::pair{Effect::none, Stage::none},
+                                        {Effect::none, Stage::queued},
+                                        {Effect::unknown, Stage::executing}}) {
+        const Status status = fooled.call([&](const rpc::RequestHeader& request) {
+            return Frames{Fooled::reply_to(request, "fine", rpc::pack(Code::ok, effect, stage))};
+        });
+        CHECK(status.code() == Code::data_loss);
+        CHECK(status.effect() == Effect::unknown);
+        CHECK(status.stage() == Stage::sent);
+    }
 }
 
 TEST_CASE("hostile server: an error text is cut to its limit") {

@@ -114,7 +114,7 @@ TEST_CASE("an address in a hello that would write on a terminal or into a log is
         hello.uri = uri;
         const Result<Hello> read = decode_hello(Encoded(hello).view());
         CHECK(read.status().code() == Code::data_loss);
-        CHECK(read.status().text() == "hello with control characters in its address");
+        CHECK(read.status().text() == "hello with control or format characters in its address");
     }
 }
 

@@ -2,18 +2,18 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <sstream>
 
 #include <google/protobuf/stubs/logging.h>
 
 #include "base/text.h"
+#include "cli/output.h"
 #include "cli/text.h"
 #include "commands.h"
-#include "storage/file.h"
 
 namespace weft::tool {
 
@@ -86,14 +86,15 @@ std::string why_refused(const CLI::App& app, const CLI::ParseError& error, int a
 
 // What was printed has arrived, or the exit status says so.
 void check_output(Invocation& invocation) {
-    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
-    const Status lost = storage::errno_status(errno, "can't write to standard output");
+    const Status lost = flush_output();
+    if (lost.ok() || invocation.status.text() == lost.text()) return;  // Or it has been printed.
     std::fprintf(stderr, "weft: %s\n", lost.to_string().c_str());
     if (invocation.status.ok()) invocation.status = lost;
 }
 
 int run(int argc, char** argv) {
     fill_standard_descriptors();
+    open_output();
     // Of bytes that a peer sent, and of names: said in our own words, once.
     google::protobuf::SetLogHandler(nullptr);
     // A reader that went away is an error of write(), not the end of this process.
@@ -114,7 +115,9 @@ int run(int argc, char** argv) {
             print_usage_error(app, why_refused(app, error, argc, argv), asks_for_json(argc, argv));
             return usage_error;
         }
-        app.exit(error);  // --help, --version.
+        std::ostringstream text;
+        app.exit(error, text, text);  // --help, --version.
+        std::fputs(text.str().c_str(), stdout);
     }
     print_end(invocation);
     check_output(invocation);
@@ -129,7 +132,7 @@ int main(int argc, char** argv) {
     try {
         return weft::tool::run(argc, argv);
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "weft: %s\n", error.what());
+        std::fprintf(stderr, "weft: %s\n", weft::base::printable(error.what()).c_str());
         return static_cast<int>(weft::Code::internal);
     }
 }

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/median.h"
 #include "cli/number.h"
+#include "cli/output.h"
 #include "cli/text.h"
 #include "commands.h"
 #include "ping.h"
@@ -32,13 +33,14 @@ struct PingTally {
     Status last_failure;
 };
 
-void print_one(std::uint32_t number, const Result<Duration>& trip) {
+// Whether it is written.
+bool print_one(std::uint32_t number, const Result<Duration>& trip) {
     if (trip) {
         std::printf("%u: %s\n", number, format_ns(static_cast<double>(trip->count())).c_str());
     } else {
         std::printf("%u: %s\n", number, base::printable(trip.status().to_string()).c_str());
     }
-    std::fflush(stdout);
+    return flush_output().ok();
 }
 
 PingTally ping_all(Pinger& pinger, const PingOptions& options, bool quiet) {
@@ -47,7 +49,7 @@ PingTally ping_all(Pinger& pinger, const PingOptions& options, bool quiet) {
     while (tally.sent < options.count) {
         const Result<Duration> trip = pinger.ping(options.timeout);
         ++tally.sent;
-        if (!quiet) print_one(tally.sent, trip);
+        const bool is_read = quiet || print_one(tally.sent, trip);
         if (trip) {
             tally.trips_ns.push_back(static_cast<double>(trip->count()));
         } else {
@@ -55,6 +57,7 @@ PingTally ping_all(Pinger& pinger, const PingOptions& options, bool quiet) {
             // Nobody there, and nobody was before: asking again only takes time.
             if (tally.trips_ns.empty()) break;
         }
+        if (!is_read) break;
         next = next + options.interval;
         const Duration pause = next - std::chrono::steady_clock::now();
         if (pause > 0ns && tally.sent < options.count) {

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/codec.h"
+#include "base/text.h"
 #include "na/memory_file.h"
 
 namespace weft::na::sm {
@@ -104,7 +105,7 @@ Result<Greeting> decode(Packet& packet) {
     if (!in.ok()) return garbage("truncated packet");
     if (kind == Kind::refusal) {
         const std::string_view text = in.take_text().substr(0, refusal_text_bytes_max);
-        return fail(code_of_refusal(detail), "refused by the server: " + printable(text));
+        return fail(code_of_refusal(detail), "refused by the server: " + base::printable(text));
     }
     if (kind != Kind::greeting) return garbage("unknown packet");
     if (version != layout_version) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/text.h"
 #include "na/arena.h"
 
 namespace weft::na::tcp {
@@ -61,7 +62,8 @@ static Status judge_refusal(ByteView frame) {
     if (!is(frame, Signal::refusal)) return garbage();
     const std::uint16_t code = base::load<StreamHead>(frame.data()).aux;
     const std::string_view text = as_text(frame.subspan(sizeof(StreamHead)));
-    return fail(code_of_refusal(code), "refused: " + printable(text.substr(0, refusal_text_max)));
+    return fail(code_of_refusal(code),
+                "refused: " + base::printable(text.substr(0, refusal_text_max)));
 }
 
 Result<Hello> decode_hello_frame(ByteView frame) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/codec.h"
+#include "base/text.h"
 
 namespace weft::na::verbs {
 
@@ -59,7 +60,7 @@ std::optional<Status> decode_rejection(ByteView bytes) {
     const auto code = in.take<std::uint16_t>();
     const std::string_view text = in.take_text();
     if (!in.ok()) return std::nullopt;
-    return fail(code_of_refusal(code), printable(text));
+    return fail(code_of_refusal(code), base::printable(text));
 }
 
 std::size_t encode(const LaneWord& word, Bytes to) {

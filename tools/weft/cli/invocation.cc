@@ -20,8 +20,8 @@ Json to_json(const Status& status) {
 }
 
 void print(const Json& object) {
-    // Bytes of a peer may be in there: what is no UTF-8 is replaced.
-    const std::string line = object.dump(-1, ' ', false, Json::error_handler_t::replace);
+    // Bytes of a peer may be in there: what is no UTF-8 is replaced, and a terminal gets ASCII.
+    const std::string line = object.dump(-1, ' ', true, Json::error_handler_t::replace);
     std::printf("%s\n", line.c_str());
 }
 

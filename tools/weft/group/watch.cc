@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "cli/number.h"
+#include "cli/output.h"
 #include "group/group.h"
 #include "storage/file.h"
 
@@ -70,8 +71,7 @@ void Watch::tell(const GroupView& view) {
         }
     }
     last_ = view;
-    std::fflush(stdout);
-    if (view.epoch() >= options_.until_epoch || std::ferror(stdout) != 0) end();
+    if (view.epoch() >= options_.until_epoch || !flush_output().ok()) end();
 }
 
 void tell_of_trouble(const std::string& file, const Status& why) {

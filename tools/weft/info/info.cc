@@ -3,6 +3,7 @@
 
 #include "api/environment.h"
 #include "api/node.h"
+#include "base/text.h"
 #include "cli/text.h"
 #include "commands.h"
 #include "info/limits.h"
@@ -85,12 +86,13 @@ Json to_json(const Transport& transport) {
 void print_transport(const Transport& transport) {
     std::printf("  %-10s %s\n", transport.scheme.c_str(), transport.works() ? "works" : "unusable");
     if (!transport.diagnosis.detail.empty()) {
-        std::printf("             %s\n", transport.diagnosis.detail.c_str());
+        std::printf("             %s\n", base::printable(transport.diagnosis.detail).c_str());
     }
     if (!transport.test) return;
     const SelfTest& test = *transport.test;
     if (!test.status.ok()) {
-        std::printf("             self-test: %s\n", test.status.to_string().c_str());
+        std::printf("             self-test: %s\n",
+                    base::printable(test.status.to_string()).c_str());
         return;
     }
     std::printf("             self-test: %s per message of 64 B",
@@ -119,10 +121,12 @@ void print_all(const std::vector<Transport>& transports, const std::vector<Findi
     }
     std::printf("\nenvironment\n");
     const std::vector<std::string> variables = weft_environment();
-    for (const std::string& variable : variables) std::printf("  %s\n", variable.c_str());
+    for (const std::string& variable : variables) {
+        std::printf("  %s\n", base::printable(variable).c_str());
+    }
     if (variables.empty()) std::printf("  no WEFT_ variable is set\n");
     if (!environment.ok()) {
-        std::printf("    mend: %s\n", std::string(environment.text()).c_str());
+        std::printf("    mend: %s\n", base::printable(environment.text()).c_str());
     }
 }
 

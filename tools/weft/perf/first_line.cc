@@ -3,15 +3,18 @@
 #include <charconv>
 #include <cstdio>
 
+#include "base/text.h"
+#include "cli/output.h"
+
 namespace weft::tool {
 
-void say_listening(const std::string& uri) {
+Status say_listening(const std::string& uri) {
     std::printf("listening %s\n", uri.c_str());
-    std::fflush(stdout);
+    return flush_output();
 }
 
 void say_failed(const Status& status) {
-    const std::string text(status.text());
+    const std::string text = base::printable(status.text());
     std::printf("failed %d %s\n", static_cast<int>(status.code()), text.c_str());
     std::fflush(stdout);
 }

@@ -9,7 +9,8 @@
 
 namespace weft::tool {
 
-void say_listening(const std::string& uri);
+// Errors: as flush_output(). A server whose line can't be written ends: its address is not known.
+Status say_listening(const std::string& uri);
 void say_failed(const Status& status);
 
 // The URI. Errors: what the server could not do; INTERNAL for a line that is neither.

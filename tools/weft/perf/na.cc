@@ -238,13 +238,13 @@ Result<std::optional<double>> bare_round_trip_ns(const PerfOptions& options, con
     return std::optional<double>(measured->ns(0.5));
 }
 
-Status serve_bare(const PerfOptions& options, void (*listening)(const std::string& uri)) {
+Status serve_bare(const PerfOptions& options, Status (*listening)(const std::string& uri)) {
     std::signal(SIGTERM, [](int) { told_to_stop = 1; });
     std::signal(SIGINT, [](int) { told_to_stop = 1; });
     Result<std::unique_ptr<BareParty>> party = BareParty::open("", options.listen, options.wait);
     if (!party) return std::move(party).status();
     na::Endpoint& endpoint = (*party)->endpoint();
-    listening(endpoint.address());
+    if (Status status = listening(endpoint.address()); !status.ok()) return status;
     BareEcho echo(endpoint);
     TimePoint last_event = steady_now();
     while (!told_to_stop) {

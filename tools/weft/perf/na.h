@@ -50,8 +50,8 @@ Result<Measurement> measure_na(const PerfOptions& options, const std::string& ur
 Result<std::optional<double>> bare_round_trip_ns(const PerfOptions& options, const CpuPair& cpus,
                                                  Duration budget);
 
-// Echoes whatever comes in until SIGTERM. `listening` is told the address.
-Status serve_bare(const PerfOptions& options, void (*listening)(const std::string& uri));
+// Echoes whatever comes in until SIGTERM. `listening` gets the address; its error is the result.
+Status serve_bare(const PerfOptions& options, Status (*listening)(const std::string& uri));
 
 // Sleeps until the endpoint has work, at most `longest`; 1 ms at a time where it cannot say so.
 void sleep_on(na::Endpoint& endpoint, Duration longest);

@@ -1,7 +1,9 @@
 // `weft perf`: one metric, its floor before and after, in one process pair of its own.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
+#include "cli/cpus.h"
 #include "cli/number.h"
 #include "cli/topology.h"
 #include "commands.h"
@@ -48,6 +50,19 @@ Status judge(const Measurement& measured) {
             " operations failed; the first");
 }
 
+// Of --cpus: each can be bound to.
+Status check_cpus(const std::vector<int>& wanted) {
+    const std::vector<int> allowed = allowed_cpus();
+    for (const int cpu : wanted) {
+        if (allowed.empty() || std::ranges::find(allowed, cpu) != allowed.end()) continue;
+        std::string list;
+        for (const int one : allowed) list += (list.empty() ? "" : ",") + std::to_string(one);
+        return fail(Code::invalid_argument, "--cpus: cpu " + std::to_string(cpu) +
+                                                " can't be used; this process may run on " + list);
+    }
+    return {};
+}
+
 Result<PerfReport> run(PerfOptions options) {
     if (!options.server.empty()) {
         Result<na::Address> address = na::parse_address(options.server);
@@ -60,6 +75,10 @@ Result<PerfReport> run(PerfOptions options) {
         options.cpus.empty() ? pick_cpus() : CpuPair{options.cpus[0], options.cpus[1]};
     report.note = why_cpus_hurt(cpus);
     if (options.metric != "bcast" && !bind_to_cpu(cpus.client)) {
+        if (!options.cpus.empty()) {
+            return fail(Code::failed_precondition,
+                        "binding to cpu " + std::to_string(cpus.client) + " is refused here");
+        }
         report.note = "binding to a cpu is refused here: the scheduler is in the figures";
     }
     const bool floor_only = options.metric == "floor";
@@ -89,6 +108,8 @@ void start_suite([[maybe_unused]] const PerfOptions& options, Invocation& invoca
 }
 
 void run_and_print(const PerfOptions& options, Invocation& invocation) {
+    invocation.status = check_cpus(options.cpus);
+    if (!invocation.status.ok()) return;
     if (!options.suite.empty()) {
         start_suite(options, invocation);
         return;

@@ -97,7 +97,9 @@ static Status serve_runtime(const PerfOptions& options) {
     service.emplace(*runtime);
     if (Status status = runtime->add(*bench); !status.ok()) return status;
     if (Status status = runtime->serve(*service, options.listen); !status.ok()) return status;
-    for (const std::string& uri : runtime->addresses()) say_listening(uri);
+    for (const std::string& uri : runtime->addresses()) {
+        if (Status status = say_listening(uri); !status.ok()) return status;
+    }
     Status status = runtime->run();
     alarm(2);  // Whatever hangs from here on does not stay behind.
     return status;

@@ -6,7 +6,9 @@
 #include <weft/group_authority.h>
 #include <weft/runtime.h>
 
+#include "base/text.h"
 #include "cli/number.h"
+#include "cli/output.h"
 #include "commands.h"
 #include "storage/service.h"
 
@@ -35,7 +37,7 @@ void block_stop_signals() {
     ::signal(SIGXFSZ, SIG_IGN);
 }
 
-void print_start(const ServeOptions& options, const Runtime& runtime, bool json) {
+Status print_start(const ServeOptions& options, const Runtime& runtime, bool json) {
     const std::vector<std::string> addresses = runtime.addresses();
     if (json) {
         Json object;
@@ -45,7 +47,7 @@ void print_start(const ServeOptions& options, const Runtime& runtime, bool json)
     } else {
         for (const std::string& uri : addresses) std::printf("listening on %s\n", uri.c_str());
     }
-    std::fflush(stdout);
+    return flush_output();
 }
 
 void print_removed(std::size_t removed) {
@@ -64,10 +66,12 @@ Result<std::unique_ptr<GroupAuthority>> follow(const std::string& file, const Gr
             const Status installed = group.install(view);
             std::fprintf(stderr, "weft: the group is in epoch %s%s%s\n", epoch.c_str(),
                          installed.ok() ? "" : ", which can't be taken: ",
-                         installed.ok() ? "" : installed.to_string().c_str());
+                         installed.ok() ? "" : base::printable(installed.to_string()).c_str());
         },
         [](const Status& why) {
-            if (!why.ok()) std::fprintf(stderr, "weft: %s\n", why.to_string().c_str());
+            if (!why.ok()) {
+                std::fprintf(stderr, "weft: %s\n", base::printable(why.to_string()).c_str());
+            }
         });
     if (!status.ok()) return status;
     return authority;
@@ -103,7 +107,7 @@ Status serve(const ServeOptions& options, bool json) {
     for (const std::string& uri : options.listen) {
         if (Status status = runtime->listen(uri); !status.ok()) return status;
     }
-    print_start(options, *runtime, json);
+    if (Status status = print_start(options, *runtime, json); !status.ok()) return status;
     return runtime->run();
 }
 

@@ -167,7 +167,8 @@ static Status serve_until_told(const PerfOptions& options) {
     if (!runtime) return std::move(runtime).status();
     if (Status status = runtime->serve(service, *uri); !status.ok()) return status;
     const std::uint16_t port = na::parse_address(runtime->addresses().front())->port;
-    say_listening(na::Address{"verbs", "", host, port}.uri());
+    const std::string shown = na::Address{"verbs", "", host, port}.uri();
+    if (Status status = say_listening(shown); !status.ok()) return status;
     while (!told_to_stop) {
         const Duration pause = service.tick() ? 10ms : 100ms;
         runtime->turn_until([&] { return told_to_stop != 0; }, pause);

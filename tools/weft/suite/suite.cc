@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "base/text.h"
 #include "suite/report.h"
 #include "suite/run.h"
 #include "suite/service.h"
@@ -25,7 +26,7 @@ static void print_summary(const SuiteResults& results, const std::string& path) 
         std::printf("\n");
     }
     for (const std::string& missing : results.missing) {
-        std::printf("not measured: %s\n", missing.c_str());
+        std::printf("not measured: %s\n", base::printable(missing).c_str());
     }
     std::printf("the report is in %s\n", path.c_str());
 }
