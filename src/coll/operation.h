@@ -52,6 +52,8 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     // As Part::use_own_view(), be_replaced().
     void use_own_view();
     void be_replaced();
+    // One of the questions that were put off is asked, or concluded. False: none is left.
+    bool go_on();
     // No timer of it is left.
     void forget();
     // Whether this asks for the same.
@@ -93,6 +95,12 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
         Channel channel;
         OperationId call;
     };
+    // A question for a later turn: to be asked, or one that failed at once.
+    struct Later {
+        Part::Ask ask;
+        Status why;          // OK: to be asked.
+        bool whole = false;  // Its failure is that of all of them.
+    };
     struct Asker {
         std::uint32_t id = 0;
         bool alone = false;
@@ -110,6 +118,9 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     void done(Part& part) override;
 
     ForwardHeader header_for(Interval of, Asking asking, Duration patience) const;
+    void ask_now(const Part::Ask& ask);
+    void put_off(Later later);
+    std::size_t bytes_of(const Part::Ask& ask) const;
     void send(Question question, const PeerClock& clock);
     std::vector<std::byte> members_of(Interval of) const;
     CallOptions options_for_calls() const;
@@ -128,6 +139,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     const std::uint32_t unsettled_;
     Timer timer_;  // For the part's due(), or earlier.
     std::vector<Question> questions_;
+    std::vector<Later> later_;  // The last one is the next: so there are few of them.
     Measured measured_;
     std::vector<Asker> askers_;
     std::uint32_t next_asker_ = 1;
@@ -137,6 +149,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     bool did_nothing_ = false;
     bool is_stopped_ = false;  // The method is not to run any more.
     bool begins_ = false;      // Within begin().
+    bool is_in_line_ = false;  // Of those that go on later.
 };
 
 }  // namespace weft::coll
