@@ -71,6 +71,7 @@ void Engine::shutdown() {
     }
     listening_.clear();
     groups_.clear();
+    later_asks_.clear();
     context_.timers().cancel(sweeping_);
     meetings_.shutdown();
     const Status why =
@@ -140,7 +141,7 @@ void Engine::on_view(Call call) const {
     const std::string_view name = as_text(call.request());
     for (const auto& group : groups_) {
         const GroupView& view = group->view_here();
-        if (view.name() == name) return call.reply(as_bytes(view.encode()));
+        if (view.name() == name) return call.reply(as_bytes(group->encoded_view()));
     }
     call.fail(rejected(Code::not_found, "no such group here"));
 }
@@ -171,6 +172,19 @@ static Status judge_first(const Member& meant, const GroupImpl& group) {
     return {};
 }
 
+// Before they are read: what a list costs grows with what is in it.
+static Status judge_names(ByteView named, std::uint32_t count, const GroupImpl& group) {
+    const GroupView& view = group.view_here();
+    const std::size_t most = named_most(view);
+    const std::size_t bytes_most = named_bytes_most(std::min<std::size_t>(count, most));
+    if (count <= most && named.size() <= bytes_most) return {};
+    return rejected(Code::resource_exhausted,
+                    "a collective that names " + std::to_string(count) + " members in " +
+                        std::to_string(named.size()) + " bytes: a member of group '" + view.name() +
+                        "', which has " + std::to_string(view.size()) + ", takes at most " +
+                        std::to_string(most) + " in " + std::to_string(bytes_most) + " bytes");
+}
+
 Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
                                                      GroupImpl& group) const {
     const ForwardHeader& header = request.header;
@@ -181,10 +195,11 @@ Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
     merge.function = server_.merge_of(header.method);
     const bool by_host = header.has(ForwardHeader::by_host);
     if (!request.named.empty()) {
-        Result<std::vector<Member>> members =
-            decode_members(request.named, header.last - header.first);
+        const std::uint32_t count = header.last - header.first;
+        if (Status status = judge_names(request.named, count, group); !status.ok()) return status;
+        Result<MemberList> members = decode_members(request.named, count);
         if (!members) return rejected(std::move(members).status());
-        if (Status status = judge_first(members->front(), group); !status.ok()) return status;
+        if (Status status = judge_first(members->at(0), group); !status.ok()) return status;
         auto plan = std::make_shared<Plan>();
         plan->roster =
             std::make_shared<Roster>(header.first, *std::move(members), header.root, by_host);
@@ -198,12 +213,20 @@ Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
         return std::shared_ptr<const Plan>(std::move(plan));
     }
     const GroupView& view = group.view_here();
-    const std::uint32_t n = members_among(view, request.ranges);
+    // Those of a view are no more than its members, in any order of them.
+    if (header.ranges > view.size()) {
+        return rejected(Code::invalid_argument, "a choice of " + std::to_string(header.ranges) +
+                                                    " ranges among " + std::to_string(view.size()) +
+                                                    " members");
+    }
+    Result<std::vector<RankSet::Range>> ranges = decode_ranges(request.ranges);
+    if (!ranges) return rejected(std::move(ranges).status());
+    const std::uint32_t n = members_among(view, *ranges);
     if (header.root >= n || header.last > n) {
         return rejected(Code::invalid_argument, "a collective with an impossible subtree");
     }
-    auto plan = group.plan({view, request.ranges, header.root, by_host}, header.method, header.tree,
-                           merge, header.plan_flags());
+    auto plan = group.plan({view, *std::move(ranges), header.root, by_host}, header.method,
+                           header.tree, merge, header.plan_flags());
     if (Status status = judge_first(plan->roster->at(header.first), group); !status.ok()) {
         return status;
     }
@@ -317,9 +340,8 @@ void Engine::take_part(const ForwardView& request, TimePoint began,
         std::min(share_of(context_.now(), call.deadline()), saturating_add(began, header.lasts()));
     // Those below may be asked when the request is gone.
     const bool keeps_body = positions > 1;
-    const std::size_t bytes =
-        counted((keeps_body ? request.body.size() : 0) + request.named.size() +
-                request.ranges.size() * sizeof(RankSet::Range));
+    const std::size_t bytes = counted((keeps_body ? request.body.size() : 0) +
+                                      request.named.size() + request.ranges.size());
     const Client client = client_of(header, asker_of(call));
     if (Status why = why_no_room(client, bytes); !why.ok()) return call.fail(why);
     auto operation = std::make_shared<Operation>(*this, std::move(group), *std::move(plan),

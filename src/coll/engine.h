@@ -16,6 +16,7 @@
 
 #include "coll/group_impl.h"
 #include "coll/known.h"
+#include "coll/later_asks.h"
 #include "coll/meetings.h"
 #include "coll/operation.h"
 #include "coll/share.h"
@@ -135,6 +136,7 @@ class Engine {
     }
     // Its method does not run here any more.
     void has_run(const Operation& operation) { shares_->has_run(operation.brought_by); }
+    LaterAsks& later_asks() { return later_asks_; }
     AskerId asker_of(const Call& call) const {
         const rpc::SessionId session = server_.session_of(call);
         return {session.high, session.low};
@@ -196,6 +198,7 @@ class Engine {
     std::size_t owed_next_ = 64;  // Of so many those that are over are looked for.
     const std::shared_ptr<Shares> shares_ = std::make_shared<Shares>();
     Known<Operation> known_;  // Of others, that this rank took part in.
+    LaterAsks later_asks_{context_};
     Meetings meetings_{*this};
 };
 

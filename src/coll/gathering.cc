@@ -96,15 +96,15 @@ Result<GroupOutcome> decode_outcome(ByteView bytes, const GroupView& view) {
                              .with_effect(static_cast<Effect>(effect))
                              .with_stage(static_cast<Stage>(stage));
     }
-    Result<Answer> answer = decode_answer(in.take_bytes(in.left()));
+    // A few bytes can say many of them.
+    const std::size_t ranks_max = named_most(view);
+    Result<Answer> answer = decode_answer(in.take_bytes(in.left()), ranks_max);
     if (!answer) return malformed_message("end");
     const auto add = [&](std::uint32_t rank, Status status, std::vector<std::byte> reply) {
         const Member* const member = view.epoch() == outcome.epoch ? view.find(rank) : nullptr;
         outcome.ranks.push_back(
             {rank, std::move(status), std::move(reply), member ? member->incarnation : 0});
     };
-    // A few bytes can say many of them. The leader's view may be a later one, but not so much.
-    const std::size_t ranks_max = 4096 + std::size_t{4} * view.size();
     for (const Interval& one : answer->ok) {
         if (outcome.ranks.size() + one.size() > ranks_max) {
             return malformed_message("end");

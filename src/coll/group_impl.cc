@@ -90,6 +90,7 @@ Status GroupImpl::learn(const GroupView& later) {
     plans_.clear();
     shares_hosts_.reset();
     takes_all_.reset();
+    std::exchange(encoded_view_, {});
     for (const MemberChange& change : changes_between(before, later)) {
         if (change.cause == MemberChange::Cause::left) links_.erase(change.rank);
         for (const auto& told : told_) {
@@ -104,6 +105,11 @@ void GroupImpl::on_change(Function<void(const MemberChange&)> told) {
     if (engine.context().is_closed()) return;
     if (told_.empty()) engine.has_listener(weak_from_this());
     told_.push_back(std::make_shared<Function<void(const MemberChange&)>>(std::move(told)));
+}
+
+const std::string& GroupImpl::encoded_view() {
+    if (encoded_view_.empty()) encoded_view_ = view_.encode();
+    return encoded_view_;
 }
 
 bool GroupImpl::takes_all(const GroupView& view) {

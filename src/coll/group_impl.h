@@ -27,6 +27,8 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     GroupView view() const;
     // The same for the context's thread, which alone changes it.
     const GroupView& view_here() const { return view_; }
+    // That one encoded: once, however often peers ask for it.
+    const std::string& encoded_view();
     // Whether all members of it take part in what begins, unless it says otherwise.
     bool takes_all(const GroupView& view);
 
@@ -80,6 +82,7 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     std::vector<std::shared_ptr<const Plan>> plans_;  // The last first.
     std::optional<bool> shares_hosts_;                // Of the view, once it was asked for.
     std::optional<bool> takes_all_;
+    std::string encoded_view_;                // Likewise.
     std::vector<Function<void()>> learning_;  // Who waits for a member's view.
 };
 

@@ -102,6 +102,7 @@ void Operation::use_own_view() {
 }
 
 void Operation::be_replaced() {
+    later_.clear();
     part_.be_replaced();
     forget();
 }
@@ -141,10 +142,15 @@ ForwardHeader Operation::header_for(Interval of, Asking asking, Duration patienc
 }
 
 std::vector<std::byte> Operation::members_of(Interval of) const {
+    const Roster& roster = *part_.plan().roster;
+    if (roster.is_named()) {
+        const ByteView bytes = roster.named(of);
+        return {bytes.begin(), bytes.end()};
+    }
     std::vector<const Member*> members;
     members.reserve(of.size());
     for (std::uint32_t at = of.first; at < of.last; ++at) {
-        members.push_back(&part_.plan().roster->at(at));
+        members.push_back(&roster.at(at));
     }
     return encode_members(members);
 }
@@ -161,9 +167,41 @@ CallOptions Operation::options_for_calls() const {
 }
 
 void Operation::ask(Part&, const Part::Ask& ask) {
-    const Member& member = part_.plan().roster->at(ask.of.first);
+    // What began here is bounded by its own program.
+    if (origin || engine_.later_asks().may_ask(bytes_of(ask))) return ask_now(ask);
+    put_off({ask, Status()});
+}
+
+std::size_t Operation::bytes_of(const Part::Ask& ask) const {
+    return ask.asking == Asking::all ? body.size() : 0;
+}
+
+void Operation::put_off(Later later) {
+    later_.push_back(std::move(later));
+    if (!std::exchange(is_in_line_, true)) engine_.later_asks().add(shared_from_this());
+}
+
+bool Operation::go_on() {
+    if (later_.empty()) return is_in_line_ = false;
+    const Later next = std::move(later_.back());
+    later_.pop_back();
+    engine_.later_asks().count(next.why.ok() ? bytes_of(next.ask) : 0);
+    if (next.why.ok()) {
+        ask_now(next.ask);
+    } else if (next.whole) {
+        part_.refuse(next.ask.id, next.why, context_.now());
+    } else {
+        part_.failed(next.ask.id, next.why, context_.now());
+    }
+    wait();
+    return is_in_line_ = !later_.empty();
+}
+
+void Operation::ask_now(const Part::Ask& ask) {
+    Member room;
+    const Member& member = part_.plan().roster->at(ask.of.first, room);
     Result<Channel> channel = group->channel(member);
-    if (!channel) return part_.failed(ask.id, channel.status(), context_.now());
+    if (!channel) return put_off({ask, channel.status()});
     Question question;
     question.ask = ask;
     // Those that are asked later are asked for other reasons, and some of them a second time.
@@ -173,10 +211,10 @@ void Operation::ask(Part&, const Part::Ask& ask) {
     if (!clock && !origin) {
         std::optional<Shares::Place> place = engine_.place_for_stranger(brought_by);
         if (!place) {
-            return part_.failed(ask.id,
-                                fail(Code::resource_exhausted,
-                                     "too many members that are named and in no view here"),
-                                context_.now());
+            return put_off({ask,
+                            fail(Code::resource_exhausted,
+                                 "too many members that are named and in no view here"),
+                            ask.asking == Asking::all});
         }
         question.place = *std::move(place);
     }
@@ -227,13 +265,14 @@ void Operation::on_answer(std::uint32_t ask, const Status& status, ByteView repl
         // What time it is there could be asked without any effect.
         const Effect effect = question.asks_clock ? Effect::none : status.effect();
         part_.failed(ask, Status(status).with_effect(effect), now);
-    } else if (Result<Answer> told = decode_answer(reply)) {
+    } else if (Result<Answer> told = decode_answer(reply, question.ask.of.size())) {
         if (told->kind == Answer::Kind::late) {
             on_late(std::move(question), told->clock);
             return wait();
         }
         const std::uint32_t position = question.ask.of.first;
-        if (PeerClock* clock = group->clock_of(part_.plan().roster->at(position))) {
+        Member room;
+        if (PeerClock* clock = group->clock_of(part_.plan().roster->at(position, room))) {
             clock->note(told->clock, context_.clock().now());
         }
         const bool is_later = told->kind == Answer::Kind::stale && told->epoch > part_.plan().epoch;
@@ -257,7 +296,8 @@ void Operation::on_answer(std::uint32_t ask, const Status& status, ByteView repl
 // Nothing was done there. It is asked again with the time that it is now, while it can be in time.
 void Operation::on_late(Question question, Ticks reading) {
     static constexpr std::uint8_t refused_most = 2;
-    const Member& member = part_.plan().roster->at(question.ask.of.first);
+    Member room;
+    const Member& member = part_.plan().roster->at(question.ask.of.first, room);
     const TimePoint now = context_.clock().now();
     const PeerClock clock(reading, now);
     if (PeerClock* const known = group->clock_of(member)) *known = clock;
@@ -276,12 +316,16 @@ void Operation::on_late(Question question, Ticks reading) {
 }
 
 void Operation::give_up(Part&, const Part::Ask& ask, bool stop) {
+    const bool is_put_off =
+        std::erase_if(later_, [&](const Later& one) { return one.ask.id == ask.id; }) > 0;
+    if (is_put_off && ask.asking == Asking::all) return;  // Nothing of it was sent.
     const bool tells = stop && !context_.is_closed();
     const auto at = std::find_if(questions_.begin(), questions_.end(),
                                  [&](const Question& one) { return one.ask.id == ask.id; });
     if (at == questions_.end()) {  // He has said so far, and waits to be asked for the rest.
         if (!tells) return;
-        const Result<Channel> channel = group->channel(part_.plan().roster->at(ask.of.first));
+        Member room;
+        const Result<Channel> channel = group->channel(part_.plan().roster->at(ask.of.first, room));
         if (channel) tell_to_stop(*channel);
         return;
     }
@@ -434,7 +478,7 @@ void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
     Answer all = is_complete ? all_told() : part_.outcomes().told(kind);
     // What would be cut off now may fit by itself later; but not where nothing more may come.
     const bool is_partial = kind == Answer::Kind::partial;
-    if (is_partial && bytes_of(all) > room) all = Outcomes::told_nothing(kind);
+    if (is_partial && coll::bytes_of(all) > room) all = Outcomes::told_nothing(kind);
     all.clock = engine_.clock_reading();
     std::vector<std::byte> bytes = encode_answer(std::move(all), room);
     told.call.reply(bytes);
@@ -459,7 +503,7 @@ void Operation::done(Part&) {
     if (answer.empty()) {
         answer = encode_answer(all_told(), engine_.reply_bytes_max());
     }
-    if (const Answer* own = part_.outcomes().own(); own && bytes_of(*own) <= own_answer_max) {
+    if (const Answer* own = part_.outcomes().own(); own && coll::bytes_of(*own) <= own_answer_max) {
         own_answer = encode_answer(*own, own_answer_max);
     }
     // What is kept from here on is the answer, within the limits of those that are known.

@@ -55,6 +55,8 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     // For want of room: what is missing is not waited for here any more. Ranks that were asked may
     // still do it.
     void give_up_waiting();
+    // One of the questions that were put off is asked, or concluded. False: none is left.
+    bool go_on();
     // No timer of it is left.
     void forget();
     // Whether this asks for the same.
@@ -98,6 +100,12 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
         Channel channel;
         OperationId call;
     };
+    // A question for a later turn: to be asked, or one that failed at once.
+    struct Later {
+        Part::Ask ask;
+        Status why;          // OK: to be asked.
+        bool whole = false;  // Its failure is that of all of them.
+    };
     struct Asker {
         std::uint32_t id = 0;
         bool alone = false;
@@ -115,6 +123,9 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     void done(Part& part) override;
 
     ForwardHeader header_for(Interval of, Asking asking, Duration patience) const;
+    void ask_now(const Part::Ask& ask);
+    void put_off(Later later);
+    std::size_t bytes_of(const Part::Ask& ask) const;
     void send(Question question, const PeerClock& clock);
     std::vector<std::byte> members_of(Interval of) const;
     CallOptions options_for_calls() const;
@@ -134,6 +145,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     const std::uint16_t unsettled_;
     Timer timer_;  // For the part's due(), or earlier.
     std::vector<Question> questions_;
+    std::vector<Later> later_;  // The last one is the next: so there are few of them.
     Measured measured_;
     std::vector<Asker> askers_;
     std::uint32_t next_asker_ = 1;
@@ -143,6 +155,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     bool did_nothing_ = false;
     bool is_stopped_ = false;  // The method is not to run any more.
     bool begins_ = false;      // Within begin().
+    bool is_in_line_ = false;  // Of those that go on later.
 };
 
 }  // namespace weft::coll

@@ -68,6 +68,11 @@ Duration Part::patience_of(const Ask& ask) {
     return std::min<Duration>(first * (1 << std::min<int>(ask.rounds, 8)), last_patience);
 }
 
+// Whose outcomes its end will tell: of one that is silent those below have been asked since.
+static Interval awaited_by(const Part::Ask& ask) {
+    return ask.is_silent ? Interval{ask.of.first, ask.of.first + 1} : ask.of;
+}
+
 Part::Ask* Part::find(std::uint32_t id) {
     // They are in the order in which they were made.
     const auto at =
@@ -76,10 +81,10 @@ Part::Ask* Part::find(std::uint32_t id) {
     return at == asks_.end() || at->id != id ? nullptr : &*at;
 }
 
-void Part::failed(std::uint32_t id, Status why, TimePoint now) {
-    const Step step(*this, now);
+// Its question is over; `why` then says no more than is sure.
+std::optional<Part::Ask> Part::take_failed(std::uint32_t id, Status& why, TimePoint now) {
     Ask* const found = find(id);
-    if (!found) return;
+    if (!found) return std::nullopt;
     const Ask ask = *found;
     asks_.erase(asks_.begin() + (found - asks_.data()));
     unpark(now);
@@ -88,11 +93,23 @@ void Part::failed(std::uint32_t id, Status why, TimePoint now) {
     if (is_doubtful && why.effect() == Effect::none) {
         why = std::move(why).with_effect(Effect::unknown);
     }
-    if (ask.is_silent || ask.asking == Asking::alone) {
-        outcomes_.add(ask.of.first, std::move(why), {});
+    return ask;
+}
+
+void Part::failed(std::uint32_t id, Status why, TimePoint now) {
+    const Step step(*this, now);
+    const std::optional<Ask> ask = take_failed(id, why, now);
+    if (!ask) return;
+    if (ask->is_silent || ask->asking == Asking::alone) {
+        outcomes_.add(ask->of.first, std::move(why), {});
     } else {
-        adopt(ask, std::move(why), now);
+        adopt(*ask, std::move(why), now);
     }
+}
+
+void Part::refuse(std::uint32_t id, Status why, TimePoint now) {
+    const Step step(*this, now);
+    if (const auto ask = take_failed(id, why, now)) outcomes_.add_missing(awaited_by(*ask), why);
 }
 
 // What is said of those below one that is not asked for them any more.
@@ -117,7 +134,8 @@ void Part::adopt(const Ask& ask, Status why, TimePoint now) {
         why.code() == Code::cancelled || why.code() == Code::invalid_argument;
     const bool goes_on = !is_everybodys && !stopped_ && now < role_.until;
     if (!goes_on && below.size() > 0) {
-        outcomes_.add_missing(below, not_reached(plan_->roster->at(ask.of.first), why));
+        Member room;
+        outcomes_.add_missing(below, not_reached(plan_->roster->at(ask.of.first, room), why));
     }
     const bool again = ask.again || why.effect() != Effect::none;
     outcomes_.add(ask.of.first, std::move(why), {});
@@ -169,15 +187,14 @@ void Part::ask_paused(TimePoint now) {
     for (const std::uint32_t id : paused) ask_on(id, now);
 }
 
-// Whose outcomes its end will tell: of one that is silent those below have been asked since.
-static Interval awaited_by(const Part::Ask& ask) {
-    return ask.is_silent ? Interval{ask.of.first, ask.of.first + 1} : ask.of;
-}
-
-bool Part::is_asked(std::uint32_t position) const {
-    return std::any_of(asks_.begin(), asks_.end(), [&](const Ask& ask) {
-        return !ask.waits && awaited_by(ask).contains(position);
-    });
+// One past those, from this one on, that others will tell of; `position`: none will.
+std::uint32_t Part::asked_until(std::uint32_t position) const {
+    std::uint32_t until = position;
+    for (const Ask& ask : asks_) {
+        const Interval awaited = awaited_by(ask);
+        if (!ask.waits && awaited.contains(position)) until = std::max(until, awaited.last);
+    }
+    return until;
 }
 
 // Those of whom the answer did not say anything that could be taken. Merged with some of whom
@@ -195,8 +212,9 @@ void Part::ask_missing(const Ask& ask, TimePoint now) {
         rest.waits = true;
         return;
     }
+    Member room;
     const Status why =
-        fail(Code::internal, "rank " + std::to_string(plan_->roster->at(ask.of.first).rank) +
+        fail(Code::internal, "rank " + std::to_string(plan_->roster->at(ask.of.first, room).rank) +
                                  " answered without an outcome for this rank")
             .with_effect(Effect::unknown)
             .with_stage(Stage::sent);
@@ -221,8 +239,10 @@ void Part::ask_waiting(TimePoint now) {
             asks_.erase(rest);
             continue;
         }
-        rest->of.first = next + 1;
-        if (!is_asked(next)) ask({next, next + 1}, Asking::alone, true, rest->named, now);
+        // Those that a question is under way about are passed over together.
+        const std::uint32_t until = asked_until(next);
+        rest->of.first = std::min(std::max(until, next + 1), rest->of.last);
+        if (until == next) ask({next, next + 1}, Asking::alone, true, rest->named, now);
     }
 }
 
@@ -420,8 +440,8 @@ void Part::release() {
     // What is not in a view that all share goes: members that were named, who stands where.
     if (plan_->roster->heap_bytes() == 0) return;
     auto plan = std::make_shared<Plan>(*plan_);
-    plan->roster = std::make_shared<Roster>(role_.mine.first, std::vector<Member>(),
-                                            plan_->roster->root(), false);
+    plan->roster =
+        std::make_shared<Roster>(role_.mine.first, MemberList(), plan_->roster->root(), false);
     plan_ = std::move(plan);
 }
 

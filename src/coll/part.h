@@ -119,6 +119,8 @@ class Part {
 
     void answered(std::uint32_t ask, Answer answer, TimePoint now);
     void failed(std::uint32_t ask, Status why, TimePoint now);
+    // As failed(), but that none of those that it is about is asked: one outcome for all of them.
+    void refuse(std::uint32_t ask, Status why, TimePoint now);
     void ran(Status status, ByteView reply);
     // After refresh(): there was nothing to be learnt; or another part takes its place.
     void use_own_view(TimePoint now);
@@ -181,6 +183,7 @@ class Part {
     void ask_paused(TimePoint now);
     static TimePoint due_of(const Ask& ask);
     Ask* find(std::uint32_t id);
+    std::optional<Ask> take_failed(std::uint32_t id, Status& why, TimePoint now);
     void adopt(const Ask& ask, Status why, TimePoint now);
     void refused(std::uint32_t id, std::uint64_t epoch, TimePoint now);
     void ask_missing(const Ask& ask, TimePoint now);
@@ -189,7 +192,7 @@ class Part {
     void fall_silent(TimePoint now);
     void answer_impatient(TimePoint now);
     TimePoint orphaned_at() const;
-    bool is_asked(std::uint32_t position) const;
+    std::uint32_t asked_until(std::uint32_t position) const;
     void unpark(TimePoint now);
     void leave();
     bool is_decided() const;

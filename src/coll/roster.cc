@@ -46,16 +46,23 @@ Roster::Roster(Parts parts)
     if (parts.by_host) order_by_host();
 }
 
-Roster::Roster(std::uint32_t first, std::vector<Member> named, std::uint32_t root, bool by_host)
-    : named_(std::move(named)),
-      root_(root),
-      all_{first, first + static_cast<std::uint32_t>(named_.size())} {
+Roster::Roster(std::uint32_t first, MemberList named, std::uint32_t root, bool by_host)
+    : named_(std::move(named)), root_(root), all_{first, first + named_.size()} {
     if (by_host) find_hosts();
 }
 
 const Member& Roster::at(std::uint32_t position) const {
-    if (!view_) return named_[position - all_.first];
+    WEFT_ASSERT(view_);
     return view_->at(order_.empty() ? rank_at(position, root_, all_.last) : order_[position]);
+}
+
+const Member& Roster::at(std::uint32_t position, Member& room) const {
+    if (view_) return at(position);
+    return room = named_.at(position - all_.first);
+}
+
+std::string_view Roster::host_at(std::uint32_t position) const {
+    return view_ ? group::host_of(at(position)) : named_.host_at(position - all_.first);
 }
 
 // Hosts in the order in which they first come, the root's so first; within each, members likewise.
@@ -75,11 +82,11 @@ void Roster::order_by_host() {
 }
 
 void Roster::find_hosts() {
+    std::string_view before;
     for (std::uint32_t position = all_.first; position < all_.last; ++position) {
-        if (position == all_.first ||
-            group::host_of(at(position)) != group::host_of(at(position - 1))) {
-            hosts_.push_back(position);
-        }
+        const std::string_view host = host_at(position);
+        if (position == all_.first || host != before) hosts_.push_back(position);
+        before = host;
     }
 }
 

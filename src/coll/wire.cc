@@ -47,56 +47,23 @@ Result<ForwardView> decode_forward(ByteView bytes) {
     const std::size_t ranges_most =
         std::min(GroupView::members_max, in.left() / sizeof(RankSet::Range));
     if (view.header.ranges > ranges_most) return bad("choice of ranks");
-    view.ranges.resize(view.header.ranges);
-    std::uint64_t next = 0;  // Neither touching nor out of order.
-    for (RankSet::Range& range : view.ranges) {
-        range = in.take<RankSet::Range>();
-        if (range.first < next || range.last < range.first) return bad("choice of ranks");
-        next = std::uint64_t{range.last} + 2;
-    }
+    view.ranges = in.take_bytes(view.header.ranges * sizeof(RankSet::Range));
     view.named = in.take_bytes(view.header.named);
     if (!in.ok()) return bad("list of members");
     view.body = in.take_bytes(in.left());
     return view;
 }
 
-// Each: rank u32, incarnation u64, addresses u8, of each the text (u16 + bytes).
-static constexpr std::size_t member_bytes = 4 + 8 + 1;
-static constexpr std::size_t uris_most = 16;
-
-std::vector<std::byte> encode_members(const std::vector<const Member*>& members) {
-    std::size_t total = 0;
-    for (const Member* member : members) {
-        total += member_bytes;
-        for (const std::string& uri : member->uris) total += 2 + uri.size();
-    }
-    std::vector<std::byte> bytes(total);
-    base::Writer out(bytes);
-    for (const Member* member : members) {
-        const std::size_t uris = std::min(member->uris.size(), uris_most);
-        out.put(member->rank);
-        out.put(member->incarnation);
-        out.put(static_cast<std::uint8_t>(uris));
-        for (std::size_t i = 0; i < uris; ++i) out.put_text(member->uris[i]);
-    }
-    bytes.resize(out.written());
-    return bytes;
-}
-
-Result<std::vector<Member>> decode_members(ByteView bytes, std::uint32_t count) {
-    if (count > bytes.size() / member_bytes) return bad("list of members");
+Result<std::vector<RankSet::Range>> decode_ranges(ByteView bytes) {
+    std::vector<RankSet::Range> ranges(bytes.size() / sizeof(RankSet::Range));
     base::Reader in(bytes);
-    std::vector<Member> members(count);
-    for (Member& member : members) {
-        member.rank = in.take<std::uint32_t>();
-        member.incarnation = in.take<std::uint64_t>();
-        const auto uris = in.take<std::uint8_t>();
-        const bool is_possible = member.rank <= GroupView::rank_max && uris > 0;
-        if (!in.ok() || !is_possible || uris > uris_most) return bad("list of members");
-        for (std::uint8_t i = 0; i < uris; ++i) member.uris.emplace_back(in.take_text());
+    std::uint64_t next = 0;  // Neither touching nor out of order.
+    for (RankSet::Range& range : ranges) {
+        range = in.take<RankSet::Range>();
+        if (range.first < next || range.last < range.first) return bad("choice of ranks");
+        next = std::uint64_t{range.last} + 2;
     }
-    if (!in.ok() || in.left() > 0) return bad("list of members");
-    return members;
+    return ranges;
 }
 
 // ---- bodies for each ---------------------------------------------------------------------------
@@ -272,7 +239,7 @@ static Result<Outcome> take_outcome(base::Reader& in) {
     return outcome;
 }
 
-Result<Answer> decode_answer(ByteView bytes) {
+Result<Answer> decode_answer(ByteView bytes, std::size_t positions) {
     base::Reader in(bytes);
     Answer answer;
     answer.kind = in.take<Answer::Kind>();
@@ -282,7 +249,7 @@ Result<Answer> decode_answer(ByteView bytes) {
     (answer.kind == Answer::Kind::stale ? answer.epoch : answer.clock) = in.take<std::uint64_t>();
     answer.cost = in.take<Cost>();
     if (!in.ok() || answer.kind > Answer::Kind::late || has_value > 1 ||
-        intervals > in.left() / sizeof(Interval)) {
+        intervals > std::min(positions, in.left() / sizeof(Interval))) {
         return malformed();
     }
     answer.ok.resize(intervals);
@@ -301,6 +268,7 @@ Result<Answer> decode_answer(ByteView bytes) {
     while (in.left() > 0) {
         Result<Outcome> outcome = take_outcome(in);
         if (!outcome) return std::move(outcome).status();
+        if (answer.outcomes.size() == positions) return malformed();
         answer.outcomes.push_back(*std::move(outcome));
     }
     return answer;

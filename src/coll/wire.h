@@ -10,6 +10,7 @@
 #include <weft/result.h>
 
 #include "coll/known.h"
+#include "coll/member_list.h"
 #include "coll/outcomes.h"
 #include "coll/peer_clock.h"
 #include "coll/tree.h"
@@ -78,8 +79,8 @@ static_assert(sizeof(ForwardHeader) == 104);
 
 struct ForwardView {
     ForwardHeader header;
-    std::vector<RankSet::Range> ranges;
-    ByteView named;
+    ByteView ranges;  // decode_ranges()
+    ByteView named;   // decode_members()
     ByteView body;
 };
 
@@ -96,19 +97,17 @@ struct ForwardParts {
 void encode_forward(const ForwardParts& parts, Bytes to);
 // Errors: INVALID_ARGUMENT: an interval, tree, reduction or number that can't be, too short, a
 // collective inside.
+// Cost: that of the header; what it counts is not read.
 Result<ForwardView> decode_forward(ByteView bytes);
-
-// Members at the positions of an interval, in order.
-std::vector<std::byte> encode_members(const std::vector<const Member*>& members);
-// Errors: INVALID_ARGUMENT: not `count` of them, or with addresses that can't be.
-Result<std::vector<Member>> decode_members(ByteView bytes, std::uint32_t count);
+// Errors: INVALID_ARGUMENT: not in order, or some that touch.
+Result<std::vector<RankSet::Range>> decode_ranges(ByteView bytes);
 
 std::size_t bytes_of(const Answer& answer);
 // What does not fit into `bytes_max` loses first its replies (the rank then reports
 // RESOURCE_EXHAUSTED, applied), then its texts.
 std::vector<std::byte> encode_answer(Answer answer, std::size_t bytes_max);
-// Errors: DATA_LOSS.
-Result<Answer> decode_answer(ByteView bytes);
+// Of a subtree of so many positions. Errors: DATA_LOSS: also of more outcomes than that.
+Result<Answer> decode_answer(ByteView bytes, std::size_t positions = GroupView::members_max);
 
 // A body for each of some positions: a length each (u32), then the bytes of all.
 // Errors: INVALID_ARGUMENT: it is not for so many.

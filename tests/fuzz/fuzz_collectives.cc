@@ -1,8 +1,11 @@
 // What members of a group send each other: questions, members by name, bodies for each, answers;
 // and what comes of answers.
+#include <algorithm>
+
 #include "coll/outcomes.h"
 #include "coll/wire.h"
 #include "fuzz/fuzz.h"
+#include "group/host.h"
 
 using namespace weft;
 using fuzz::must;
@@ -23,13 +26,17 @@ static void check_forward(ByteView bytes) {
     must(header.method != coll::forward_method.hash, "no collective of collectives");
     must(header.asking <= coll::Asking::clock, "question");
     must(header.settled() <= header.identity.sequence, "what is settled");
-    must(view->ranges.size() == header.ranges && view->named.size() == header.named, "parts");
+    must(view->ranges.size() == header.ranges * sizeof(RankSet::Range) &&
+             view->named.size() == header.named,
+         "parts");
+    const auto ranges = coll::decode_ranges(view->ranges);
+    if (!ranges) return;
     std::uint64_t next = 0;
-    for (const RankSet::Range& range : view->ranges) {
+    for (const RankSet::Range& range : *ranges) {
         must(range.first >= next && range.first <= range.last, "ranks in order, apart");
         next = std::uint64_t{range.last} + 2;
     }
-    const coll::ForwardParts parts{header, view->ranges, view->named, view->body};
+    const coll::ForwardParts parts{header, *ranges, view->named, view->body};
     std::vector<std::byte> again(parts.bytes());
     coll::encode_forward(parts, again);
     must(std::ranges::equal(again, bytes), "a collective is written as it came");
@@ -39,12 +46,30 @@ static void check_members(ByteView bytes, std::uint32_t count) {
     const auto members = coll::decode_members(bytes, count);
     if (!members) return;
     must(members->size() == count, "as many members as positions");
-    std::vector<const Member*> all;
-    for (const Member& member : *members) {
+    must(std::ranges::equal(members->bytes(0, count), bytes), "a list is sent on as it came");
+    must(members->heap_bytes() <= bytes.size() + 4 * (std::size_t{count} + 1),
+         "an index of 4 each");
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const Member member = members->at(i);
         must(!member.uris.empty() && member.uris.size() <= GroupView::uris_max, "addresses");
-        all.push_back(&member);
+        must(members->host_at(i) == group::host_of(member), "its host");
+        must(std::ranges::equal(coll::encode_members({&member}), members->bytes(i, i + 1)),
+             "members are written as they came");
     }
-    must(std::ranges::equal(coll::encode_members(all), bytes), "members are written as they came");
+}
+
+// Of so many as fit, and more than came.
+static void check_many(ByteView one, std::uint32_t count) {
+    if (!coll::decode_members(one, 1).ok()) return;
+    std::vector<std::byte> bytes;
+    const std::size_t most = std::min<std::size_t>(count, (1 << 20) / one.size());
+    for (std::size_t i = 0; i < most; ++i) bytes.insert(bytes.end(), one.begin(), one.end());
+    const auto members = coll::decode_members(fuzz::exact(bytes), count);
+    must(members.ok() == (most == count), "a count is that of what came");
+    if (!members) return;
+    for (const std::uint32_t at : {0u, count / 2, count - 1}) {
+        must(std::ranges::equal(members->bytes(at, at + 1), one), "each is where it should be");
+    }
 }
 
 static void check_pieces(ByteView bytes, std::uint32_t count, coll::Interval of) {
@@ -120,7 +145,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     switch (which % 5) {
         case 0: check_forward(fuzz::exact(input.rest())); break;
         case 1: check_answer(fuzz::exact(input.rest()), room); break;
-        case 2: check_members(fuzz::exact(input.rest()), room % 64); break;
+        case 2: {
+            const std::vector<std::byte> bytes = fuzz::exact(input.rest());
+            check_members(bytes, room % 64);
+            check_many(bytes, 1 + room);
+            break;
+        }
         case 3: {
             const std::uint32_t count = 1 + which / 8;
             const std::uint32_t first = room % count;

@@ -141,7 +141,8 @@ void CollNet::come(Call& call) {
         stale.epoch = rank.epoch;
         return reply(call, coll::encode_answer(stale, room));
     }
-    if (plan.roster->at(call.of.first).incarnation != rank.incarnation) {
+    Member member;
+    if (plan.roster->at(call.of.first, member).incarnation != rank.incarnation) {
         return fail_at(call, rejected(Code::failed_precondition, "another incarnation"), 0ns);
     }
     Part::Role role;
@@ -158,11 +159,16 @@ void CollNet::come(Call& call) {
 }
 
 std::shared_ptr<const coll::Plan> CollNet::named(const coll::Plan& plan, Interval of) {
-    std::vector<Member> members;
-    for (std::uint32_t at = of.first; at < of.last; ++at) members.push_back(plan.roster->at(at));
+    std::vector<Member> members(of.size());
+    std::vector<const Member*> all;
+    for (std::uint32_t at = of.first; at < of.last; ++at) {
+        Member& room = members[at - of.first];
+        all.push_back(&plan.roster->at(at, room));
+    }
     auto its = std::make_shared<coll::Plan>(plan);
-    its->roster = std::make_shared<coll::Roster>(of.first, std::move(members), plan.roster->root(),
-                                                 !plan.roster->hosts().empty());
+    its->roster = std::make_shared<coll::Roster>(
+        of.first, coll::decode_members(coll::encode_members(all), of.size()).value(),
+        plan.roster->root(), !plan.roster->hosts().empty());
     return its;
 }
 

@@ -190,6 +190,90 @@ TEST_CASE("coll limits: members that one peer names take a share of what a rank 
               .has_value());
 }
 
+// This rank, and so many others.
+std::vector<std::byte> names_of(std::uint32_t others, const std::string& address) {
+    std::vector<Member> members{{0, {"sim://s0"}, 0, false}};
+    for (std::uint32_t i = 1; i <= others; ++i) {
+        members.push_back({i, {address + std::to_string(i)}, 0, false});
+    }
+    std::vector<const Member*> all;
+    for (const Member& member : members) all.push_back(&member);
+    return coll::encode_members(all);
+}
+
+TEST_CASE("coll limits: a turn asks few members when a peer names thousands that fail at once") {
+    GroupRig rig(1);
+    const coll::LaterAsks& asks = rig.sim.runtimes[0]->node().collectives.later_asks();
+    Flood flood(rig);
+    constexpr std::uint32_t named = 4000;
+    const std::vector<std::byte> names = names_of(named, "tcp://127.0.0.1:");
+    for (const coll::Shape shape : {coll::Shape::k_ary, coll::Shape::greedy}) {
+        const std::uint64_t before = asks.walked();
+        coll::ForwardHeader header = flood.header();
+        header.tree.shape = shape;
+        header.last = named + 1;
+        flood.answer = {};
+        flood.send({header, {}, names, {}});
+        REQUIRE(rig.sim.run_until([&] { return !flood.answer.outcomes.empty(); }));
+        // Each is asked, and its failure concluded.
+        CHECK(asks.walked() - before == 2 * named);
+        CHECK(flood.answer.outcomes.size() == named);
+        for (const coll::Outcome& one : flood.answer.outcomes) {
+            CHECK_FALSE(one.status.ok());
+            CHECK(one.status.effect() == Effect::none);
+        }
+    }
+    CHECK(asks.most_in_turn() <= coll::LaterAsks::turn_most);
+}
+
+TEST_CASE("coll limits: members above a peer's share are refused with their subtrees, unwalked") {
+    GroupRig rig(1);
+    Flood flood(rig);
+    constexpr std::uint32_t named = 4000;
+    coll::ForwardHeader header = flood.header();
+    header.tree = {coll::Shape::k_ary, 64, 20};
+    header.last = named + 1;
+    coll::Engine& engine = rig.sim.runtimes[0]->node().collectives;
+    std::vector<coll::Shares::Place> taken;  // By others: all that there are.
+    for (std::uint64_t other = 1; other <= 4; ++other) {
+        while (auto place = engine.place_for_stranger({other, other})) {
+            taken.push_back(*std::move(place));
+        }
+    }
+    CHECK(taken.size() == coll::Shares::strangers_all);
+    flood.send({header, {}, names_of(named, "sim://nobody-"), {}});
+    REQUIRE(rig.sim.run_until([&] { return flood.codes[Code::ok] == 1; }));
+    CHECK(flood.answer.outcomes.size() == named);
+    for (const coll::Outcome& one : flood.answer.outcomes) {
+        CHECK(one.status.code() == Code::resource_exhausted);
+        CHECK(one.status.effect() == Effect::none);
+    }
+    CHECK(engine.later_asks().walked() == 2 * 64);
+}
+
+TEST_CASE("coll limits: a list of members or ranges is refused by its count, before it is read") {
+    GroupRig rig(3);
+    Flood flood(rig);
+    const auto code_of = [&](std::uint32_t positions, std::uint32_t ranges, std::size_t bytes) {
+        coll::ForwardHeader header = flood.header();
+        header.last = positions;
+        flood.codes.clear();
+        // None of it can be read.
+        const std::vector<RankSet::Range> some(ranges, {1, 0});
+        flood.send({header, some, std::vector<std::byte>(bytes), {}});
+        REQUIRE(rig.sim.run_until([&] { return !flood.codes.empty(); }));
+        return flood.codes.begin()->first;
+    };
+    const auto most = static_cast<std::uint32_t>(coll::named_most(rig.view()));
+    CHECK(most == 4096 + 4 * 3);
+    CHECK(code_of(most, 0, 100) == Code::invalid_argument);
+    CHECK(code_of(most + 1, 0, 100) == Code::resource_exhausted);
+    CHECK(code_of(2, 0, coll::named_bytes_most(2)) == Code::invalid_argument);
+    CHECK(code_of(2, 0, coll::named_bytes_most(2) + 1) == Code::resource_exhausted);
+    CHECK(code_of(1, 4, 0) == Code::invalid_argument);
+    CHECK(rig.services[0].told.empty());
+}
+
 TEST_CASE("coll limits: who hears of changes may hold the group, and no runtime is left of it") {
     for (const bool joined : {true, false}) {
         INFO((joined ? "a member's" : "a client's"));

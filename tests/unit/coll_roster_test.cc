@@ -149,12 +149,19 @@ TEST_CASE("roster: all, some, by host and named ones stand where going through a
         // Of a part of it, named; its trees are those of the whole one.
         const auto first = static_cast<std::uint32_t>(random() % size);
         const auto last = first + 1 + static_cast<std::uint32_t>(random() % (size - first));
-        std::vector<Member> members;
-        for (std::uint32_t at = first; at < last; ++at) members.push_back(roster.at(at));
-        const Roster named(first, std::move(members), root, by_host);
+        std::vector<const Member*> members;
+        for (std::uint32_t at = first; at < last; ++at) members.push_back(&roster.at(at));
+        const auto bytes = coll::encode_members(members);
+        const Roster named(first, coll::decode_members(bytes, last - first).value(), root, by_host);
         REQUIRE(named.is_named());
         REQUIRE(named.all() == Interval{first, last});
-        for (std::uint32_t at = first; at < last; ++at) REQUIRE(named.at(at) == roster.at(at));
+        Member room;
+        for (std::uint32_t at = first; at < last; ++at) {
+            REQUIRE(named.at(at, room) == roster.at(at));
+            REQUIRE(std::ranges::equal(named.named({at, at + 1}),
+                                       coll::encode_members({&roster.at(at)})));
+        }
+        REQUIRE(std::ranges::equal(named.named({first, last}), bytes));
         for (const coll::Tree& tree : trees) {
             REQUIRE(coll::split({first + 1, last}, tree, named.hosts()) ==
                     coll::split({first + 1, last}, tree, roster.hosts()));
