@@ -236,7 +236,7 @@ TEST_CASE("coll limits: members above a peer's share are refused with their subt
     coll::Engine& engine = rig.sim.runtimes[0]->node().collectives;
     std::vector<coll::Shares::Place> taken;  // By others: all that there are.
     for (std::uint64_t other = 1; other <= 4; ++other) {
-        while (auto place = engine.place_for_stranger({other, other})) {
+        while (auto place = engine.place_for_stranger(coll::AskerId{other, other})) {
             taken.push_back(*std::move(place));
         }
     }
