@@ -53,7 +53,7 @@ static void check_hello(ByteView bytes) {
 static void check_refusal(const Status& status) {
     must(!status.ok(), "a refusal is a failure");
     must(status.code() != Code::unimplemented, "a refusal does not speak for our endpoints");
-    must(status.text().size() <= 512 && !has_controls(status.text()),
+    must(status.text().size() <= 1280 && !has_controls(status.text()),
          "a refusal's text is fit for a log");
 }
 

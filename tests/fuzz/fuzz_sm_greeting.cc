@@ -55,7 +55,7 @@ void check(const Result<std::optional<Greeting>>& came, std::size_t files) {
     if (!came) {
         const std::string_view text = came.status().text();
         must(!came.status().ok(), "a refusal is a failure");
-        must(text.size() <= 512, "a refusal's text is bounded");
+        must(text.size() <= 1280, "a refusal's text is bounded");
         must(std::ranges::none_of(
                  text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }),
              "a refusal's text is fit for a log");
