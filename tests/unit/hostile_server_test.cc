@@ -281,11 +281,13 @@ TEST_CASE("hostile server: a rank that lies about outcomes speaks for its own su
     const Status ok = Status().with_effect(Effect::applied);
     // For others, for nobody, twice.
     coll::Answer lies;
-    lies.ok = {{0, 1}, {9, 0xffffffff}};
-    lies.outcomes = {{1, fail(Code::internal, "I speak for rank 1"), {}}, {0xffffffff, ok, {}}};
+    lies.ok = {{0, 0xffffffff}};
+    lies.outcomes = {{1, fail(Code::internal, "I speak for rank 1"), {}}};
     const std::vector<RankOutcome> all = outcomes_after(lies);
     CHECK(all[0].status.ok());
     CHECK(all[1].status.text().find("I speak") == std::string_view::npos);
+    lies.ok = {{0, 1}, {9, 0xffffffff}};  // More than it was asked for.
+    CHECK(outcomes_after(lies)[0].status.code() == Code::data_loss);
     lies.outcomes = {{0, fail(Code::data_loss, "or not"), {}}, {0, ok, {}}};
     CHECK(outcomes_after(lies)[0].status.code() == Code::data_loss);  // The worse is believed.
     CHECK(outcomes_after({})[0].status.code() == Code::internal);     // Left itself out.
