@@ -37,7 +37,7 @@ Log::~Log() = default;
 
 void Log::write(LogLevel level, std::string_view line) {
     if (!enabled(level)) return;
-    const std::string text = printable(line);  // Parts of it may be a peer's.
+    const std::string text = printable_lines(line);  // Parts of it may be a peer's.
     if (sink_) {
         std::lock_guard lock(mutex_);
         sink_(level, text);
@@ -62,8 +62,8 @@ void Log::write_of_peer(LogLevel level, TimePoint now, std::string_view line) {
         ++peer_lines_;
         left_out = std::exchange(left_out_, 0);
     }
-    if (left_out == 0) return write(level, line);
-    write(level, std::string(line) + " (" + std::to_string(left_out) +
+    if (left_out == 0) return write(level, printable(line));
+    write(level, printable(line) + " (" + std::to_string(left_out) +
                      " lines about peers were left out before)");
 }
 

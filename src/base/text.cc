@@ -87,4 +87,15 @@ bool is_utf8(std::string_view text) {
     return true;
 }
 
+std::string printable_lines(std::string_view text) {
+    std::string all;
+    while (true) {
+        const std::size_t end = text.find('\n');
+        all += printable(text.substr(0, end));
+        if (end == text.npos) return all;
+        all += '\n';
+        text.remove_prefix(end + 1);
+    }
+}
+
 }  // namespace weft::base

@@ -8,6 +8,8 @@ namespace weft::base {
 // On one line, and without effect on a terminal or on the order of what is read: bytes that are no
 // UTF-8 and characters below U+0100 as \x9b, other control and format characters as \u{202e}.
 std::string printable(std::string_view text);
+// The same of each line of several.
+std::string printable_lines(std::string_view text);
 // As in RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text);
 

@@ -124,7 +124,7 @@ TEST_CASE("a view has limits, each with its sentence") {
     };
     CHECK_THAT(why(std::string(257, 'x'), {{0, {"sm://a"}}}), Contains("more than 256 bytes"));
     CHECK_THAT(why("\xff", {{0, {"sm://a"}}}), Contains("not UTF-8"));
-    CHECK_THAT(why("s", {{0, {"unix:///\xff"}}}), Contains("rank 0 has an address that is not"));
+    CHECK_THAT(why("s", {{0, {"unix:///\xff"}}}), Contains("rank 0: address 'unix:///"));
     CHECK_THAT(why("s", {{5, std::vector<std::string>(17, "sm://a")}}),
                Contains("rank 5 has more than 16 addresses"));
     CHECK_THAT(why("s", std::vector<Member>(GroupView::members_max + 1)),
