@@ -240,8 +240,6 @@ void Client::on_ended(ClientSession& session) {
     session.state = SessionState::ended;
     session.is_granted = false;
     session.update_window();
-    session.until = context_.now() + search_max;
-    context_.timers().arm(session, session.until);
     session.for_each_busy([&](ClientSlot& slot) {
         // A question may have been answered by a reply.
         if (!slot.is_asked || slot.asked != slot.sequence) take_back(session, slot);
@@ -335,8 +333,8 @@ void Client::interrupt(ClientSession& session, const Status& why) {
     if (session.state == SessionState::ended) {
         resolve_unknown(session, Code::unavailable, why.text());
     }
-    if (!session.has_calls()) return fail_all(session, why);
     context_.timers().cancel(session);  // Of an answer that did not come.
+    if (!session.has_calls()) return fail_all(session, why);
     context_.note("session interrupted", session.peer.uri, session.busy);
     session.pace.on_idle();  // The time without a connection is not the server's slowness.
     session.state = SessionState::searching;
@@ -373,9 +371,7 @@ void Client::on_search_time(base::Timer& timer, TimePoint now) {
     core::Peer& peer = session.peer;
     if (session.state == SessionState::ended) {
         // Other clients hold up its end. The connection stays for large replies under way.
-        client.fail_waiting(session, fail(Code::unavailable, "the server is shutting down"));
-        session.until = now + search_max;
-        return client.context_.timers().arm(session, session.until);
+        return client.fail_waiting(session, fail(Code::unavailable, "the server is shutting down"));
     }
     if (now >= session.until && peer.state != core::PeerState::idle) {
         // Down it goes, and with it the search.
