@@ -343,7 +343,7 @@ void Client::interrupt(ClientSession& session, const Status& why) {
     // A connection that is lost before it is of use belongs to the same search: the next pause is
     // longer, as after a connect that failed.
     if (std::exchange(session.was_lost, true)) {
-        session.pause *= 2;
+        session.pause = std::min(2 * session.pause, search_max);
     } else {
         session.pause = first_pause;
         ++counters_.lost_connections;
@@ -360,7 +360,7 @@ void Client::search_on(ClientSession& session, const Status& why) {
     if (context_.now() >= session.until) {
         return fail_all(session, fail(Code::unavailable, session.last_why));
     }
-    session.pause *= 2;
+    session.pause = std::min(2 * session.pause, search_max);
     const TimePoint next = context_.now() + with_jitter(session.pause, context_.random());
     context_.timers().arm(session, std::min(next, session.until));
 }
