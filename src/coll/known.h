@@ -40,6 +40,7 @@ struct Client {
     Client() = default;
     // NOLINTNEXTLINE(google-explicit-constructor): a peer is one client where none is told apart.
     Client(const AskerId& of, std::uint16_t told = 0) : peer(of), number(told) {}
+    // NOLINTNEXTLINE(modernize-use-nullptr): a false alarm about comparisons that are made here.
     auto operator<=>(const Client&) const = default;
 };
 
