@@ -220,6 +220,7 @@ TEST_CASE("arena: a forked child can neither allocate nor give its parent's memo
     for (std::size_t at = 0; at < kept.size(); at += 4096) REQUIRE(kept.data()[at] == std::byte{1});
 }
 
+#ifdef WEFT_TEST_MEMORY_LIMITS
 // Bytes of the arenas' mappings that are in memory and locked there.
 static std::size_t locked_bytes() {
     std::ifstream maps("/proc/self/smaps");
@@ -237,6 +238,7 @@ static std::size_t locked_bytes() {
 TEST_CASE(
     "arena: mlockall of what is mapped later locks the pages that are touched, and no others") {
     constexpr int not_allowed = 100;
+    // (Sanitizers make mlockall() do nothing.)
     const int end = test::end_of_child([] {
         if (::mlockall(MCL_FUTURE) != 0) return not_allowed;
         auto arena = Arena::make(256 * mib);
@@ -257,7 +259,6 @@ TEST_CASE(
     CHECK(end == 0);
 }
 
-#ifdef WEFT_TEST_MEMORY_LIMITS
 TEST_CASE("arena: with little address space it becomes smaller instead of failing") {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
