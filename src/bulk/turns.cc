@@ -13,7 +13,7 @@ static constexpr std::size_t chunk_bytes_fabric = 1u << 20;
 
 // A peer that ends no chunk in 25 ticks does not move; the slowest link that does brings 256 KiB in
 // that time, on a fabric na::InFlightWindow::bytes_first. Ticks are counted, not time, so that a
-// stall of our own accuses nobody.
+// stall of our own accuses no peer.
 static constexpr Duration look_tick = 400ms;
 static constexpr std::uint32_t stalls_max = 25;
 

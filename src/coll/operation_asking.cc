@@ -68,8 +68,8 @@ std::vector<std::byte> Operation::members_of(Interval of) const {
 
 CallOptions Operation::options_for_calls() const {
     CallOptions options;
-    // Who asked may die, and who adopts this rank waits for the rest. Where it began it is the
-    // collective that ends with its scope, and not the calls one by one.
+    // The asker may die, and the rank that adopts this one waits for the rest. Where it began it is
+    // the collective that ends with its scope, and not the calls one by one.
     options.detached = true;
     options.priority = priority;
     const TimePoint until = share_of(context_.now(), part_.role().until);
@@ -233,7 +233,7 @@ void Operation::give_up(Part&, const Part::Ask& ask, bool stop) {
     const bool tells = stop && !context_.is_closed();
     const auto at = std::find_if(questions_.begin(), questions_.end(),
                                  [&](const Question& one) { return one.ask.id == ask.id; });
-    if (at == questions_.end()) {  // He has said so far, and waits to be asked for the rest.
+    if (at == questions_.end()) {  // It has said so far, and waits to be asked.
         if (!tells) return;
         Member room;
         const Result<Channel> channel = group->channel(part_.plan().roster->at(ask.of.first, room));
@@ -246,7 +246,7 @@ void Operation::give_up(Part&, const Part::Ask& ask, bool stop) {
     question.channel.cancel_call(question.call);
 }
 
-// Ahead of the cancel, which alone might mean that we died and somebody else will ask.
+// Ahead of the cancel, which alone might mean that this rank died and another one will ask.
 void Operation::tell_to_stop(const Channel& channel) const {
     ForwardParts parts;
     parts.header = header_for({part_.role().mine.first, part_.role().mine.first + 1}, Asking::stop,

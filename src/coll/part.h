@@ -127,7 +127,7 @@ class Part {
     void be_replaced();
     // Its time is over, or due() is.
     void on_time(TimePoint now);
-    // Nobody waits for it any more. `why` is the outcome of what is missing. Ranks that were asked
+    // It is not waited for any more. `why` is the outcome of what is missing. Ranks that were asked
     // are told to stop, too, or may do it still.
     void stop(const Status& why, bool stops_others = true);
 

@@ -65,7 +65,7 @@ static void make_durable(const std::string& directory) {
     [[maybe_unused]] const int done = ::fsync(fd.get());
 }
 
-// Who may use the file stays as it is: its group, and its access list if it has one. Its owner only
+// Access to the file stays as it is: its group, and its access list if it has one. Its owner only
 // where this process may say so. False: errno says why.
 static bool keep_access(int fd, const std::string& path, const struct stat& old) {
     constexpr auto as_it_is = static_cast<uid_t>(-1);

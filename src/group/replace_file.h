@@ -17,7 +17,7 @@ Result<std::string> resolve_link(const std::string& path);
 // the descriptor is open, and by nobody who died. Errors: as file_error().
 Result<base::UniqueFd> lock_file(const std::string& path);
 
-// Whoever opens the file reads all of what was there or all of `text`. Keeps its mode, its
+// A reader of the file finds all of what was there or all of `text`. Keeps its mode, its
 // group and its access list, and its owner where this process may. Requires: lock_file(path).
 // Errors: as file_error(); the file is as it was then.
 Status replace_file(const std::string& path, std::string_view text);

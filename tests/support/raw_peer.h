@@ -74,6 +74,19 @@ class RawPeer {
         while (turn()) rig_.run_for(50us);
     }
 
+    // Waits until a client whose connection was lost comes back, says that its session is known,
+    // and returns what it asks then.
+    std::vector<Frame> resume() {
+        for (int i = 0; i < 10; ++i) wait(10ms);
+        rpc::GrantFrame grant;
+        grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::resumed);
+        grant.slots = grant.window = rpc::slots_at_first;
+        REQUIRE(send_as_is(frame_of(grant)));
+        take_about_sessions();
+        for (int i = 0; i < 3; ++i) wait();
+        return take_about_sessions();
+    }
+
     // The frames that came in since the last take, one after the other, without those about
     // sessions; and those.
     std::vector<Frame> take() { return std::exchange(frames_, {}); }

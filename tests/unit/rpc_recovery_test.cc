@@ -407,14 +407,7 @@ TEST_CASE("recovery: a call that was asked for when its server ended keeps its d
     raw.take_about_sessions();
     client.node().context.drop_connection(*core::Context::find(channel.impl()->peer()),
                                           fail(Code::unavailable, "cut by the test"));
-    for (int i = 0; i < 10; ++i) raw.wait(10ms);
-    rpc::GrantFrame grant;
-    grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::resumed);
-    grant.slots = grant.window = rpc::slots_at_first;
-    REQUIRE(raw.send_as_is(frame_of(grant)));
-    raw.take_about_sessions();
-    for (int i = 0; i < 3; ++i) raw.wait();
-    const std::vector<Frame> questions = raw.take_about_sessions();
+    const std::vector<Frame> questions = raw.resume();
     REQUIRE(questions.size() == 1);
     say_ended(raw);
     raw.wait();

@@ -90,7 +90,7 @@ constexpr std::array<Row, rules_count> rows{{
     {Rule::view_is_known, group, "view-is-known",
      "it runs in a view that its caller knew, or a later one"},
     {Rule::living_are_reached, group, "living-are-reached",
-     "a rank with which nothing is wrong is reached, whoever is dead or stands still"},
+     "a rank with which nothing is wrong is reached, whichever others are dead or stand still"},
     {Rule::dead_are_named, group, "dead-are-named", "a rank that is down has no success"},
     {Rule::late_is_named, group, "late-is-named",
      "of a handler that does not end its rank is named, and no other"},
