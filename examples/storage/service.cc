@@ -2,7 +2,6 @@
 
 #include <weft/offload.h>
 
-#include <atomic>
 #include <random>
 
 #include "listing.h"
@@ -20,8 +19,7 @@ Store::Store(weft::Runtime& runtime, Root root, Journal journal)
     : runtime_(runtime),
       root_(std::move(root)),
       journal_(std::move(journal)),
-      chunks_(server_chunks, [&runtime] { return runtime.allocate(chunk_bytes); }),
-      extent_bytes_(std::make_shared<std::atomic<std::size_t>>(0)) {}
+      chunks_(server_chunks, [&runtime] { return runtime.allocate(chunk_bytes); }) {}
 
 Store::~Store() = default;
 

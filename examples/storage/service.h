@@ -7,7 +7,6 @@
 // buffers. No file is touched on the context's thread.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "journal.h"
 #include "root.h"
 #include "settings.h"
+#include "shares.h"
 #include "storage.weft.h"
 #include "waiting.h"
 
@@ -65,7 +65,6 @@ class Store final : public StoreService {
     };
 
     Store(weft::Runtime& runtime, Root root, Journal journal);
-    weft::Result<weft::Buffer> allocate_extent(std::size_t bytes);
     std::uint64_t next_id();
 
     weft::Runtime& runtime_;
@@ -76,7 +75,9 @@ class Store final : public StoreService {
     std::map<std::uint64_t, std::shared_ptr<Upload>> uploads_;
     std::map<std::uint64_t, std::shared_ptr<Download>> downloads_;
     std::map<std::uint64_t, Extent> extents_;
-    std::shared_ptr<std::atomic<std::size_t>> extent_bytes_;
+    Shares upload_shares_{"uploads", transfers_max, transfers_client_max};
+    Shares download_shares_{"downloads", transfers_max, transfers_client_max};
+    Shares extent_shares_{"bytes of extents", extents_bytes_max, extents_client_bytes_max};
     Settings settings_{wall_time()};
 };
 

@@ -49,9 +49,8 @@ static Status shrank(const std::string& name) {
 }
 
 Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
-    if (downloads_.size() >= transfers_max) {
-        co_return weft::rejected(Code::resource_exhausted, "too many downloads are open");
-    }
+    const auto share = download_shares_.take(call.peer(), 1);
+    if (!share) co_return share.status();
     const auto download = std::make_shared<Download>(in.name());
     if (!downloads_.emplace(in.transfer(), download).second) {
         co_return weft::rejected(Code::already_exists, "a download with this number is open");
@@ -135,15 +134,6 @@ Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkRepl
 
 // ---- extents -----------------------------------------------------------------------------------
 
-Result<weft::Buffer> Store::allocate_extent(std::size_t bytes) {
-    std::erase_if(extents_, [](const auto& entry) { return entry.second.memory.expired(); });
-    if (extent_bytes_->load() + bytes > extents_bytes_max) {
-        return weft::rejected(Code::resource_exhausted,
-                              "extents of 32 MiB are lent already; their leases end in seconds");
-    }
-    return runtime_.allocate(bytes);
-}
-
 static Result<Opened> read_extent(const Root& root, const OpenExtentRequest& in, weft::Bytes into,
                                   std::size_t& got) {
     Result<Opened> object = open_for_reading(root, in.name());
@@ -164,25 +154,27 @@ static Result<Opened> read_extent(const Root& root, const OpenExtentRequest& in,
     return object;
 }
 
-Task<Status> Store::OpenExtent(Call&, const OpenExtentRequest& in, OpenExtentReply& out) {
+Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExtentReply& out) {
     const weft::Duration lease =
         in.lease_ms() ? std::chrono::milliseconds(in.lease_ms()) : lease_default;
     if (in.length() == 0 || in.length() > extent_bytes_max || lease > lease_max) {
         co_return weft::rejected(Code::invalid_argument,
                                  "an extent has 1 byte to 16 MiB and a lease of up to 60 s");
     }
-    const Result<weft::Buffer> allocated = allocate_extent(in.length());
-    if (!allocated) co_return allocated.status();
-    const weft::Buffer& memory = *allocated;
-    // The budget comes back with the last hold on the memory: the region's, after its fence.
-    *extent_bytes_ += memory.size();
-    const auto hold = std::shared_ptr<void>(
-        memory.data(), [memory, budget = extent_bytes_](void*) { *budget -= memory.size(); });
+    std::erase_if(extents_, [](const auto& entry) { return entry.second.memory.expired(); });
+    const Result<std::shared_ptr<void>> share =
+        extent_shares_.take(call.peer(), std::max<std::size_t>(in.length(), extent_bytes_min));
+    if (!share) co_return share.status();
+    const Result<weft::Buffer> memory = runtime_.allocate(in.length());
+    if (!memory) co_return memory.status();
+    // The share comes back with the last hold on the memory: the region's, after its fence.
+    const auto hold =
+        std::shared_ptr<void>(memory->data(), [memory = *memory, share = *share](void*) {});
     std::size_t got = 0;
-    const auto read = [&] { return read_extent(root_, in, memory.bytes(), got); };
+    const auto read = [&] { return read_extent(root_, in, memory->bytes(), got); };
     const Result<Opened> object = co_await weft::offload(read);
     if (!object) co_return object.status();
-    const weft::Buffer lent = weft::Buffer(hold, memory.bytes()).slice(0, got);
+    const weft::Buffer lent = weft::Buffer(hold, memory->bytes()).slice(0, got);
     const auto sum = [&] { return crc32c(0, lent.bytes()); };
     out.set_crc32c(co_await weft::offload(sum));
     Result<weft::Region> region =

@@ -32,9 +32,8 @@ static Status no_such_upload() {
 
 Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
     if (Status status = judge_name(in.name()); !status.ok()) co_return status;
-    if (uploads_.size() >= transfers_max) {
-        co_return weft::rejected(Code::resource_exhausted, "too many uploads are open");
-    }
+    const auto share = upload_shares_.take(call.peer(), 1);
+    if (!share) co_return share.status();
     const auto upload = std::make_shared<Upload>(in.name());
     if (!uploads_.emplace(in.transfer(), upload).second) {
         co_return weft::rejected(Code::already_exists, "an upload with this number is open");
