@@ -19,7 +19,7 @@
 
 namespace storage {
 
-// A suspended coroutine, to be resumed by a turn of its own: whoever wakes it runs on undisturbed.
+// A suspended coroutine, to be resumed by a turn of its own: what wakes it runs on undisturbed.
 struct Sleeper {
     std::coroutine_handle<> handle;
     weft::Executor* home = nullptr;
