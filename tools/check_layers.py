@@ -63,8 +63,8 @@ IMPURE_HEADERS = re.compile(
 ASKS_THE_CLOCK = ["src/base/steady_clock.cc", "src/core/driver.cc", "tests/*", "tools/*", "bench/*",
                   "examples/*"]
 CLOCK = re.compile(r"\b(?:steady_clock|system_clock|high_resolution_clock)::now\s*\(|"
-                   r"\bclock_gettime\s*\(|\bgettimeofday\s*\(|\bsleep_for\s*\(|\busleep\s*\(|"
-                   r"\bsleep_until\s*\(")
+                   r"\bclock_gettime\s*\(|\bgettimeofday\s*\(|\busleep\s*\(|"
+                   r"\bthis_thread::sleep_")
 CHANCE = re.compile(r"\brandom_device\b|\bmt19937|(?<![\w:.>])s?rand\s*\(")
 
 FILE_LINES_MAX = 500

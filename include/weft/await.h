@@ -21,13 +21,11 @@
 #include <weft/call.h>
 #include <weft/channel.h>
 #include <weft/result.h>
+#include <weft/sleep.h>
 
 namespace weft {
 
 namespace detail {
-
-// FAILED_PRECONDITION: what an operation comes to that is awaited where nothing could resume it.
-Status nowhere();
 
 // Where a reply's bytes go: read(object, reply), once, while they are valid.
 struct ReplyReader {

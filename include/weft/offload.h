@@ -16,18 +16,22 @@ namespace weft {
 
 namespace detail {
 
-// The call that a coroutine serves, kept while it waits. Thread: the context's.
+// The call that a coroutine serves, kept while it waits, and the coroutine itself: destroyed then,
+// it aborts the program. Thread: the context's.
 class HeldScope {
   public:
     HeldScope();
     ~HeldScope();
-    // Requires: inside a turn of a context, as for resume().
-    void hold();
+    // Requires: inside a turn of a context, as for resume(). `branch`: that the coroutine is in.
+    void hold(Branch* branch);
+    // Resumes it, unless its branch was dropped meanwhile.
     void resume(std::coroutine_handle<> awaiting);
 
   private:
     struct Held;
     std::unique_ptr<Held> held_;  // nullptr: it serves none.
+    Branch* branch_ = nullptr;
+    bool is_under_way_ = false;
 };
 
 template <class F>
@@ -38,9 +42,10 @@ class OffloadAwaiter {
     explicit OffloadAwaiter(std::in_place_t, G&& work) : work_(std::forward<G>(work)) {}
 
     bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> awaiting) {
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> awaiting) {
         Executor* home = Executor::current();
-        scope_.hold();
+        scope_.hold(branch_of(awaiting));
         try {
             home->offload([work = Work(*this, *home, awaiting)]() mutable { work.run(); });
         } catch (...) {
@@ -112,7 +117,8 @@ class OffloadAwaiter {
 // Throws std::system_error: when the system gives not a single thread for it, and, with
 // operation_canceled, when the runtime ended before the work began: at once for the work of calls,
 // which no caller waits for then, after RuntimeOptions::drain_timeout for other work.
-// Requires: inside a turn of a context; the task is not destroyed meanwhile.
+// Requires: inside a turn of a context; the task is not destroyed meanwhile, which aborts the
+// program: the work may use it. What weft/combine.h drops is destroyed when the work has ended.
 template <class F>
     requires AwaitSafe<F&&>
 auto offload(F&& work) {

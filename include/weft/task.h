@@ -8,6 +8,7 @@
 
 #include <coroutine>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <optional>
 #include <type_traits>
@@ -17,14 +18,31 @@
 
 namespace weft {
 
+template <class T = void>
+class Task;
+
 namespace detail {
 
 // Frames of up to 2 KiB, kept per thread in classes of 256 bytes. Implemented in rpc/frame_pool.cc.
 void* take_frame(std::size_t bytes);
 void give_back_frame(void* frame, std::size_t bytes) noexcept;
 
+class Fork;
+
+// A task that runs beside others (weft/combine.h). Lifetime: in place while the task is under way.
+struct Branch {
+    Fork* fork = nullptr;
+    Branch* outer = nullptr;  // The one that the fork is in.
+    std::uint32_t held = 0;  // So often by work on other threads, which uses what is in its frames.
+    bool has_ended = false;
+    bool is_dropped = false;  // To be destroyed once it is not held.
+};
+// For the fork: the task of this branch has ended.
+void end_branch(Branch& branch) noexcept;
+
 struct PromiseBase {
     std::coroutine_handle<> continuation;
+    Branch* branch = nullptr;  // The innermost that it is in. Of a branch's first task: its own.
     std::exception_ptr thrown;
 
     static void* operator new(std::size_t bytes) { return take_frame(bytes); }
@@ -35,6 +53,7 @@ struct PromiseBase {
         template <class Promise>
         std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> self) const noexcept {
             if (self.promise().continuation) return self.promise().continuation;
+            if (self.promise().branch) end_branch(*self.promise().branch);
             return std::noop_coroutine();
         }
         void await_resume() const noexcept {}
@@ -67,11 +86,29 @@ struct TaskPromise<void> : PromiseBase {
     }
 };
 
+// nullptr: in none, or not a task.
+template <class Promise>
+Branch* branch_of(std::coroutine_handle<Promise> coroutine) noexcept {
+    if constexpr (std::is_base_of_v<PromiseBase, Promise>) {
+        return coroutine.promise().branch;
+    } else {
+        return nullptr;
+    }
+}
+
+struct TaskAccess {
+    template <class T>
+    static auto handle(const Task<T>& task) {
+        return task.handle_;
+    }
+};
+
 }  // namespace detail
 
 // Move-only. Destroying a task that is suspended destroys what it awaits: operations in flight are
-// cancelled and their completions go nowhere. Requires then: the context's thread.
-template <class T = void>
+// cancelled and their completions go nowhere. Requires then: the context's thread, and none of it
+// in offloaded work (weft/offload.h): that aborts the program.
+template <class T>
 class [[nodiscard]] Task {
   public:
     using promise_type = detail::TaskPromise<T>;
@@ -97,8 +134,10 @@ class [[nodiscard]] Task {
       public:
         explicit Awaiter(Handle handle) : handle_(handle) {}
         bool await_ready() const noexcept { return handle_.done(); }
-        std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiting) noexcept {
+        template <class Promise>
+        std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
             handle_.promise().continuation = awaiting;
+            handle_.promise().branch = detail::branch_of(awaiting);
             return handle_;
         }
         T await_resume() { return handle_.promise().take(); }
@@ -110,6 +149,7 @@ class [[nodiscard]] Task {
     Awaiter operator co_await() & noexcept { return Awaiter(handle_); }
 
   private:
+    friend detail::TaskAccess;
     Handle handle_;
 };
 

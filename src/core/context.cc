@@ -51,6 +51,7 @@ Context::~Context() {
         drop_all(entry.value);
     });
     while (base::MpscNode* node = submissions_.pop()) delete static_cast<Submission*>(node);
+    deferred_.splice_back(at_end_);
     while (deferred_.pop_front()) {
     }
     if (wake_fd_ >= 0) ::close(wake_fd_);

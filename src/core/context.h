@@ -365,6 +365,8 @@ class Context final : public Executor {
         if (submissions_closed_.load(std::memory_order_relaxed)) [[unlikely]]
             post([this] { run_deferred(); });
     }
+    // Requires: not linked. Runs in the first turn after shutdown(), unless it is deferred before.
+    void defer_to_end(Deferred& work) { at_end_.push_back(work); }
     void undefer(Deferred& work) {
         if (work.is_linked()) work.unlink();
     }
@@ -458,6 +460,7 @@ class Context final : public Executor {
     RmaSink* rma_sink_ = nullptr;
     base::SlotTable<Peer> peers_;
     base::IntrusiveList<Deferred> deferred_;
+    base::IntrusiveList<Deferred> at_end_;
     std::uint64_t turns_ = 0;
     bool has_joined_ = false;    // Messages of several frames came with this poll.
     TimePoint pressed_since_{};  // From then on, without a pause,

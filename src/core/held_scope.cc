@@ -1,5 +1,10 @@
 #include <weft/offload.h>
 
+#include <cstdio>
+#include <cstdlib>
+
+#include <weft/combine.h>
+
 #include "core/context.h"
 
 namespace weft::detail {
@@ -10,9 +15,31 @@ struct HeldScope::Held : core::InScope {
 };
 
 HeldScope::HeldScope() = default;
-HeldScope::~HeldScope() = default;
 
-void HeldScope::hold() {
+HeldScope::~HeldScope() {
+    if (!is_under_way_) return;
+    std::fputs(
+        "weft: a coroutine was destroyed while work that it offloaded was under way, which may use "
+        "it; let co_await offload(...) end first\n",
+        stderr);
+    std::abort();
+}
+
+// The work of a branch is the work of those around it.
+static bool release(Branch& innermost) {
+    Branch* dropped = nullptr;
+    for (Branch* branch = &innermost; branch; branch = branch->outer) {
+        --branch->held;
+        if (branch->is_dropped) dropped = branch;
+    }
+    if (dropped && dropped->held == 0) dropped->fork->release();
+    return !dropped;
+}
+
+void HeldScope::hold(Branch* branch) {
+    is_under_way_ = true;
+    branch_ = branch;
+    for (; branch; branch = branch->outer) ++branch->held;
     auto& context = static_cast<core::Context&>(*Executor::current());
     if (core::Scope* scope = context.scope()) {
         held_ = std::make_unique<Held>(context);
@@ -21,6 +48,8 @@ void HeldScope::hold() {
 }
 
 void HeldScope::resume(std::coroutine_handle<> awaiting) {
+    is_under_way_ = false;
+    if (branch_ && !release(*branch_)) return;
     if (!held_) return awaiting.resume();
     const core::Context::Within within(held_->context, held_->scope);
     held_ = nullptr;

@@ -229,6 +229,8 @@ void Context::lost(Peer& peer, Status why) {
 
 void Context::shutdown(const Status& why) noexcept {
     closed_ = true;
+    deferred_.splice_back(at_end_);
+    quick_ = nullptr;
     for (auto& slot : endpoints_) slot->endpoint->flush();
     peers_.for_each([&](auto& entry) {
         Peer& peer = entry.value;

@@ -63,12 +63,6 @@ bool Operation::is_home(const Channel& channel) {
     return channel.on_thread() && (!here || here == &channel.executor());
 }
 
-Status nowhere() {
-    return fail(Code::failed_precondition,
-                "awaited on a thread that turns no context; start the coroutine by "
-                "Runtime::spawn or Runtime::block_on");
-}
-
 void Operation::start_call(const Channel& channel, const MethodId& method, const BodyWriter& body,
                            const CallOptions& options, ReplyReader reader) {
     kind_ = Kind::call;

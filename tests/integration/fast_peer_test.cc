@@ -14,6 +14,7 @@
 
 #include <weft/offload.h>
 #include <weft/runtime.h>
+#include <weft/sleep.h>
 
 #include "support/catch.h"
 #include "support/patience.h"
@@ -24,8 +25,6 @@ using namespace weft::test;
 namespace {
 
 constexpr MethodId answer("test.Server/Answer");
-
-TimePoint now() { return std::chrono::steady_clock::now(); }
 
 detail::Detached answer_late(Call call) {
     const auto wait = [] { std::this_thread::sleep_for(2ms); };

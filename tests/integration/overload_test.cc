@@ -12,6 +12,7 @@
 #include <string>
 
 #include <weft/runtime.h>
+#include <weft/sleep.h>
 
 #include "api/node.h"
 #include "support/catch.h"
@@ -27,8 +28,6 @@ constexpr MethodId burn("test.Burner/Burn");
 // A sanitizer makes refusing dearer, so there each call takes longer too.
 constexpr Duration burn_time = promised(100us);
 constexpr Duration call_timeout = promised(100ms);
-
-TimePoint now() { return std::chrono::steady_clock::now(); }
 
 struct Burner final : Service {
     void register_methods(MethodRegistrar& registrar) override {

@@ -1,0 +1,300 @@
+// Tasks beside each other: when_all, when_any, with_timeout.
+//
+//     auto both = co_await when_all(copy(a), copy(b));             // both.get<0>(), both.get<1>()
+//     auto won = co_await when_any(read(near), read(far));         // won.index(), won.value()
+//     Result<Blob> blob = co_await with_timeout(50ms, read(near));
+//
+// Each of them takes tasks, by value, and is a task: nothing starts before it is awaited. They run
+// on the context that awaits them, one at a time, as a part of the same call, and take turns where
+// they suspend. What awaits goes on in a turn of its own.
+//
+// A task that is dropped is destroyed where it is suspended, with all that it awaits: calls,
+// transfers, collectives and sleeps are cancelled, and nothing of them is left when the awaiting
+// coroutine goes on. Offloaded work can't be cancelled, so a task in the middle of it is destroyed
+// when the work has ended, and is waited for. An awaitable of one's own that a task may be dropped
+// in must bear to be destroyed while a coroutine waits for it.
+//
+// Memory: no more than a frame for each coroutine, and with a std::vector its like.
+// Errors: std::logic_error on a thread that turns no context, std::invalid_argument for an empty
+// task or, of when_any, no task at all.
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <weft/result.h>
+#include <weft/sleep.h>
+#include <weft/task.h>
+
+namespace weft {
+
+namespace detail {
+
+template <class T>
+using Kept = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
+
+// What an ended task returned, or throws what it threw.
+template <class T>
+Kept<T> take(Task<T>& task) {
+    if constexpr (std::is_void_v<T>) {
+        TaskAccess::handle(task).promise().take();
+        return {};
+    } else {
+        return TaskAccess::handle(task).promise().take();
+    }
+}
+
+// The branch that the coroutine is in which awaits this.
+class OwnBranch {
+  public:
+    bool await_ready() const noexcept { return false; }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> self) noexcept {
+        branch_ = branch_of(self);
+        return false;
+    }
+    Branch* await_resume() const noexcept { return branch_; }
+
+  private:
+    Branch* branch_ = nullptr;
+};
+
+// Tasks under way, in the frame of the coroutine that awaits them. Destroyed before them.
+class Fork : public Alarm {
+  public:
+    // Awaited, it waits for `ends` tasks to end. Throws when there is no context.
+    Fork(Branch* outer, std::size_t ends);
+
+    template <class T>
+    void start(Branch& branch, Task<T>& task) {
+        const auto handle = TaskAccess::handle(task);
+        branch.fork = this;
+        branch.outer = outer_;
+        handle.promise().branch = &branch;
+        handle.resume();
+    }
+    // nullptr: none has ended yet.
+    const Branch* first() const { return first_; }
+    // It waits no longer than that.
+    using Alarm::limit;
+    // Work on another thread lets go of a branch that was dropped.
+    void release() { ring(); }
+    void end(Branch& branch);
+    void await_resume() const noexcept {}
+    // The next time that it is awaited it waits for release().
+    using Alarm::reset;
+
+  private:
+    Branch* const outer_;
+    std::size_t ends_;
+    const Branch* first_ = nullptr;
+};
+
+// Throws std::invalid_argument when it is false.
+void require_task(bool is_task);
+Status timed_out(Duration limit);
+
+// Tasks of one type with their branches.
+template <class T, std::size_t n>
+class FixedTasks {
+  public:
+    template <class... Tasks>
+    explicit FixedTasks(std::in_place_t, Tasks&&... tasks)
+        : tasks_{std::forward<Tasks>(tasks)...} {}
+    static constexpr std::size_t size() { return n; }
+    Task<T>& operator[](std::size_t at) { return tasks_[at]; }
+    Branch& branch(std::size_t at) { return branches_[at]; }
+
+  private:
+    Task<T> tasks_[n];
+    Branch branches_[n];
+};
+
+template <class T>
+class ManyTasks {
+  public:
+    explicit ManyTasks(std::vector<Task<T>>&& tasks)
+        : tasks_(std::move(tasks)), branches_(tasks_.size()) {}
+    std::size_t size() const { return tasks_.size(); }
+    Task<T>& operator[](std::size_t at) { return tasks_[at]; }
+    Branch& branch(std::size_t at) { return branches_[at]; }
+
+  private:
+    std::vector<Task<T>> tasks_;
+    std::vector<Branch> branches_;
+};
+
+}  // namespace detail
+
+// What all tasks returned, in their order; of a Task<void> std::monostate.
+template <class... Ts>
+class AllOf {
+  public:
+    explicit AllOf(std::tuple<detail::Kept<Ts>...>&& results) : results_(std::move(results)) {}
+    template <std::size_t at>
+    auto& get() & {
+        return std::get<at>(results_);
+    }
+    template <std::size_t at>
+    const auto& get() const& {
+        return std::get<at>(results_);
+    }
+    template <std::size_t at>
+    auto&& get() && {
+        return std::get<at>(std::move(results_));
+    }
+
+  private:
+    std::tuple<detail::Kept<Ts>...> results_;
+};
+
+// The task that ended first, counted from 0, and what it returned.
+template <class T>
+class FirstOf {
+  public:
+    FirstOf(std::size_t index, detail::Kept<T>&& value) : index_(index), value_(std::move(value)) {}
+    std::size_t index() const { return index_; }
+    detail::Kept<T>& value() & { return value_; }
+    const detail::Kept<T>& value() const& { return value_; }
+    detail::Kept<T>&& value() && { return std::move(value_); }
+
+  private:
+    std::size_t index_;
+    detail::Kept<T> value_;
+};
+
+// What a task returns that may be dropped for its time: T itself where a Status becomes one.
+template <class T>
+using TimedOf = std::conditional_t<
+    std::is_void_v<T>, Status,
+    std::conditional_t<std::is_convertible_v<Status, detail::Kept<T>>, T, Result<detail::Kept<T>>>>;
+
+namespace detail {
+
+template <class... Ts, std::size_t... at>
+Task<AllOf<Ts...>> all_of(std::tuple<Task<Ts>...> tasks, std::index_sequence<at...>) {
+    (require_task(static_cast<bool>(std::get<at>(tasks))), ...);
+    Branch branches[sizeof...(Ts)];
+    Branch* const outer = co_await OwnBranch();
+    Fork fork(outer, sizeof...(Ts));
+    (fork.start(branches[at], std::get<at>(tasks)), ...);
+    co_await fork;
+    co_return AllOf<Ts...>(std::tuple<Kept<Ts>...>{take(std::get<at>(tasks))...});
+}
+
+template <class T>
+Task<std::conditional_t<std::is_void_v<T>, void, std::vector<Kept<T>>>> all_of_many(
+    ManyTasks<T> tasks) {
+    for (std::size_t i = 0; i < tasks.size(); ++i) require_task(static_cast<bool>(tasks[i]));
+    Branch* const outer = co_await OwnBranch();
+    Fork fork(outer, tasks.size());
+    for (std::size_t i = 0; i < tasks.size(); ++i) fork.start(tasks.branch(i), tasks[i]);
+    co_await fork;
+    if constexpr (std::is_void_v<T>) {
+        for (std::size_t i = 0; i < tasks.size(); ++i) take(tasks[i]);
+    } else {
+        std::vector<T> results;
+        results.reserve(tasks.size());
+        for (std::size_t i = 0; i < tasks.size(); ++i) results.push_back(take(tasks[i]));
+        co_return results;
+    }
+}
+
+template <class T, class Tasks>
+Task<FirstOf<T>> first_of(Tasks tasks) {
+    require_task(tasks.size() != 0);
+    for (std::size_t i = 0; i < tasks.size(); ++i) require_task(static_cast<bool>(tasks[i]));
+    Branch* const outer = co_await OwnBranch();
+    Fork fork(outer, 1);
+    for (std::size_t i = 0; i < tasks.size() && !fork.first(); ++i) {
+        fork.start(tasks.branch(i), tasks[i]);
+    }
+    co_await fork;
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+        Branch& branch = tasks.branch(i);
+        if (&branch == fork.first()) {
+            first = i;
+            continue;
+        }
+        branch.is_dropped = true;
+        if (branch.held == 0) tasks[i] = Task<T>();
+    }
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+        if (i == first) continue;
+        while (tasks.branch(i).held != 0) {
+            fork.reset();
+            co_await fork;
+        }
+        tasks[i] = Task<T>();
+    }
+    co_return FirstOf<T>(first, take(tasks[first]));
+}
+
+}  // namespace detail
+
+// Starts all tasks, in their order, and goes on when all have ended. An exception that left one is
+// rethrown then, of several that of the first in their order.
+template <class... Ts>
+    requires(sizeof...(Ts) != 0)
+Task<AllOf<Ts...>> when_all(Task<Ts>... tasks) {
+    return detail::all_of<Ts...>(std::tuple<Task<Ts>...>(std::move(tasks)...),
+                                 std::index_sequence_for<Ts...>());
+}
+
+// The same of any number of tasks: a std::vector<T>; of a Task<void>, nothing.
+template <class T>
+auto when_all(std::vector<Task<T>> tasks) {
+    return detail::all_of_many<T>(detail::ManyTasks<T>(std::move(tasks)));
+}
+
+// Starts all tasks, in their order, until one has ended, well or not, and drops the others. What it
+// returned is the result, an exception that left it is rethrown.
+template <class T, class... Others>
+    requires(std::is_same_v<Others, Task<T>>&&...)
+Task<FirstOf<T>> when_any(Task<T> task, Others... others) {
+    using Tasks = detail::FixedTasks<T, 1 + sizeof...(Others)>;
+    return detail::first_of<T>(Tasks(std::in_place, std::move(task), std::move(others)...));
+}
+
+template <class T>
+Task<FirstOf<T>> when_any(std::vector<Task<T>> tasks) {
+    return detail::first_of<T>(detail::ManyTasks<T>(std::move(tasks)));
+}
+
+// Drops the task when it has not ended within `limit`, counted from when this is awaited. Gives
+// what the task returns where a Status can become that, else a Result of it; of a Task<void> a
+// Status. What offloaded work does is over first, however long it takes.
+// Errors also: DEADLINE_EXCEEDED with effect unknown, for the task was dropped wherever it was.
+template <class T>
+Task<TimedOf<T>> with_timeout(Duration limit, Task<T> task) {
+    detail::require_task(static_cast<bool>(task));
+    detail::Branch branch;
+    detail::Branch* const outer = co_await detail::OwnBranch();
+    detail::Fork fork(outer, 1);
+    fork.limit(limit);
+    fork.start(branch, task);
+    co_await fork;
+    if (!branch.has_ended) {
+        branch.is_dropped = true;
+        while (branch.held != 0) {
+            fork.reset();
+            co_await fork;
+        }
+        task = Task<T>();
+        co_return detail::timed_out(limit);
+    }
+    if constexpr (std::is_void_v<T>) {
+        detail::take(task);
+        co_return Status();
+    } else {
+        co_return detail::take(task);
+    }
+}
+
+}  // namespace weft

@@ -1,0 +1,101 @@
+// Time for coroutines, on the clock of the context that they run on: in a simulation (weft/sim.h)
+// that is virtual time.
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+
+#include <weft/executor.h>
+#include <weft/status.h>
+#include <weft/time.h>
+
+namespace weft {
+
+// The time of the context that this thread is in; outside of any: of the steady clock.
+// Thread: any. Cost: 10 to 30 ns.
+TimePoint now();
+
+namespace detail {
+
+// FAILED_PRECONDITION: what an operation comes to that is awaited where nothing could resume it.
+Status nowhere();
+
+// Waits for an instant, or for ring(). The coroutine that awaits it goes on in a turn, on the
+// context and as a part of the call that the alarm was made in.
+//
+// Stays in place: the context has its address. Thread: the context's.
+class Alarm {
+  public:
+    Alarm(const Alarm&) = delete;
+    Alarm& operator=(const Alarm&) = delete;
+
+    bool await_ready() const noexcept { return is_done_; }
+    void await_suspend(std::coroutine_handle<> awaiting) noexcept { awaiting_ = awaiting; }
+
+  protected:
+    enum class Outcome : std::uint8_t {
+        none,
+        rung,
+        over,       // The time is.
+        too_late,   // So is that of the call, earlier.
+        cancelled,  // The call.
+        ended,      // The runtime.
+        nowhere,    // No context could resume anything here.
+    };
+
+    Alarm();
+    ~Alarm();
+
+    bool has_home() const { return home_ != nullptr; }
+    Outcome outcome() const { return outcome_; }
+    // That long, or until its call or its runtime ends.
+    void sleep(Duration time);
+    // That long, whatever ends.
+    void limit(Duration time);
+    // Nothing happens when it is over already.
+    void ring();
+    // To be awaited once more.
+    void reset();
+
+  private:
+    struct Node;
+    static constexpr std::size_t node_bytes = 96;
+
+    Node& node();
+    void arm(TimePoint at);
+    void conclude(Outcome outcome);
+    void finish();
+
+    Executor* const home_;
+    std::coroutine_handle<> awaiting_;
+    Outcome outcome_ = Outcome::none;
+    bool is_done_ = false;
+    bool is_bounded_ = false;  // By the call's deadline.
+    alignas(void*) std::byte node_[node_bytes];
+};
+
+}  // namespace detail
+
+// What `co_await sleep_for(...)` waits for.
+class [[nodiscard]] Sleep : public detail::Alarm {
+  public:
+    Status await_resume() const;
+
+  private:
+    friend Sleep sleep_for(Duration time);
+    explicit Sleep(Duration time) { sleep(time); }
+};
+
+// `co_await sleep_for(20ms)`: OK when that time has passed since this function was called, never
+// earlier and up to a millisecond later. Without a time, or with a negative one, what else the
+// context has to do goes first. No thread waits, and nothing is allocated.
+//
+// As an operation (weft/await.h) it is awaited at most once, resumes on the executor it was made
+// on, and destroying it cancels it. In a handler it ends with the call.
+// Errors: CANCELLED when the call that it was made for is cancelled, or its runtime ends;
+// DEADLINE_EXCEEDED when the deadline of that call comes first; FAILED_PRECONDITION on a thread
+// that turns no context. A loop that sleeps ends on an error: from then on no sleep takes time.
+Sleep sleep_for(Duration time);
+
+}  // namespace weft

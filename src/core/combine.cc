@@ -1,0 +1,35 @@
+#include <weft/combine.h>
+
+#include <stdexcept>
+
+#include "base/duration_text.h"
+
+namespace weft::detail {
+
+Fork::Fork(Branch* outer, std::size_t ends) : outer_(outer), ends_(ends) {
+    if (!has_home()) throw std::logic_error(std::string(nowhere().text()));
+    if (ends == 0) ring();
+}
+
+void Fork::end(Branch& branch) {
+    branch.has_ended = true;
+    if (branch.is_dropped || ends_ == 0) return;
+    if (!first_) first_ = &branch;
+    if (--ends_ == 0) ring();
+}
+
+void end_branch(Branch& branch) noexcept { branch.fork->end(branch); }
+
+void require_task(bool is_task) {
+    if (!is_task) {
+        throw std::invalid_argument("when_all, when_any or with_timeout of an empty task, or none");
+    }
+}
+
+Status timed_out(Duration limit) {
+    return fail(Code::deadline_exceeded,
+                "the task had not ended after " + base::duration_text(limit) + " (with_timeout)")
+        .with_effect(Effect::unknown);
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,135 @@
+#include <weft/sleep.h>
+
+#include <new>
+
+#include "base/steady_clock.h"
+#include "core/context.h"
+
+namespace weft {
+
+TimePoint now() {
+    auto* const here = static_cast<core::Context*>(Executor::current());
+    return here ? here->clock().now() : base::SteadyClock().now();
+}
+
+namespace detail {
+
+Status nowhere() {
+    return fail(Code::failed_precondition,
+                "awaited on a thread that turns no context; start the coroutine by "
+                "Runtime::spawn or Runtime::block_on");
+}
+
+// While it sleeps it is deferred work of the context's end, afterwards of the next turn.
+struct Alarm::Node : base::Timer, core::InScope, core::Deferred {
+    explicit Node(Alarm& of) : alarm(of) {}
+    core::Context& context() const { return static_cast<core::Context&>(*alarm.home_); }
+    Alarm& alarm;
+};
+
+Alarm::Node& Alarm::node() { return *std::launder(reinterpret_cast<Node*>(node_)); }
+
+Alarm::Alarm() : home_(Executor::current()) {
+    static_assert(sizeof(Node) <= node_bytes && alignof(Node) <= alignof(void*));
+    Node& node = *::new (static_cast<void*>(node_)) Node(*this);
+    if (!home_) return;
+    if (core::Scope* const scope = node.context().scope()) scope->add(node);
+    node.fire = [](base::Timer& timer, TimePoint) {
+        Node& fired = static_cast<Node&>(timer);
+        fired.context().undefer(fired);
+        fired.alarm.outcome_ = fired.alarm.is_bounded_ ? Outcome::too_late : Outcome::over;
+        fired.alarm.finish();
+    };
+    node.run = [](core::Deferred& work) {
+        Node& due = static_cast<Node&>(work);
+        due.context().timers().cancel(due);
+        if (due.alarm.outcome_ == Outcome::none) due.alarm.outcome_ = Outcome::ended;
+        due.alarm.finish();
+    };
+}
+
+// Its context may be gone, and has let go of it then.
+Alarm::~Alarm() {
+    Node& node = this->node();
+    if (node.Timer::is_linked()) node.context().timers().cancel(node);
+    if (node.Deferred::is_linked()) node.Deferred::unlink();
+    node.~Node();
+}
+
+void Alarm::arm(TimePoint at) {
+    Node& node = this->node();
+    node.context().timers().arm(node, at);
+    node.context().rouse();
+}
+
+void Alarm::sleep(Duration time) {
+    if (!home_) {
+        outcome_ = Outcome::nowhere;
+        is_done_ = true;
+        return;
+    }
+    Node& node = this->node();
+    core::Context& context = node.context();
+    const core::Scope* const scope = node.scope;
+    if (scope && scope->cancelled) return conclude(Outcome::cancelled);
+    if (context.is_closed()) return conclude(Outcome::ended);
+    if (time <= Duration::zero()) return conclude(Outcome::over);
+    const TimePoint end = saturating_add(context.clock().now(), time);
+    is_bounded_ = scope && scope->deadline < end;
+    arm(is_bounded_ ? scope->deadline : end);
+    context.defer_to_end(node);
+    node.cancel = [](core::InScope& operation) {
+        static_cast<Node&>(operation).alarm.conclude(Outcome::cancelled);
+    };
+}
+
+void Alarm::limit(Duration time) { arm(saturating_add(node().context().clock().now(), time)); }
+
+// In a later turn, with this outcome.
+void Alarm::conclude(Outcome outcome) {
+    if (outcome_ != Outcome::none) return;
+    outcome_ = outcome;
+    Node& node = this->node();
+    node.context().timers().cancel(node);
+    node.context().undefer(node);
+    node.context().defer(node);
+}
+
+void Alarm::ring() {
+    if (awaiting_) return conclude(Outcome::rung);
+    if (outcome_ != Outcome::none) return;
+    node().context().timers().cancel(node());
+    outcome_ = Outcome::rung;
+    is_done_ = true;
+}
+
+void Alarm::reset() {
+    outcome_ = Outcome::none;
+    is_done_ = false;
+    awaiting_ = nullptr;
+}
+
+void Alarm::finish() {
+    is_done_ = true;
+    if (!awaiting_) return;
+    const core::Context::Within within(node().context(), node().scope);
+    awaiting_.resume();  // May destroy this.
+}
+
+}  // namespace detail
+
+Status Sleep::await_resume() const {
+    switch (outcome()) {
+        case Outcome::too_late:
+            return fail(Code::deadline_exceeded,
+                        "the deadline of the call that it was made for came first");
+        case Outcome::cancelled: return fail(Code::cancelled, core::scope_cancelled_text);
+        case Outcome::ended: return fail(Code::cancelled, "the runtime is shutting down");
+        case Outcome::nowhere: return detail::nowhere();
+        default: return {};
+    }
+}
+
+Sleep sleep_for(Duration time) { return Sleep(time); }
+
+}  // namespace weft
