@@ -1,10 +1,9 @@
 // blobs_client ADDRESS: what a client with blocking stubs did, as coroutines.
 #include <cstring>
 #include <iostream>
-#include <thread>
 
-#include <weft/offload.h>
 #include <weft/runtime.h>
+#include <weft/sleep.h>
 
 #include "blobs.weft.h"
 
@@ -28,7 +27,7 @@ Task<Result<porting::Info>> append(Channel channel, std::string name, std::strin
         const bool may_repeat =
             status.code() == Code::unavailable && status.effect() == Effect::none;
         if (done || !may_repeat || left == 0) co_return done;
-        co_await offload([] { std::this_thread::sleep_for(100ms); });
+        if (Status slept = co_await sleep_for(100ms); !slept.ok()) co_return slept;
     }
 }
 

@@ -2,32 +2,45 @@
 #pragma once
 
 #include <coroutine>
-#include <utility>
 #include <vector>
 
 #include <weft/executor.h>
 
 class Changes {
   public:
-    // `co_await changes.next()` goes on after the next tell(), whatever changed.
-    auto next() {
-        struct Awaiter {
-            std::vector<std::coroutine_handle<>>& waiting;
+    // `co_await changes.next()` goes on after the next tell(), whatever changed. A coroutine that
+    // is destroyed meanwhile (weft/combine.h) waits no more.
+    class Next {
+      public:
+        explicit Next(Changes& changes) : changes_(changes) {}
+        Next(const Next&) = delete;
+        Next& operator=(const Next&) = delete;
+        ~Next() { std::erase(changes_.waiting_, this); }
 
-            bool await_ready() const { return false; }
-            void await_suspend(std::coroutine_handle<> handle) { waiting.push_back(handle); }
-            void await_resume() const {}
-        };
-        return Awaiter{waiting_};
-    }
+        bool await_ready() const { return false; }
+        void await_suspend(std::coroutine_handle<> handle) {
+            handle_ = handle;
+            changes_.waiting_.push_back(this);
+        }
+        void await_resume() const {}
+
+      private:
+        friend class Changes;
+        Changes& changes_;
+        std::coroutine_handle<> handle_;
+    };
+    Next next() { return Next(*this); }
 
     // They go on later in this turn or in the next one, not in here.
     void tell() {
-        for (const auto handle : std::exchange(waiting_, {})) {
-            weft::Executor::current()->post([handle] { handle.resume(); });
-        }
+        weft::Executor::current()->post([this, told = waiting_]() {
+            for (Next* next : told) {
+                // Those before it may have destroyed it.
+                if (std::erase(waiting_, next) != 0) next->handle_.resume();
+            }
+        });
     }
 
   private:
-    std::vector<std::coroutine_handle<>> waiting_;
+    std::vector<Next*> waiting_;
 };

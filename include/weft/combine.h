@@ -1,22 +1,22 @@
 // Tasks beside each other: when_all, when_any, with_timeout.
 //
-//     auto both = co_await when_all(copy(a), copy(b));             // both.get<0>(), both.get<1>()
-//     auto won = co_await when_any(read(near), read(far));         // won.index(), won.value()
+//     auto both = co_await when_all(copy(a), copy(b));      // both.get<0>(), both.get<1>()
+//     auto first = co_await when_any(read(near), read(far));  // first.index(), first.value()
 //     Result<Blob> blob = co_await with_timeout(50ms, read(near));
 //
 // Each of them takes tasks, by value, and is a task: nothing starts before it is awaited. They run
 // on the context that awaits them, one at a time, as a part of the same call, and take turns where
-// they suspend. What awaits goes on in a turn of its own.
+// they suspend. The awaiting coroutine goes on in a later turn.
 //
-// A task that is dropped is destroyed where it is suspended, with all that it awaits: calls,
-// transfers, collectives and sleeps are cancelled, and nothing of them is left when the awaiting
-// coroutine goes on. Offloaded work can't be cancelled, so a task in the middle of it is destroyed
-// when the work has ended, and is waited for. An awaitable of one's own that a task may be dropped
-// in must bear to be destroyed while a coroutine waits for it.
+// A task that is dropped is destroyed where it is suspended, with all that it awaits: its calls,
+// transfers, collectives and sleeps are cancelled, and none of them resumes anything. This is done
+// when the awaiting coroutine goes on. Offloaded work can't be cancelled: a task in the middle of
+// it is destroyed when the work has ended, which is waited for. A program's own awaitables must
+// allow that they are destroyed while a coroutine waits for them.
 //
-// Memory: no more than a frame for each coroutine, and with a std::vector its like.
-// Errors: std::logic_error on a thread that turns no context, std::invalid_argument for an empty
-// task or, of when_any, no task at all.
+// Cost: one coroutine frame, and with a std::vector another allocation or two. Thread: one that
+// turns a context; else they throw std::logic_error. Errors: std::invalid_argument for an empty
+// task and for when_any of no task.
 #pragma once
 
 #include <coroutine>
@@ -267,10 +267,10 @@ Task<FirstOf<T>> when_any(std::vector<Task<T>> tasks) {
     return detail::first_of<T>(detail::ManyTasks<T>(std::move(tasks)));
 }
 
-// Drops the task when it has not ended within `limit`, counted from when this is awaited. Gives
-// what the task returns where a Status can become that, else a Result of it; of a Task<void> a
-// Status. What offloaded work does is over first, however long it takes.
-// Errors also: DEADLINE_EXCEEDED with effect unknown, for the task was dropped wherever it was.
+// Drops the task when it has not ended within `limit`, counted from the start of the await. Gives
+// what the task returns where a Status converts to that, else a Result of it; of a Task<void> a
+// Status.
+// Errors also: DEADLINE_EXCEEDED, effect unknown: a call of the task may have left.
 template <class T>
 Task<TimedOf<T>> with_timeout(Duration limit, Task<T> task) {
     detail::require_task(static_cast<bool>(task));

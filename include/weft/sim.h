@@ -3,7 +3,9 @@
 // runs. The same seed and the same program give the same run, bit for bit (trace_hash()).
 //
 // What a program must not do for that: ask another clock or other randomness, start threads, or let
-// pointers decide an order. Offloaded work (weft/offload.h) runs in turns of its host.
+// pointers decide an order. Offloaded work (weft/offload.h) runs in turns of its host, and a
+// thread's sleep in it takes real time and no virtual time: pauses are co_await sleep_for(), the
+// time is weft::now() (weft/sleep.h).
 #pragma once
 
 #include <cstdint>

@@ -88,14 +88,18 @@ class [[nodiscard]] Sleep : public detail::Alarm {
 };
 
 // `co_await sleep_for(20ms)`: OK when that time has passed since this function was called, never
-// earlier and up to a millisecond later. Without a time, or with a negative one, what else the
-// context has to do goes first. No thread waits, and nothing is allocated.
+// earlier and up to 1.05 ms later. Without a time, or with a negative one, the work that the
+// context has to do already goes first. No thread waits, and nothing is allocated.
 //
 // As an operation (weft/await.h) it is awaited at most once, resumes on the executor it was made
 // on, and destroying it cancels it. In a handler it ends with the call.
 // Errors: CANCELLED when the call that it was made for is cancelled, or its runtime ends;
 // DEADLINE_EXCEEDED when the deadline of that call comes first; FAILED_PRECONDITION on a thread
 // that turns no context. A loop that sleeps ends on an error: from then on no sleep takes time.
+// Thread: one that turns a context.
+//
+// g++ 12: in a condition, name the status first (weft/task.h, AwaitSafe):
+//     if (Status slept = co_await sleep_for(2 * pause); !slept.ok()) co_return slept;
 Sleep sleep_for(Duration time);
 
 }  // namespace weft

@@ -193,7 +193,9 @@ Detached run_detached(Task<T> task, Done done) {
 
 // True for what may stand as an argument inside a co_await expression on g++ 12: it destroys twice
 // an aggregate or capturing-lambda temporary with non-trivial members. Lvalues, trivially copyable
-// types and classes with constructors are fine.
+// types and classes with constructors are fine. It also drops a co_await in the condition of an if
+// or while when an operator or a converting constructor takes a temporary there by reference, as in
+// `if (co_await f(2 * pause))`: name the result first.
 template <class F>
 concept AwaitSafe =
     std::is_lvalue_reference_v<F> || std::is_trivially_copyable_v<std::remove_cvref_t<F>>;

@@ -1,5 +1,7 @@
 // "A steady state allocates nothing", counted. The simulated network allocates for each message it
 // carries, so what stubs cost is what they cost above the same calls in bytes.
+#include <weft/combine.h>
+
 #include "alloc/counting_new.h"
 #include "support/echo.h"
 
@@ -96,4 +98,40 @@ TEST_CASE("an awaited call allocates nothing but the reply's own fields") {
     pair.client.spawn(Loop::run(pair, awaited));
     REQUIRE(pair.rig.run_until([&] { return pair.completed == 1100; }));
     CHECK(awaited == raw);
+}
+
+namespace {
+
+// Awaits `rounds` of what `make` makes, and counts the allocations of all but the first hundred.
+template <class Make>
+Task<void> repeat_combined(int rounds, Make make, std::uint64_t& allocated, bool& is_over) {
+    for (int i = 0; i < rounds; ++i) {
+        if (i == 100) allocated = allocations();
+        (void)co_await make();
+    }
+    allocated = allocations() - allocated;
+    is_over = true;
+}
+
+Task<int> pauses(Duration time) {
+    (void)co_await sleep_for(time);
+    co_return 1;
+}
+
+}  // namespace
+
+TEST_CASE("sleeps and combined tasks allocate nothing but pooled frames") {
+    AllocPair pair;
+    const auto count = [&](auto make) {
+        std::uint64_t allocated = 0;
+        bool is_over = false;
+        pair.client.spawn(repeat_combined(1100, make, allocated, is_over));
+        REQUIRE(pair.rig.run_until([&] { return is_over; }));
+        return allocated;
+    };
+    CHECK(count([] { return sleep_for(1ms); }) == 0);
+    CHECK(count([] { return sleep_for(0ms); }) == 0);
+    CHECK(count([] { return when_all(pauses(1ms), pauses(2ms)); }) == 0);
+    CHECK(count([] { return when_any(pauses(3ms), pauses(1ms)); }) == 0);
+    CHECK(count([] { return with_timeout(5ms, pauses(1ms)); }) == 0);
 }

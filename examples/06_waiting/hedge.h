@@ -1,0 +1,23 @@
+// A hedged read: of two replicas, the second is asked when the first is slow.
+#pragma once
+
+#include <string>
+
+#include <weft/combine.h>
+
+#include "waiting.weft.h"
+
+inline weft::Task<weft::Result<demo::Blob>> read_after(weft::Duration pause, weft::Channel replica,
+                                                       demo::BlobName name) {
+    if (weft::Status slept = co_await weft::sleep_for(pause); !slept.ok()) co_return slept;
+    co_return co_await demo::BlobsClient(replica).Read(name);
+}
+
+// What both say first; when that is a failure, what the other one says.
+inline weft::Task<weft::Result<demo::Blob>> hedged_read(weft::Channel near, weft::Channel far,
+                                                        demo::BlobName name) {
+    using namespace std::chrono_literals;
+    auto first = co_await when_any(read_after(0ms, near, name), read_after(10ms, far, name));
+    if (first.value()) co_return std::move(first).value();
+    co_return co_await read_after(0ms, first.index() == 0 ? far : near, name);
+}
