@@ -103,6 +103,19 @@ TEST_CASE("asio: an idle runtime sleeps with its io_context") {
     CHECK(guests.run_until([&] { return over; }) < 20);
 }
 
+TEST_CASE("asio: a coroutine's sleep takes its time in an io_context, which sleeps meanwhile") {
+    Guests guests;
+    guests.settle();
+    Status slept = fail(Code::unknown, "not yet");
+    struct {
+        Task<void> operator()(Status& into) { into = co_await sleep_for(200ms); }
+    } sleeps;
+    const auto start = std::chrono::steady_clock::now();
+    guests.client.spawn(sleeps(slept));
+    CHECK(guests.run_until([&] { return slept.ok(); }) < 20);
+    CHECK(std::chrono::steady_clock::now() - start >= 200ms);
+}
+
 TEST_CASE("asio: a busy runtime leaves the others in the io_context their share") {
     Guests guests;
     constexpr int calls = 3000;
