@@ -1,8 +1,6 @@
 // A hedged read: of two replicas, the second is asked when the first is slow.
 #pragma once
 
-#include <string>
-
 #include <weft/combine.h>
 
 #include "waiting.weft.h"
@@ -13,7 +11,7 @@ inline weft::Task<weft::Result<demo::Blob>> read_after(weft::Duration pause, wef
     co_return co_await demo::BlobsClient(replica).Read(name);
 }
 
-// What both say first; when that is a failure, what the other one says.
+// The first answer of the two; when that is a failure, the answer of the other replica.
 inline weft::Task<weft::Result<demo::Blob>> hedged_read(weft::Channel near, weft::Channel far,
                                                         demo::BlobName name) {
     using namespace std::chrono_literals;

@@ -1,6 +1,6 @@
 // Tasks beside each other: when_all, when_any, with_timeout.
 //
-//     auto both = co_await when_all(copy(a), copy(b));      // both.get<0>(), both.get<1>()
+//     auto both = co_await when_all(copy(a), copy(b));        // both.get<0>(), both.get<1>()
 //     auto first = co_await when_any(read(near), read(far));  // first.index(), first.value()
 //     Result<Blob> blob = co_await with_timeout(50ms, read(near));
 //
@@ -10,7 +10,7 @@
 //
 // A task that is dropped is destroyed where it is suspended, with all that it awaits: its calls,
 // transfers, collectives and sleeps are cancelled, and none of them resumes anything. This is done
-// when the awaiting coroutine goes on. Offloaded work can't be cancelled: a task in the middle of
+// before the awaiting coroutine goes on. Offloaded work can't be cancelled: a task in the middle of
 // it is destroyed when the work has ended, which is waited for. A program's own awaitables must
 // allow that they are destroyed while a coroutine waits for them.
 //
@@ -49,7 +49,7 @@ Kept<T> take(Task<T>& task) {
     }
 }
 
-// The branch that the coroutine is in which awaits this.
+// Gives the branch of the coroutine that awaits it.
 class OwnBranch {
   public:
     bool await_ready() const noexcept { return false; }
