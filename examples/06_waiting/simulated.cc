@@ -1,5 +1,5 @@
-// Hedged reads and work under a lease, on simulated hosts whose links are cut: twelve seconds of
-// virtual time, and always the same.
+// Hedged reads and work under a lease, on simulated hosts with links that are cut: twelve seconds
+// of virtual time, and always the same.
 #include <iostream>
 
 #include <weft/sim.h>

@@ -133,7 +133,7 @@ TEST_CASE("a sleep that is destroyed wakes nothing") {
     runtime.spawn(start_owned(GENERATE(1ns, 20ms, 10s), woken, coroutine));
     runtime.turn();
     const bool ends_first = GENERATE(false, true);
-    // After its runtime, whose clock and timers are gone then.
+    // After its runtime, with no clock and no timers left.
     if (ends_first) rig.runtimes.clear();
     coroutine.destroy();
     if (!ends_first) {
