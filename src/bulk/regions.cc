@@ -114,7 +114,9 @@ void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
     for (const core::PeerRef& holder : holders) {
         core::Peer* peer = context_->find(holder);
         if (!peer || peer->state != core::PeerState::up) continue;  // Lost with one before.
-        context_->log().warning("closing " + peer->uri + ": it did not give back a revoked region");
+        context_->log().write_of_peer(
+            LogLevel::warning, context_->current_time(),
+            "closing " + peer->uri + ": it did not give back a revoked region");
         context_->drop_connection(
             *peer, fail(Code::unavailable, "the peer did not give back a revoked region"));
     }

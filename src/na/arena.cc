@@ -15,6 +15,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/assert.h"
@@ -82,6 +83,21 @@ class Ranges {
             if (first < offset) put_back(first, offset);
             if (last > end) put_back(end, last);
         }
+    }
+
+    // The parts of the range that are here.
+    std::vector<std::pair<std::size_t, std::size_t>> within(std::size_t offset,
+                                                            std::size_t length) const {
+        std::vector<std::pair<std::size_t, std::size_t>> parts;
+        const std::size_t end = offset + length;
+        auto at = ranges_.upper_bound(offset);
+        if (at != ranges_.begin()) --at;
+        for (; at != ranges_.end() && at->first < end; ++at) {
+            const std::size_t first = std::max(at->first, offset);
+            const std::size_t last = std::min(at->first + at->second, end);
+            if (first < last) parts.emplace_back(first, last - first);
+        }
+        return parts;
     }
 
     // Lowest aligned place for `length` bytes.
@@ -206,14 +222,16 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
                                                   " bytes asked, " + std::to_string(allocated_) +
                                                   " of " + std::to_string(bytes_) + " allocated");
     }
+    const auto foreign = of_peers_.within(*offset, length);
     free_.remove(*offset, length);
     warm_.remove(*offset, length);
-    allocated_ += length;
-    const std::size_t foreign_before = of_peers_.bytes();
     of_peers_.remove(*offset, length);
-    const bool was_of_peers = of_peers_.bytes() != foreign_before;
+    allocated_ += length;
     lock.unlock();
-    if (was_of_peers && use == Use::program) std::memset(base_ + *offset, 0, length);
+    if (use == Use::program) {
+        // No more than that: the pages beside may hold no memory yet.
+        for (const auto& [at, bytes_there] : foreign) std::memset(base_ + at, 0, bytes_there);
+    }
     auto self = std::static_pointer_cast<MemoryArena>(shared_from_this());
     const auto give_back = [self = std::move(self), at = *offset, length, use](void*) {
         self->give_back(at, length, use);

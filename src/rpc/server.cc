@@ -397,7 +397,8 @@ void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
 
 // The client does not read its replies: memory must not grow for it.
 void Server::drop_unread(core::Peer& peer) {
-    context_.log().warning("dropping " + peer.uri + ": it does not read its replies");
+    context_.log().write_of_peer(LogLevel::warning, context_.current_time(),
+                                 "dropping " + peer.uri + ": it does not read its replies");
     context_.drop_connection(peer, fail(Code::unavailable, "the peer does not read its replies"));
 }
 

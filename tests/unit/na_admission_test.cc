@@ -1,15 +1,12 @@
 // A listener that can take nobody: too many connections wait, or too few descriptors are left.
 #include "na/admission.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
-
-#include <vector>
 
 #include "na/socket_name.h"
 #include "na/tcp/socket.h"
 #include "support/catch.h"
+#include "support/no_descriptors.h"
 
 using namespace weft;
 using na::Admission;
@@ -39,32 +36,6 @@ struct Listener {
     base::UniqueFd accept(TimePoint now) { return admission.accept(now, log, "here"); }
 };
 
-// While it lives the process has no descriptor left.
-class NoDescriptors {
-  public:
-    NoDescriptors() {
-        REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-        rlimit tight = before_;
-        tight.rlim_cur = 256;
-        REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
-        while (true) {
-            base::UniqueFd fd(::fcntl(0, F_DUPFD_CLOEXEC, 0));
-            if (!fd) break;
-            hoard_.push_back(std::move(fd));
-        }
-    }
-    ~NoDescriptors() {
-        hoard_.clear();
-        ::setrlimit(RLIMIT_NOFILE, &before_);
-    }
-    NoDescriptors(const NoDescriptors&) = delete;
-    NoDescriptors& operator=(const NoDescriptors&) = delete;
-
-  private:
-    rlimit before_{};
-    std::vector<base::UniqueFd> hoard_;
-};
-
 }  // namespace
 
 TEST_CASE("a listener drops those it has no descriptor for, and says so once a second") {
@@ -75,7 +46,7 @@ TEST_CASE("a listener drops those it has no descriptor for, and says so once a s
     REQUIRE(here.is_ready());
     const TimePoint now{};
     {
-        const NoDescriptors none;
+        const test::NoDescriptors none;
         for (int i = 0; i < 3; ++i) CHECK_FALSE(here.accept(now));
         REQUIRE(here.told.size() == 1);
         CHECK(here.told[0].find("dropped 1") != std::string::npos);
@@ -95,7 +66,8 @@ TEST_CASE("a listener that can't even drop one keeps nobody awake, and is back i
     const base::UniqueFd client = here.connect();
     const TimePoint now{};
     {
-        const NoDescriptors none;  // Not even for the spare one, as when another thread took it.
+        const test::NoDescriptors
+            none;  // Not even for the spare one, as when another thread took it.
         REQUIRE(here.open());
         REQUIRE(here.is_ready());
         CHECK_FALSE(here.accept(now));
