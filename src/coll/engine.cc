@@ -122,10 +122,9 @@ void Engine::on_member_done(Operation& operation) {
         std::min(saturating_add(operation.known_since, operation.lasts), now + begin_within_most) +
         remembered_on;
     known_.finish(operation);
-    // Whoever asks again finds it perhaps where it can be run.
-    if (operation.did_nothing()) {
-        known_.drop(operation.part().identity());
-    }
+    // A rank that asks again for what did nothing finds it perhaps where it can be run.
+    const Identity id = operation.part().identity();
+    if (operation.did_nothing() || known_.is_settled(id)) known_.drop(id);
 }
 
 // ---- as a member -------------------------------------------------------------------------------

@@ -86,10 +86,14 @@ class Known {
         if (at != origins_.end()) {
             Origin& origin = at->second;
             origin.settled = std::max(origin.settled, settled);
-            forget(origin, origin.parts.lower_bound(origin.settled),
-                   [](const Part&) { return true; });
-            if (origin.parts.count(id.sequence)) return Place::known;
-            if (id.sequence < origin.settled) return Place::over;
+            forget_settled(origin);
+            const auto part = origin.parts.find(id.sequence);
+            const bool is_settled = id.sequence < origin.settled;
+            if (part != origin.parts.end()) {
+                if (part->second->running || !is_settled) return Place::known;
+                erase(origin, part);
+            }
+            if (is_settled) return Place::over;
         }
         if (has_share(asker)) make_room_of(asker, now);
         if (has_share(asker)) return Place::full;
@@ -130,6 +134,11 @@ class Known {
         answer_bytes_ += taken;
         held_[part.brought_by].bytes += taken;
         if (part.brought_by.number != 0) held_[part.brought_by.peer].bytes += taken;
+    }
+    // Its origin needs it no more: to be dropped when it runs no more.
+    bool is_settled(Identity id) const {
+        const auto at = origins_.find(id.origin);
+        return at != origins_.end() && id.sequence < at->second.settled;
     }
     // As if it had never been there, if it is still. Requires: it runs no more.
     void drop(Identity id) {
@@ -175,9 +184,10 @@ class Known {
     using Parts = std::map<std::uint64_t, std::shared_ptr<Part>>;
     struct Origin {
         std::uint64_t settled = 0;
-        TimePoint begun{};  // When the last one began here,
-        TimePoint until{};  // and when none of them may begin any more.
-        Client asker;       // Of the first one.
+        std::uint64_t forgotten = 0;  // In front of this all went that did not run.
+        TimePoint begun{};            // When the last one began here,
+        TimePoint until{};            // and when none of them may begin any more.
+        Client asker;                 // Of the first one.
         Parts parts;
     };
     struct Hash {
@@ -240,6 +250,15 @@ class Known {
     typename Origins::iterator erase(typename Origins::iterator at) {
         give_back(at->second.asker, 0);
         return origins_.erase(at);
+    }
+    // What ran then goes when it ends: no word walks over it again.
+    void forget_settled(Origin& origin) {
+        const std::uint64_t from = std::exchange(origin.forgotten, origin.settled);
+        if (from == origin.settled) return;
+        const auto end = origin.parts.lower_bound(origin.settled);
+        for (auto at = origin.parts.lower_bound(from); at != end;) {
+            at = at->second->running ? std::next(at) : erase(origin, at);
+        }
     }
     template <class May>
     void forget(Origin& origin, typename Parts::iterator end, May may) {
