@@ -37,10 +37,16 @@ NodeParts real_parts() {
     return parts;
 }
 
+static std::size_t parsed_bytes_max(const RuntimeOptions& options) {
+    if (options.parsed_bytes_max != 0) return options.parsed_bytes_max;
+    return std::max<std::size_t>(8 * options.argument_bytes_max, 64u << 20);
+}
+
 static core::ContextOptions context_options(const RuntimeOptions& options) {
     core::ContextOptions context;
     context.heartbeat_interval = options.heartbeat_interval;
     context.waiting_bytes_all_max = options.waiting_bytes_max;
+    context.parsed_bytes_max = parsed_bytes_max(options);
     // At least one body of the largest size.
     context.submitted_bytes_max = std::max(
         context.submitted_bytes_max, options.argument_bytes_max + core::Context::handed_over_bytes);
@@ -68,8 +74,9 @@ Node::Node(RuntimeOptions given, NodeParts with)
               options.manual ? nullptr : &pool),
       bulk(context, incarnation, arena, options.argument_bytes_max),
       client(context, bulk, client_limits(options)),
-      server_held(
-          new rpc::Server(context, bulk, {options.handlers_max, options.handler_bytes_max})),
+      server_held(new rpc::Server(
+          context, bulk,
+          {options.handlers_max, options.handler_bytes_max, parsed_bytes_max(options)})),
       server(*server_held),
       collectives(
           context, server,

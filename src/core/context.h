@@ -85,6 +85,7 @@ struct ContextOptions {
     std::uint32_t waiting_frames_max = 16384;  // Per peer.
     std::uint32_t peers_max = 65536;
     std::size_t submitted_bytes_max = 64u << 20;  // Requests from other threads.
+    std::size_t parsed_bytes_max = 1u << 30;      // RuntimeOptions::parsed_bytes_max.
 };
 
 inline constexpr Duration backlog_max = 20ms;
@@ -152,6 +153,11 @@ class Context final : public Executor {
         const auto* const here = static_cast<const Context*>(current_);
         const Scope* const scope = here ? here->scope() : nullptr;
         return scope ? scope->deadline : never;
+    }
+    // Of whatever context this thread is in; the default where it is in none.
+    static std::size_t parsed_bytes_max() {
+        const auto* const here = static_cast<const Context*>(current_);
+        return here ? here->options_.parsed_bytes_max : ContextOptions().parsed_bytes_max;
     }
     // This thread is in some context.
     static bool is_any_entered() { return current_ != nullptr; }

@@ -147,6 +147,7 @@ void Server::forsake_riders(ServerSession& session) {
     session.for_each_call([&](ServerCall& call) {
         if (call.slot->keeps != ServerSession::Keeps::outcome) return;
         ServerSession::keep_nothing(*call.slot, pack(Code::ok, Effect::unknown, Stage::executing));
+        session.parsed_bytes -= call.parsed_bytes;
         call.session = nullptr;
         forsaken.push_back(base::SlotTable<ServerCall>::entry_of(call).id());
     });

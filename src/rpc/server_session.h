@@ -100,9 +100,10 @@ class ServerSession : public base::Timer {
 
     Server& server;
     const SessionId id;
-    core::Peer* peer = nullptr;  // nullptr: its connection is lost.
-    std::string client;          // What it calls itself, for people.
-    std::uint32_t window = 0;    // As granted last.
+    core::Peer* peer = nullptr;    // nullptr: its connection is lost.
+    std::string client;            // What it calls itself, for people.
+    std::uint32_t window = 0;      // As granted last.
+    std::size_t parsed_bytes = 0;  // What its calls hold.
     TimePoint lost_at{};
     TimePoint awaited_until{};  // Its client may come back, or ask for replies that were lost.
     bool is_told = false;       // Its handlers know that the client is gone.

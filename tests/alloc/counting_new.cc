@@ -1,17 +1,21 @@
 #include "alloc/counting_new.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace weft::test {
 
 static thread_local std::uint64_t count = 0;
 static thread_local std::int64_t live = 0;
 static thread_local std::int64_t headers = 0;
+static thread_local std::int64_t peak = 0;
 std::uint64_t allocations() { return count; }
 std::int64_t live_bytes() { return live; }
 std::int64_t header_bytes() { return headers; }
+std::int64_t take_peak_bytes() { return std::exchange(peak, live); }
 bool allocations_count() {
     const std::uint64_t before = count;
     ::operator delete(::operator new(1));
@@ -37,6 +41,7 @@ struct alignas(std::max_align_t) Size {
     if (!size) throw std::bad_alloc();
     size->bytes = bytes;
     weft::test::live += static_cast<std::int64_t>(bytes);
+    weft::test::peak = std::max(weft::test::peak, weft::test::live);
     weft::test::headers += static_cast<std::int64_t>(sizeof(Size));
     return size + 1;
 }
