@@ -281,6 +281,8 @@ class Context final : public Executor {
     void remove_peer(Peer& peer, const Status& why);
     // Starts connecting an idle peer; whatever comes of it is told in a later turn.
     void connect(Peer& peer);
+    // Why one that is connecting is not up yet; empty: nothing is known.
+    static std::string why_waiting(const Peer& peer);
     // The peer sent something malformed: it loses its connection once the current frame returns.
     void broken(Peer& peer, std::string_view reason);
     // The same for a peer that did no wrong: what it is owed can't be sent.

@@ -195,6 +195,11 @@ void Context::on_down(EndpointSlot& slot, Peer& peer, Status why) {
     follow(peer, peer.path->failed(why), why);
 }
 
+std::string Context::why_waiting(const Peer& peer) {
+    if (peer.state != PeerState::connecting || !peer.na_id) return {};
+    return peer.endpoint->endpoint->why_waiting(peer.na_id);
+}
+
 void Context::disconnect(Peer& peer) {
     unbind(peer);
     peer.endpoint = nullptr;

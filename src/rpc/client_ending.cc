@@ -326,7 +326,9 @@ void Client::expire(ClientCall& call) {
     if (!is_connected && call.stage != Stage::executing) {
         if (call.stage == Stage::queued) call.stage = Stage::resolving;
         std::string text = "not connected before the deadline";
-        if (!session.last_why.empty()) text = session.last_why + "; " + text;
+        std::string why = core::Context::why_waiting(session.peer);
+        if (why.empty()) why = session.last_why;
+        if (!why.empty()) text = why + "; " + text;
         status = fail(Code::unavailable, std::move(text));
     }
     context_.note("deadline", session.peer.uri);

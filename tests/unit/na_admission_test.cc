@@ -2,6 +2,9 @@
 #include "na/admission.h"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <vector>
 
 #include "na/socket_name.h"
 #include "na/tcp/socket.h"
@@ -32,13 +35,22 @@ struct Listener {
     base::UniqueFd connect() const {
         return na::tcp::start_connecting(na::tcp::local_name(socket.get())).value();
     }
-    bool open() { return admission.open(epoll.get(), socket.get(), id); }
+    bool open() { return admission.open(epoll.get(), socket.get(), id, refuse); }
+    static void refuse(int socket, const Status& why) {
+        const std::string_view text = why.text();
+        (void)::send(socket, text.data(), text.size(), MSG_NOSIGNAL);
+    }
+    static std::string answer(const base::UniqueFd& client) {
+        char text[256];
+        const ssize_t got = ::recv(client.get(), text, sizeof text, 0);
+        return {text, got > 0 ? static_cast<std::size_t>(got) : 0};
+    }
     base::UniqueFd accept(TimePoint now) { return admission.accept(now, log, "here"); }
 };
 
 }  // namespace
 
-TEST_CASE("a listener drops those it has no descriptor for, and says so once a second") {
+TEST_CASE("a listener refuses in words those it has no descriptor for, and logs it once a second") {
     Listener here;
     REQUIRE(here.open());
     const base::UniqueFd clients[] = {here.connect(), here.connect(), here.connect(),
@@ -49,12 +61,16 @@ TEST_CASE("a listener drops those it has no descriptor for, and says so once a s
         const test::NoDescriptors none;
         for (int i = 0; i < 3; ++i) CHECK_FALSE(here.accept(now));
         REQUIRE(here.told.size() == 1);
-        CHECK(here.told[0].find("dropped 1") != std::string::npos);
+        CHECK(here.told[0].find("refused 1") != std::string::npos);
         REQUIRE(here.is_ready());
         CHECK_FALSE(here.accept(now + Admission::tell_every));
         REQUIRE(here.told.size() == 2);
-        CHECK(here.told[1].find("dropped 3") != std::string::npos);
+        CHECK(here.told[1].find("refused 3") != std::string::npos);
         CHECK_FALSE(here.is_ready());
+    }
+    for (const base::UniqueFd& client : clients) {
+        ::fcntl(client.get(), F_SETFL, 0);  // Waits for what is on its way.
+        CHECK(here.answer(client).find("ulimit -n") != std::string::npos);
     }
     CHECK(here.admission.next_deadline() == never);
     const base::UniqueFd later = here.connect();

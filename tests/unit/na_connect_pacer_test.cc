@@ -46,6 +46,38 @@ TEST_CASE("connect pacer: an answer is known until nothing is under way there") 
     CHECK(pacer.answered_at("a") == TimePoint::min());
 }
 
+TEST_CASE("connect pacer: why a listener refused is known to all that wait there") {
+    ConnectPacer pacer;
+    pacer.refused("a", "it is full");
+    CHECK(pacer.why_waiting("a").empty());
+    CHECK(pacer.enter("a", peer(1)));
+    pacer.refused("a", "it is full");
+    CHECK(pacer.why_waiting("a") == "it is full");
+    CHECK(pacer.why_waiting("b").empty());
+    pacer.leave("a");
+    CHECK(pacer.why_waiting("a").empty());
+}
+
+TEST_CASE("connect pacer: hang-ups in a row are bounded by their number and by time") {
+    HangUps quick;
+    for (int round = 0; round < 2; ++round) {
+        for (std::uint32_t i = 0; i < HangUps::max; ++i) CHECK(quick.may_try_again(TimePoint(9s)));
+        CHECK_FALSE(quick.may_try_again(TimePoint(9s)));
+        quick.clear();
+    }
+    HangUps slow;
+    CHECK(slow.may_try_again(TimePoint(5s)));
+    CHECK(slow.may_try_again(TimePoint(5s) + HangUps::last - 1ns));
+    CHECK_FALSE(slow.may_try_again(TimePoint(5s) + HangUps::last));
+    slow.clear();
+    CHECK(slow.may_try_again(TimePoint(60s)));
+    // With the pauses before each, whatever chance says.
+    base::SeededRandom random(1);
+    Duration all{};
+    for (std::uint32_t i = 1; i <= HangUps::max; ++i) all += ConnectPacer::pause(i, random);
+    CHECK(all < 3s);
+}
+
 TEST_CASE("connect pacer: pauses at a busy listener grow, differ and are bounded") {
     base::SeededRandom random(1);
     for (std::uint32_t attempt = 1; attempt < 100; ++attempt) {

@@ -1,10 +1,10 @@
 // Connecting over sm: what a try that failed leaves, and which failures are tried again.
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <array>
 
 #include "support/child.h"
+#include "support/open_files.h"
 #include "support/ordinary_user.h"
 #include "support/sm_raw_peer.h"
 
@@ -39,12 +39,6 @@ struct RawServer {
         REQUIRE(::send(socket.get(), packet.data(), packet.size(), MSG_NOSIGNAL) > 0);
     }
 };
-
-int open_files() {
-    int count = 0;
-    for (int fd = 0; fd < 1024; ++fd) count += ::fcntl(fd, F_GETFD) >= 0;
-    return count;
-}
 
 // Descriptors that lie in a socket, until the kernel takes no more of this user's.
 struct InFlight {

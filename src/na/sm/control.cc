@@ -59,7 +59,7 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
         if (!listening) return std::move(listening).status();
         endpoint->listening_ = std::move(*listening);
         if (!endpoint->admission_.open(endpoint->epoll_.get(), endpoint->listening_.socket(),
-                                       listener_serial)) {
+                                       listener_serial, send_refusal)) {
             return fail(Code::unavailable, errno_text("sm: epoll_ctl"));
         }
     }
@@ -125,6 +125,11 @@ const PeerInfo* SmEndpoint::info(PeerId peer) const {
     if (!connection) return nullptr;
     const bool known = connection->phase == Phase::up || connection->phase == Phase::ending;
     return known ? &connection->info : nullptr;
+}
+
+std::string SmEndpoint::why_waiting(PeerId peer) const {
+    const Connection* connection = find(peer);
+    return connection ? pacer_.why_waiting(connection->name) : std::string();
 }
 
 void SmEndpoint::close(PeerId peer) {
@@ -348,18 +353,24 @@ void SmEndpoint::handle_greeting(Connection& connection) {
         parts_.log.write_of_peer(
             LogLevel::warning, last_control_,
             "sm: " + address() + " can't take another connection: " + std::string(status.text()));
+        // For what came with the greeting: there is when another peer leaves.
+        if (!greeting) status = fail(busy_code, std::string(status.text()));
     }
     refuse_incoming(connection, status);
 }
 
 // A listener that hung up without a word may have had no place for us, too.
 void SmEndpoint::handle_refusal(Connection& connection, const Status& why, bool hung_up) {
-    connection.hang_ups = hung_up ? connection.hang_ups + 1 : 0;
-    const bool again = hung_up ? connection.hang_ups <= ConnectPacer::hang_ups_max
-                               : may_be_tried_again(why.code());
-    if (again) return call_later(connection, now_);
+    if (!hung_up) connection.hang_ups.clear();
+    const bool again =
+        hung_up ? connection.hang_ups.may_try_again(now_) : may_be_tried_again(why.code());
+    std::string text = connection.info.uri + ": " + std::string(why.text());
+    if (again) {
+        pacer_.refused(connection.name, std::move(text));
+        return call_later(connection, now_);
+    }
     if (hung_up) undo_try(connection);
-    take_down(connection, why.code(), connection.info.uri + ": " + std::string(why.text()));
+    take_down(connection, why.code(), std::move(text));
 }
 
 // Judges and maps what the peer sent; changes nothing but the connection.

@@ -170,8 +170,9 @@ void TcpEndpoint::start(Connection& connection) {
 }
 
 // The listener is there and has no place for us now.
-void TcpEndpoint::try_again(Connection& connection) {
+void TcpEndpoint::try_again(Connection& connection, std::string why) {
     close_lane(connection.talk);
+    pacer_.refused(connection.info.uri, std::move(why));
     connection.greeting = {};
     connection.move_to(Phase::waiting);
     pacer_.answered(connection.info.uri, now_);
@@ -193,7 +194,8 @@ static bool is_silence(int error) {
 
 void TcpEndpoint::on_connected(Connection& connection) {
     const std::string& uri = connection.info.uri;
-    if (const int error = socket_error(connection.talk.socket.get()); error != 0) {
+    const int error = socket_error(connection.talk.socket.get());
+    if (error != 0 && error != ECONNRESET && error != EPIPE) {
         if (is_silence(error)) pacer_.unanswered(uri);
         return take_down(connection, Code::unavailable,
                          error == ECONNREFUSED
@@ -209,9 +211,18 @@ void TcpEndpoint::on_connected(Connection& connection) {
     std::byte frame[greeting_bytes_max];
     const std::size_t bytes = encode_hello(hello(), frame);
     connection.move_to(Phase::greeting);
-    if (!send_greeting(connection.talk.socket.get(), {frame, bytes})) {
-        take_down(connection, Code::unavailable, uri + " hung up during the handshake");
-    }
+    if (error == 0 && send_greeting(connection.talk.socket.get(), {frame, bytes})) return;
+    read_welcome(connection);  // A refusal that came before is there.
+    if (connection.phase == Phase::greeting) on_hang_up(connection);
+}
+
+// A listener that hangs up without a word may have had no place for us, too.
+void TcpEndpoint::on_hang_up(Connection& connection) {
+    std::string why = connection.info.uri +
+                      " hung up during the handshake: it ends, has no file descriptor left "
+                      "(ulimit -n of its process), or does not speak weft";
+    if (connection.hang_ups.may_try_again(now_)) return try_again(connection, std::move(why));
+    take_down(connection, Code::unavailable, std::move(why));
 }
 
 void TcpEndpoint::read_welcome(Connection& connection) {
@@ -220,17 +231,23 @@ void TcpEndpoint::read_welcome(Connection& connection) {
         case Greeting::Read::more: return;
         case Greeting::Read::whole: break;
         case Greeting::Read::gone:
-            if (is_silence(connection.greeting.error())) pacer_.unanswered(uri);
-            return take_down(connection, Code::unavailable, uri + " hung up during the handshake");
+            if (!is_silence(connection.greeting.error())) return on_hang_up(connection);
+            pacer_.unanswered(uri);
+            return take_down(connection, Code::unavailable,
+                             "lost " + uri + " during the handshake: " +
+                                 std::strerror(connection.greeting.error()));
         case Greeting::Read::garbage:
             return take_down(connection, Code::data_loss,
                              uri + " does not speak weft over tcp (garbage for a greeting)");
     }
     Result<Welcome> welcome = decode_welcome(connection.greeting.frame());
-    if (!welcome && may_be_tried_again(welcome.status().code())) return try_again(connection);
     if (!welcome) {
-        return take_down(connection, welcome.status().code(),
-                         uri + ": " + std::string(welcome.status().text()));
+        std::string why = uri + ": " + std::string(welcome.status().text());
+        if (!may_be_tried_again(welcome.status().code())) {
+            return take_down(connection, welcome.status().code(), std::move(why));
+        }
+        connection.hang_ups.clear();
+        return try_again(connection, std::move(why));
     }
     connection.ticket = welcome->ticket;
     take_hello(connection.info, welcome->hello, limits_);
@@ -266,8 +283,7 @@ void TcpEndpoint::accept_some() {
         stranger.since = now_;
         stranger.deadline = now_ + handshake_max;
         if (!watch(stranger.lane, false)) {
-            drop(stranger);
-            return;
+            return refuse(stranger, fail(busy_code, "epoll takes no more descriptors"));
         }
         read_stranger(stranger);  // Mostly it is there already.
     }
@@ -326,25 +342,17 @@ Status TcpEndpoint::welcome(Stranger& stranger, const Hello& theirs) {
         release(id);
         return fail(Code::unavailable, "it hung up during the handshake");
     }
-    unwatch(stranger.lane);
-    connection.talk.socket = std::move(stranger.lane.socket);
+    hand_over(stranger.lane, connection.talk);
     drop(stranger);
     ++handshakes_;
-    if (watch(connection.talk, false)) {
-        go_up(connection);
-    } else {
-        end(connection, Code::resource_exhausted, "");
-        release(id);
-    }
+    go_up(connection);
     return {};
 }
 
 void TcpEndpoint::refuse(Stranger& stranger, const Status& why) {
     parts_.log.write_of_peer(LogLevel::info, now_,
                              "refused a connection to " + address() + ": " + why.to_string());
-    std::byte frame[greeting_bytes_max];
-    const std::size_t bytes = encode_refusal(why, frame);
-    (void)send_greeting(stranger.lane.socket.get(), {frame, bytes});
+    send_refusal(stranger.lane.socket.get(), why);
     drop(stranger);
 }
 

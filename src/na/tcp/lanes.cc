@@ -46,7 +46,7 @@ bool TcpEndpoint::watch(Lane& lane, bool for_writing) {
 }
 
 bool TcpEndpoint::watch_listener() {
-    return admission_.open(epoll_.get(), listener(), listener_id);
+    return admission_.open(epoll_.get(), listener(), listener_id, send_refusal);
 }
 
 void TcpEndpoint::unwatch(Lane& lane) {
@@ -61,6 +61,14 @@ void TcpEndpoint::close_lane(Lane& lane) {
     unwatch(lane);
     lane.socket.reset();
     lane.full = false;
+}
+
+// The socket with its place in the epoll set: nothing that may fail, once the peer was answered.
+void TcpEndpoint::hand_over(Lane& from, Lane& to) {
+    WEFT_ASSERT(!to.watch && !from.full && !to.full);
+    to.socket = std::move(from.socket);
+    to.watch = std::exchange(from.watch, {});
+    lanes_.find(to.watch)->value = &to;
 }
 
 void TcpEndpoint::want_room(Lane& lane, bool wanted) {

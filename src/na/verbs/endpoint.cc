@@ -182,7 +182,9 @@ PeerEntry* VerbsEndpoint::take_peer() {
     peer.info = {};
     peer.name = {};
     peer.started = now_;
-    peer.stale = 0;
+    peer.stale = peer.busy = 0;
+    peer.hang_ups = {};
+    peer.why_waiting.clear();
     peer.talk = nullptr;
     for (Asking& asking : peer.asking) {
         asking.up = asking.refused = false;

@@ -61,6 +61,10 @@ class VerbsEndpoint final : public Endpoint {
     const PeerInfo* info(PeerId peer) const override;
     void close(PeerId peer) override;
     std::string error() const override { return events_.reason(); }
+    std::string why_waiting(PeerId peer) const override {
+        PeerEntry* entry = find(peer);
+        return entry ? entry->value.why_waiting : std::string();
+    }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
     bool commit(std::size_t bytes) noexcept override { return commit(bytes, true); }
@@ -120,6 +124,8 @@ class VerbsEndpoint final : public Endpoint {
     void on_happening(rdma_cm_id* connection, Happening& what);
     void on_request(rdma_cm_id* connection, const Happening& what);
     bool drop_oldest_stranger();
+    void try_again(PeerEntry& entry, std::string why);
+    void on_hang_up(PeerEntry& entry, std::string why);
     void on_route(PeerEntry& entry);
     void on_response(PeerEntry& entry, const Happening& what);
     void on_rejected(PeerEntry& entry, const Happening& what);
