@@ -116,7 +116,8 @@ struct Event {
     ByteView bytes;
 };
 
-// What is known of a connected peer. Valid from peer_up to peer_down.
+// What is known of a connected peer. Valid from peer_up to peer_down; of one that is gone already
+// when its peer_up is handed out there is nothing.
 struct PeerInfo {
     std::string uri;          // As connected to; for incoming peers what the peer calls itself.
     Incarnation incarnation;  // Of the peer's endpoint.

@@ -124,6 +124,21 @@ TEST_CASE("tcp: those who connect and say nothing give way to those who speak") 
     CHECK(silent.back()->is_dropped(rig.rig));
 }
 
+TEST_CASE("tcp: a new client waits for hundreds of silent connections no longer than 5 ms for 64") {
+    Rig rig;
+    std::vector<std::unique_ptr<TcpRawLane>> silent;
+    for (int i = 0; i < 400; ++i) {
+        silent.push_back(std::make_unique<TcpRawLane>(rig.server->address()));
+    }
+    TcpRawLane lane = rig.lane();
+    lane.say(hello_frame());
+    TimePoint now = real_now();
+    na::Event events[8];
+    int milliseconds = 0;
+    while (rig.server.endpoint->poll(events, now += 1ms) == 0) REQUIRE(++milliseconds < 100);
+    CHECK(events[0].kind == EventKind::peer_up);
+}
+
 TEST_CASE("tcp: a ticket that was not given, or was used, joins nothing") {
     Rig rig;
     TcpRawLane talk = rig.lane();

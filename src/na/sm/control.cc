@@ -19,7 +19,7 @@ constexpr Duration handshake_max = 1s;  // Of an incoming connection.
 // Strangers, which are not identified yet. The oldest gives way to the next once it was silent
 // for so long; until then the next ones wait in the listener's queue.
 constexpr std::size_t incoming_max = 32;
-constexpr Duration silent_max = 50ms;
+constexpr Duration silent_max = 5ms;
 constexpr int accepts_per_look = 16;
 constexpr std::size_t events_per_look = 64;
 constexpr std::uint64_t listener_serial = 0;

@@ -20,7 +20,7 @@ constexpr Duration handshake_max = 2500ms;
 // Strangers, which are not identified yet. The oldest gives way to the next once it was silent
 // for so long; until then the next ones wait in the listener's queue.
 constexpr std::size_t strangers_max = 64;
-constexpr Duration silent_max = 50ms;
+constexpr Duration silent_max = 5ms;
 constexpr int accepts_per_look = 16;
 
 }  // namespace
