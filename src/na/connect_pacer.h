@@ -39,10 +39,12 @@ class ConnectPacer {
         const auto at = destinations_.find(to);
         if (at != destinations_.end()) at->second.answered_at = now;
     }
-    // It was silent for as long as any connect waits.
-    void unanswered(const std::string& to) {
+    // An attempt that began at `since`, or was answered last then, had no answer. The listener is
+    // silent unless it answered another one meanwhile.
+    void unanswered(const std::string& to, TimePoint since) {
         const auto at = destinations_.find(to);
-        if (at != destinations_.end()) at->second.answered_at = TimePoint::min();
+        if (at == destinations_.end() || at->second.answered_at > since) return;
+        at->second.answered_at = TimePoint::min();
     }
     // The last time, while any connect there is under way; TimePoint::min(): never.
     TimePoint answered_at(const std::string& to) const {

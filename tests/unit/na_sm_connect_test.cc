@@ -5,6 +5,7 @@
 #include <array>
 
 #include "support/child.h"
+#include "support/na_rig.h"
 #include "support/ordinary_user.h"
 #include "support/sm_raw_peer.h"
 
@@ -157,4 +158,15 @@ TEST_CASE("sm: a server whose user has too many descriptors under way answers th
         return 0;
     });
     CHECK(end == 0);
+}
+
+TEST_CASE("sm: a process that stands still serves a client whose greeting comes late for that") {
+    NaRig rig = NaRig::on<wires::Sm>();
+    NaNode& server = rig.open();
+    SmRawPeer peer(server->address().substr(5));
+    REQUIRE(rig.pump_until([&] { return server->next_deadline() != never; }));  // It is accepted.
+    rig.skip(2700ms);
+    rig.settle();
+    peer.greet();
+    CHECK(rig.pump_until([&] { return server.count(weft::test::PeerState::up) == 1; }));
 }
