@@ -82,6 +82,17 @@ TEST_CASE("sm: a connect that was refused as busy is tried again, and may be clo
     }
 }
 
+TEST_CASE("sm: a process that stands still serves a client whose greeting comes late for that") {
+    NaRig rig = NaRig::on<wires::Sm>();
+    NaNode& server = rig.open();
+    SmRawPeer peer(server->address().substr(5));
+    REQUIRE(rig.pump_until([&] { return server->next_deadline() != never; }));  // It is accepted.
+    rig.skip(2700ms);
+    rig.settle();
+    peer.greet();
+    CHECK(rig.pump_until([&] { return server.count(weft::test::PeerState::up) == 1; }));
+}
+
 TEST_CASE("sm: a connect that was refused as busy before is served when there is a place") {
     RawServer busy;
     SmNode client;
@@ -158,15 +169,4 @@ TEST_CASE("sm: a server whose user has too many descriptors under way answers th
         return 0;
     });
     CHECK(end == 0);
-}
-
-TEST_CASE("sm: a process that stands still serves a client whose greeting comes late for that") {
-    NaRig rig = NaRig::on<wires::Sm>();
-    NaNode& server = rig.open();
-    SmRawPeer peer(server->address().substr(5));
-    REQUIRE(rig.pump_until([&] { return server->next_deadline() != never; }));  // It is accepted.
-    rig.skip(2700ms);
-    rig.settle();
-    peer.greet();
-    CHECK(rig.pump_until([&] { return server.count(weft::test::PeerState::up) == 1; }));
 }
