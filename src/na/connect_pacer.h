@@ -35,10 +35,12 @@ class ConnectPacer {
         const auto at = destinations_.find(to);
         if (at != destinations_.end()) at->second.answered_at = now;
     }
-    // It was silent for as long as any connect waits.
-    void unanswered(const std::string& to) {
+    // An attempt that began at `since`, or was answered last then, had no answer. The listener is
+    // silent unless it answered another one meanwhile.
+    void unanswered(const std::string& to, TimePoint since) {
         const auto at = destinations_.find(to);
-        if (at != destinations_.end()) at->second.answered_at = TimePoint::min();
+        if (at == destinations_.end() || at->second.answered_at > since) return;
+        at->second.answered_at = TimePoint::min();
     }
     // What it said of why; for all that wait there.
     void refused(const std::string& to, std::string why) {

@@ -167,6 +167,7 @@ class Client final : public core::FrameSink {
     void resolve_unknown(ClientSession& session, Code code, std::string_view why);
     void interrupt(ClientSession& session, const Status& why);
     void search_on(ClientSession& session, const Status& why);
+    bool has_searched_enough(ClientSession& session, TimePoint now);
     static void on_search_time(base::Timer& timer, TimePoint now);
     void fail_all(ClientSession& session, const Status& why);
     void forget(ClientSession& session);

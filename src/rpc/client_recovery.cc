@@ -348,16 +348,28 @@ void Client::interrupt(ClientSession& session, const Status& why) {
         session.pause = first_pause;
         ++counters_.lost_connections;
         session.until = context_.now() + search_time(session.peer.silence);
+        session.was_late = false;
     }
     const TimePoint next = context_.now() + with_jitter(session.pause, context_.random());
     context_.timers().arm(session, std::min(next, session.until));
+}
+
+// A search whose end is seen late had less time than it says: this process stood still, and the
+// server may have answered meanwhile. It begins anew, once.
+bool Client::has_searched_enough(ClientSession& session, TimePoint now) {
+    constexpr Duration late = 100ms;
+    if (now < session.until) return false;
+    if (now - session.until < late || std::exchange(session.was_late, true)) return true;
+    session.pause = first_pause;
+    session.until = now + search_max;
+    return false;
 }
 
 // An attempt has failed.
 void Client::search_on(ClientSession& session, const Status& why) {
     context_.timers().cancel(session);
     session.last_why = why.text();
-    if (context_.now() >= session.until) {
+    if (has_searched_enough(session, context_.now())) {
         return fail_all(session, fail(Code::unavailable, session.last_why));
     }
     session.pause = std::min(2 * session.pause, search_max);
@@ -373,12 +385,13 @@ void Client::on_search_time(base::Timer& timer, TimePoint now) {
         // Other clients hold up its end. The connection stays for large replies under way.
         return client.fail_waiting(session, fail(Code::unavailable, "the server is shutting down"));
     }
-    if (now >= session.until && peer.state != core::PeerState::idle) {
+    const bool is_over = client.has_searched_enough(session, now);
+    if (is_over && peer.state != core::PeerState::idle) {
         // Down it goes, and with it the search.
         return client.context_.drop_connection(peer,
                                                fail(Code::unavailable, "the peer does not answer"));
     }
-    if (now >= session.until || !session.has_calls()) {
+    if (is_over || !session.has_calls()) {
         return client.fail_all(session, fail(Code::unavailable, session.last_why));
     }
     if (peer.state == core::PeerState::idle) client.context_.connect(peer);

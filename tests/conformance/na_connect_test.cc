@@ -408,3 +408,24 @@ CONFORMANCE("peers come and go two hundred times") {
             [&] { return server.downs.size() == static_cast<std::size_t>(round + 1); }));
     }
 }
+
+CONFORMANCE("a process that stands still during its connects loses none of them") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    NaNode& server = rig.open();
+    for (int looks = 0; looks < 8; ++looks) {
+        INFO("after " << looks << " looks");
+        NaNode& client = rig.open({.listens = false});
+        const PeerId peer = rig.start_connect(client, server->address());
+        for (int i = 0; i < looks; ++i) {
+            client.poll();
+            server.poll();
+        }
+        rig.skip(2700ms);
+        REQUIRE(rig.pump_until([&] {
+            return client.at(peer).state == PeerState::up && server.peer_of(client.incarnation);
+        }));
+        CHECK(client.downs.empty());
+        rig.destroy(client);
+    }
+}

@@ -273,6 +273,14 @@ void NaRig::skip(Duration time) {
     }
 }
 
+void NaRig::pass(Duration time) {
+    constexpr Duration step = 100ms;
+    for (; time > Duration::zero(); time -= step) {
+        skip(std::min(step, time));
+        pump();
+    }
+}
+
 void NaRig::pump() {
     std::size_t events = 0;
     for (auto& node : nodes_) {

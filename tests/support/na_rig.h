@@ -120,6 +120,8 @@ class NaRig {
     TimePoint now() const;
     // Time passes for the nodes without that anybody waits.
     void skip(Duration time);
+    // Time passes for nodes that look all the while.
+    void pass(Duration time);
     // To the next arrival when simulated; a short sleep otherwise.
     void step_time();
 

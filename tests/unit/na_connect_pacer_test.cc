@@ -32,6 +32,17 @@ TEST_CASE("connect pacer: some of one destination start, the others follow in or
     for (std::uint32_t i = 0; i < max; ++i) CHECK(pacer.enter("a", peer(i)));
 }
 
+TEST_CASE("connect pacer: an attempt without an answer says nothing of a listener that answers") {
+    ConnectPacer pacer;
+    CHECK(pacer.enter("a", peer(1)));
+    CHECK(pacer.enter("a", peer(2)));
+    pacer.answered("a", TimePoint(2s));  // The second, while the first waits since 1 s.
+    pacer.unanswered("a", TimePoint(1s));
+    CHECK(pacer.answered_at("a") == TimePoint(2s));
+    pacer.unanswered("a", TimePoint(3s));
+    CHECK(pacer.answered_at("a") == TimePoint::min());
+}
+
 TEST_CASE("connect pacer: an answer is known until nothing is under way there") {
     ConnectPacer pacer;
     pacer.answered("a", TimePoint(1s));
@@ -39,7 +50,7 @@ TEST_CASE("connect pacer: an answer is known until nothing is under way there") 
     CHECK(pacer.enter("a", peer(1)));
     pacer.answered("a", TimePoint(2s));
     CHECK(pacer.answered_at("a") == TimePoint(2s));
-    pacer.unanswered("a");
+    pacer.unanswered("a", TimePoint(2s));
     CHECK(pacer.answered_at("a") == TimePoint::min());
     pacer.answered("a", TimePoint(3s));
     pacer.leave("a");

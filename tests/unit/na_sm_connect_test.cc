@@ -4,6 +4,7 @@
 #include <array>
 
 #include "support/child.h"
+#include "support/na_rig.h"
 #include "support/open_files.h"
 #include "support/ordinary_user.h"
 #include "support/sm_raw_peer.h"
@@ -73,6 +74,17 @@ TEST_CASE("sm: a connect that was refused as busy is tried again, and may be clo
         CHECK(client.seen.empty());
         client.endpoint->close(peer);
     }
+}
+
+TEST_CASE("sm: a process that stands still serves a client whose greeting comes late for that") {
+    NaRig rig = NaRig::on<wires::Sm>();
+    NaNode& server = rig.open();
+    SmRawPeer peer(server->address().substr(5));
+    REQUIRE(rig.pump_until([&] { return server->next_deadline() != never; }));  // It is accepted.
+    rig.skip(2700ms);
+    rig.settle();
+    peer.greet();
+    CHECK(rig.pump_until([&] { return server.count(weft::test::PeerState::up) == 1; }));
 }
 
 TEST_CASE("sm: a connect that was refused as busy before is served when there is a place") {

@@ -70,7 +70,7 @@ TEST_CASE("verbs connect: a request that nobody takes ends in time, and by rdma_
     rig->start_connect(client, uri);
     rig->settle();
     CHECK(client.downs.empty());
-    rig->skip(2500ms);
+    rig->pass(2500ms);
     Down down = rig.wait_for_down(client, 1);
     CHECK(down.code == Code::unavailable);
     says(down.error, "no answer from " + uri);
@@ -142,7 +142,7 @@ TEST_CASE("verbs connect: strangers who say nothing give way, and honest peers c
         return over >= 17;
     });
     // The others have their time.
-    rig->skip(2500ms);
+    rig->pass(2500ms);
     CHECK(rig->pump_until([&] {
         std::size_t over = 0;
         for (auto& stranger : strangers) {
@@ -266,4 +266,28 @@ TEST_CASE("verbs connect: a server that restarts on its address is found again")
     REQUIRE(client.send(after, 100));
     CHECK(rig->pump_until(
         [&] { return second.at(second.peer_of(client.incarnation)).received == 1; }));
+}
+
+TEST_CASE("verbs connect: a process that stands still during its connects loses none of them") {
+    VerbsRig rig;
+    NaNode& server = rig->open();
+    std::size_t looks = 0;
+    for (bool was_up = false; !was_up; ++looks) {
+        INFO("after " << looks << " looks");
+        NaNode& client = rig->open({.listens = false});
+        const PeerId peer = rig->start_connect(client, server->address());
+        for (std::size_t i = 0; i < looks; ++i) {
+            client.poll();
+            server.poll();
+        }
+        was_up = client.at(peer).state == weft::test::PeerState::up;
+        rig->skip(2700ms);
+        REQUIRE(rig->pump_until([&] {
+            return client.at(peer).state == weft::test::PeerState::up &&
+                   server.peer_of(client.incarnation);
+        }));
+        CHECK(client.downs.empty());
+        rig->destroy(client);
+    }
+    CHECK(looks > 3);
 }

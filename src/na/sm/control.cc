@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "na/arena.h"
+#include "na/own_stall.h"
 #include "na/sm/endpoint.h"
 
 namespace weft::na::sm {
@@ -257,7 +258,10 @@ void SmEndpoint::stop_listening_to(Connection& connection) {
 }
 
 void SmEndpoint::control(TimePoint now) {
-    last_control_ = now;
+    const Duration stall = own_stall(now - std::exchange(last_control_, now));
+    for (const auto& connection : incoming_) {
+        connection->deadline = postponed(connection->deadline, stall, now + handshake_max);
+    }
     control_at_ = now + control_every;
     if (armed_) {
         armed_ = false;
@@ -470,6 +474,7 @@ TimePoint SmEndpoint::next_deadline() const {
     if (handshakes_ == 0) return next;
     if (pacer_.has_turns()) return now_;
     for (const auto& connection : incoming_) next = std::min(next, connection->deadline);
+    if (!incoming_.empty()) next = std::min(next, last_control_ + handshake_look_every);
     for (const Slot& slot : slots_) {
         if (!slot.connection || slot.connection->phase > Phase::greeting) continue;
         next = std::min(next, slot.connection->retry_at);

@@ -86,6 +86,7 @@ void TcpEndpoint::on_bulk_connected(Connection& connection) {
     }
     use_plain_congestion_control(socket);
     want_room(bulk.lane, false);
+    bulk.deadline = now_ + bulk_handshake_max;  // It is there, and has its time to answer.
     std::byte frame[greeting_bytes_max];
     const std::size_t bytes = encode_join(connection.ticket, frame);
     bulk.phase = BulkPhase::joining;

@@ -120,6 +120,7 @@ struct Connection : FlushNode, WritableNode {
     std::unique_ptr<Resolution> resolution;
     Greeting greeting;
     Ticket ticket;               // Shown, or to be shown, by the bulk lane.
+    TimePoint since{};           // Its try began, or was answered last.
     TimePoint deadline = never;  // Until then the host has to show itself.
     TimePoint retry_at = never;  // While waiting, with its turn.
     std::uint32_t attempts = 0;  // That a busy listener refused,

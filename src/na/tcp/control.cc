@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "na/own_stall.h"
 #include "na/tcp/endpoint.h"
 
 namespace weft::na::tcp {
@@ -152,6 +153,7 @@ void TcpEndpoint::give_turns() {
 
 void TcpEndpoint::start(Connection& connection) {
     if (connection.phase == Phase::waiting) connection.move_to(Phase::connecting);
+    connection.since = now_;
     // A path without a listener is refused at once.
     if (is_local()) connection.deadline = never;
     Result<base::UniqueFd> socket = start_connecting(connection.name);
@@ -196,7 +198,7 @@ void TcpEndpoint::on_connected(Connection& connection) {
     const std::string& uri = connection.info.uri;
     const int error = socket_error(connection.talk.socket.get());
     if (error != 0 && error != ECONNRESET && error != EPIPE) {
-        if (is_silence(error)) pacer_.unanswered(uri);
+        if (is_silence(error)) pacer_.unanswered(uri, connection.since);
         return take_down(connection, Code::unavailable,
                          error == ECONNREFUSED
                              ? "nobody serves " + uri + " (connection refused)"
@@ -207,6 +209,7 @@ void TcpEndpoint::on_connected(Connection& connection) {
     // From here on its kernel says when the process or the host is gone.
     if (!is_local()) set_greeting_options(connection.talk.socket.get());
     pacer_.answered(uri, now_);
+    connection.since = now_;
     connection.deadline = never;
     std::byte frame[greeting_bytes_max];
     const std::size_t bytes = encode_hello(hello(), frame);
@@ -232,7 +235,7 @@ void TcpEndpoint::read_welcome(Connection& connection) {
         case Greeting::Read::whole: break;
         case Greeting::Read::gone:
             if (!is_silence(connection.greeting.error())) return on_hang_up(connection);
-            pacer_.unanswered(uri);
+            pacer_.unanswered(uri, connection.since);
             return take_down(connection, Code::unavailable,
                              "lost " + uri + " during the handshake: " +
                                  std::strerror(connection.greeting.error()));
@@ -380,13 +383,7 @@ void TcpEndpoint::serve_handshakes() {
 void TcpEndpoint::serve_handshake(Connection& connection) {
     // Those before it find out whether anything is there.
     if (connection.phase == Phase::waiting && !connection.has_turn) return;
-    if (connection.deadline <= now_) {
-        pacer_.unanswered(connection.info.uri);
-        take_down(connection, Code::unavailable, connection.info.uri + " did not answer in time");
-    } else if (connection.phase <= Phase::connecting && connection.retry_at <= now_) {
-        connection.retry_at = never;
-        start(connection);
-    } else if (connection.phase == Phase::resolving && connection.resolution->done()) {
+    if (connection.phase == Phase::resolving && connection.resolution->done()) {
         Result<SocketName> name = connection.resolution->answer();
         connection.resolution.reset();
         if (!name) {
@@ -395,12 +392,36 @@ void TcpEndpoint::serve_handshake(Connection& connection) {
         connection.name = *name;
         connection.move_to(Phase::waiting);
         enter(connection);
+    } else if (connection.deadline <= now_) {
+        pacer_.unanswered(connection.info.uri, connection.since);
+        take_down(connection, Code::unavailable, connection.info.uri + " did not answer in time");
+    } else if (connection.phase <= Phase::connecting && connection.retry_at <= now_) {
+        connection.retry_at = never;
+        start(connection);
+    }
+}
+
+// Our own thread did not look for so long: the answers may be there.
+void TcpEndpoint::forgive(Duration stall) {
+    if (handshakes_ == 0 && strangers_.empty()) return;
+    const TimePoint latest = now_ + handshake_max;
+    for (const auto& stranger : strangers_) {
+        stranger->deadline = postponed(stranger->deadline, stall, latest);
+    }
+    for (const Slot& slot : slots_) {
+        Connection* connection = slot.connection.get();
+        if (!connection) continue;
+        connection->deadline = postponed(connection->deadline, stall, latest);
+        if (!connection->bulk) continue;
+        TimePoint& deadline = connection->bulk->deadline;
+        deadline = postponed(deadline, stall, latest);
     }
 }
 
 TimePoint TcpEndpoint::next_deadline() const {
     TimePoint next = admission_.next_deadline();
     if (!strangers_.empty()) next = std::min(next, strangers_.front()->deadline);
+    if (!strangers_.empty()) next = std::min(next, looked_at_ + handshake_look_every);
     if (handshakes_ == 0) return next;
     if (pacer_.has_turns()) return now_;
     for (const Slot& slot : slots_) {
@@ -415,7 +436,7 @@ TimePoint TcpEndpoint::next_deadline() const {
         if (has_time) next = std::min({next, connection->deadline, connection->retry_at});
         if (connection->bulk) next = std::min(next, connection->bulk->deadline);
     }
-    return next;
+    return next == never ? never : std::min(next, looked_at_ + handshake_look_every);
 }
 
 TcpEndpoint::Slot* TcpEndpoint::take_slot() {

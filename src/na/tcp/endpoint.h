@@ -143,6 +143,7 @@ class TcpEndpoint final : public Endpoint {
     void drop(Stranger& stranger);
     bool make_room();
     void serve_handshakes();
+    void forgive(Duration stall);
     Hello hello() const;
     Slot* take_slot();
     void release(PeerId peer);

@@ -18,6 +18,7 @@
 
 #include "base/unique_fd.h"
 #include "na/event_queue.h"
+#include "na/own_stall.h"
 #include "na/verbs/peer.h"
 
 namespace weft::na::verbs {
@@ -79,7 +80,10 @@ class VerbsEndpoint final : public Endpoint {
 
     int wait_fd() const override { return parts_.sleeps ? epoll_.get() : -1; }
     bool arm() override;
-    TimePoint next_deadline() const override { return attention_at_; }
+    TimePoint next_deadline() const override {
+        if (handshakes_ == 0) return attention_at_;
+        return std::min(attention_at_, looked_at_ + handshake_look_every);
+    }
 
     const Ledger& ledger() const { return card_->ledger; }
 
@@ -156,6 +160,7 @@ class VerbsEndpoint final : public Endpoint {
     void serve_leaving();
     bool is_time_to_look(bool busy);
     void attend(PeerEntry& entry, TimePoint at);
+    void forgive(Duration stall);
     void break_off(PeerEntry& entry, std::string why);
     void serve_attention();
     void wake_writers();
