@@ -158,6 +158,7 @@ struct ClientSession : base::Timer, Hungry {
 
     // While searching or resuming.
     TimePoint until{};     // Then it is given up.
+    TimePoint ended_at{};  // The server said that it ends.
     Duration pause{};      // Before the next attempt.
     std::string last_why;  // What the last attempt came to.
 
