@@ -41,6 +41,8 @@ enum class Mutant : std::uint8_t {
     rotation_forgotten,
     unsent_forgotten,
     end_unsaid,
+    denial_forgotten,
+    end_unwatched,
     // Of collectives.
     child_forgotten,
     adopted_twice,
@@ -99,6 +101,9 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::unsent_forgotten, "unsent-forgotten",
      "an end does not know of what waits in the transport's own queue"},
     {Mutant::end_unsaid, "end-unsaid", "an orderly end does not say that it begins nothing more"},
+    {Mutant::denial_forgotten, "denial-forgotten",
+     "a call that came when its session was over is taken for one that was never made"},
+    {Mutant::end_unwatched, "end-unwatched", "an end waits for peers that stand still"},
     {Mutant::child_forgotten, "child-forgotten",
      "the last of three children and more is not asked"},
     {Mutant::adopted_twice, "adopted-twice",

@@ -430,6 +430,8 @@ class Context final : public Executor {
     void disconnect(Peer& peer);
     bool send_small(Peer& peer, FrameKind kind, std::uint16_t aux = 0);
     void update_direct(Peer& peer);
+    // A call needs the peer alive, or an orderly end waits for it.
+    bool is_needed(const Peer& peer) const;
     void start_heartbeat(Peer& peer);
     void note_silence(Peer& peer);
     void on_heartbeat(Peer& peer);

@@ -172,7 +172,7 @@ bool Client::rest(ClientCall& call, WaitingRequest::Ptr request, ByteView frame)
     ++counters_.retried;
     context_.note("retries", session.peer.uri, attempt);
     call.traits.attempts = static_cast<std::uint8_t>(attempt);
-    request->deadline = call.deadline;
+    request->at = call.deadline;
     call.waiting = std::move(request);
     call.rests = true;
     session.resting.push_back(call);
@@ -186,7 +186,7 @@ bool Client::rest(ClientCall& call, WaitingRequest::Ptr request, ByteView frame)
 void Client::wake(ClientCall& call) {
     call.rests = false;
     static_cast<core::Deferred&>(call).unlink();
-    context_.timers().arm(call, call.waiting->deadline);
+    context_.timers().arm(call, call.waiting->at);
     ClientSession& session = *call.session;
     enqueue(call, true);
     if (session.state == SessionState::open) return pump(session);

@@ -9,6 +9,7 @@
 namespace weft::rpc {
 
 static constexpr Duration first_pause = 20ms;
+static constexpr Duration overdue_look = 20ms;  // Between two looks at calls to a server that ends.
 
 // nullptr: no memory.
 ClientSession* Client::session_of(core::Peer& peer) {
@@ -238,13 +239,39 @@ void Client::retake(ClientSession& session, ClientSlot& slot) {
 void Client::on_ended(ClientSession& session) {
     context_.note("session ended by the server", session.peer.uri, session.busy);
     session.state = SessionState::ended;
+    session.ended_at = context_.now();
     session.is_granted = false;
     session.update_window();
     session.for_each_busy([&](ClientSlot& slot) {
         // A question may have been answered by a reply.
         if (!slot.is_asked || slot.asked != slot.sequence) take_back(session, slot);
     });
+    base::Timer& patience = session;
+    if (session.waiting.size() != 0 && !patience.is_linked()) {
+        context_.timers().arm(patience, context_.now() + search_max);
+    }
     feed();
+}
+
+// Other clients hold up the end of the server. Each call waits `search_max` for the next server:
+// since it was queued, or since this one said that it ends. The connection stays for large replies
+// under way.
+void Client::fail_overdue(ClientSession& session) {
+    const TimePoint now = context_.now();
+    TimePoint next = never;
+    session.waiting.for_each([&](ClientCall& call) {
+        const TimePoint until = std::max(call.waiting->at, session.ended_at) + search_max;
+        if (until > now) {
+            next = std::min(next, until);
+            return;
+        }
+        forget_request(call);
+        call.stage = Stage::resolving;
+        finish_early(call, fail(Code::unavailable, "the server is shutting down"));
+    });
+    if (next == never) return;
+    // A look walks over all calls that wait.
+    context_.timers().arm(session, std::max(next, now + overdue_look));
 }
 
 // The call of a slot never ran, and its session ends.
@@ -382,8 +409,7 @@ void Client::on_search_time(base::Timer& timer, TimePoint now) {
     Client& client = session.client;
     core::Peer& peer = session.peer;
     if (session.state == SessionState::ended) {
-        // Other clients hold up its end. The connection stays for large replies under way.
-        return client.fail_waiting(session, fail(Code::unavailable, "the server is shutting down"));
+        return client.fail_overdue(session);
     }
     const bool is_over = client.has_searched_enough(session, now);
     if (is_over && peer.state != core::PeerState::idle) {

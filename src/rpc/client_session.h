@@ -159,6 +159,7 @@ struct ClientSession : base::Timer, Hungry {
     // While searching or resuming.
     TimePoint until{};      // Then it is given up,
     bool was_late = false;  // unless this process stood still: once it has that time anew.
+    TimePoint ended_at{};   // The server said that it ends.
     Duration pause{};       // Before the next attempt.
     std::string last_why;   // What the last attempt came to.
 

@@ -182,6 +182,7 @@ class Server final : public core::FrameSink {
     void attach(ServerSession& session, core::Peer& peer);
     void on_ask(core::Peer& peer, ByteView frame);
     bool send_grant(core::Peer& peer, Verdict verdict, const ServerSession* session);
+    void say_ended(ServerSession& session);
     static void on_time(base::Timer& timer, TimePoint now);
     void look_at_lost(ServerSession& session, TimePoint now);
     void tell_handlers(ServerSession& session);

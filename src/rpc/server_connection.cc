@@ -64,6 +64,8 @@ void Server::resume_session(core::Peer& peer, const SessionId& id) {
     attach(*session, peer);
     session->awaited_until = context_.now() + asks_within;
     send_grant(peer, Verdict::resumed, session);
+    // Before it sends again what never came.
+    if (is_ended_) say_ended(*session);
 }
 
 void Server::attach(ServerSession& session, core::Peer& peer) {
@@ -102,8 +104,11 @@ void Server::on_ask(core::Peer& peer, ByteView frame) {
     Slot& slot = session.slot(wire.slot);
     const bool is_last = wire.sequence == slot.sequence;
     const bool is_next = wire.sequence == slot.sequence + 1;
+    // It came when its session was over, or was asked for before.
+    const bool is_denied = slot.keeps == ServerSession::Keeps::denied &&
+                           !base::is_mutated(base::Mutant::denial_forgotten);
     // Of the number in front of a slot's first call. An outcome is never 0, whatever the call's.
-    if (is_last && !slot.call && slot.outcome == 0) {
+    if (is_last && !slot.call && !is_denied && slot.outcome == 0) {
         return context_.broken(peer, "a question about a call that was never made");
     }
     if (!is_last && !is_next) {

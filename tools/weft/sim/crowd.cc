@@ -4,6 +4,9 @@
 #include <cstring>
 #include <memory>
 
+#include "api/node.h"
+#include "rpc/channel_impl.h"
+
 namespace weft::tool {
 
 namespace {
@@ -24,8 +27,12 @@ constexpr Duration drains_after = 10ms;
 constexpr Duration reads_again_after = 300ms;
 
 constexpr Duration knocks_every = 2ms;
-// The slowest client reads again, and what it has to read arrives. Far below drain_timeout.
+constexpr std::uint32_t knocks_before_cut = 12;
+constexpr Duration late_link = 5ms;
+// The slowest client reads again, and what it has to read arrives.
 constexpr Duration ends_within = answers_within + reads_again_after + drains_after + 1s;
+// A client that stands still is given up. Below drain_timeout.
+constexpr Duration given_up_within = 3s;
 
 constexpr std::uint32_t pages_each = 2;
 constexpr std::size_t page_bytes = 128 * 1024;
@@ -137,8 +144,8 @@ void Crowd::send(const std::string& client, const std::string& server) {
               });
 }
 
-void Crowd::knock(const std::string& client, const std::string& server) {
-    if (!knocking_) return;
+void Crowd::knock(const std::string& client, const std::string& server,
+                  std::function<void()> then) {
     Knock& knock = knocks_.emplace_back();
     knock.client = client;
     Wish wish;
@@ -147,16 +154,24 @@ void Crowd::knock(const std::string& client, const std::string& server) {
     channels_(client, server)
         .call(crowd_method, {reinterpret_cast<const std::byte*>(&wish), sizeof wish},
               {.timeout = patience},
-              [this, &knock, client, server](const Status& status, ByteView) {
+              [this, &knock, then = std::move(then)](const Status& status, ByteView) {
                   --open_;
                   knock.status = status;
-                  simulation_.in(up_to(knocks_every),
-                                 [this, client, server] { this->knock(client, server); });
+                  then();
               });
+}
+
+void Crowd::go_on_knocking(const std::string& client, const std::string& server) {
+    if (!knocking_) return;
+    knock(client, server, [this, client, server] {
+        simulation_.in(up_to(knocks_every),
+                       [this, client, server] { go_on_knocking(client, server); });
+    });
 }
 
 void Crowd::judge_knocks() {
     for (const Knock& knock : knocks_) {
+        if (knock.client == standing_) continue;
         const bool is_sure = knock.status.effect() == Effect::none && !knock.has_run;
         verdict_.hold(knock.status.ok() || is_sure, Rule::ends_leave_no_doubt, [&] {
             return "a call of " + knock.client + (knock.has_run ? ", which ran," : "") +
@@ -167,31 +182,63 @@ void Crowd::judge_knocks() {
 
 void Crowd::slow_down_some(const Names& clients) {
     for (const std::string& client : clients) {
-        if (below(2) == 0) continue;
+        if (below(2) == 0 || client == standing_) continue;
         simulation_.in(up_to(drains_after), [this, client] { simulation_.pause(client); });
         simulation_.in(drains_after + up_to(reads_again_after),
                        [this, client] { simulation_.resume(client); });
     }
 }
 
+// While the server ends, or before: much crosses on the way, some of it in slots that no call has
+// used, and then the connection is gone.
+void Crowd::cut_some(const Names& clients, const std::string& server) {
+    for (const std::string& client : clients) {
+        if (below(2) == 0 || client == standing_) continue;
+        cut_.insert(client);
+        sim::Link link;
+        link.latency = up_to(late_link);
+        simulation_.set_link(client, server, link);
+        simulation_.set_link(server, client, link);
+        const Duration at = up_to(drains_after + answers_within + late_link);
+        simulation_.in(at, [this, client, server] {
+            for (std::uint32_t i = 0; i < knocks_before_cut; ++i) {
+                knock(client, server, [] {});
+            }
+        });
+        simulation_.in(at + up_to(late_link), [this, client, server] {
+            core::Peer* const peer = core::Context::find(channels_(client, server).impl()->peer());
+            if (!peer || peer->state != core::PeerState::up) return;
+            simulation_.runtime(client)->node().context.drop_connection(
+                *peer, fail(Code::unavailable, "cut"));
+        });
+    }
+}
+
 void Crowd::judge_end(const Names& clients, const std::string& server) {
     errands_.clear();
+    cut_.clear();
+    standing_ = below(4) == 0 ? clients[below(clients.size())] : "";
     for (const std::string& client : clients) {
         for (std::uint32_t i = 0; i < errands_each; ++i) send(client, server);
     }
     slow_down_some(clients);
     knocks_.clear();
     knocking_ = true;
-    for (const std::string& client : clients) knock(client, server);
+    for (const std::string& client : clients) go_on_knocking(client, server);
+    cut_some(clients, server);
     simulation_.run_for(drains_after);
     const TimePoint drains = simulation_.now();
+    if (!standing_.empty()) simulation_.pause(standing_);
     simulation_.end(server);
     simulation_.run_until([&] { return !simulation_.is_up(server); }, patience);
     const Duration took = simulation_.now() - drains;
-    verdict_.hold(took < ends_within, Rule::ends_are_prompt,
+    const Duration most = standing_.empty() ? ends_within : ends_within + given_up_within;
+    verdict_.hold(took < most, Rule::ends_are_prompt,
                   [&] { return server + " ended after " + std::to_string(took / 1ms) + " ms"; });
     simulation_.kill(server);
     simulation_.start(server);
+    simulation_.set_links(sim::Link());
+    if (!standing_.empty()) simulation_.resume(standing_);
     simulation_.run_for(drains_after);
     knocking_ = false;
     verdict_.hold(simulation_.run_until([&] { return open_ == 0; }, patience),
@@ -199,7 +246,8 @@ void Crowd::judge_end(const Names& clients, const std::string& server) {
                   [&] { return "calls to " + server + " have not ended"; });
     judge_knocks();
     for (const Errand& errand : errands_) {
-        if (errand.answered > drains) continue;
+        if (errand.answered > drains || errand.client == standing_) continue;
+        if (cut_.contains(errand.client)) continue;
         verdict_.hold(errand.status.ok() && errand.is_whole, Rule::ends_lose_no_reply,
                       [&] { return describe(errand); });
     }

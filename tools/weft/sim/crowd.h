@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ class Crowd {
     // All keep the server busy with large requests: each gets its share of it.
     void judge_shares(const Names& clients, const std::string& server);
     // All have replies under way, which some of them read slowly, when the server ends in order,
-    // and go on calling until it is up again.
+    // and go on calling until it is up again. Now and then one stands still all that time, and some
+    // lose their connection.
     void judge_end(const Names& clients, const std::string& server);
 
     // Each server exposes memory that it has just allocated: what its peers left there before is
@@ -54,10 +56,13 @@ class Crowd {
 
     void ask_on(const std::string& client, const std::string& server, TimePoint end);
     void send(const std::string& client, const std::string& server);
-    void knock(const std::string& client, const std::string& server);
+    // `then` is called when it has ended.
+    void knock(const std::string& client, const std::string& server, std::function<void()> then);
+    void go_on_knocking(const std::string& client, const std::string& server);
     void judge_knocks();
     void answer(Call call, const std::string& server);
     void slow_down_some(const Names& clients);
+    void cut_some(const Names& clients, const std::string& server);
     std::string describe(const Errand& errand) const;
     std::uint64_t below(std::uint64_t end) { return simulation_.random() % end; }
     Duration up_to(Duration most) {
@@ -70,6 +75,8 @@ class Crowd {
     std::deque<Errand> errands_;
     std::deque<Knock> knocks_;
     bool knocking_ = false;
+    std::string standing_;       // The client that stands still until the server is up again.
+    std::set<std::string> cut_;  // Clients that lose their connection, and large replies with it.
     std::map<std::string, std::uint64_t> served_;
     std::uint64_t open_ = 0;
 };
