@@ -48,6 +48,8 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
     if (options.lease < Duration::zero()) {
         return fail(Code::invalid_argument, "a lease can't be negative");
     }
+    // Before the slot: this may throw.
+    std::vector<na::FabricKey> fabrics(context_->endpoints().size());
     Slot* slot = regions_.take();
     if (!slot) {
         return fail(Code::resource_exhausted,
@@ -63,7 +65,7 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
     entry.holders = na::Holders::done;
     entry.ticks = 0;
     entry.unfenced = 0;
-    entry.fabric.assign(context_->endpoints().size(), {});
+    entry.fabric = std::move(fabrics);
     const na::Exposure exposure{slot->slot, slot->generation, entry.key, memory.bytes(),
                                 options.access};
     for (const auto& endpoint : context_->endpoints()) {
