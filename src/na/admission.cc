@@ -12,7 +12,7 @@ bool Admission::open(int epoll, int listener, std::uint64_t id) {
     epoll_ = epoll;
     listener_ = listener;
     id_ = id;
-    spare_.reset(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    spare_ = base::UniqueFd::closed_in_children(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
     epoll_event wanted{};
     wanted.events = EPOLLIN;
     wanted.data.u64 = id_;
@@ -20,11 +20,12 @@ bool Admission::open(int epoll, int listener, std::uint64_t id) {
 }
 
 base::UniqueFd Admission::accept_raw() const {
-    return base::UniqueFd(::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    return base::UniqueFd::closed_in_children(
+        ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
 base::UniqueFd Admission::accept(TimePoint now, base::Log& log, const std::string& address) {
-    if (!spare_) spare_.reset(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    if (!spare_) spare_ = base::UniqueFd::closed_in_children(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
     base::UniqueFd socket = accept_raw();
     if (socket) return socket;
     const bool no_descriptor = errno == EMFILE || errno == ENFILE;
@@ -49,7 +50,7 @@ bool Admission::drop_one() {
     base::UniqueFd socket = accept_raw();
     const bool dropped = bool(socket);
     socket.reset();
-    spare_.reset(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    spare_ = base::UniqueFd::closed_in_children(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
     return dropped;
 }
 
