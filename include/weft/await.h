@@ -26,8 +26,9 @@ namespace weft {
 
 namespace detail {
 
-// FAILED_PRECONDITION: what an operation comes to that is awaited where nothing could resume it.
-Status nowhere();
+// FAILED_PRECONDITION: what an operation of `there` comes to that is awaited where nothing could
+// resume it.
+Status nowhere(const Executor& there);
 
 // Where a reply's bytes go: read(object, reply), once, while they are valid.
 struct ReplyReader {

@@ -222,7 +222,7 @@ class [[nodiscard]] GroupCall {
         shared_->home = Executor::current();
         if (!shared_->home && !group.on_thread()) {
             GroupOutcome refused;
-            refused.status = detail::nowhere();
+            refused.status = detail::nowhere(group.executor());
             shared_->result = detail::ReadGroup<Result>()(std::move(refused), wanted);
             shared_->done = true;
             return;

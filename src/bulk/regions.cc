@@ -143,6 +143,7 @@ void Regions::add_endpoint(core::EndpointSlot& endpoint) {
 }
 
 void Regions::close(std::uint32_t region, std::uint32_t generation, Function<void()> fenced) {
+    if (!process_.is_this()) return;
     {
         const std::lock_guard lock(end_mutex_);
         if (context_ && !context_->on_thread()) {

@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/mpsc_queue.h"
 #include "base/random.h"
+#include "base/unique_fd.h"
 #include "core/deferred.h"
 #include "core/frame.h"
 #include "core/offload_pool.h"
@@ -74,6 +75,7 @@ struct EndpointSlot {
     std::uint32_t idle_polls = 0;
     TimePoint polled_at;                   // Where there are several.
     bool unflushed = false;                // A commit of this turn waits for flush().
+    na::Endpoint* of_parent = nullptr;     // In a forked child: never destroyed there.
     base::IntrusiveList<Traffic> starved;  // Peers that take turns, for it has no room for more.
 };
 
@@ -125,6 +127,12 @@ class Context final : public Executor {
     // What this context is a part of: kept alive while late work runs, which may let go of it.
     void set_owner(std::weak_ptr<void> owner) { owner_ = std::move(owner); }
     bool is_closed() const { return closed_; }
+
+    // ---- in a child made by fork(): from on_forked() on endpoints take and give nothing --------
+    void on_forked() noexcept;  // Takes no lock.
+    bool is_forked() const { return is_forked_; }
+    // FAILED_PRECONDITION, effect none; OK where is_forked() is false.
+    Status why_forked() const;
 
     // While it lives the calling thread is in this context as in a turn: for work outside of one
     // that may run user code.
@@ -218,7 +226,7 @@ class Context final : public Executor {
     // Any later post() or message makes one of them readable.
     bool arm();
     // eventfd, readable after wake(), until disarm() or the next turn.
-    int wake_fd() const { return wake_fd_; }
+    int wake_fd() const { return wake_fd_.get(); }
     void disarm();
     bool on_thread() const { return thread_.load(std::memory_order_relaxed) == thread_identity(); }
     // Makes the calling thread the one that may call; turn() does it too.
@@ -469,6 +477,7 @@ class Context final : public Executor {
     base::SlotTable<Peer> peers_;
     base::IntrusiveList<Deferred> deferred_;
     std::uint64_t turns_ = 0;
+    bool is_forked_ = false;     // Never while other threads exist.
     bool has_joined_ = false;    // Messages of several frames came with this poll.
     TimePoint pressed_since_{};  // From then on, without a pause,
     TimePoint pressed_at_{};     // until then there was too much to do.
@@ -495,7 +504,7 @@ class Context final : public Executor {
     std::uint32_t late_depth_ = 0;  // Of what runs; the runner's.
     std::atomic<bool> sleeping_{false};
     std::atomic<const void*> thread_{nullptr};  // Whose the context is.
-    int wake_fd_ = -1;
+    base::UniqueFd wake_fd_;
 };
 
 }  // namespace weft::core

@@ -248,8 +248,9 @@ void Context::shutdown(const Status& why) noexcept {
 
 void Context::close_endpoints() noexcept {
     WEFT_DCHECK(closed_);
-    endpoints_.clear();
     only_ = quick_ = nullptr;
+    std::vector<std::unique_ptr<EndpointSlot>> closing;
+    closing.swap(endpoints_);  // A child that is forked meanwhile finds none half destroyed.
 }
 
 void Context::drop_connection(Peer& peer, const Status& why) {

@@ -125,7 +125,7 @@ class MemoryArena final : public Arena {
         : bytes_(round_up(bytes_max ? bytes_max : default_bytes(), page_bytes)) {}
 
     ~MemoryArena() override {
-        WEFT_DCHECK(allocated_ == 0);
+        WEFT_DCHECK(allocated_ == 0 || !is_owner());
         if (reserved_) ::munmap(reserved_, reserved_bytes_);
     }
 
@@ -145,7 +145,7 @@ class MemoryArena final : public Arena {
     void cool_within(std::size_t offset, std::size_t length, std::size_t excess);
     bool is_held(std::size_t block) const { return block < holds_.size() && holds_[block] != 0; }
     // A forked child has a copy of the lists and shares the memory: it must change neither.
-    bool is_owner() const { return ::getpid() == owner_; }
+    bool is_owner() const { return owner_.is_this(); }
 
     mutable std::mutex mutex_;
     std::size_t bytes_;
@@ -158,7 +158,7 @@ class MemoryArena final : public Arena {
     Ranges of_peers_;                   // Part of free_ that may hold what peers sent or got.
     std::vector<std::uint16_t> holds_;  // By blocks of large_bytes; empty until somebody holds.
     std::size_t allocated_ = 0;
-    const pid_t owner_ = ::getpid();
+    const base::OwnerProcess owner_;
 };
 
 Status failed(const char* what, std::size_t bytes) {
@@ -202,12 +202,9 @@ Status MemoryArena::create() {
 
 Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
     if (bytes == 0) return fail(Code::invalid_argument, "an arena buffer needs at least one byte");
+    if (!is_owner()) return fail(Code::failed_precondition, base::forked_text);
     std::unique_lock lock(mutex_);
     if (Status status = create(); !status.ok()) return status;
-    if (!is_owner()) {
-        return fail(Code::failed_precondition,
-                    "the arena belongs to the process that made it, not to one forked from it");
-    }
     if (bytes > bytes_) {
         return fail(Code::resource_exhausted, "arena: " + std::to_string(bytes) +
                                                   " bytes asked, it holds only " +
@@ -241,6 +238,7 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
 }
 
 void MemoryArena::give_back(std::size_t offset, std::size_t length, Use use) {
+    if (!is_owner()) return;
     std::lock_guard lock(mutex_);
     allocated_ -= length;
     free_.add(offset, length);
@@ -252,7 +250,7 @@ void MemoryArena::give_back(std::size_t offset, std::size_t length, Use use) {
 // Gives the highest warm ranges back to the kernel until the rest fits the budget: allocation
 // fills from below. What is held stays, and then the budget does not hold.
 void MemoryArena::cool() {
-    if (warm_.bytes() <= warm_bytes_max || !is_owner()) return;
+    if (warm_.bytes() <= warm_bytes_max) return;
     std::size_t below = bytes_;
     while (warm_.bytes() > warm_bytes_max) {
         auto range = warm_.all().lower_bound(below);
@@ -302,6 +300,7 @@ bool MemoryArena::hold(std::uint64_t offset, std::size_t bytes) {
 }
 
 void MemoryArena::release(std::uint64_t offset, std::size_t bytes) noexcept {
+    if (!is_owner()) return;
     std::lock_guard lock(mutex_);
     for (std::size_t block = offset / large_bytes; block < (offset + bytes) / large_bytes; ++block)
         --holds_[block];

@@ -63,7 +63,9 @@ bool Operation::is_home(const Channel& channel) {
     return channel.on_thread() && (!here || here == &channel.executor());
 }
 
-Status nowhere() {
+Status nowhere(const Executor& there) {
+    Status forked = static_cast<const core::Context&>(there).why_forked();
+    if (!forked.ok()) return forked;
     return fail(Code::failed_precondition,
                 "awaited on a thread that turns no context; start the coroutine by "
                 "Runtime::spawn or Runtime::block_on");
@@ -80,7 +82,7 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
             [this](const Status& status, ByteView reply) { arrive(status, reply); });
         return;
     }
-    if (!Executor::current()) return arrive(nowhere(), {});
+    if (!Executor::current()) return arrive(nowhere(channel.executor()), {});
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
@@ -114,7 +116,7 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
                                [this](const Status& status) { arrive(status, {}); });
         return;
     }
-    if (!Executor::current()) return arrive(nowhere(), {});
+    if (!Executor::current()) return arrive(nowhere(channel.executor()), {});
     const std::size_t bytes = core::Context::handed_over_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
@@ -154,6 +156,7 @@ void Operation::arrive(const Status& status, ByteView reply) {
 }
 
 void Operation::abandon() {
+    if (channel_ && channel_.impl()->context().is_forked()) return;
     if (relay_) {
         relay_->awaiter = nullptr;
         relay_->leave();

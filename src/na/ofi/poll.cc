@@ -285,7 +285,8 @@ void OfiEndpoint::serve_attention() {
         }
     }
     if (links_at_ <= now_) serve_links();
-    attention_at_ = std::min(attention_at_, links_at_);
+    if (marking_at_ <= now_) mark_sockets();
+    attention_at_ = std::min({attention_at_, links_at_, marking_at_});
 }
 
 // A thread that did not look for so long has not seen the answers that may be there: libfabric
