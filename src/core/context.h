@@ -25,6 +25,7 @@
 #include "base/mpsc_queue.h"
 #include "base/random.h"
 #include "base/unique_fd.h"
+#include "core/context_options.h"
 #include "core/deferred.h"
 #include "core/frame.h"
 #include "core/offload_pool.h"
@@ -77,17 +78,6 @@ struct EndpointSlot {
     bool unflushed = false;                // A commit of this turn waits for flush().
     na::Endpoint* of_parent = nullptr;     // In a forked child: never destroyed there.
     base::IntrusiveList<Traffic> starved;  // Peers that take turns, for it has no room for more.
-};
-
-struct ContextOptions {
-    Duration heartbeat_interval = 400ms;
-    std::uint8_t heartbeats_missed_max = 5;     // Dead after 2.0 to 2.4 s of silence.
-    std::size_t waiting_bytes_max = 16u << 20;  // Per peer.
-    std::size_t waiting_bytes_all_max = 512u << 20;
-    std::uint32_t waiting_frames_max = 16384;  // Per peer.
-    std::uint32_t peers_max = 65536;
-    std::size_t submitted_bytes_max = 64u << 20;  // Requests from other threads.
-    std::size_t parsed_bytes_max = 1u << 30;      // RuntimeOptions::parsed_bytes_max.
 };
 
 inline constexpr Duration backlog_max = 20ms;
