@@ -142,6 +142,7 @@ void Node::shutdown() {
         server.drain();
         if (server.executing() == 0 && collectives.owed() == 0) server.end_sessions();
         collectives.shutdown();
+        client.end_sessions();  // While there are connections to say so.
         context.shutdown(why);
         client.shutdown(why);
         server.shutdown(why);

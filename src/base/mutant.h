@@ -32,6 +32,7 @@ enum class Mutant : std::uint8_t {
     nested_forgotten,
     grant_presumed,
     unheard_forgotten,
+    sessions_left,
     // Of the simulated transport.
     late_piece,
     late_read,
@@ -91,6 +92,8 @@ inline constexpr MutantRow mutants[] = {
     {Mutant::grant_presumed, "grant-presumed", "calls leave before their session was granted"},
     {Mutant::unheard_forgotten, "unheard-forgotten",
      "a session whose first frame was lost is taken for one that the server has forgotten"},
+    {Mutant::sessions_left, "sessions-left",
+     "a runtime that ends does not say so to the servers of its sessions"},
     {Mutant::late_piece, "late-piece", "what a put has under way lands after the fence, too"},
     {Mutant::late_read, "late-read", "a get goes on after the fence"},
     {Mutant::lost_piece, "lost-piece", "the second piece of a put is said to be there and is not"},

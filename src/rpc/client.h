@@ -62,6 +62,9 @@ class Client final : public core::FrameSink {
     // Tells the server that nothing of the session will be asked for. Its calls go on until the
     // peer goes.
     void end_session(core::Peer& peer);
+    // The same for each session. What is submitted from here on completes at once: shutdown()
+    // comes next.
+    void end_sessions();
     // Completes every call with `why`, now; what is submitted from here on completes at once.
     void shutdown(const Status& why);
 

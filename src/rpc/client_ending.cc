@@ -372,6 +372,12 @@ void Client::send_cancel(core::Peer& peer, const ClientSlot& slot) {
     context_.commit(peer, claim, sizeof header);
 }
 
+void Client::end_sessions() {
+    closed_ = true;
+    if (base::is_mutated(base::Mutant::sessions_left)) return;
+    for (const ClientSession& session : sessions_) end_session(session.peer);
+}
+
 void Client::shutdown(const Status& why) {
     closed_ = true;
     calls_.for_each([&](CallEntry& entry) {

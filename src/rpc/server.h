@@ -186,6 +186,7 @@ class Server final : public core::FrameSink {
     static void on_time(base::Timer& timer, TimePoint now);
     void look_at_lost(ServerSession& session, TimePoint now);
     void tell_handlers(ServerSession& session);
+    void await(ServerSession& session, TimePoint until);
     void forsake_riders(ServerSession& session);
     void end_session(ServerSession& session);
     void set_window(std::uint32_t window);

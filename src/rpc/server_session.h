@@ -108,6 +108,8 @@ class ServerSession : public base::Timer {
     TimePoint awaited_until{};  // Its client may come back, or ask for replies that were lost.
     bool is_told = false;       // Its handlers know that the client is gone.
     bool is_over = false;       // Verdict::ended was sent: its requests never come.
+    // No wait ends later, however often it is lost and resumed while the server ends.
+    TimePoint awaited_end = never;
 
   private:
     static constexpr std::uint32_t block_slots = 64;

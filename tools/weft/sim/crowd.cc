@@ -12,6 +12,7 @@ namespace weft::tool {
 namespace {
 
 constexpr MethodId crowd_method("sim.Rpc/Crowd");
+constexpr MethodId visit_method("sim.Rpc/Visit");
 constexpr std::size_t request_bytes = 56 * 1024;  // In one message.
 constexpr std::uint32_t asked_at_once = 4;
 // A turn takes so many microseconds: meanwhile every client sends again.
@@ -33,6 +34,14 @@ constexpr Duration late_link = 5ms;
 constexpr Duration ends_within = answers_within + reads_again_after + drains_after + 1s;
 // A client that stands still is given up. Below drain_timeout.
 constexpr Duration given_up_within = 3s;
+
+const std::string visited = "visited";
+constexpr std::uint32_t visitors = 4;
+constexpr Duration stays_for = 20ms;
+constexpr Duration visit_takes = 400ms;  // In its handler, at most.
+constexpr Duration visits_before_end = 60ms;
+constexpr Duration hears_within = 200ms;  // Of one that is lost it hears after 3 s.
+constexpr Duration visited_ends_within = visit_takes + 200ms;
 
 constexpr std::uint32_t pages_each = 2;
 constexpr std::size_t page_bytes = 128 * 1024;
@@ -250,6 +259,89 @@ void Crowd::judge_end(const Names& clients, const std::string& server) {
         if (cut_.contains(errand.client)) continue;
         verdict_.hold(errand.status.ok() && errand.is_whole, Rule::ends_lose_no_reply,
                       [&] { return describe(errand); });
+    }
+}
+
+// ---- visits ------------------------------------------------------------------------------------
+
+std::shared_ptr<void> Crowd::serve_visits(Runtime& runtime) {
+    struct Visited : Service {
+        explicit Visited(Crowd& of) : crowd(of) {}
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(visit_method, [this](Call call) { crowd.hold_visit(std::move(call)); });
+        }
+        Crowd& crowd;
+    };
+    const auto service = std::make_shared<Visited>(*this);
+    verdict_.hold(runtime.serve(*service, "sim://" + visited).ok(), Rule::all_answer_again,
+                  [] { return visited + " does not serve"; });
+    return service;
+}
+
+std::shared_ptr<void> Crowd::visit(Runtime& runtime, const std::string& visitor) {
+    const auto channel = std::make_shared<Channel>(runtime.connect("sim://" + visited).value());
+    const auto number = static_cast<std::uint32_t>(visits_.size());
+    Visit& visit = visits_.emplace_back();
+    channel->call(visit_method, {reinterpret_cast<const std::byte*>(&number), sizeof number},
+                  {.timeout = patience}, [](const Status&, ByteView) {});
+    simulation_.in(up_to(stays_for), [this, &visit, visitor] {
+        visit.left = simulation_.now();
+        simulation_.end(visitor);
+        come_again(visitor);
+    });
+    return channel;
+}
+
+// As another process, once the last one is down.
+void Crowd::come_again(const std::string& visitor) {
+    simulation_.in(1ms, [this, visitor] {
+        if (!visiting_) return;
+        if (simulation_.is_up(visitor)) return come_again(visitor);
+        simulation_.start(visitor);
+    });
+}
+
+void Crowd::hold_visit(Call call) {
+    std::uint32_t number = 0;
+    if (call.request().size() != sizeof number) return;
+    std::memcpy(&number, call.request().data(), sizeof number);
+    Visit& visit = visits_[number];
+    visit.began = simulation_.now();
+    call.on_cancel([this, &visit] { visit.heard = simulation_.now(); });
+    const auto held = std::make_shared<Call>(std::move(call));
+    simulation_.in(up_to(visit_takes), [this, held, &visit] {
+        if (!simulation_.is_up(visited)) return;
+        visit.answered = simulation_.now();
+        held->reply({});
+    });
+}
+
+void Crowd::judge_visits() {
+    visiting_ = true;
+    simulation_.add(visited, [this](Runtime& runtime) { return serve_visits(runtime); });
+    for (std::uint32_t i = 0; i < visitors; ++i) {
+        const std::string name = "visitor" + std::to_string(i);
+        simulation_.add(name, [this, name](Runtime& runtime) { return visit(runtime, name); });
+    }
+    simulation_.run_for(visits_before_end);
+    const TimePoint ends = simulation_.now();
+    simulation_.end(visited);
+    simulation_.run_until([&] { return !simulation_.is_up(visited); }, patience);
+    const Duration took = simulation_.now() - ends;
+    verdict_.hold(took < visited_ends_within, Rule::ends_are_prompt,
+                  [&] { return visited + " ended after " + std::to_string(took / 1ms) + " ms"; });
+    visiting_ = false;
+    simulation_.run_for(stays_for + visit_takes);
+    for (const Visit& visit : visits_) {
+        if (visit.began >= visit.left || visit.answered <= visit.left + hears_within) continue;
+        verdict_.hold(visit.heard <= visit.left + hears_within, Rule::cancel_arrives, [&] {
+            const auto us = [](TimePoint at) {
+                return at == never ? "never" : std::to_string(at.time_since_epoch() / 1us);
+            };
+            return visited + " heard too late of the end of a process: began " + us(visit.began) +
+                   ", left " + us(visit.left) + ", heard " + us(visit.heard) + ", answered " +
+                   us(visit.answered);
+        });
     }
 }
 

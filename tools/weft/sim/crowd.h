@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ class Crowd {
     // and go on calling until it is up again. Now and then one stands still all that time, and some
     // lose their connection.
     void judge_end(const Names& clients, const std::string& server);
+    // Processes come to a server of their own, call and end in order, without pause, before it ends
+    // and meanwhile: its handlers hear of each end, and nothing of them holds up its own.
+    void judge_visits();
 
     // Each server exposes memory that it has just allocated: what its peers left there before is
     // seen by sim::Simulation::watch_reads().
@@ -45,6 +49,10 @@ class Crowd {
         std::string client;
         bool has_run = false;
         Status status;
+    };
+    // A process that ends in order while its call is in a handler, or when it was answered.
+    struct Visit {
+        TimePoint began = never, left = never, answered = never, heard = never;
     };
     struct Errand {
         std::string client;
@@ -61,6 +69,10 @@ class Crowd {
     void go_on_knocking(const std::string& client, const std::string& server);
     void judge_knocks();
     void answer(Call call, const std::string& server);
+    std::shared_ptr<void> serve_visits(Runtime& runtime);
+    void hold_visit(Call call);
+    std::shared_ptr<void> visit(Runtime& runtime, const std::string& visitor);
+    void come_again(const std::string& visitor);
     void slow_down_some(const Names& clients);
     void cut_some(const Names& clients, const std::string& server);
     std::string describe(const Errand& errand) const;
@@ -72,6 +84,8 @@ class Crowd {
     sim::Simulation& simulation_;
     Verdict& verdict_;
     const Channels channels_;
+    std::deque<Visit> visits_;
+    bool visiting_ = false;
     std::deque<Errand> errands_;
     std::deque<Knock> knocks_;
     bool knocking_ = false;
