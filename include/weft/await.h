@@ -27,6 +27,9 @@ namespace weft {
 
 namespace detail {
 
+// As nowhere(), for an operation of `there`, which may be a runtime of the parent process.
+Status nowhere(const Executor& there);
+
 // Where a reply's bytes go: read(object, reply), once, while they are valid.
 struct ReplyReader {
     void* object = nullptr;

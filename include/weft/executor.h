@@ -9,7 +9,8 @@ class Executor {
   public:
     // Runs `work` on this executor's thread, soon, never inside post(). Once its runtime is gone:
     // inside post(), on the calling thread or on another one that does the same; work that posts
-    // itself again a thousand times is dropped then.
+    // itself again a thousand times is dropped then. In a forked child of its process: dropped, and
+    // standard error says so once.
     // Thread: any. Cost: one allocation and, when the thread sleeps, one system call.
     virtual void post(Function<void()> work) = 0;
 

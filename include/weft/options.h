@@ -47,6 +47,10 @@ struct RuntimeOptions {
     std::uint32_t handlers_max = 65536;  // WEFT_HANDLERS=number
     // The same for the bytes of their requests, of those over 4 KiB.
     std::size_t handler_bytes_max = 256u << 20;  // WEFT_HANDLER_BYTES=bytes
+    // Memory of protobuf messages that are parsed: of requests in handlers together, a client half
+    // of what the others leave, and as much again for what is read of replies. Larger ones are
+    // refused before they are parsed. 0: eight times argument_bytes_max, 64 MiB at least.
+    std::size_t parsed_bytes_max = 0;  // WEFT_PARSED_BYTES=bytes
     // Peers that are needed are asked this often whether they live, when nothing is heard from
     // them; after five more intervals of silence they are dead.
     Duration heartbeat_interval = 400ms;  // WEFT_HEARTBEAT=milliseconds

@@ -20,6 +20,7 @@
 #include <weft/channel.h>
 #include <weft/group_options.h>
 #include <weft/method.h>
+#include <weft/protobuf_message.h>
 #include <weft/service.h>
 #include <weft/task.h>
 
@@ -45,75 +46,7 @@ Result<RegionRef> from_proto(const BulkRef& ref);
 
 namespace detail {
 
-// A cleared message from this thread's pool of its type. It keeps the memory of its strings and
-// fields from one use to the next. Thread: given back where it was taken.
-template <class Message>
-class Pooled {
-  public:
-    Pooled() {
-        if (auto& kept = pool(); !kept.empty()) [[likely]] {
-            message_ = std::move(kept.back());
-            kept.pop_back();
-        } else {
-            message_ = std::make_unique<Message>();
-        }
-    }
-    Pooled(Pooled&&) noexcept = default;
-    Pooled& operator=(Pooled&&) = delete;
-    ~Pooled() {
-        // A large one would keep its strings' memory. What was sent knows its size.
-        if (!message_ || is_large_ || message_->GetCachedSize() > kept_bytes_max) return;
-        message_->Clear();
-        if (auto& kept = pool(); kept.size() < kept_max) kept.push_back(std::move(message_));
-    }
-
-    Message& operator*() const { return *message_; }
-    bool parse(ByteView bytes);
-
-  private:
-    static constexpr std::size_t kept_max = 64;  // As many as coroutine frames (rpc/frame_pool.cc).
-    static constexpr int kept_bytes_max = 64 << 10;
-    static std::vector<std::unique_ptr<Message>>& pool() {
-        thread_local std::vector<std::unique_ptr<Message>> kept;
-        return kept;
-    }
-
-    std::unique_ptr<Message> message_;
-    bool is_large_ = false;  // As received.
-};
-
-// Its size is computed here and cached in the message, so it must be written before it changes.
-template <class Message>
-BodyWriter writer_of(const Message& message) {
-    return {message.ByteSizeLong(), const_cast<Message*>(&message),
-            [](void* object, std::byte* to) {
-                static_cast<const Message*>(object)->SerializeWithCachedSizesToArray(
-                    reinterpret_cast<std::uint8_t*>(to));
-            }};
-}
-
-// Without ParseFromArray's complaints on standard error: the bytes are the peer's.
-template <class Message>
-bool parse(Message& into, ByteView bytes) {
-    return into.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size())) &&
-           into.IsInitialized();
-}
-
-template <class Message>
-bool Pooled<Message>::parse(ByteView bytes) {
-    is_large_ = bytes.size() > std::size_t{kept_bytes_max};
-    return detail::parse(*message_, bytes);
-}
-
-Status bad_request(std::string_view type);
-Status bad_reply(std::string_view type);
 Status not_served(const MethodId& method);
-
-template <class Reply>
-Status read_reply(void* object, ByteView bytes) {
-    auto& reply = *static_cast<Reply*>(object);
-    return parse(reply, bytes) ? Status() : bad_reply(reply.GetTypeName());
-}
 
 template <class Request, class Reply>
 CallOptions options_for(const ProtoMethod<Request, Reply>& method, CallOptions options) {
@@ -146,6 +79,14 @@ concept IsDefined = requires {
     sizeof(T);
 };
 
+// Apart, so that small replies cost what they did.
+template <class Reply, class Done>
+[[gnu::noinline]] void receive_large(Done& done, ByteView body) {
+    Pooled<Reply> reply;
+    const Status status = reply.read_reply(body);
+    done(status, status.ok() ? *reply : Reply::default_instance());
+}
+
 }  // namespace detail
 
 // What a callback stub calls when the call is over; `reply` is empty unless the status is OK, and
@@ -155,7 +96,8 @@ concept Receives = std::invocable < std::decay_t<Done>
 &, const Status&, const Reply& > &&!detail::HasAssociations<std::decay_t<Done>>;
 
 // What generated stubs do. `done` runs once, on the channel's executor, never in here.
-// Errors also: INTERNAL, effect applied, for a reply that does not parse.
+// Errors also, effect applied: INTERNAL for a reply that does not parse, RESOURCE_EXHAUSTED for one
+// that would take more than half of RuntimeOptions::parsed_bytes_max.
 // Cost: allocates only for a `done` over 64 bytes.
 template <class Request, class Reply, Receives<Reply> Done>
 OperationId call(const Channel& channel, const ProtoMethod<Request, Reply>& method,
@@ -165,10 +107,13 @@ OperationId call(const Channel& channel, const ProtoMethod<Request, Reply>& meth
         [done = std::forward<Done>(done)](const Status& status, ByteView body) mutable {
             if (!status.ok()) [[unlikely]]
                 return done(status, Reply::default_instance());
+            if (body.size() > detail::unmeasured_bytes_max) [[unlikely]]
+                return detail::receive_large<Reply>(done, body);
             detail::Pooled<Reply> reply;
             if (reply.parse(body)) [[likely]]
                 return done(status, *reply);
-            done(detail::bad_reply((*reply).GetTypeName()), Reply::default_instance());
+            done(detail::bad_reply((*reply).GetTypeName(), body.size(), false),
+                 Reply::default_instance());
         });
 }
 
@@ -239,24 +184,41 @@ void answer(Call& call, const Status& status, const Reply& reply) {
 }
 
 template <auto handler, class Service, class Request, class Reply>
-void serve_inline(Service& service, Call call) {
-    Pooled<Request> in;
+[[gnu::always_inline]] inline void serve_parsed(Service& service, Call& call, const Request& in) {
     const Pooled<Reply> out;
-    if (!in.parse(call.request())) return call.fail(bad_request((*in).GetTypeName()));
     try {
-        answer(call, (service.*handler)(call, *in, *out), *out);
+        answer(call, (service.*handler)(call, in, *out), *out);
     } catch (...) {
         (void)(*out).ByteSizeLong();
         call.fail(std::current_exception());
     }
 }
 
+// Apart, so that small requests cost what they did.
+template <auto handler, class Service, class Request, class Reply>
+[[gnu::noinline]] void serve_large(Service& service, Call& call) {
+    Pooled<Request> in;
+    if (Status status = in.read_request(call); !status.ok()) return call.fail(status);
+    serve_parsed<handler, Service, Request, Reply>(service, call, *in);
+}
+
+template <auto handler, class Service, class Request, class Reply>
+void serve_inline(Service& service, Call call) {
+    Pooled<Request> in;
+    const ByteView body = call.request();
+    if (body.size() > unmeasured_bytes_max) [[unlikely]] {
+        return serve_large<handler, Service, Request, Reply>(service, call);
+    }
+    if (!in.parse(body)) return call.fail(bad_request((*in).GetTypeName(), call, false));
+    serve_parsed<handler, Service, Request, Reply>(service, call, *in);
+}
+
 template <auto handler, class Service, class Request, class Reply>
 Detached serve_task(Service& service, Call call) {
     Pooled<Request> in;
     const Pooled<Reply> out;
-    if (!in.parse(call.request())) {
-        call.fail(bad_request((*in).GetTypeName()));
+    if (Status status = in.read_request(call); !status.ok()) {
+        call.fail(status);
         co_return;
     }
     try {
@@ -275,7 +237,9 @@ Detached serve_task(Service& service, Call call) {
 //
 // The call, the request and the reply live until the handler has returned. What it returns is the
 // outcome; see Call::fail for the effect that a client sees then. An exception becomes INTERNAL,
-// effect unknown. A request that does not parse is refused with INVALID_ARGUMENT, effect none.
+// effect unknown. A request that does not parse is refused with INVALID_ARGUMENT, one that would
+// take too much memory as a message with RESOURCE_EXHAUSTED (docs/limits.md), both with effect
+// none.
 template <auto handler, class Service, class Request, class Reply>
 void serve(MethodRegistrar& registrar, Service& service,
            const ProtoMethod<Request, Reply>& method) {

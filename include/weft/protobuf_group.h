@@ -57,12 +57,13 @@ struct ReadGroup<GroupResult<Reply>> {
     GroupResult<Reply> operator()(GroupOutcome&& outcome, const Wanted& wanted) const {
         std::vector<RankReply<Reply>> ranks;
         ranks.reserve(outcome.ranks.size());
+        std::size_t room = parsed_bytes_max();
         for (RankOutcome& rank : outcome.ranks) {
             RankReply<Reply>& taken = ranks.emplace_back();
             taken.rank = rank.rank;
             taken.incarnation = rank.incarnation;
             taken.status = std::move(rank.status);
-            if (taken.status.ok()) taken.status = read_reply<Reply>(&taken.reply, rank.reply);
+            if (taken.status.ok()) taken.status = read_reply(taken.reply, rank.reply, room);
             if (!taken.status.ok()) taken.reply.Clear();
         }
         GroupResult<Reply> result(std::move(outcome.status), outcome.epoch, std::move(ranks));
@@ -221,7 +222,7 @@ class [[nodiscard]] GroupCall {
         shared_->home = Executor::current();
         if (!shared_->home && !group.on_thread()) {
             GroupOutcome refused;
-            refused.status = detail::nowhere();
+            refused.status = detail::nowhere(group.executor());
             shared_->result = detail::ReadGroup<Result>()(std::move(refused), wanted);
             shared_->done = true;
             return;

@@ -146,8 +146,10 @@ Status replies(std::vector<std::byte>& into, ByteView from, Status (*fields)(Rep
     // In all, so that no list has more elements than it can count.
     if (into.size() > most || from.size() > most - into.size()) return too_large(type());
     try {
-        if (!merged.parse(into) || !other.parse(from)) return detail::bad_reply(type());
-        Status status = fields(*merged, *other);
+        Status status = merged.read_reply(into);
+        if (status.ok()) status = other.read_reply(from);
+        if (!status.ok()) return status;
+        status = fields(*merged, *other);
         const std::size_t bytes = (*merged).ByteSizeLong();  // Pooled must know it, in any case.
         if (!status.ok()) return status;
         if (bytes > most) return too_large(type());

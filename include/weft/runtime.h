@@ -28,6 +28,10 @@ class Node;
 // Several runtimes may live in one process. Process-global are the signals that run() waits for,
 // and variables for libfabric, set with the first runtime (docs/environment.md).
 //
+// A child made by fork() or daemon() can only drop its copy, exit or exec: each operation fails
+// there at once with FAILED_PRECONDITION, and one without a result to say so with aborts the child
+// and writes the reason. Create the runtime after fork() or daemon().
+//
 // Thread: any, unless said otherwise. Lifetime: destroying it completes every call with CANCELLED
 // and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
 // Offloaded work that has begun is waited for, however long it takes, since what it uses is

@@ -41,7 +41,7 @@ class Alarm {
         too_late,   // So is that of the call, earlier.
         cancelled,  // The call.
         ended,      // The runtime.
-        nowhere,    // No context could resume anything here.
+        nowhere,    // No context could resume anything here, or it is the parent process's.
     };
 
     Alarm();
@@ -49,6 +49,7 @@ class Alarm {
 
     bool has_home() const { return home_ != nullptr; }
     Outcome outcome() const { return outcome_; }
+    Status why_nowhere();
     // That long, or until its call or its runtime ends.
     void sleep(Duration time);
     // That long, whatever ends.
@@ -80,7 +81,7 @@ class Alarm {
 // What `co_await sleep_for(...)` waits for.
 class [[nodiscard]] Sleep : public detail::Alarm {
   public:
-    Status await_resume() const;
+    Status await_resume();
 
   private:
     friend Sleep sleep_for(Duration time);
@@ -95,8 +96,8 @@ class [[nodiscard]] Sleep : public detail::Alarm {
 // on, and destroying it cancels it. In a handler it ends with the call.
 // Errors: CANCELLED when the call that it was made for is cancelled, or its runtime ends;
 // DEADLINE_EXCEEDED when the deadline of that call comes first; FAILED_PRECONDITION on a thread
-// that turns no context. A loop that sleeps ends on an error: from then on no sleep takes time.
-// Thread: one that turns a context.
+// that turns no context, and in a forked child. A loop that sleeps ends on an error: from then on
+// no sleep takes time. Thread: one that turns a context.
 //
 // g++ 12: in a condition, name the status first (weft/task.h, AwaitSafe):
 //     if (Status slept = co_await sleep_for(2 * pause); !slept.ok()) co_return slept;

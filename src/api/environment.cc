@@ -71,6 +71,8 @@ constexpr Limit limits[] = {
     limit<&RuntimeOptions::handlers_max>("WEFT_HANDLERS", "handlers_max", 1, 4194304),
     limit<&RuntimeOptions::handler_bytes_max>("WEFT_HANDLER_BYTES", "handler_bytes_max", 1 << 20,
                                               std::uint64_t{1} << 40),
+    limit<&RuntimeOptions::parsed_bytes_max>("WEFT_PARSED_BYTES", "parsed_bytes_max", 0,
+                                             std::uint64_t{1} << 40),
 };
 
 std::string range_of(const Limit& limit) {

@@ -37,10 +37,16 @@ NodeParts real_parts() {
     return parts;
 }
 
+static std::size_t parsed_bytes_max(const RuntimeOptions& options) {
+    if (options.parsed_bytes_max != 0) return options.parsed_bytes_max;
+    return std::max<std::size_t>(8 * options.argument_bytes_max, 64u << 20);
+}
+
 static core::ContextOptions context_options(const RuntimeOptions& options) {
     core::ContextOptions context;
     context.heartbeat_interval = options.heartbeat_interval;
     context.waiting_bytes_all_max = options.waiting_bytes_max;
+    context.parsed_bytes_max = parsed_bytes_max(options);
     // At least one body of the largest size.
     context.submitted_bytes_max = std::max(
         context.submitted_bytes_max, options.argument_bytes_max + core::Context::handed_over_bytes);
@@ -68,8 +74,9 @@ Node::Node(RuntimeOptions given, NodeParts with)
               options.manual ? nullptr : &pool),
       bulk(context, incarnation, arena, options.argument_bytes_max),
       client(context, bulk, client_limits(options)),
-      server_held(
-          new rpc::Server(context, bulk, {options.handlers_max, options.handler_bytes_max})),
+      server_held(new rpc::Server(
+          context, bulk,
+          {options.handlers_max, options.handler_bytes_max, parsed_bytes_max(options)})),
       server(*server_held),
       collectives(
           context, server,
@@ -79,7 +86,7 @@ Node::Node(RuntimeOptions given, NodeParts with)
           [this](Function<void()> work) { on_context(std::move(work)); },
           options.argument_bytes_max),
       driver(context, *parts.clock, {options.wait, options.spin, options.cpu}),
-      stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      stop_fd_(base::UniqueFd::closed_in_children(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
 
 Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts) {
     std::shared_ptr<Node> node(new Node(std::move(options), std::move(parts)));
@@ -107,13 +114,23 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
     if (!node->options.manual) {
         if (Status status = node->driver.start(); !status.ok()) return status;
     }
+    node->watch();
     return node;
 }
 
 static constexpr Duration state_patience = 1s;
 static constexpr Duration blocked_told_every = 60s;
 
-Node::~Node() { shutdown(); }
+Node::~Node() {
+    shutdown();
+    if (is_linked()) unwatch();
+}
+
+void Node::on_forked() noexcept {
+    kept_ = weak_from_this().lock();
+    context.on_forked();
+    driver.on_forked();
+}
 
 void Node::on_context(Function<void()> work) {
     if (context.on_thread() || context.in_turn()) {
@@ -143,6 +160,7 @@ std::string Node::describe() {
 }
 
 std::string Node::state() {
+    if (context.is_forked()) return std::string(base::forked_text) + "\n";
     if (context.on_thread() || context.in_turn()) return describe();
     struct Answer {
         std::mutex mutex;
@@ -163,7 +181,8 @@ std::string Node::state() {
 }
 
 Status Node::add(Service& service) {
-    Status status;
+    Status status = context.why_forked();
+    if (!status.ok()) return status;
     on_context([&] { status = add_here(service); });
     return status;
 }
@@ -190,6 +209,7 @@ Status Node::serve(Service* service, const std::vector<std::string>& uris) {
         na::Address address;
         na::Provider* provider;
     };
+    if (Status why = context.why_forked(); !why.ok()) return why;
     std::vector<Place> places;
     for (const std::string& uri : uris) {
         Result<na::Address> address = na::parse_address(uri);
@@ -277,11 +297,13 @@ void Node::on_blocked(Duration took) {
 
 std::vector<std::string> Node::addresses() {
     std::vector<std::string> copy;
+    if (context.is_forked()) return copy;
     on_context([&] { copy = addresses_; });
     return copy;
 }
 
 Result<Channel> Node::connect(const std::vector<std::string>& uris) {
+    if (Status why = context.why_forked(); !why.ok()) return why;
     Result<Channel> channel = fail(Code::internal, "");
     on_context([&] { channel = connect_here(uris); });
     return channel;
@@ -348,12 +370,14 @@ bool Node::speaks(std::string_view scheme) const {
 }
 
 Result<Region> Node::expose(Buffer memory, ExposeOptions with) {
+    if (Status why = context.why_forked(); !why.ok()) return why;
     Result<Region> region = fail(Code::internal, "");
     on_context([&] { region = bulk.regions->expose(std::move(memory), with); });
     return region;
 }
 
 Result<Group> Node::group(GroupView view) {
+    if (Status why = context.why_forked(); !why.ok()) return why;
     Result<Group> group = fail(Code::internal, "");
     on_context([&] {
         std::shared_ptr<coll::GroupImpl> impl = collectives.joined(view.name());
@@ -367,6 +391,7 @@ Result<Group> Node::group(GroupView view) {
 }
 
 Status Node::join(GroupView view, std::uint32_t rank) {
+    if (Status why = context.why_forked(); !why.ok()) return why;
     if (!view.find(rank)) {
         return fail(Code::out_of_range, "group '" + view.name() + "' has no rank " +
                                             std::to_string(rank) + " in epoch " +

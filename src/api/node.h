@@ -12,6 +12,7 @@
 #include <weft/runtime.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/unique_fd.h"
@@ -38,7 +39,9 @@ struct NodeParts {
 // The real thing: steady clock, kernel randomness, the transports of this build.
 NodeParts real_parts();
 
-class Node final : public std::enable_shared_from_this<Node>, private MethodRegistrar {
+class Node final : public std::enable_shared_from_this<Node>,
+                   private MethodRegistrar,
+                   private base::ForkWatcher {
   public:
     static Result<std::shared_ptr<Node>> make(RuntimeOptions options, NodeParts parts);
     ~Node();
@@ -87,6 +90,8 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
   private:
     Node(RuntimeOptions options, NodeParts parts);
     void add(const MethodId& method, RawHandler handler, MethodTraits traits) override;
+    // This copy of it is a forked child's, and is neither used nor destroyed.
+    void on_forked() noexcept override;
     std::string describe();
     void in_turn(Function<void()> work);
     void end_work();
@@ -110,6 +115,7 @@ class Node final : public std::enable_shared_from_this<Node>, private MethodRegi
     TimePoint blocked_told_until_{};
     std::vector<const Service*> served_;
     base::UniqueFd stop_fd_;
+    std::shared_ptr<Node> kept_;  // Itself, in a forked child.
     bool down_ = false;
     TimePoint ends_by_ = never;  // Once its end has begun: drain_timeout bounds all of it.
 };

@@ -17,6 +17,7 @@ static constexpr Duration fence_patience = 1s;
 static constexpr Duration cleanup_patience = 1s;
 
 void Node::stop() {
+    if (context.is_forked()) return;
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto put = write(stop_fd_.get(), &one, sizeof one);
 }
@@ -120,7 +121,7 @@ void Node::deliver_collectives() {
 }
 
 void Node::shutdown() {
-    if (std::exchange(down_, true)) return;
+    if (context.is_forked() || std::exchange(down_, true)) return;
     // A callback of this runtime would return into what is gone: it asks by stop() instead.
     WEFT_ASSERT(!context.in_turn());
     driver.stop();
@@ -141,6 +142,7 @@ void Node::shutdown() {
         server.drain();
         if (server.executing() == 0 && collectives.owed() == 0) server.end_sessions();
         collectives.shutdown();
+        client.end_sessions();  // While there are connections to say so.
         context.shutdown(why);
         client.shutdown(why);
         server.shutdown(why);

@@ -10,6 +10,7 @@
 #include "api/environment.h"
 #include "api/node.h"
 #include "base/assert.h"
+#include "base/fork.h"
 #include "base/unique_fd.h"
 
 extern char** environ;
@@ -79,6 +80,10 @@ void Runtime::spawn(Task<void> task) {
 
 void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex,
                            std::condition_variable& changed) {
+    if (node_->context.is_forked()) {
+        start();  // What it starts fails at once.
+        return done ? void() : base::abort_forked("Runtime::block_on()");
+    }
     if (node_->options.manual) {
         node_->context.post(std::move(start));
         while (!done) node_->driver.turn_and_wait(10ms);
@@ -89,9 +94,14 @@ void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex
     changed.wait(lock, [&] { return done; });
 }
 
+static void check_owner(const api::Node& node, const char* operation) {
+    if (node.context.is_forked()) base::abort_forked(operation);
+}
+
 std::uint32_t Runtime::turn() { return node_->context.turn(node_->parts.clock->now()).events; }
 
 bool Runtime::arm() {
+    check_owner(*node_, "Runtime::arm()");
     WEFT_ASSERT(node_->options.manual);  // Else its own thread sleeps on the same descriptor.
     return node_->context.arm();
 }
@@ -100,6 +110,7 @@ TimePoint Runtime::next_deadline() const { return node_->driver.next_deadline();
 int Runtime::wait_fd() const { return node_->driver.wait_fd(); }
 
 bool Runtime::turn_until(Function<bool()> done, Duration limit) {
+    check_owner(*node_, "Runtime::turn_until()");
     WEFT_ASSERT(!node_->context.in_turn());  // Also when it is done at once.
     const TimePoint end = saturating_add(node_->parts.clock->now(), limit);
     while (!done()) {
@@ -135,6 +146,7 @@ static void wait_for_end(api::Node& node, int ending_fd, int state_fd) {
 }
 
 Status Runtime::run() {
+    if (Status why = node_->context.why_forked(); !why.ok()) return why;
     const int state_signal = node_->options.state_signal;
     sigset_t ending, asking, both, before;
     sigemptyset(&ending);

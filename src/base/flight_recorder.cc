@@ -5,6 +5,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/fork.h"
+
 namespace weft::base {
 
 struct FlightRecorder::Registry {
@@ -13,10 +15,7 @@ struct FlightRecorder::Registry {
 };
 
 // Never destroyed: an assertion may fail after the end of main().
-FlightRecorder::Registry& FlightRecorder::registry() {
-    static auto* const one = new Registry;
-    return *one;
-}
+FlightRecorder::Registry& FlightRecorder::registry() { return per_process<Registry>(); }
 
 FlightRecorder::FlightRecorder() {
     Registry& known = registry();

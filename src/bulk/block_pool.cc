@@ -104,13 +104,16 @@ BlockPool::Block* BlockPool::find_larger(std::size_t bytes, core::PeerRef peer, 
 BlockPool::Block* BlockPool::make(std::size_t bytes) {
     if (!has_room(bytes)) return nullptr;
     Result<Buffer> memory = arena_->allocate(bytes, na::Arena::Use::peers);
-    Entry* entry = memory ? blocks_.take() : nullptr;
+    if (!memory) return nullptr;
+    // Before the record: this may throw.
+    auto kept = std::make_shared<Kept>(*std::move(memory), self_);
+    Entry* entry = blocks_.take();
     if (!entry) return nullptr;
     Block& block = entry->value;
-    block.id = entry->id();
+    kept->block = block.id = entry->id();
     block.use = Use::idle;
     block.bytes = bytes;
-    block.kept = std::make_shared<Kept>(*std::move(memory), self_, block.id);
+    block.kept = std::move(kept);
     held_bytes_ += bytes;
     return &block;
 }

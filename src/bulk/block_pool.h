@@ -126,17 +126,16 @@ class BlockPool {
 };
 
 struct BlockPool::Kept {
-    Kept(Buffer of, std::shared_ptr<BlockPool*> in, base::SlotId by)
-        : memory(std::move(of)), pool(std::move(in)), block(by) {}
+    Kept(Buffer of, std::shared_ptr<BlockPool*> in) : memory(std::move(of)), pool(std::move(in)) {}
     Kept(const Kept&) = delete;
     Kept& operator=(const Kept&) = delete;
     ~Kept() {
-        if (*pool) (*pool)->on_unused(block);
+        if (block && *pool) (*pool)->on_unused(block);
     }
 
     const Buffer memory;
     const std::shared_ptr<BlockPool*> pool;  // nullptr in it: the pool is gone.
-    const base::SlotId block;
+    base::SlotId block;                      // Empty until it has a record.
 };
 
 inline Bytes BlockPool::Block::memory() const { return kept->memory.bytes(); }

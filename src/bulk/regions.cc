@@ -48,6 +48,8 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
     if (options.lease < Duration::zero()) {
         return fail(Code::invalid_argument, "a lease can't be negative");
     }
+    // Before the slot: this may throw.
+    std::vector<na::FabricKey> fabrics(context_->endpoints().size());
     Slot* slot = regions_.take();
     if (!slot) {
         return fail(Code::resource_exhausted,
@@ -63,7 +65,7 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
     entry.holders = na::Holders::done;
     entry.ticks = 0;
     entry.unfenced = 0;
-    entry.fabric.assign(context_->endpoints().size(), {});
+    entry.fabric = std::move(fabrics);
     const na::Exposure exposure{slot->slot, slot->generation, entry.key, memory.bytes(),
                                 options.access};
     for (const auto& endpoint : context_->endpoints()) {
@@ -114,7 +116,9 @@ void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
     for (const core::PeerRef& holder : holders) {
         core::Peer* peer = context_->find(holder);
         if (!peer || peer->state != core::PeerState::up) continue;  // Lost with one before.
-        context_->log().warning("closing " + peer->uri + ": it did not give back a revoked region");
+        context_->log().write_of_peer(
+            LogLevel::warning, context_->current_time(),
+            "closing " + peer->uri + ": it did not give back a revoked region");
         context_->drop_connection(
             *peer, fail(Code::unavailable, "the peer did not give back a revoked region"));
     }
@@ -139,6 +143,7 @@ void Regions::add_endpoint(core::EndpointSlot& endpoint) {
 }
 
 void Regions::close(std::uint32_t region, std::uint32_t generation, Function<void()> fenced) {
+    if (!process_.is_this()) return;
     {
         const std::lock_guard lock(end_mutex_);
         if (context_ && !context_->on_thread()) {

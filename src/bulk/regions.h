@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/fork.h"
 #include "bulk/wire.h"
 #include "core/context.h"
 #include "na/arena.h"
@@ -148,6 +149,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
                     na::FabricKey fabric, std::uint64_t grant);
 
     // Guards context_ against a close() on another thread while shutdown() takes it away.
+    const base::OwnerProcess process_;
     std::mutex end_mutex_;
     core::Context* context_;
     const na::Arena& arena_;  // While there is a context.

@@ -198,8 +198,8 @@ void Transfers::send_open(Entry& entry) {
     wanted.encode(std::span<std::byte, RegionRef::wire_bytes>(
         reinterpret_cast<std::byte*>(open.ref), RegionRef::wire_bytes));
     base::store(claim.data, open);
+    ++opens_[transfer.peer];  // Before it leaves: this may throw.
     context_.commit(*transfer.peer, claim, sizeof open);
-    ++opens_[transfer.peer];
 }
 
 void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {

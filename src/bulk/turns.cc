@@ -157,7 +157,8 @@ void Transfers::look() {
     for (const core::PeerRef ref : stalled) {
         core::Peer* peer = context_.find(ref);
         if (!peer || peer->state != core::PeerState::up) continue;  // Lost with one before.
-        context_.log().warning("closing " + peer->uri + ": it does not answer transfers");
+        context_.log().write_of_peer(LogLevel::warning, context_.current_time(),
+                                     "closing " + peer->uri + ": it does not answer transfers");
         context_.drop_connection(*peer,
                                  fail(Code::unavailable, "the peer does not answer transfers"));
     }

@@ -229,8 +229,8 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     role.quorum =
         options.quorum != 0 ? options.quorum : static_cast<std::uint32_t>((n + strangers) / 2 + 1);
     role.until = beginning.deadline;
-    auto plan =
-        beginning.group->plan(std::move(choice->roster), beginning.method, tree, merge, flags);
+    auto plan = beginning.group->plan(beginning.group->roster(std::move(choice->roster)),
+                                      beginning.method, tree, merge, flags);
     const auto [identity, unsettled] = number_it();
     auto operation = std::make_shared<Operation>(*this, beginning.group, std::move(plan), identity,
                                                  unsettled, role);
@@ -382,20 +382,24 @@ void Engine::on_origin_done(Operation& operation) {
 void Engine::learn(const std::shared_ptr<GroupImpl>& group, const Member& from,
                    Function<void()> done) {
     if (!group->wait_to_learn(std::move(done))) return;
-    Result<Channel> channel = group->channel(from);
-    if (!channel) return group->has_learnt();
     CallOptions options;
     options.detached = true;
     options.timeout = learn_timeout;
-    const std::string name = group->view_here().name();
-    channel->call(view_method, as_bytes(name), options,
-                  [group, held = *channel](const Status& status, ByteView reply) {
-                      if (status.ok()) {
-                          Result<GroupView> view = GroupView::decode(as_text(reply));
-                          if (view) (void)group->learn(*view);  // Unless it is no later one.
-                      }
-                      group->has_learnt();
-                  });
+    try {
+        Result<Channel> channel = group->channel(from);
+        if (!channel) return group->has_learnt();
+        const std::string name = group->view_here().name();
+        channel->call(view_method, as_bytes(name), options,
+                      [group, held = *channel](const Status& status, ByteView reply) {
+                          if (status.ok()) {
+                              Result<GroupView> view = GroupView::decode(as_text(reply));
+                              if (view) (void)group->learn(*view);  // Unless it is no later one.
+                          }
+                          group->has_learnt();
+                      });
+    } catch (const std::bad_alloc&) {  // Else all that follow would wait for this one.
+        group->has_learnt();
+    }
 }
 
 void Engine::refresh(const std::shared_ptr<Operation>& operation, std::uint32_t position) {

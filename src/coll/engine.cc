@@ -113,8 +113,7 @@ static std::size_t counted(std::size_t bytes) {
 
 void Engine::on_member_done(Operation& operation) {
     --running_;
-    kept_bytes_ -= operation.kept_bytes;
-    shares_->end(operation.brought_by, operation.kept_bytes);
+    operation.room = {};
     // Peers may ask again for as long as it could have lasted, ten minutes at most; and for as long
     // as a request for it may begin (adr/0012).
     const TimePoint now = context_.clock().now();
@@ -122,10 +121,9 @@ void Engine::on_member_done(Operation& operation) {
         std::min(saturating_add(operation.known_since, operation.lasts), now + begin_within_most) +
         remembered_on;
     known_.finish(operation);
-    // Whoever asks again finds it perhaps where it can be run.
-    if (operation.did_nothing()) {
-        known_.drop(operation.part().identity());
-    }
+    // A rank that asks again for what did nothing finds it perhaps where it can be run.
+    const Identity id = operation.part().identity();
+    if (operation.did_nothing() || known_.is_settled(id)) known_.drop(id);
 }
 
 // ---- as a member -------------------------------------------------------------------------------
@@ -222,15 +220,13 @@ Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
     Result<std::vector<RankSet::Range>> ranges = decode_ranges(request.ranges);
     if (!ranges) return rejected(std::move(ranges).status());
     const std::uint32_t n = members_among(view, *ranges);
+    if (n == view.size()) ranges->clear();  // A choice of all is none, and costs nothing.
     if (header.root >= n || header.last > n) {
         return rejected(Code::invalid_argument, "a collective with an impossible subtree");
     }
-    auto plan = group.plan({view, *std::move(ranges), header.root, by_host}, header.method,
-                           header.tree, merge, header.plan_flags());
-    if (Status status = judge_first(plan->roster->at(header.first), group); !status.ok()) {
-        return status;
-    }
-    return plan;
+    auto roster = group.roster({view, *std::move(ranges), header.root, by_host});
+    if (Status status = judge_first(roster->at(header.first), group); !status.ok()) return status;
+    return group.plan(std::move(roster), header.method, header.tree, merge, header.plan_flags());
 }
 
 void Engine::on_forward(Call call) {
@@ -311,26 +307,33 @@ Status Engine::why_no_room(const Client& client, std::size_t bytes) const {
                             std::to_string(Shares::running_of_peer));
     }
     const std::size_t most = server_.limits().handler_bytes_max;
-    const bool all_have_room = kept_bytes_ == 0 || kept_bytes_ + bytes <= most;
+    const std::size_t kept = shares_->bytes();
+    const bool all_have_room = kept == 0 || kept + bytes <= most;
     const bool peer_has_room = by_peer.bytes == 0 || by_peer.bytes + bytes <= most / 4 * 3;
     const bool it_has_room = held.bytes == 0 || held.bytes + bytes <= most / 2;
     if (bytes == 0 || (all_have_room && peer_has_room && it_has_room)) return {};
-    return rejected(Code::resource_exhausted, "requests of collectives take " +
-                                                  std::to_string(kept_bytes_) + " bytes here, " +
-                                                  std::to_string(by_peer.bytes) +
-                                                  " of them of this peer, and " +
-                                                  std::to_string(held.bytes) + " of this client");
+    return rejected(Code::resource_exhausted,
+                    "requests of collectives take " + std::to_string(kept) + " bytes here, " +
+                        std::to_string(by_peer.bytes) + " of them of this peer, and " +
+                        std::to_string(held.bytes) + " of this client");
 }
 
-void Engine::take_part(const ForwardView& request, TimePoint began,
-                       std::shared_ptr<GroupImpl> group, Call call) {
+Result<std::shared_ptr<Operation>> Engine::make_part(const ForwardView& request, TimePoint began,
+                                                     std::shared_ptr<GroupImpl> group,
+                                                     const Call& call) {
     const ForwardHeader& header = request.header;
-    Result<std::shared_ptr<const Plan>> plan = plan_for(request, *group);
-    if (!plan) return call.fail(plan.status());
     const std::uint32_t positions = header.last - header.first;
+    // Those below may be asked when the request is gone.
+    const bool keeps_body = positions > 1;
+    const std::size_t bytes = counted((keeps_body ? request.body.size() : 0) +
+                                      request.named.size() + request.ranges.size());
+    const Client client = client_of(header, asker_of(call));
+    if (Status why = why_no_room(client, bytes); !why.ok()) return why;
+    Result<std::shared_ptr<const Plan>> plan = plan_for(request, *group);
+    if (!plan) return std::move(plan).status();
     if (header.has(ForwardHeader::scatters)) {
         const Status status = piece_of(request.body, positions, 0).status();
-        if (!status.ok()) return call.fail(rejected(status));
+        if (!status.ok()) return rejected(status);
     }
     const TimePoint now = context_.clock().now();
     Part::Role role;
@@ -338,12 +341,6 @@ void Engine::take_part(const ForwardView& request, TimePoint began,
     // What is left by the call is from when it came here, however late that was.
     role.until =
         std::min(share_of(context_.now(), call.deadline()), saturating_add(began, header.lasts()));
-    // Those below may be asked when the request is gone.
-    const bool keeps_body = positions > 1;
-    const std::size_t bytes = counted((keeps_body ? request.body.size() : 0) +
-                                      request.named.size() + request.ranges.size());
-    const Client client = client_of(header, asker_of(call));
-    if (Status why = why_no_room(client, bytes); !why.ok()) return call.fail(why);
     auto operation = std::make_shared<Operation>(*this, std::move(group), *std::move(plan),
                                                  header.identity, header.unsettled, role);
     operation->priority = header.priority();
@@ -352,18 +349,34 @@ void Engine::take_part(const ForwardView& request, TimePoint began,
     operation->lasts = header.lasts();
     // A later request for it is refused: the collective is too old by then.
     operation->keep_until = now + begin_within(header.lasts()) + remembered_on;
+    operation->room = Shares::Room(shares_, client, bytes);
     operation->body = request.body;
-    operation->kept_bytes = static_cast<std::uint32_t>(bytes);
-    kept_bytes_ += bytes;
-    shares_->begin(client, bytes);
     if (keeps_body) {
         operation->own_body.assign(request.body.begin(), request.body.end());
         operation->body = operation->own_body;
     }
-    if (!sweeping_.is_linked()) context_.timers().arm(sweeping_, now + sweep_every);
+    return operation;
+}
+
+void Engine::take_part(const ForwardView& request, TimePoint began,
+                       std::shared_ptr<GroupImpl> group, Call call) {
+    const ForwardHeader& header = request.header;
+    Result<std::shared_ptr<Operation>> made = std::shared_ptr<Operation>();
+    try {
+        made = make_part(request, began, std::move(group), call);
+    } catch (const std::bad_alloc&) {
+        made = rejected(Code::resource_exhausted, "no memory here for a collective's request of " +
+                                                      std::to_string(call.request().size()) +
+                                                      " bytes");
+    }
+    if (!made) return call.fail(made.status());
+    const std::shared_ptr<Operation> operation = *std::move(made);
+    // Where one of these throws, the operation is gone with what it takes.
+    operation->ask(header, std::move(call));
+    const TimePoint now = context_.clock().now();
     known_.add(header.identity, header.settled(), now, operation);
     ++running_;
-    operation->ask(header, std::move(call));
+    if (!sweeping_.is_linked()) context_.timers().arm(sweeping_, now + sweep_every);
     operation->begin();
 }
 

@@ -134,8 +134,6 @@ class Engine {
     std::optional<Shares::Place> place_for_stranger(const Client& client) {
         return shares_->take(client);
     }
-    // Its method does not run here any more.
-    void has_run(const Operation& operation) { shares_->has_run(operation.brought_by); }
     LaterAsks& later_asks() { return later_asks_; }
     AskerId asker_of(const Call& call) const {
         const rpc::SessionId session = server_.session_of(call);
@@ -162,6 +160,10 @@ class Engine {
                                                  GroupImpl& group) const;
     void take_part(const ForwardView& request, TimePoint began, std::shared_ptr<GroupImpl> group,
                    Call call);
+    // With the room that it takes; it has not begun.
+    Result<std::shared_ptr<Operation>> make_part(const ForwardView& request, TimePoint began,
+                                                 std::shared_ptr<GroupImpl> group,
+                                                 const Call& call);
     void ask_again(const ForwardHeader& header, Call call);
     void begin_anew(const std::shared_ptr<Operation>& operation);
     // Asks a member for its view, and installs it if it is later; `done` follows then, at once or
@@ -193,7 +195,6 @@ class Engine {
     std::atomic<CollectiveId> next_id_{1};
     std::map<std::uint64_t, std::shared_ptr<Operation>> begun_;  // Of these, without all outcomes.
     std::size_t running_ = 0;
-    std::size_t kept_bytes_ = 0;  // Of requests of others' that run here.
     std::vector<std::weak_ptr<Operation>> owed_;
     std::size_t owed_next_ = 64;  // Of so many those that are over are looked for.
     const std::shared_ptr<Shares> shares_ = std::make_shared<Shares>();

@@ -44,6 +44,10 @@ CollectiveId begin(Work work, std::size_t bytes, Fill&& fill, Start start) {
         start(group->engine, std::move(work));
         return id;
     }
+    if (context.is_forked()) {
+        work.done(coll::failed_outcome(*group, context.why_forked()));
+        return 0;
+    }
     const std::size_t room = bytes + core::Context::handed_over_bytes;
     core::Context::Admission admission(context, room);
     if (!admission) {
@@ -121,6 +125,7 @@ CollectiveId Group::meet(std::string_view name, ByteView value, const GroupCallO
 
 void Group::refuse(const Status& why, const GroupCallOptions& options, GroupCompletion done) const {
     core::Context& context = impl_->engine.context();
+    if (context.is_forked()) return done(coll::failed_outcome(*impl_, context.why_forked()));
     if (context.in_turn()) return impl_->engine.refuse(*impl_, options, why, std::move(done));
     context.post([group = impl_, why, done = std::move(done)]() mutable {
         done(coll::failed_outcome(*group, why));
@@ -129,6 +134,7 @@ void Group::refuse(const Status& why, const GroupCallOptions& options, GroupComp
 
 void Group::cancel(CollectiveId id) const {
     core::Context& context = impl_->engine.context();
+    if (context.is_forked()) return;
     if (context.on_thread() && impl_->engine.cancel(id)) return;
     // Perhaps another thread has begun it just now: this is behind it.
     context.post([group = impl_, id] { (void)group->engine.cancel(id); });
@@ -137,7 +143,8 @@ void Group::cancel(CollectiveId id) const {
 GroupView Group::view() const { return impl_->view(); }
 
 Status Group::install(const GroupView& view) const {
-    Status status;
+    Status status = impl_->engine.context().why_forked();
+    if (!status.ok()) return status;
     impl_->engine.run_on_context([&] { status = impl_->install(view); });
     return status;
 }
@@ -151,6 +158,7 @@ Executor& Group::executor() const { return impl_->engine.context(); }
 bool Group::on_thread() const { return impl_->engine.context().on_thread(); }
 
 Result<Channel> Group::channel(std::uint32_t rank) const {
+    if (Status why = impl_->engine.context().why_forked(); !why.ok()) return why;
     Result<Channel> channel = fail(Code::internal, "");
     impl_->engine.run_on_context([&] { channel = impl_->channel(rank); });
     return channel;

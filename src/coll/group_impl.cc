@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <mutex>
-#include <string_view>
-#include <unordered_set>
 
 #include "coll/engine.h"
-#include "group/host.h"
 
 namespace weft::coll {
 
@@ -88,7 +85,7 @@ Status GroupImpl::learn(const GroupView& later) {
         view_ = later;
     }
     plans_.clear();
-    shares_hosts_.reset();
+    host_order_.reset();
     takes_all_.reset();
     std::exchange(encoded_view_, {});
     for (const MemberChange& change : changes_between(before, later)) {
@@ -122,15 +119,16 @@ bool GroupImpl::takes_all(const GroupView& view) {
     return *takes_all_;
 }
 
+// Sorting by host costs a name for each member: it is done once for a view, for all roots.
+std::shared_ptr<const HostOrder> GroupImpl::host_order(const GroupView& view) {
+    if (view.digest() != view_.digest()) return std::make_shared<HostOrder>(view);
+    if (!host_order_) host_order_ = std::make_shared<HostOrder>(view);
+    return host_order_;
+}
+
 bool GroupImpl::shares_hosts(const GroupView& view) {
-    const auto count = [&] {
-        std::unordered_set<std::string_view> hosts;
-        for (const Member& member : view.members()) hosts.insert(group::host_of(member));
-        return hosts.size() > 1 && hosts.size() < view.size();
-    };
-    if (view.digest() != view_.digest()) return count();
-    if (!shares_hosts_) shares_hosts_ = count();
-    return *shares_hosts_;
+    const std::uint32_t hosts = host_order(view)->hosts();
+    return hosts > 1 && hosts < view.size();
 }
 
 bool GroupImpl::wait_to_learn(Function<void()> done) {
@@ -148,17 +146,20 @@ static bool is_same(const Merge& a, const Merge& b) {
            a.function == b.function;
 }
 
-std::shared_ptr<const Plan> GroupImpl::plan(Roster::Parts roster, std::uint64_t method,
-                                            const Tree& tree, const Merge& merge,
-                                            std::uint8_t flags) {
-    const auto stand_so = [&](const std::shared_ptr<const Plan>& plan) {
-        return plan->view == roster.view.digest() && plan->roster->root() == roster.root &&
-               (plan->flags & ForwardHeader::by_host) == (flags & ForwardHeader::by_host) &&
-               plan->roster->ranks() == roster.ranks;
-    };
+std::shared_ptr<const Roster> GroupImpl::roster(Roster::Parts parts) {
+    for (const auto& plan : plans_) {
+        if (plan->roster->is_of(parts)) return plan->roster;
+    }
+    if (parts.by_host) parts.hosts = host_order(parts.view);
+    return std::make_shared<Roster>(std::move(parts));
+}
+
+std::shared_ptr<const Plan> GroupImpl::plan(std::shared_ptr<const Roster> roster,
+                                            std::uint64_t method, const Tree& tree,
+                                            const Merge& merge, std::uint8_t flags) {
     const auto fits = [&](const std::shared_ptr<const Plan>& plan) {
-        return plan->method == method && plan->tree == tree && plan->flags == flags &&
-               is_same(plan->merge, merge) && stand_so(plan);
+        return plan->roster == roster && plan->method == method && plan->tree == tree &&
+               plan->flags == flags && is_same(plan->merge, merge);
     };
     const auto at = std::find_if(plans_.begin(), plans_.end(), fits);
     if (at != plans_.end()) {
@@ -166,16 +167,14 @@ std::shared_ptr<const Plan> GroupImpl::plan(Roster::Parts roster, std::uint64_t 
         return plans_.front();
     }
     auto plan = std::make_shared<Plan>();
-    plan->view = roster.view.digest();
-    plan->group = method_hash(roster.view.name());
-    plan->epoch = roster.view.epoch();
+    plan->view = roster->view().digest();
+    plan->group = name_hash;
+    plan->epoch = roster->view().epoch();
     plan->method = method;
     plan->tree = tree;
     plan->merge = merge;
     plan->flags = flags;
-    const auto like = std::find_if(plans_.begin(), plans_.end(), stand_so);
-    plan->roster =
-        like != plans_.end() ? (*like)->roster : std::make_shared<Roster>(std::move(roster));
+    plan->roster = std::move(roster);
     if (plans_.size() == plans_most) plans_.pop_back();
     plans_.insert(plans_.begin(), plan);
     return plan;

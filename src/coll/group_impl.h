@@ -45,9 +45,11 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     // Forgets who wants to hear of changes.
     void stop_telling() { told_.clear(); }
 
-    // The plan of a collective, shared with the last ones like it.
-    std::shared_ptr<const Plan> plan(Roster::Parts roster, std::uint64_t method, const Tree& tree,
-                                     const Merge& merge, std::uint8_t flags);
+    // Shared with one of the last plans, where that is like it.
+    std::shared_ptr<const Roster> roster(Roster::Parts parts);
+    // The plan of a collective, shared with the last ones like it. Requires: of roster().
+    std::shared_ptr<const Plan> plan(std::shared_ptr<const Roster> roster, std::uint64_t method,
+                                     const Tree& tree, const Merge& merge, std::uint8_t flags);
 
     // Whether it has several hosts, and fewer than members: two levels are worth it.
     bool shares_hosts(const GroupView& view);
@@ -71,6 +73,7 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     };
 
     const core::Reach& own_reach();
+    std::shared_ptr<const HostOrder> host_order(const GroupView& view);
 
     std::shared_ptr<void> owner_;  // Keeps the engine.
     mutable std::mutex mutex_;     // Guards the view.
@@ -80,7 +83,7 @@ class GroupImpl : public std::enable_shared_from_this<GroupImpl> {
     std::unordered_map<std::uint32_t, Link> links_;  // By rank.
     std::vector<std::shared_ptr<Function<void(const MemberChange&)>>> told_;
     std::vector<std::shared_ptr<const Plan>> plans_;  // The last first.
-    std::optional<bool> shares_hosts_;                // Of the view, once it was asked for.
+    std::shared_ptr<const HostOrder> host_order_;     // Of the view, once it was needed.
     std::optional<bool> takes_all_;
     std::string encoded_view_;                // Likewise.
     std::vector<Function<void()>> learning_;  // Who waits for a member's view.

@@ -44,6 +44,19 @@ struct Client {
     auto operator<=>(const Client&) const = default;
 };
 
+// Counts for each client and, as number 0, for its peer: makes both entries, or throws and makes
+// none.
+template <class Held>
+void make_entries(std::map<Client, Held>& held, const Client& client) {
+    const auto [at, is_new] = held.try_emplace(client);
+    try {
+        held.try_emplace(client.peer);
+    } catch (...) {
+        if (is_new) held.erase(at);
+        throw;
+    }
+}
+
 // `Part`: what is kept of each. While `running` it is not forgotten; then until `keep_until`, or
 // until its origin has said that it is settled: that all outcomes are there. `answer`: what it came
 // to; `own_answer`: of this rank alone. What an origin has settled is remembered for as long as any
@@ -86,10 +99,14 @@ class Known {
         if (at != origins_.end()) {
             Origin& origin = at->second;
             origin.settled = std::max(origin.settled, settled);
-            forget(origin, origin.parts.lower_bound(origin.settled),
-                   [](const Part&) { return true; });
-            if (origin.parts.count(id.sequence)) return Place::known;
-            if (id.sequence < origin.settled) return Place::over;
+            forget_settled(origin);
+            const auto part = origin.parts.find(id.sequence);
+            const bool is_settled = id.sequence < origin.settled;
+            if (part != origin.parts.end()) {
+                if (part->second->running || !is_settled) return Place::known;
+                erase(origin, part);
+            }
+            if (is_settled) return Place::over;
         }
         if (has_share(asker)) make_room_of(asker, now);
         if (has_share(asker)) return Place::full;
@@ -102,20 +119,25 @@ class Known {
     const std::shared_ptr<Part>& find(Identity id) const {
         return origins_.at(id.origin).parts.at(id.sequence);
     }
-    // Requires: look() said fresh, of the part's asker.
+    // Requires: look() said fresh, of the part's asker. Where it throws, nothing was added.
     void add(Identity id, std::uint64_t settled, TimePoint now, std::shared_ptr<Part> part) {
-        const auto [at, is_new] = origins_.try_emplace(id.origin);
-        Origin& origin = at->second;
-        if (is_new) {
-            origin.asker = part->brought_by;
-            take_place(origin.asker);
+        Part& added = *part;
+        auto at = origins_.find(id.origin);
+        Places places(*this, added.brought_by, at == origins_.end() ? 2 : 1);
+        if (at == origins_.end()) {
+            Origin made;
+            made.asker = added.brought_by;
+            made.parts.emplace(id.sequence, std::move(part));
+            at = origins_.emplace(id.origin, std::move(made)).first;
+        } else {
+            at->second.parts.emplace(id.sequence, std::move(part));
         }
-        origin.begun = part->known_since = now;
-        origin.settled = std::max(origin.settled, settled);
-        origin.until = std::max(origin.until, part->keep_until);
-        take_place(part->brought_by);
-        origin.parts.emplace(id.sequence, std::move(part));
+        places.keep();
         ++parts_;
+        Origin& origin = at->second;
+        origin.begun = added.known_since = now;
+        origin.settled = std::max(origin.settled, settled);
+        origin.until = std::max(origin.until, added.keep_until);
     }
     // It runs no more. Of its answers those are forgotten for which there is no room.
     void finish(Part& part) {
@@ -130,6 +152,11 @@ class Known {
         answer_bytes_ += taken;
         held_[part.brought_by].bytes += taken;
         if (part.brought_by.number != 0) held_[part.brought_by.peer].bytes += taken;
+    }
+    // Its origin needs it no more: to be dropped when it runs no more.
+    bool is_settled(Identity id) const {
+        const auto at = origins_.find(id.origin);
+        return at != origins_.end() && id.sequence < at->second.settled;
     }
     // As if it had never been there, if it is still. Requires: it runs no more.
     void drop(Identity id) {
@@ -175,9 +202,10 @@ class Known {
     using Parts = std::map<std::uint64_t, std::shared_ptr<Part>>;
     struct Origin {
         std::uint64_t settled = 0;
-        TimePoint begun{};  // When the last one began here,
-        TimePoint until{};  // and when none of them may begin any more.
-        Client asker;       // Of the first one.
+        std::uint64_t forgotten = 0;  // In front of this all went that did not run.
+        TimePoint begun{};            // When the last one began here,
+        TimePoint until{};            // and when none of them may begin any more.
+        Client asker;                 // Of the first one.
         Parts parts;
     };
     struct Hash {
@@ -215,10 +243,27 @@ class Known {
         return std::min(
             {room, one - std::min(by_client, one), most_of_peer - std::min(by_peer, most_of_peer)});
     }
-    void take_place(const Client& client) {
-        ++held_[client].places;
-        if (client.number != 0) ++held_[client.peer].places;
-    }
+    // Places that are taken for a client, and given back unless they are kept.
+    class Places {
+      public:
+        Places(Known& of, const Client& client, std::size_t count)
+            : of_(&of), client_(client), count_(count) {
+            make_entries(of.held_, client);
+            of.held_.find(client)->second.places += count;
+            if (client.number != 0) of.held_.find(client.peer)->second.places += count;
+        }
+        Places(const Places&) = delete;
+        Places& operator=(const Places&) = delete;
+        ~Places() {
+            for (; of_ && count_ > 0; --count_) of_->give_back(client_, 0);
+        }
+        void keep() { of_ = nullptr; }
+
+      private:
+        Known* of_;
+        const Client client_;
+        std::size_t count_;
+    };
     void give_back(const Client& client, std::size_t bytes) {
         const auto give = [&](const Client& one) {
             const auto held = held_.find(one);
@@ -240,6 +285,15 @@ class Known {
     typename Origins::iterator erase(typename Origins::iterator at) {
         give_back(at->second.asker, 0);
         return origins_.erase(at);
+    }
+    // What ran then goes when it ends: no word walks over it again.
+    void forget_settled(Origin& origin) {
+        const std::uint64_t from = std::exchange(origin.forgotten, origin.settled);
+        if (from == origin.settled) return;
+        const auto end = origin.parts.lower_bound(origin.settled);
+        for (auto at = origin.parts.lower_bound(from); at != end;) {
+            at = at->second->running ? std::next(at) : erase(origin, at);
+        }
     }
     template <class May>
     void forget(Origin& origin, typename Parts::iterator end, May may) {

@@ -279,9 +279,9 @@ void Meetings::keep_untold(const Key& key, std::uint64_t round, const GroupOutco
         told.ranks.empty() || std::any_of(told.ranks.begin(), told.ranks.end(),
                                           [](const RankOutcome& one) { return !one.status.ok(); });
     if (!has_missed) return;
-    untold_bytes_ += outcome.size();
     const TimePoint now = engine_.context().clock().now();
     untold_.push_back({key, round, std::move(outcome), now + owed_for});
+    untold_bytes_ += untold_.back().outcome.size();
     // The last one always.
     while (untold_.size() > 1 &&
            (untold_.size() > untold_most || untold_bytes_ > untold_bytes_most)) {
@@ -313,13 +313,13 @@ void Meetings::on_time(Meeting& meeting, TimePoint now) {
 void Meetings::look(Meeting& meeting) {
     Result<Channel> channel = meeting.coming.group->channel(meeting.leader);
     if (!channel) return;  // One of a later view, that is not known here yet.
-    meeting.looking = next_look_++;
+    const std::uint64_t asked = next_look_++;
     CallOptions options;
     options.detached = true;
     options.priority = meeting.coming.options.priority;
     options.timeout = look_timeout;
     channel->call(look_method, encode(gathering_of(meeting)), options,
-                  [this, key = key_of(meeting), look = meeting.looking, leader = meeting.leader,
+                  [this, key = key_of(meeting), look = asked, leader = meeting.leader,
                    round = meeting.round, held = *channel](const Status& status, ByteView reply) {
                       Meeting* const looks = find(key);
                       if (!looks || looks->looking != look) return;  // It has ended.
@@ -328,6 +328,7 @@ void Meetings::look(Meeting& meeting) {
                       if (looks->leads || looks->leader != leader) return;
                       on_looked(*looks, status, reply, round);
                   });
+    meeting.looking = asked;
 }
 
 void Meetings::on_looked(Meeting& meeting, const Status& status, ByteView reply,

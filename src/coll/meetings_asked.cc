@@ -53,10 +53,10 @@ void Meetings::hold(Key key, const Gathering& gathering, Call call) {
         const auto early = early_.find(key);
         if (early != early_.end() && early->second.of.round == round) early_.erase(early);
     });
-    Early& early = early_[std::move(key)];
-    early.of = gathering;
+    // Made first: none is held without its call.
+    Early early{gathering, std::make_shared<Call>(std::move(call))};
     early.of.name = {};  // It is in the key; this was the request's.
-    early.call = std::make_shared<Call>(std::move(call));
+    early_.insert_or_assign(std::move(key), std::move(early));
 }
 
 void Meetings::drop_early(const Key& key, const Status& why) {

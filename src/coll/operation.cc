@@ -9,6 +9,11 @@ namespace weft::coll {
 
 static constexpr std::size_t own_answer_max = 64 << 10;  // Else it is not kept.
 
+Status Operation::no_memory() const {
+    return fail(Code::resource_exhausted, "no memory to send a collective's request of " +
+                                              std::to_string(body.size()) + " bytes on");
+}
+
 Operation::Operation(Engine& engine, std::shared_ptr<GroupImpl> with,
                      std::shared_ptr<const Plan> plan, Identity identity, std::uint16_t unsettled,
                      const Part::Role& role)
@@ -40,7 +45,11 @@ bool Operation::is_for(const ForwardHeader& header) const {
 void Operation::begin() {
     const auto kept = shared_from_this();
     begins_ = true;
-    part_.begin(context_.clock().now());  // A handler may have kept this turn for long.
+    try {
+        part_.begin(context_.clock().now());  // A handler may have kept this turn for long.
+    } catch (const std::bad_alloc&) {
+        part_.stop(no_memory().with_effect(Effect::unknown));
+    }
     begins_ = false;
     wait();
 }
@@ -128,7 +137,9 @@ void Operation::run(Part&) {
 
 // At a member: what the method took of the client's share is free.
 void Operation::has_run() {
-    if (!origin && !std::exchange(waits, true)) engine_.has_run(*this);
+    if (origin) return;
+    waits = true;
+    room.has_run();
 }
 
 // In a turn of its own: the handler is told, and may end what this one is stopped with.
@@ -176,9 +187,9 @@ void Operation::ask(const ForwardHeader& header, Call call) {
     const Duration patience = is_brief ? Duration(0) : header.patience_us * 1us;
     // The call is ours as long as it is open, and so are we its.
     call.on_cancel([this, id] { lose(id); });
+    part_.asked(id, header.asker, saturating_add(context_.now(), patience));
     askers_.push_back({id, alone, from, std::move(call)});
     owed_until = {};
-    part_.asked(id, header.asker, saturating_add(context_.now(), patience));
     wait();
 }
 
@@ -212,20 +223,20 @@ void Operation::reply_to(Part&, std::uint32_t asker, Answer::Kind kind) {
     if (at == askers_.end()) return;
     Asker told = std::move(*at);
     askers_.erase(at);
-    const std::size_t room = told.call.reply_bytes_max();
+    const std::size_t bytes_max = told.call.reply_bytes_max();
     const bool is_complete = kind == Answer::Kind::complete;
     if (!is_complete) engine_.owe(*this);  // The parent asks again.
     if (told.alone) {
         const Answer* const own = part_.outcomes().own();
-        return told.call.reply(encode_answer(own ? *own : Outcomes::told_nothing(kind), room));
+        return told.call.reply(encode_answer(own ? *own : Outcomes::told_nothing(kind), bytes_max));
     }
     if (is_complete && !answer.empty()) return told.call.reply(answer);
     Answer all = is_complete ? all_told() : part_.outcomes().told(kind);
     // What would be cut off now may fit by itself later; but not where nothing more may come.
     const bool is_partial = kind == Answer::Kind::partial;
-    if (is_partial && coll::bytes_of(all) > room) all = Outcomes::told_nothing(kind);
+    if (is_partial && coll::bytes_of(all) > bytes_max) all = Outcomes::told_nothing(kind);
     all.clock = engine_.clock_reading();
-    std::vector<std::byte> bytes = encode_answer(std::move(all), room);
+    std::vector<std::byte> bytes = encode_answer(std::move(all), bytes_max);
     told.call.reply(bytes);
     if (is_complete) answer = std::move(bytes);
 }

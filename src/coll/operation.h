@@ -69,8 +69,8 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     const std::shared_ptr<GroupImpl> group;
     std::unique_ptr<Origin> origin;    // nullptr: it began elsewhere.
     std::uint8_t priority = 0;         // Of its messages, here and below.
-    std::uint32_t kept_bytes = 0;      // Of its request, as the engine counts them.
     Client brought_by;                 // That brought it.
+    Shares::Room room;                 // At a member, while it runs.
     TimePoint began{};                 // By this rank's clock, or earlier: wherever that was.
     Duration lasts = Duration::max();  // From then on.
     TimePoint known_since{};           // As it is known here.
@@ -126,7 +126,10 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     void ask_now(const Part::Ask& ask);
     void put_off(Later later);
     std::size_t bytes_of(const Part::Ask& ask) const;
+    Status no_memory() const;
+    // What it can't be sent for want of memory fails in a later turn, and was not sent.
     void send(Question question, const PeerClock& clock);
+    void send_or_throw(Question& question, const PeerClock& clock);
     std::vector<std::byte> members_of(Interval of) const;
     CallOptions options_for_calls() const;
     void on_answer(std::uint32_t ask, const Status& status, ByteView reply);

@@ -89,7 +89,9 @@ std::size_t Operation::bytes_of(const Part::Ask& ask) const {
 
 void Operation::put_off(Later later) {
     later_.push_back(std::move(later));
-    if (!std::exchange(is_in_line_, true)) engine_.later_asks().add(shared_from_this());
+    if (is_in_line_) return;
+    engine_.later_asks().add(shared_from_this());
+    is_in_line_ = true;
 }
 
 bool Operation::go_on() {
@@ -109,8 +111,8 @@ bool Operation::go_on() {
 }
 
 void Operation::ask_now(const Part::Ask& ask) {
-    Member room;
-    const Member& member = part_.plan().roster->at(ask.of.first, room);
+    Member scratch;
+    const Member& member = part_.plan().roster->at(ask.of.first, scratch);
     Result<Channel> channel = group->channel(member);
     if (!channel) return put_off({ask, channel.status()});
     Question question;
@@ -134,8 +136,18 @@ void Operation::ask_now(const Part::Ask& ask) {
 }
 
 void Operation::send(Question question, const PeerClock& clock) {
+    try {
+        send_or_throw(question, clock);
+    } catch (const std::bad_alloc&) {
+        const Part::Ask ask = question.ask;
+        std::erase_if(questions_, [&](const Question& one) { return one.ask.id == ask.id; });
+        put_off({ask, no_memory()});
+    }
+}
+
+void Operation::send_or_throw(Question& question, const PeerClock& clock) {
     const Plan& plan = part_.plan();
-    const Part::Ask& ask = question.ask;
+    const Part::Ask ask = question.ask;
     const bool begins = ask.asking == Asking::all;
     question.asks_clock = begins && !clock.is_known();
     const bool has_body = begins && !question.asks_clock;
@@ -157,12 +169,14 @@ void Operation::send(Question question, const PeerClock& clock) {
                                 encode_forward(from, {to, from.bytes()});
                             }};
     if (question.is_leaf && has_body) measured_.asked(context_.clock().now());
-    question.call = question.channel.call_with(
+    // Before the call begins: nothing fails behind that.
+    questions_.push_back(std::move(question));
+    Question& asked = questions_.back();
+    asked.call = asked.channel.call_with(
         forward_method, writer, options_for_calls(),
         [self = shared_from_this(), id = ask.id](const Status& status, ByteView reply) {
             self->on_answer(id, status, reply);
         });
-    questions_.push_back(std::move(question));
 }
 
 void Operation::on_answer(std::uint32_t ask, const Status& status, ByteView reply) {
@@ -182,8 +196,8 @@ void Operation::on_answer(std::uint32_t ask, const Status& status, ByteView repl
             return wait();
         }
         const std::uint32_t position = question.ask.of.first;
-        Member room;
-        if (PeerClock* clock = group->clock_of(part_.plan().roster->at(position, room))) {
+        Member scratch;
+        if (PeerClock* clock = group->clock_of(part_.plan().roster->at(position, scratch))) {
             clock->note(told->clock, context_.clock().now());
         }
         const bool is_later = told->kind == Answer::Kind::stale && told->epoch > part_.plan().epoch;
@@ -207,8 +221,8 @@ void Operation::on_answer(std::uint32_t ask, const Status& status, ByteView repl
 // Nothing was done there. It is asked again with the time that it is now, while it can be in time.
 void Operation::on_late(Question question, Ticks reading) {
     static constexpr std::uint8_t refused_most = 2;
-    Member room;
-    const Member& member = part_.plan().roster->at(question.ask.of.first, room);
+    Member scratch;
+    const Member& member = part_.plan().roster->at(question.ask.of.first, scratch);
     const TimePoint now = context_.clock().now();
     const PeerClock clock(reading, now);
     if (PeerClock* const known = group->clock_of(member)) *known = clock;
@@ -235,8 +249,9 @@ void Operation::give_up(Part&, const Part::Ask& ask, bool stop) {
                                  [&](const Question& one) { return one.ask.id == ask.id; });
     if (at == questions_.end()) {  // It has said so far, and waits to be asked.
         if (!tells) return;
-        Member room;
-        const Result<Channel> channel = group->channel(part_.plan().roster->at(ask.of.first, room));
+        Member scratch;
+        const Result<Channel> channel =
+            group->channel(part_.plan().roster->at(ask.of.first, scratch));
         if (channel) tell_to_stop(*channel);
         return;
     }

@@ -1,35 +1,36 @@
 #include "coll/roster.h"
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 
 #include "base/assert.h"
-#include "coll/tree.h"
-#include "group/host.h"
 
 namespace weft::coll {
 
-// `visit(index)` for each member of these ranks, in order.
+// `visit(index, count)` for each row of members of these ranks, in order.
 template <class Visit>
-static void for_each_among(const GroupView& view, std::span<const RankSet::Range> ranks,
-                           Visit&& visit) {
+static void for_each_run(const GroupView& view, std::span<const RankSet::Range> ranks,
+                         Visit&& visit) {
     const std::vector<Member>& members = view.members();
-    auto at = members.begin();
+    const auto is_below = [](const Member& member, std::uint32_t rank) {
+        return member.rank < rank;
+    };
+    auto end = members.begin();
     for (const RankSet::Range& range : ranks) {
-        at = std::lower_bound(
-            at, members.end(), range.first,
-            [](const Member& member, std::uint32_t rank) { return member.rank < rank; });
-        for (; at != members.end() && at->rank <= range.last; ++at) {
-            visit(static_cast<std::uint32_t>(at - members.begin()));
-        }
+        const auto first = std::lower_bound(end, members.end(), range.first, is_below);
+        end = std::upper_bound(
+            first, members.end(), range.last,
+            [](std::uint32_t rank, const Member& member) { return rank < member.rank; });
+        if (first == end) continue;
+        visit(static_cast<std::uint32_t>(first - members.begin()),
+              static_cast<std::uint32_t>(end - first));
     }
 }
 
 std::uint32_t members_among(const GroupView& view, std::span<const RankSet::Range> ranks) {
     if (ranks.empty()) return view.size();
     std::uint32_t count = 0;
-    for_each_among(view, ranks, [&](std::uint32_t) { ++count; });
+    for_each_run(view, ranks, [&](std::uint32_t, std::uint32_t there) { count += there; });
     return count;
 }
 
@@ -38,56 +39,64 @@ Roster::Roster(Parts parts)
     if (ranks_.empty()) {
         all_.last = view_->size();
     } else {
-        for_each_among(*view_, ranks_, [&](std::uint32_t index) { order_.push_back(index); });
-        all_.last = static_cast<std::uint32_t>(order_.size());
+        runs_.reserve(ranks_.size());
+        for_each_run(*view_, ranks_, [&](std::uint32_t index, std::uint32_t count) {
+            runs_.push_back({all_.last, index});
+            all_.last += count;
+        });
     }
     WEFT_ASSERT(root_ < all_.last);
-    if (!order_.empty()) std::rotate(order_.begin(), order_.begin() + root_, order_.end());
-    if (parts.by_host) order_by_host();
+    if (!parts.by_host) return;
+    if (!parts.hosts) parts.hosts = std::make_shared<HostOrder>(*view_);
+    order_ = runs_.empty() ? std::move(parts.hosts) : order_of(*parts.hosts);
+    turn_ = order_->turn_to(index_at(root_));
 }
 
 Roster::Roster(std::uint32_t first, MemberList named, std::uint32_t root, bool by_host)
     : named_(std::move(named)), root_(root), all_{first, first + named_.size()} {
-    if (by_host) find_hosts();
+    if (!by_host) return;
+    std::string_view before;
+    for (std::uint32_t i = 0; i < named_.size(); ++i) {
+        const std::string_view host = named_.host_at(i);
+        if (i == 0 || host != before) hosts_.push_back(i);
+        before = host;
+    }
+}
+
+bool Roster::is_of(const Parts& parts) const {
+    return view_ && view_->digest() == parts.view.digest() && root_ == parts.root &&
+           (order_ != nullptr) == parts.by_host && ranks_ == parts.ranks;
+}
+
+std::uint32_t Roster::index_at(std::uint32_t place) const {
+    if (runs_.empty()) return place;
+    const auto next =
+        std::upper_bound(runs_.begin(), runs_.end(), place,
+                         [](std::uint32_t sought, const Run& run) { return sought < run.place; });
+    return next[-1].index + (place - next[-1].place);
+}
+
+std::shared_ptr<const HostOrder> Roster::order_of(const HostOrder& all) const {
+    std::vector<std::uint32_t> chosen;
+    chosen.reserve(all_.last);
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+        const std::uint32_t end = i + 1 < runs_.size() ? runs_[i + 1].place : all_.last;
+        for (std::uint32_t place = runs_[i].place; place < end; ++place) {
+            chosen.push_back(runs_[i].index + (place - runs_[i].place));
+        }
+    }
+    return std::make_shared<HostOrder>(all, chosen);
 }
 
 const Member& Roster::at(std::uint32_t position) const {
     WEFT_ASSERT(view_);
-    return view_->at(order_.empty() ? rank_at(position, root_, all_.last) : order_[position]);
+    if (order_) return view_->at(order_->at(position, turn_));
+    return view_->at(index_at(rank_at(position, root_, all_.last)));
 }
 
 const Member& Roster::at(std::uint32_t position, Member& room) const {
     if (view_) return at(position);
     return room = named_.at(position - all_.first);
-}
-
-std::string_view Roster::host_at(std::uint32_t position) const {
-    return view_ ? group::host_of(at(position)) : named_.host_at(position - all_.first);
-}
-
-// Hosts in the order in which they first come, the root's so first; within each, members likewise.
-void Roster::order_by_host() {
-    std::map<std::string_view, std::vector<std::uint32_t>> hosts;
-    std::vector<const std::vector<std::uint32_t>*> in_order;
-    for (std::uint32_t position = 0; position < all_.last; ++position) {
-        const std::uint32_t index =
-            order_.empty() ? rank_at(position, root_, all_.last) : order_[position];
-        std::vector<std::uint32_t>& there = hosts[group::host_of(view_->at(index))];
-        if (there.empty()) in_order.push_back(&there);
-        there.push_back(index);
-    }
-    order_.clear();
-    for (const auto* there : in_order) order_.insert(order_.end(), there->begin(), there->end());
-    find_hosts();
-}
-
-void Roster::find_hosts() {
-    std::string_view before;
-    for (std::uint32_t position = all_.first; position < all_.last; ++position) {
-        const std::string_view host = host_at(position);
-        if (position == all_.first || host != before) hosts_.push_back(position);
-        before = host;
-    }
 }
 
 }  // namespace weft::coll

@@ -33,19 +33,51 @@ class Shares : public std::enable_shared_from_this<Shares> {
         const auto at = held_.find(client);
         return at == held_.end() ? Held() : at->second;
     }
-    void begin(const Client& client, std::size_t bytes) {
-        each(client, [&](Held& held) {
-            ++held.running;
-            held.bytes += bytes;
-        });
-    }
-    // Its method has run here; the collective may still wait for other ranks.
-    void has_run(const Client& client) {
-        each(client, [](Held& held) { --held.running; });
-    }
-    void end(const Client& client, std::size_t bytes) {
-        each(client, [&](Held& held) { held.bytes -= bytes; });
-    }
+    // Of requests, of all clients.
+    std::size_t bytes() const { return bytes_; }
+
+    // What one collective takes while it runs, given back by its end.
+    class Room {
+      public:
+        Room() = default;
+        Room(std::shared_ptr<Shares> shares, const Client& client, std::size_t bytes)
+            : client_(client), bytes_(bytes) {
+            shares->each(client, [&](Held& held) {
+                ++held.running;
+                held.bytes += bytes;
+            });
+            shares->bytes_ += bytes;
+            shares_ = std::move(shares);
+        }
+        Room(Room&&) noexcept = default;
+        Room& operator=(Room&& other) noexcept {
+            std::swap(shares_, other.shares_);
+            std::swap(client_, other.client_);
+            std::swap(bytes_, other.bytes_);
+            std::swap(has_run_, other.has_run_);
+            return *this;
+        }
+        ~Room() {
+            const bool holds = !has_run_ || bytes_ > 0;
+            if (!shares_ || !holds) return;
+            shares_->each(client_, [&](Held& held) {
+                if (!has_run_) --held.running;
+                held.bytes -= bytes_;
+            });
+            shares_->bytes_ -= bytes_;
+        }
+        // Its method has run here; the collective may still wait for other ranks.
+        void has_run() {
+            if (!shares_ || std::exchange(has_run_, true)) return;
+            shares_->each(client_, [](Held& held) { --held.running; });
+        }
+
+      private:
+        std::shared_ptr<Shares> shares_;  // nullptr: it takes nothing.
+        Client client_;
+        std::size_t bytes_ = 0;
+        bool has_run_ = false;
+    };
 
     // A place among the strangers, given back by its end.
     class Place {
@@ -72,8 +104,8 @@ class Shares : public std::enable_shared_from_this<Shares> {
         const bool has_share = of(client).strangers >= strangers_most ||
                                of(client.peer).strangers >= strangers_of_peer;
         if (strangers_ >= strangers_all || has_share) return {};
-        ++strangers_;
         each(client, [](Held& held) { ++held.strangers; });
+        ++strangers_;
         return Place(shared_from_this(), client);
     }
 
@@ -82,19 +114,22 @@ class Shares : public std::enable_shared_from_this<Shares> {
         --strangers_;
         each(client, [](Held& held) { --held.strangers; });
     }
-    // What is counted for the client is counted for its peer, too.
+    // What is counted for the client is counted for its peer, too. Where it throws, for none.
     template <class Count>
     void each(const Client& client, Count count) {
+        make_entries(held_, client);
         for (const Client& one : {client, Client(client.peer)}) {
-            Held& held = held_[one];
+            const auto at = held_.find(one);
+            Held& held = at->second;
             count(held);
-            if (held.running == 0 && held.strangers == 0 && held.bytes == 0) held_.erase(one);
+            if (held.running == 0 && held.strangers == 0 && held.bytes == 0) held_.erase(at);
             if (client.number == 0) break;
         }
     }
 
     std::map<Client, Held> held_;  // Number 0: all of a peer's.
     std::uint32_t strangers_ = 0;
+    std::size_t bytes_ = 0;
 };
 
 }  // namespace weft::coll

@@ -112,21 +112,28 @@ std::vector<Interval> split(Interval below, const Tree& tree) {
     return {};
 }
 
-std::vector<Interval> split(Interval below, const Tree& tree,
-                            std::span<const std::uint32_t> hosts) {
+std::uint32_t HostStarts::before(std::uint32_t position) const {
+    std::uint32_t low = 0, high = size();
+    while (low < high) {
+        const std::uint32_t middle = low + (high - low) / 2;
+        if ((*this)[middle] < position) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+std::vector<Interval> split(Interval below, const Tree& tree, const HostStarts& hosts) {
     if (hosts.empty()) return split(below, tree);
     // The first host behind the node's own; an outside client has none of its own.
-    const auto next = std::lower_bound(hosts.begin(), hosts.end(), below.first);
-    const std::uint32_t edge =
-        std::min(next == hosts.end() ? below.last : std::max(*next, below.first), below.last);
-    const auto end = std::lower_bound(next, hosts.end(), below.last);
-    const auto host_at = [&](std::uint32_t host) {
-        const bool is_behind = host >= static_cast<std::uint32_t>(end - hosts.begin());
-        return is_behind ? below.last : hosts[host];
-    };
-    std::vector<Interval> children = split({static_cast<std::uint32_t>(next - hosts.begin()),
-                                            static_cast<std::uint32_t>(end - hosts.begin())},
-                                           tree);
+    const std::uint32_t next = hosts.before(below.first);
+    const std::uint32_t end = hosts.before(below.last);
+    const std::uint32_t behind = next == hosts.size() ? below.last : hosts[next];
+    const std::uint32_t edge = std::min(std::max(behind, below.first), below.last);
+    const auto host_at = [&](std::uint32_t host) { return host >= end ? below.last : hosts[host]; };
+    std::vector<Interval> children = split({next, end}, tree);
     for (Interval& child : children) child = {host_at(child.first), host_at(child.last)};
     const std::vector<Interval> beside = split({below.first, edge}, tree);
     children.insert(children.end(), beside.begin(), beside.end());

@@ -52,10 +52,37 @@ Tree tree_for(double busy, double latency);
 // binomial.
 std::vector<Interval> split(Interval below, const Tree& tree);
 
+// Where each host begins, by position, ascending: what `starts` says, turned so that the host at
+// `turned` comes first, from position `first` on.
+class HostStarts {
+  public:
+    HostStarts() = default;
+    // `starts` begins with 0; `members`: of all hosts.
+    HostStarts(std::span<const std::uint32_t> starts, std::uint32_t turned, std::uint32_t members,
+               std::uint32_t first)
+        : starts_(starts), turned_(turned), members_(members), first_(first) {}
+
+    std::uint32_t size() const { return static_cast<std::uint32_t>(starts_.size()); }
+    bool empty() const { return starts_.empty(); }
+    // Requires: host < size().
+    std::uint32_t operator[](std::uint32_t host) const {
+        const std::uint32_t at = turned_ + host;
+        const std::uint32_t start = at < size() ? starts_[at] : starts_[at - size()] + members_;
+        return first_ + start - starts_[turned_];
+    }
+    // How many begin before a position.
+    std::uint32_t before(std::uint32_t position) const;
+
+  private:
+    std::span<const std::uint32_t> starts_;
+    std::uint32_t turned_ = 0;
+    std::uint32_t members_ = 0;
+    std::uint32_t first_ = 0;
+};
+
 // The same in two levels: a tree over hosts, each of which is told through its first position, and
-// below that position one over the others there. `hosts`: where each begins, ascending; no host is
-// cut by `below`, but the node's own.
-std::vector<Interval> split(Interval below, const Tree& tree, std::span<const std::uint32_t> hosts);
+// below that position one over the others there. No host is cut by `below`, but the node's own.
+std::vector<Interval> split(Interval below, const Tree& tree, const HostStarts& hosts);
 
 // The rank at a position when `root` is position 0 of `n`.
 constexpr std::uint32_t rank_at(std::uint32_t position, std::uint32_t root, std::uint32_t n) {

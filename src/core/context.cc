@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/assert.h"
+#include "base/fork.h"
 #include "base/mutant.h"
 
 namespace weft {
@@ -25,6 +26,10 @@ static constexpr Duration unpolled_max = 1ms;
 // Work that is posted after the end by such work, and again by that: so often and no more.
 static constexpr std::uint32_t late_depth_max = 1000;
 
+// A fork inside a turn is for an exec or _exit().
+static constexpr const char* returned_text =
+    "a handler, completion or coroutine called fork() and returned in the child";
+
 // What each peer may have waiting, whatever the others have.
 static constexpr std::size_t waiting_bytes_modest = 64u << 10;
 
@@ -40,7 +45,8 @@ Context::Context(base::Clock& clock, base::Random& random, base::Log& log, Conte
       now_(clock.now()),
       timers_(now_),
       peers_(options.peers_max),
-      wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      wake_fd_(base::UniqueFd::closed_in_children(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
+    endpoints_.reserve(endpoints_max);  // A forked child finds them whole.
     sinks_.fill(&own_frames_);
     adopt_thread();
 }
@@ -54,7 +60,6 @@ Context::~Context() {
     deferred_.splice_back(at_end_);
     while (deferred_.pop_front()) {
     }
-    if (wake_fd_ >= 0) ::close(wake_fd_);
 }
 
 EndpointSlot& Context::add_endpoint(std::unique_ptr<na::Endpoint> endpoint) {
@@ -167,6 +172,7 @@ void Context::flush(EndpointSlot& slot) {
 
 // Any number of endpoints, submissions and deferred work.
 std::uint32_t Context::turn_with_work(TimePoint now) {
+    if (is_forked_) base::abort_forked("a turn of the runtime");
     ++turns_;
     quick_ = only_;
     if (armed_) disarm();
@@ -195,6 +201,7 @@ std::uint32_t Context::run_deferred() {
     while (Deferred* work = due.pop_front()) {
         ++ran;
         work->run(*work);
+        if (is_forked_) base::abort_forked(returned_text);
     }
     return ran;
 }
@@ -207,6 +214,7 @@ std::uint32_t Context::run_submissions() {
         if (!node) break;
         std::unique_ptr<Submission> submission(static_cast<Submission*>(node));
         submission->work();
+        if (is_forked_) base::abort_forked(returned_text);
         ++ran;
     }
     return ran;
@@ -238,6 +246,7 @@ void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
             break;
         case na::EventKind::message: break;
     }
+    if (is_forked_) base::abort_forked(returned_text);
 }
 
 // Several frames, or something malformed.
@@ -256,6 +265,7 @@ void Context::on_frames(Peer& peer, ByteView message) {
 }
 
 void Context::close_condemned() {
+    if (is_forked_) base::abort_forked(returned_text);
     Peer* peer = find(std::exchange(condemned_, {}));
     const Status why = std::exchange(why_condemned_, {});
     if (!peer || peer->state != PeerState::up) return;
@@ -300,10 +310,13 @@ void Context::disarm() {
     armed_ = false;
     sleeping_.store(false, std::memory_order_relaxed);
     std::uint64_t drained = 0;
-    [[maybe_unused]] const auto got = read(wake_fd_, &drained, sizeof drained);
+    [[maybe_unused]] const auto got = read(wake_fd_.get(), &drained, sizeof drained);
 }
 
 void Context::post(Function<void()> work) {
+    if (submissions_closed_.load(std::memory_order_relaxed) && is_forked_) [[unlikely]] {
+        return base::report_forked("work that is posted is dropped");
+    }
     auto* submission = new Submission;
     submission->work = std::move(work);
     if (submissions_closed_.load(std::memory_order_relaxed) && in_turn()) [[unlikely]] {
@@ -375,6 +388,7 @@ void Context::run_late_submissions() noexcept {
 }
 
 void Context::offload(Function<void()> work) {
+    if (is_forked_) return base::report_forked("offloaded work is dropped");
     // Without a pool (simulations: one thread, one order) the work runs as a submission.
     if (pool_) {
         pool_->run(std::move(work), in_turn() && scope() != nullptr);
@@ -385,8 +399,9 @@ void Context::offload(Function<void()> work) {
 
 void Context::wake() {
     if (!sleeping_.exchange(false, std::memory_order_seq_cst)) return;
+    if (is_forked_) return;  // The descriptor is the parent's.
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto put = write(wake_fd_, &one, sizeof one);
+    [[maybe_unused]] const auto put = write(wake_fd_.get(), &one, sizeof one);
 }
 
 // ---- frames that wait ------------------------------------------------------------------------

@@ -24,6 +24,8 @@
 #include "base/log.h"
 #include "base/mpsc_queue.h"
 #include "base/random.h"
+#include "base/unique_fd.h"
+#include "core/context_options.h"
 #include "core/deferred.h"
 #include "core/frame.h"
 #include "core/offload_pool.h"
@@ -74,17 +76,8 @@ struct EndpointSlot {
     std::uint32_t idle_polls = 0;
     TimePoint polled_at;                   // Where there are several.
     bool unflushed = false;                // A commit of this turn waits for flush().
+    na::Endpoint* of_parent = nullptr;     // In a forked child: never destroyed there.
     base::IntrusiveList<Traffic> starved;  // Peers that take turns, for it has no room for more.
-};
-
-struct ContextOptions {
-    Duration heartbeat_interval = 400ms;
-    std::uint8_t heartbeats_missed_max = 5;     // Dead after 2.0 to 2.4 s of silence.
-    std::size_t waiting_bytes_max = 16u << 20;  // Per peer.
-    std::size_t waiting_bytes_all_max = 512u << 20;
-    std::uint32_t waiting_frames_max = 16384;  // Per peer.
-    std::uint32_t peers_max = 65536;
-    std::size_t submitted_bytes_max = 64u << 20;  // Requests from other threads.
 };
 
 inline constexpr Duration backlog_max = 20ms;
@@ -125,6 +118,12 @@ class Context final : public Executor {
     void set_owner(std::weak_ptr<void> owner) { owner_ = std::move(owner); }
     bool is_closed() const { return closed_; }
 
+    // ---- in a child made by fork(): from on_forked() on endpoints take and give nothing --------
+    void on_forked() noexcept;  // Takes no lock.
+    bool is_forked() const { return is_forked_; }
+    // FAILED_PRECONDITION, effect none; OK where is_forked() is false.
+    Status why_forked() const;
+
     // While it lives the calling thread is in this context as in a turn: for work outside of one
     // that may run user code.
     class Entered {
@@ -152,6 +151,11 @@ class Context final : public Executor {
         const auto* const here = static_cast<const Context*>(current_);
         const Scope* const scope = here ? here->scope() : nullptr;
         return scope ? scope->deadline : never;
+    }
+    // Of whatever context this thread is in; the default where it is in none.
+    static std::size_t parsed_bytes_max() {
+        const auto* const here = static_cast<const Context*>(current_);
+        return here ? here->options_.parsed_bytes_max : ContextOptions().parsed_bytes_max;
     }
     // This thread is in some context.
     static bool is_any_entered() { return current_ != nullptr; }
@@ -212,7 +216,7 @@ class Context final : public Executor {
     // Any later post() or message makes one of them readable.
     bool arm();
     // eventfd, readable after wake(), until disarm() or the next turn.
-    int wake_fd() const { return wake_fd_; }
+    int wake_fd() const { return wake_fd_.get(); }
     void disarm();
     bool on_thread() const { return thread_.load(std::memory_order_relaxed) == thread_identity(); }
     // Makes the calling thread the one that may call; turn() does it too.
@@ -275,6 +279,8 @@ class Context final : public Executor {
     void remove_peer(Peer& peer, const Status& why);
     // Starts connecting an idle peer; whatever comes of it is told in a later turn.
     void connect(Peer& peer);
+    // Why one that is connecting is not up yet; empty: nothing is known.
+    static std::string why_waiting(const Peer& peer);
     // The peer sent something malformed: it loses its connection once the current frame returns.
     void broken(Peer& peer, std::string_view reason);
     // The same for a peer that did no wrong: what it is owed can't be sent.
@@ -367,9 +373,7 @@ class Context final : public Executor {
     }
     // Requires: not linked. Runs in the first turn after shutdown(), unless it is deferred before.
     void defer_to_end(Deferred& work) { at_end_.push_back(work); }
-    void undefer(Deferred& work) {
-        if (work.is_linked()) work.unlink();
-    }
+    void undefer(Deferred& work) { work.take_back(); }
 
     struct Counters {
         std::uint64_t frames_queued = 0;
@@ -424,6 +428,8 @@ class Context final : public Executor {
     void disconnect(Peer& peer);
     bool send_small(Peer& peer, FrameKind kind, std::uint16_t aux = 0);
     void update_direct(Peer& peer);
+    // A call needs the peer alive, or an orderly end waits for it.
+    bool is_needed(const Peer& peer) const;
     void start_heartbeat(Peer& peer);
     void note_silence(Peer& peer);
     void on_heartbeat(Peer& peer);
@@ -459,9 +465,9 @@ class Context final : public Executor {
     std::vector<FrameSink*> all_sinks_;
     RmaSink* rma_sink_ = nullptr;
     base::SlotTable<Peer> peers_;
-    base::IntrusiveList<Deferred> deferred_;
-    base::IntrusiveList<Deferred> at_end_;
+    base::IntrusiveList<Deferred> deferred_, at_end_;
     std::uint64_t turns_ = 0;
+    bool is_forked_ = false;     // Never while other threads exist.
     bool has_joined_ = false;    // Messages of several frames came with this poll.
     TimePoint pressed_since_{};  // From then on, without a pause,
     TimePoint pressed_at_{};     // until then there was too much to do.
@@ -488,7 +494,7 @@ class Context final : public Executor {
     std::uint32_t late_depth_ = 0;  // Of what runs; the runner's.
     std::atomic<bool> sleeping_{false};
     std::atomic<const void*> thread_{nullptr};  // Whose the context is.
-    int wake_fd_ = -1;
+    base::UniqueFd wake_fd_;
 };
 
 }  // namespace weft::core

@@ -8,6 +8,9 @@ namespace weft::core {
 // caused them. Lifetime: must stay in place until it ran or was taken back.
 struct Deferred : base::ListNode {
     void (*run)(Deferred&) = nullptr;
+    void take_back() {
+        if (is_linked()) unlink();
+    }
 };
 
 }  // namespace weft::core

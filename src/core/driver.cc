@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/assert.h"
+#include "base/fork.h"
 #include "base/quiet_thread.h"
 #include "base/wait_for_events.h"
 #include "core/courtesy.h"
@@ -17,7 +18,10 @@ namespace weft::core {
 static constexpr Duration blind_poll = 500us;
 
 Driver::Driver(Context& context, base::Clock& clock, DriverOptions options)
-    : context_(context), clock_(clock), options_(options), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    : context_(context),
+      clock_(clock),
+      options_(options),
+      epoll_(base::UniqueFd::closed_in_children(epoll_create1(EPOLL_CLOEXEC))) {
     if (!watch(context_.wake_fd())) epoll_.reset();
     watch_endpoints();
 }
@@ -97,6 +101,7 @@ void Driver::loop() {
             turned_at = last_event = clock_.now();
         }
     }
+    if (context_.is_forked()) base::abort_forked("the context's thread called fork()");
 }
 
 std::uint32_t Driver::turn_and_wait(Duration longest) {

@@ -31,6 +31,8 @@ class Driver {
     // Ends and joins the thread. Thread: any but the context's.
     void stop();
     bool running() const { return thread_.joinable(); }
+    // In a forked child: a fork inside a turn ends with it.
+    void on_forked() noexcept { stop_.store(true, std::memory_order_relaxed); }
     // Called after a turn of its thread that took longer than blocked_least. Set before start().
     static constexpr Duration blocked_least = 1s;
     void set_on_blocked(Function<void(Duration)> told) { on_blocked_ = std::move(told); }

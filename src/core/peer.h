@@ -88,7 +88,7 @@ struct Peer {
     bool owes_pong = false;      // nor for this.
     std::uint16_t pong_aux = 0;  // Of that pong.
     std::uint8_t missed = 0;
-    // Calls, handlers and transfers that need this peer to be alive; heartbeats run while > 0.
+    // Calls, handlers and transfers that need this peer to be alive: Context::is_needed().
     std::uint32_t interest = 0;
 
     EndpointSlot* endpoint = nullptr;  // While connecting or up.
@@ -121,6 +121,7 @@ struct Peer {
     // Nothing that it has to have is on its way: it answered the last ping, or came later. See
     // Context::undelivered().
     bool has_all = false;
+    std::uint64_t unsent = 0;  // When Context::undelivered() looked last.
     // When its connection was lost: how long it may have said nothing.
     Duration silence{};
 

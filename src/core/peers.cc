@@ -164,6 +164,7 @@ bool Context::use(Peer& peer) {
     peer.incarnation = info->incarnation;
     peer.silence = {};
     peer.has_all = is_ending_;
+    peer.unsent = 0;
     peer.message_bytes_max = info->message_bytes_max;
     peer.eager_bytes_max = info->eager_bytes_max;
     update_direct(peer);
@@ -193,6 +194,11 @@ void Context::on_down(EndpointSlot& slot, Peer& peer, Status why) {
     peer.na_id = {};
     if (why.code() == Code::unimplemented && try_endpoints(peer, why)) return;
     follow(peer, peer.path->failed(why), why);
+}
+
+std::string Context::why_waiting(const Peer& peer) {
+    if (peer.state != PeerState::connecting || !peer.na_id) return {};
+    return peer.endpoint->endpoint->why_waiting(peer.na_id);
 }
 
 void Context::disconnect(Peer& peer) {
@@ -244,8 +250,9 @@ void Context::shutdown(const Status& why) noexcept {
 
 void Context::close_endpoints() noexcept {
     WEFT_DCHECK(closed_);
-    endpoints_.clear();
     only_ = quick_ = nullptr;
+    std::vector<std::unique_ptr<EndpointSlot>> closing;
+    closing.swap(endpoints_);  // A child that is forked meanwhile finds none half destroyed.
 }
 
 void Context::drop_connection(Peer& peer, const Status& why) {
@@ -274,6 +281,10 @@ void Context::remove_peer(Peer& peer, const Status& why) {
 // Messages arrive in order, so the pong to a ping that was sent last proves that all before it
 // arrived. A ping or pong that finds no room is not sent: they go out in rounds.
 //
+// The end waits no longer for a peer that stands still than a call does: it has heartbeats. One
+// that reads slowly is not silent, though its pong comes when it has read all that was before the
+// ping.
+//
 // A peer that has all once is done with. What follows, a pong or a refusal say, must not hold up
 // the end, and peers that connect later have missed nothing.
 
@@ -298,6 +309,8 @@ std::uint64_t Context::undelivered() {
         } else {
             ++unproven;
         }
+        if (is_needed(peer) && !peer.heartbeat.is_linked()) start_heartbeat(peer);
+        if (left < std::exchange(peer.unsent, left)) peer.answered = true;
     });
     if (unsent == 0 && last_pings_end_ == TimePoint()) last_pings_end_ = now_ + silence_max();
     if (last_pings_end_ == TimePoint() || now_ >= last_pings_end_) return unsent;
@@ -314,6 +327,11 @@ std::uint64_t Context::undelivered() {
 // ---- liveness --------------------------------------------------------------------------------
 // Ticks are counted, not time: when our own process was stopped, the first tick afterwards counts
 // as one miss and not as many, so that our own stall accuses nobody.
+
+bool Context::is_needed(const Peer& peer) const {
+    const bool is_watched = is_ending_ && !base::is_mutated(base::Mutant::end_unwatched);
+    return peer.interest != 0 || (is_watched && !peer.has_all);
+}
 
 void Context::start_heartbeat(Peer& peer) {
     peer.missed = 0;
@@ -343,7 +361,7 @@ void Context::look_at_attempt(Peer& peer) {
 }
 
 void Context::on_heartbeat(Peer& peer) {
-    if (peer.interest == 0) return;  // The next interest starts it again.
+    if (!is_needed(peer)) return;  // The next interest starts it again.
     timers_.arm(peer.heartbeat, saturating_add(now_, options_.heartbeat_interval));
     if (peer.state == PeerState::connecting) return look_at_attempt(peer);
     if (peer.state != PeerState::up) return;

@@ -52,7 +52,7 @@ Alarm::Alarm() : home_(Executor::current()) {
 Alarm::~Alarm() {
     Node& node = this->node();
     if (node.Timer::is_linked()) node.context().timers().cancel(node);
-    if (node.Deferred::is_linked()) node.Deferred::unlink();
+    node.take_back();
     node.~Node();
 }
 
@@ -63,7 +63,7 @@ void Alarm::arm(TimePoint at) {
 }
 
 void Alarm::sleep(Duration time) {
-    if (!home_) {
+    if (!home_ || node().context().is_forked()) {
         outcome_ = Outcome::nowhere;
         is_done_ = true;
         return;
@@ -84,6 +84,8 @@ void Alarm::sleep(Duration time) {
 }
 
 void Alarm::limit(Duration time) { arm(saturating_add(node().context().clock().now(), time)); }
+
+Status Alarm::why_nowhere() { return home_ ? node().context().why_forked() : detail::nowhere(); }
 
 // In a later turn, with this outcome.
 void Alarm::conclude(Outcome outcome) {
@@ -118,14 +120,14 @@ void Alarm::finish() {
 
 }  // namespace detail
 
-Status Sleep::await_resume() const {
+Status Sleep::await_resume() {
     switch (outcome()) {
         case Outcome::too_late:
             return fail(Code::deadline_exceeded,
                         "the deadline of the call that it was made for came first");
         case Outcome::cancelled: return fail(Code::cancelled, core::scope_cancelled_text);
         case Outcome::ended: return fail(Code::cancelled, "the runtime is shutting down");
-        case Outcome::nowhere: return detail::nowhere();
+        case Outcome::nowhere: return why_nowhere();
         default: return {};
     }
 }

@@ -2,6 +2,7 @@
 
 #include <weft/group_authority.h>
 
+#include "base/fork.h"
 #include "group/file_follower.h"
 #include "group/replace_file.h"
 
@@ -23,12 +24,16 @@ Status judge_decision(const GroupView& before, const GroupView& after) {
 class FileAuthority final : public GroupAuthority {
   public:
     explicit FileAuthority(std::string path) : path_(std::move(path)) {}
+    ~FileAuthority() override {
+        if (!owner_.is_this()) (void)follower_.release();  // Its thread is the parent's.
+    }
 
     Result<GroupView> view() override { return GroupView::load(path_); }
     Result<GroupView> change(const Decision& decision) override;
     Status follow(Told told, Troubled troubled) override;
 
   private:
+    const base::OwnerProcess owner_;
     const std::string path_;
     std::mutex mutex_;
     std::unique_ptr<group::FileFollower> follower_;

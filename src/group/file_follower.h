@@ -22,7 +22,8 @@ namespace weft::group {
 class FileFollower {
   public:
     FileFollower(std::string path, GroupAuthority::Told told, GroupAuthority::Troubled troubled);
-    // Waits for a call that is under way.
+    // Waits for a call that is under way. Requires: not in a forked child, which has no such
+    // thread.
     ~FileFollower();
     FileFollower(const FileFollower&) = delete;
     FileFollower& operator=(const FileFollower&) = delete;

@@ -6,13 +6,16 @@
 
 #include <cerrno>
 
+#include "na/hello.h"
+
 namespace weft::na {
 
-bool Admission::open(int epoll, int listener, std::uint64_t id) {
+bool Admission::open(int epoll, int listener, std::uint64_t id, Refuse refuse) {
     epoll_ = epoll;
     listener_ = listener;
     id_ = id;
-    spare_.reset(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    refuse_ = refuse;
+    spare_ = base::UniqueFd::closed_in_children(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
     epoll_event wanted{};
     wanted.events = EPOLLIN;
     wanted.data.u64 = id_;
@@ -20,17 +23,18 @@ bool Admission::open(int epoll, int listener, std::uint64_t id) {
 }
 
 base::UniqueFd Admission::accept_raw() const {
-    return base::UniqueFd(::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    return base::UniqueFd::closed_in_children(
+        ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
 base::UniqueFd Admission::accept(TimePoint now, base::Log& log, const std::string& address) {
-    if (!spare_) spare_.reset(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    if (!spare_) spare_ = base::UniqueFd::closed_in_children(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
     base::UniqueFd socket = accept_raw();
     if (socket) return socket;
     const bool no_descriptor = errno == EMFILE || errno == ENFILE;
     const bool no_memory = errno == ENOBUFS || errno == ENOMEM;
-    if (no_descriptor && drop_one()) {
-        note_dropped(now, log, address);
+    if (no_descriptor && refuse_one()) {
+        note_refused(now, log, address);
     } else if (no_descriptor || no_memory) {
         rest_until(now + rest);
     }
@@ -43,23 +47,28 @@ void Admission::rest_until(TimePoint until) {
 }
 
 // False: another thread took the descriptor, or nobody waits any more.
-bool Admission::drop_one() {
+bool Admission::refuse_one() {
     if (!spare_) return false;
     spare_.reset();
     base::UniqueFd socket = accept_raw();
-    const bool dropped = bool(socket);
+    const bool refused = bool(socket);
+    if (refused) {
+        refuse_(socket.get(), fail(busy_code,
+                                   "no file descriptor left for one more connection "
+                                   "(ulimit -n of the server's process)"));
+    }
     socket.reset();
-    spare_.reset(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
-    return dropped;
+    spare_ = base::UniqueFd::closed_in_children(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    return refused;
 }
 
 // Strangers decide how often.
-void Admission::note_dropped(TimePoint now, base::Log& log, const std::string& address) {
-    ++dropped_;
+void Admission::note_refused(TimePoint now, base::Log& log, const std::string& address) {
+    ++refused_;
     if (now < tell_at_) return;
-    log.warning(address + " has no descriptor for more connections (ulimit -n), dropped " +
-                std::to_string(dropped_));
-    dropped_ = 0;
+    log.warning(address + " has no descriptor for more connections (ulimit -n), refused " +
+                std::to_string(refused_));
+    refused_ = 0;
     tell_at_ = now + tell_every;
 }
 

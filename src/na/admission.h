@@ -1,13 +1,15 @@
 // How a listener takes connections when descriptors or memory run out.
 //
 // A connection that stays in the backlog keeps the epoll set readable for ever, and its thread
-// awake. So one descriptor is kept to accept and drop such a connection; where even that is gone
-// (another thread was quicker), the listener is not watched for a while.
+// awake. So one descriptor is kept to accept such a connection and to refuse it as busy: its client
+// tries again. Where even that is gone (another thread was quicker), the listener is not watched
+// for a while.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include <weft/status.h>
 #include <weft/time.h>
 
 #include "base/log.h"
@@ -20,8 +22,11 @@ class Admission {
     static constexpr Duration rest = 100ms;  // Of a listener that can take nobody.
     static constexpr Duration tell_every = 1s;
 
+    // Sends why a connection is refused.
+    using Refuse = void (*)(int socket, const Status& why);
+
     // Watches `listener` by `epoll` under `id`; both must live as long as this. False: errno.
-    bool open(int epoll, int listener, std::uint64_t id);
+    bool open(int epoll, int listener, std::uint64_t id, Refuse refuse);
 
     // The next connection, non-blocking; none: there is none now. `address`: for the log.
     base::UniqueFd accept(TimePoint now, base::Log& log, const std::string& address);
@@ -36,17 +41,18 @@ class Admission {
 
   private:
     base::UniqueFd accept_raw() const;
-    bool drop_one();
-    void note_dropped(TimePoint now, base::Log& log, const std::string& address);
+    bool refuse_one();
+    void note_refused(TimePoint now, base::Log& log, const std::string& address);
     bool watch(bool wanted) const;
 
     int epoll_ = -1;
     int listener_ = -1;
     std::uint64_t id_ = 0;
+    Refuse refuse_ = nullptr;
     base::UniqueFd spare_;
     TimePoint watch_at_ = never;  // Not watched until then.
     TimePoint tell_at_{};
-    std::uint64_t dropped_ = 0;  // Since that was told.
+    std::uint64_t refused_ = 0;  // Since that was told.
 };
 
 }  // namespace weft::na

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/assert.h"
@@ -84,6 +85,21 @@ class Ranges {
         }
     }
 
+    // The parts of the range that are here.
+    std::vector<std::pair<std::size_t, std::size_t>> within(std::size_t offset,
+                                                            std::size_t length) const {
+        std::vector<std::pair<std::size_t, std::size_t>> parts;
+        const std::size_t end = offset + length;
+        auto at = ranges_.upper_bound(offset);
+        if (at != ranges_.begin()) --at;
+        for (; at != ranges_.end() && at->first < end; ++at) {
+            const std::size_t first = std::max(at->first, offset);
+            const std::size_t last = std::min(at->first + at->second, end);
+            if (first < last) parts.emplace_back(first, last - first);
+        }
+        return parts;
+    }
+
     // Lowest aligned place for `length` bytes.
     std::optional<std::size_t> find(std::size_t length, std::size_t alignment) const {
         for (const auto& [offset, bytes] : ranges_) {
@@ -109,7 +125,7 @@ class MemoryArena final : public Arena {
         : bytes_(round_up(bytes_max ? bytes_max : default_bytes(), page_bytes)) {}
 
     ~MemoryArena() override {
-        WEFT_DCHECK(allocated_ == 0);
+        WEFT_DCHECK(allocated_ == 0 || !is_owner());
         if (reserved_) ::munmap(reserved_, reserved_bytes_);
     }
 
@@ -129,7 +145,7 @@ class MemoryArena final : public Arena {
     void cool_within(std::size_t offset, std::size_t length, std::size_t excess);
     bool is_held(std::size_t block) const { return block < holds_.size() && holds_[block] != 0; }
     // A forked child has a copy of the lists and shares the memory: it must change neither.
-    bool is_owner() const { return ::getpid() == owner_; }
+    bool is_owner() const { return owner_.is_this(); }
 
     mutable std::mutex mutex_;
     std::size_t bytes_;
@@ -142,7 +158,7 @@ class MemoryArena final : public Arena {
     Ranges of_peers_;                   // Part of free_ that may hold what peers sent or got.
     std::vector<std::uint16_t> holds_;  // By blocks of large_bytes; empty until somebody holds.
     std::size_t allocated_ = 0;
-    const pid_t owner_ = ::getpid();
+    const base::OwnerProcess owner_;
 };
 
 Status failed(const char* what, std::size_t bytes) {
@@ -186,12 +202,9 @@ Status MemoryArena::create() {
 
 Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
     if (bytes == 0) return fail(Code::invalid_argument, "an arena buffer needs at least one byte");
+    if (!is_owner()) return fail(Code::failed_precondition, base::forked_text);
     std::unique_lock lock(mutex_);
     if (Status status = create(); !status.ok()) return status;
-    if (!is_owner()) {
-        return fail(Code::failed_precondition,
-                    "the arena belongs to the process that made it, not to one forked from it");
-    }
     if (bytes > bytes_) {
         return fail(Code::resource_exhausted, "arena: " + std::to_string(bytes) +
                                                   " bytes asked, it holds only " +
@@ -206,14 +219,16 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
                                                   " bytes asked, " + std::to_string(allocated_) +
                                                   " of " + std::to_string(bytes_) + " allocated");
     }
+    const auto foreign = of_peers_.within(*offset, length);
     free_.remove(*offset, length);
     warm_.remove(*offset, length);
-    allocated_ += length;
-    const std::size_t foreign_before = of_peers_.bytes();
     of_peers_.remove(*offset, length);
-    const bool was_of_peers = of_peers_.bytes() != foreign_before;
+    allocated_ += length;
     lock.unlock();
-    if (was_of_peers && use == Use::program) std::memset(base_ + *offset, 0, length);
+    if (use == Use::program) {
+        // No more than that: the pages beside may hold no memory yet.
+        for (const auto& [at, bytes_there] : foreign) std::memset(base_ + at, 0, bytes_there);
+    }
     auto self = std::static_pointer_cast<MemoryArena>(shared_from_this());
     const auto give_back = [self = std::move(self), at = *offset, length, use](void*) {
         self->give_back(at, length, use);
@@ -223,6 +238,7 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
 }
 
 void MemoryArena::give_back(std::size_t offset, std::size_t length, Use use) {
+    if (!is_owner()) return;
     std::lock_guard lock(mutex_);
     allocated_ -= length;
     free_.add(offset, length);
@@ -234,7 +250,7 @@ void MemoryArena::give_back(std::size_t offset, std::size_t length, Use use) {
 // Gives the highest warm ranges back to the kernel until the rest fits the budget: allocation
 // fills from below. What is held stays, and then the budget does not hold.
 void MemoryArena::cool() {
-    if (warm_.bytes() <= warm_bytes_max || !is_owner()) return;
+    if (warm_.bytes() <= warm_bytes_max) return;
     std::size_t below = bytes_;
     while (warm_.bytes() > warm_bytes_max) {
         auto range = warm_.all().lower_bound(below);
@@ -284,6 +300,7 @@ bool MemoryArena::hold(std::uint64_t offset, std::size_t bytes) {
 }
 
 void MemoryArena::release(std::uint64_t offset, std::size_t bytes) noexcept {
+    if (!is_owner()) return;
     std::lock_guard lock(mutex_);
     for (std::size_t block = offset / large_bytes; block < (offset + bytes) / large_bytes; ++block)
         --holds_[block];

@@ -20,10 +20,6 @@ namespace weft::na {
 class ConnectPacer {
   public:
     static constexpr std::uint32_t half_open_max = 32;  // Of one destination.
-    // A listener that accepts and hangs up without a refusal has no descriptor left, or does not
-    // speak weft: after as many of these in a row, 2 s or so, the connect fails.
-    static constexpr std::uint32_t hang_ups_max = 20;
-
     // True: it may start now. False: next() names it when its turn comes.
     bool enter(const std::string& to, PeerId peer) {
         Destination& there = destinations_[to];
@@ -39,10 +35,21 @@ class ConnectPacer {
         const auto at = destinations_.find(to);
         if (at != destinations_.end()) at->second.answered_at = now;
     }
-    // It was silent for as long as any connect waits.
-    void unanswered(const std::string& to) {
+    // An attempt that began at `since`, or was answered last then, had no answer. The listener is
+    // silent unless it answered another one meanwhile.
+    void unanswered(const std::string& to, TimePoint since) {
         const auto at = destinations_.find(to);
-        if (at != destinations_.end()) at->second.answered_at = TimePoint::min();
+        if (at == destinations_.end() || at->second.answered_at > since) return;
+        at->second.answered_at = TimePoint::min();
+    }
+    // What it said of why; for all that wait there.
+    void refused(const std::string& to, std::string why) {
+        const auto at = destinations_.find(to);
+        if (at != destinations_.end()) at->second.why = std::move(why);
+    }
+    std::string why_waiting(const std::string& to) const {
+        const auto at = destinations_.find(to);
+        return at == destinations_.end() ? std::string() : at->second.why;
     }
     // The last time, while any connect there is under way; TimePoint::min(): never.
     TimePoint answered_at(const std::string& to) const {
@@ -87,11 +94,32 @@ class ConnectPacer {
     struct Destination {
         std::uint32_t half_open = 0;
         TimePoint answered_at = TimePoint::min();
+        std::string why;
         std::deque<PeerId> waiting;
     };
 
     std::unordered_map<std::string, Destination> destinations_;
     std::deque<Turn> turns_;
+};
+
+// Of one connect: tries in a row that the listener accepted and ended without a refusal. Its
+// process ends, has no descriptor left even to say so, or does not speak weft.
+class HangUps {
+  public:
+    static constexpr std::uint32_t max = 20;  // About 2 s with the pauses,
+    static constexpr Duration last = 2500ms;  // and not longer.
+
+    // Counts one. False: the connect fails.
+    bool may_try_again(TimePoint now) {
+        if (count_++ == 0) since_ = now;
+        return count_ <= max && now - since_ < last;
+    }
+    // The listener answered.
+    void clear() { count_ = 0; }
+
+  private:
+    std::uint32_t count_ = 0;
+    TimePoint since_{};
 };
 
 }  // namespace weft::na

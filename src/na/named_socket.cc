@@ -44,7 +44,8 @@ static bool is_named(const struct stat& open, const std::string& path) {
 // and locks it after would hold a lock that nobody else sees, and tries again.
 static Result<base::UniqueFd> take_lock(const std::string& path, const std::string& uri) {
     for (int tries = 0; tries < lock_tries_max; ++tries) {
-        base::UniqueFd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
+        auto lock = base::UniqueFd::closed_in_children(
+            ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
         if (!lock) return fail(Code::unavailable, errno_text("opening " + path));
         struct stat file {};
         if (::fstat(lock.get(), &file) != 0 || !S_ISREG(file.st_mode) || file.st_size != 0) {
@@ -84,7 +85,8 @@ Result<NamedSocket> NamedSocket::listen(const std::string& path, const std::stri
     if (!lock) return std::move(lock).status();
     named.lock_ = std::move(*lock);
     named.lock_path_ = lock_path;
-    named.socket_.reset(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    named.socket_ = base::UniqueFd::closed_in_children(
+        ::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!named.socket_) return fail(Code::unavailable, errno_text(uri + ": socket"));
     if (Status status = clear_path(*address, type, uri); !status.ok()) return status;
     if (::bind(named.socket_.get(), reinterpret_cast<const sockaddr*>(&*address),

@@ -116,7 +116,8 @@ struct Event {
     ByteView bytes;
 };
 
-// What is known of a connected peer. Valid from peer_up to peer_down.
+// What is known of a connected peer. Valid from peer_up to peer_down; of one that is gone already
+// when its peer_up is handed out there is nothing.
 struct PeerInfo {
     std::string uri;          // As connected to; for incoming peers what the peer calls itself.
     Incarnation incarnation;  // Of the peer's endpoint.
@@ -200,6 +201,11 @@ class Endpoint {
     // Why the last peer_down, refusal or rma_done with an error happened, in words; for that event
     // (so a poll may end its batch with it).
     virtual std::string error() const = 0;
+    // Why a connect is not up yet, as its last refusal says; empty: nothing is known.
+    virtual std::string why_waiting(PeerId peer) const {
+        (void)peer;
+        return {};
+    }
 
     // Claims room for one message of up to `bytes`; write it there, then commit. nullptr: no room
     // now (`writable` follows) or the peer is not up. At most one claim is open per endpoint.

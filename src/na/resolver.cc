@@ -8,6 +8,7 @@
 #include <mutex>
 #include <system_error>
 
+#include "base/fork.h"
 #include "base/quiet_thread.h"
 
 namespace weft::na {
@@ -190,10 +191,12 @@ void Resolver::State::loop() {
 Resolver::Resolver(Answer (*look_up)(const std::string& host), Duration failure_kept)
     : state_(std::make_shared<State>(look_up, failure_kept)) {}
 
-// Never destroyed: threads may still ask when the process ends.
+// Threads of a parent that forked do not exist in the child.
 Resolver& Resolver::system() {
-    static auto* const resolver = new Resolver(&ask_system);
-    return *resolver;
+    struct System : Resolver {
+        System() : Resolver(&ask_system) {}
+    };
+    return base::per_process<System>();
 }
 
 std::shared_ptr<const Resolver::Question> Resolver::ask(const std::string& host, TimePoint now,

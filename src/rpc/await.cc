@@ -63,6 +63,11 @@ bool Operation::is_home(const Channel& channel) {
     return channel.on_thread() && (!here || here == &channel.executor());
 }
 
+Status nowhere(const Executor& there) {
+    Status forked = static_cast<const core::Context&>(there).why_forked();
+    return forked.ok() ? nowhere() : forked;
+}
+
 void Operation::start_call(const Channel& channel, const MethodId& method, const BodyWriter& body,
                            const CallOptions& options, ReplyReader reader) {
     kind_ = Kind::call;
@@ -74,7 +79,7 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
             [this](const Status& status, ByteView reply) { arrive(status, reply); });
         return;
     }
-    if (!Executor::current()) return arrive(nowhere(), {});
+    if (!Executor::current()) return arrive(nowhere(channel.executor()), {});
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
@@ -108,7 +113,7 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
                                [this](const Status& status) { arrive(status, {}); });
         return;
     }
-    if (!Executor::current()) return arrive(nowhere(), {});
+    if (!Executor::current()) return arrive(nowhere(channel.executor()), {});
     const std::size_t bytes = core::Context::handed_over_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
@@ -148,6 +153,7 @@ void Operation::arrive(const Status& status, ByteView reply) {
 }
 
 void Operation::abandon() {
+    if (channel_ && channel_.impl()->context().is_forked()) return;
     if (relay_) {
         relay_->awaiter = nullptr;
         relay_->leave();

@@ -8,6 +8,7 @@
 namespace weft::rpc {
 
 ChannelImpl::~ChannelImpl() {
+    if (context_.is_forked()) return;
     // Posted: this may run inside a completion of this very peer.
     context_.post([owner = owner_, &context = context_, &client = client_, peer = peer_] {
         if (core::Peer* found = context.find(peer)) {
@@ -143,6 +144,10 @@ OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& b
         if (!context_.in_turn()) context_.refresh_time();
         return std::bit_cast<OperationId>(riding.submit(body, std::move(done)));
     }
+    if (context_.is_forked()) {
+        done(why_forked(), {});
+        return {};
+    }
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
     core::Context::Admission admission(context_, bytes);
     if (!admission) {
@@ -162,6 +167,7 @@ OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& b
 // From another thread: the request is copied. The channel may be gone when its turn comes.
 void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
                             const CallOptions& options, Completion&& done) {
+    if (context_.is_forked()) return done(why_forked(), {});
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
     core::Context::Admission admission(context_, bytes);
     if (!admission) return refuse(bytes, std::move(done));
@@ -175,6 +181,8 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
         client.submit(peer, method, BodyWriter::of(copy), deadline, traits, std::move(done));
     });
 }
+
+Status ChannelImpl::why_forked() const { return context_.why_forked().with_peer(uri_); }
 
 Status ChannelImpl::why_not_admitted(std::size_t bytes) const {
     return context_.why_not_admitted(bytes).with_peer(uri_);
@@ -200,6 +208,10 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
         }
         const bulk::TransferId id = bulk_.transfers.start(peer_, std::move(spec), std::move(done));
         return {id.slot, id.generation};
+    }
+    if (context_.is_forked()) {
+        done(why_forked());
+        return {};
     }
     core::Context::Admission admission(context_, core::Context::handed_over_bytes);
     if (!admission) {
@@ -249,6 +261,7 @@ void Channel::abandon_transfer(OperationId id) const { impl_->abandon_transfer(i
 Status Channel::admit(std::size_t bytes) const {
     core::Context& context = impl_->context();
     const std::size_t all = bytes + core::Context::handed_over_bytes;
+    if (context.is_forked()) return impl_->why_forked();
     return context.admit(all) ? Status() : context.why_not_admitted(all).with_peer(impl_->uri());
 }
 

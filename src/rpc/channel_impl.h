@@ -29,6 +29,7 @@ class ChannelImpl {
                      Completion&& done);
     OperationId transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                          Buffer local, const CallOptions& options, TransferCompletion done);
+    // (A forked child has no operations: those that it knows are the parent's.)
     void cancel_call(OperationId id) { client_.cancel({id.slot, id.generation}); }
     // The call will never run its completion. For awaiters that are destroyed.
     void abandon_call(OperationId id) { client_.abandon({id.slot, id.generation}); }
@@ -36,6 +37,7 @@ class ChannelImpl {
     void abandon_transfer(OperationId id) { bulk_.transfers.abandon({id.slot, id.generation}); }
 
     Status why_not_admitted(std::size_t bytes) const;
+    Status why_forked() const;
     // As a handler of another context inherits it, too.
     TimePoint deadline_elsewhere(const CallOptions& options) const;
 

@@ -133,6 +133,7 @@ void Client::enqueue(ClientCall& call, bool first) {
     first ? queue.push_front(call) : queue.push_back(call);
     waiting_bytes_ += call.waiting->size();
     call.stage = Stage::queued;
+    call.waiting->at = context_.now();
     base::Timer& patience = *call.session;
     if (call.session->state == SessionState::ended && !patience.is_linked()) {
         context_.timers().arm(patience, context_.now() + search_max);

@@ -62,6 +62,9 @@ class Client final : public core::FrameSink {
     // Tells the server that nothing of the session will be asked for. Its calls go on until the
     // peer goes.
     void end_session(core::Peer& peer);
+    // The same for each session. What is submitted from here on completes at once: shutdown()
+    // comes next.
+    void end_sessions();
     // Completes every call with `why`, now; what is submitted from here on completes at once.
     void shutdown(const Status& why);
 
@@ -164,9 +167,11 @@ class Client final : public core::FrameSink {
     void on_ended(ClientSession& session);
     void take_back(ClientSession& session, ClientSlot& slot);
     void fail_waiting(ClientSession& session, const Status& why);
+    void fail_overdue(ClientSession& session);
     void resolve_unknown(ClientSession& session, Code code, std::string_view why);
     void interrupt(ClientSession& session, const Status& why);
     void search_on(ClientSession& session, const Status& why);
+    bool has_searched_enough(ClientSession& session, TimePoint now);
     static void on_search_time(base::Timer& timer, TimePoint now);
     void fail_all(ClientSession& session, const Status& why);
     void forget(ClientSession& session);

@@ -22,7 +22,7 @@ struct WaitingRequest {
     std::uint64_t method = 0;
     std::uint32_t bytes = 0;  // Of the body, which follows; of a lent one's bulk::LentBody.
     std::uint8_t flags = 0;   // Of the request's frame.
-    TimePoint deadline{};     // Of a call that rests before the next one.
+    TimePoint at{};           // Of a call that rests, its deadline; else when it was queued.
 
     std::byte* body() { return reinterpret_cast<std::byte*>(this + 1); }
     // As make() leaves it, in the same memory.

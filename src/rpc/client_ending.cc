@@ -172,7 +172,7 @@ bool Client::rest(ClientCall& call, WaitingRequest::Ptr request, ByteView frame)
     ++counters_.retried;
     context_.note("retries", session.peer.uri, attempt);
     call.traits.attempts = static_cast<std::uint8_t>(attempt);
-    request->deadline = call.deadline;
+    request->at = call.deadline;
     call.waiting = std::move(request);
     call.rests = true;
     session.resting.push_back(call);
@@ -186,7 +186,7 @@ bool Client::rest(ClientCall& call, WaitingRequest::Ptr request, ByteView frame)
 void Client::wake(ClientCall& call) {
     call.rests = false;
     static_cast<core::Deferred&>(call).unlink();
-    context_.timers().arm(call, call.waiting->deadline);
+    context_.timers().arm(call, call.waiting->at);
     ClientSession& session = *call.session;
     enqueue(call, true);
     if (session.state == SessionState::open) return pump(session);
@@ -326,7 +326,9 @@ void Client::expire(ClientCall& call) {
     if (!is_connected && call.stage != Stage::executing) {
         if (call.stage == Stage::queued) call.stage = Stage::resolving;
         std::string text = "not connected before the deadline";
-        if (!session.last_why.empty()) text = session.last_why + "; " + text;
+        std::string why = core::Context::why_waiting(session.peer);
+        if (why.empty()) why = session.last_why;
+        if (!why.empty()) text = why + "; " + text;
         status = fail(Code::unavailable, std::move(text));
     }
     context_.note("deadline", session.peer.uri);
@@ -368,6 +370,12 @@ void Client::send_cancel(core::Peer& peer, const ClientSlot& slot) {
     header.call = slot.wire();
     base::store(claim.data, header);
     context_.commit(peer, claim, sizeof header);
+}
+
+void Client::end_sessions() {
+    closed_ = true;
+    if (base::is_mutated(base::Mutant::sessions_left)) return;
+    for (const ClientSession& session : sessions_) end_session(session.peer);
 }
 
 void Client::shutdown(const Status& why) {

@@ -9,6 +9,7 @@
 namespace weft::rpc {
 
 static constexpr Duration first_pause = 20ms;
+static constexpr Duration overdue_look = 20ms;  // Between two looks at calls to a server that ends.
 
 // nullptr: no memory.
 ClientSession* Client::session_of(core::Peer& peer) {
@@ -238,13 +239,39 @@ void Client::retake(ClientSession& session, ClientSlot& slot) {
 void Client::on_ended(ClientSession& session) {
     context_.note("session ended by the server", session.peer.uri, session.busy);
     session.state = SessionState::ended;
+    session.ended_at = context_.now();
     session.is_granted = false;
     session.update_window();
     session.for_each_busy([&](ClientSlot& slot) {
         // A question may have been answered by a reply.
         if (!slot.is_asked || slot.asked != slot.sequence) take_back(session, slot);
     });
+    base::Timer& patience = session;
+    if (session.waiting.size() != 0 && !patience.is_linked()) {
+        context_.timers().arm(patience, context_.now() + search_max);
+    }
     feed();
+}
+
+// Other clients hold up the end of the server. Each call waits `search_max` for the next server:
+// since it was queued, or since this one said that it ends. The connection stays for large replies
+// under way.
+void Client::fail_overdue(ClientSession& session) {
+    const TimePoint now = context_.now();
+    TimePoint next = never;
+    session.waiting.for_each([&](ClientCall& call) {
+        const TimePoint until = std::max(call.waiting->at, session.ended_at) + search_max;
+        if (until > now) {
+            next = std::min(next, until);
+            return;
+        }
+        forget_request(call);
+        call.stage = Stage::resolving;
+        finish_early(call, fail(Code::unavailable, "the server is shutting down"));
+    });
+    if (next == never) return;
+    // A look walks over all calls that wait.
+    context_.timers().arm(session, std::max(next, now + overdue_look));
 }
 
 // The call of a slot never ran, and its session ends.
@@ -348,16 +375,28 @@ void Client::interrupt(ClientSession& session, const Status& why) {
         session.pause = first_pause;
         ++counters_.lost_connections;
         session.until = context_.now() + search_time(session.peer.silence);
+        session.was_late = false;
     }
     const TimePoint next = context_.now() + with_jitter(session.pause, context_.random());
     context_.timers().arm(session, std::min(next, session.until));
+}
+
+// A search whose end is seen late had less time than it says: this process stood still, and the
+// server may have answered meanwhile. It begins anew, once.
+bool Client::has_searched_enough(ClientSession& session, TimePoint now) {
+    constexpr Duration late = 100ms;
+    if (now < session.until) return false;
+    if (now - session.until < late || std::exchange(session.was_late, true)) return true;
+    session.pause = first_pause;
+    session.until = now + search_max;
+    return false;
 }
 
 // An attempt has failed.
 void Client::search_on(ClientSession& session, const Status& why) {
     context_.timers().cancel(session);
     session.last_why = why.text();
-    if (context_.now() >= session.until) {
+    if (has_searched_enough(session, context_.now())) {
         return fail_all(session, fail(Code::unavailable, session.last_why));
     }
     session.pause = std::min(2 * session.pause, search_max);
@@ -370,15 +409,15 @@ void Client::on_search_time(base::Timer& timer, TimePoint now) {
     Client& client = session.client;
     core::Peer& peer = session.peer;
     if (session.state == SessionState::ended) {
-        // Other clients hold up its end. The connection stays for large replies under way.
-        return client.fail_waiting(session, fail(Code::unavailable, "the server is shutting down"));
+        return client.fail_overdue(session);
     }
-    if (now >= session.until && peer.state != core::PeerState::idle) {
+    const bool is_over = client.has_searched_enough(session, now);
+    if (is_over && peer.state != core::PeerState::idle) {
         // Down it goes, and with it the search.
         return client.context_.drop_connection(peer,
                                                fail(Code::unavailable, "the peer does not answer"));
     }
-    if (now >= session.until || !session.has_calls()) {
+    if (is_over || !session.has_calls()) {
         return client.fail_all(session, fail(Code::unavailable, session.last_why));
     }
     if (peer.state == core::PeerState::idle) client.context_.connect(peer);

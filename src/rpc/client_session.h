@@ -157,9 +157,11 @@ struct ClientSession : base::Timer, Hungry {
     RetryBudget budget;
 
     // While searching or resuming.
-    TimePoint until{};     // Then it is given up.
-    Duration pause{};      // Before the next attempt.
-    std::string last_why;  // What the last attempt came to.
+    TimePoint until{};      // Then it is given up,
+    bool was_late = false;  // unless this process stood still: once it has that time anew.
+    TimePoint ended_at{};   // The server said that it ends.
+    Duration pause{};       // Before the next attempt.
+    std::string last_why;   // What the last attempt came to.
 
     std::list<ClientSession>::iterator self;
 };

@@ -139,6 +139,19 @@ bool Server::has_room(std::size_t bytes) const {
            (large_bytes_ == 0 || large_bytes_ + bytes <= limits_.handler_bytes_max);
 }
 
+std::size_t Server::parsed_room(const ServerCall& call) const {
+    const std::size_t own = call.session ? call.session->parsed_bytes : 0;
+    const std::size_t share = (limits_.parsed_bytes_max - (parsed_bytes_ - own)) / 2;
+    return share - std::min(share, own);
+}
+
+void Server::hold_parsed(ServerCall& call, std::size_t bytes) {
+    call.marked = true;
+    call.parsed_bytes += bytes;
+    parsed_bytes_ += bytes;
+    if (call.session) call.session->parsed_bytes += bytes;
+}
+
 // With a request of so many bytes. nullptr: it was refused.
 ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& header,
                           std::size_t bytes) {
@@ -296,6 +309,9 @@ void Server::recycle_marked(ServerCall& call) {
     call.let_go();
     if (call.rider) drop_rider(call);
     large_bytes_ -= std::exchange(call.large_bytes, 0);
+    parsed_bytes_ -= call.parsed_bytes;
+    if (call.session) call.session->parsed_bytes -= call.parsed_bytes;
+    call.parsed_bytes = 0;
     call.cancelled = false;
     call.marked = false;
     call.session = nullptr;
@@ -397,7 +413,8 @@ void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
 
 // The client does not read its replies: memory must not grow for it.
 void Server::drop_unread(core::Peer& peer) {
-    context_.log().warning("dropping " + peer.uri + ": it does not read its replies");
+    context_.log().write_of_peer(LogLevel::warning, context_.current_time(),
+                                 "dropping " + peer.uri + ": it does not read its replies");
     context_.drop_connection(peer, fail(Code::unavailable, "the peer does not read its replies"));
 }
 

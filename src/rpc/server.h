@@ -18,6 +18,7 @@ struct ServerLimits {
     // Calls in handlers, and of those over small_request_bytes the bytes; more are pushed back.
     std::uint32_t handlers_max = 65536;
     std::size_t handler_bytes_max = 256u << 20;
+    std::size_t parsed_bytes_max = 1u << 30;  // Of messages that were made of requests in handlers.
 };
 
 class Server final : public core::FrameSink {
@@ -50,6 +51,12 @@ class Server final : public core::FrameSink {
     // Requests that are not counted: as many as there may be are 256 MiB.
     static constexpr std::size_t small_request_bytes = 4096;
     const ServerLimits& limits() const { return limits_; }
+    // How much more memory the call may hold for its parsed request: its client has half of what
+    // the others leave, and so has each call of this process.
+    std::size_t parsed_room(const ServerCall& call) const;
+    // Until the call is answered. Requires: there is room.
+    void hold_parsed(ServerCall& call, std::size_t bytes);
+    std::size_t parsed_bytes() const { return parsed_bytes_; }
     // nullptr: it has none, or is not served here.
     MergeFunction merge_of(std::uint64_t method) const {
         const Method* found = methods_.find(method);
@@ -175,9 +182,11 @@ class Server final : public core::FrameSink {
     void attach(ServerSession& session, core::Peer& peer);
     void on_ask(core::Peer& peer, ByteView frame);
     bool send_grant(core::Peer& peer, Verdict verdict, const ServerSession* session);
+    void say_ended(ServerSession& session);
     static void on_time(base::Timer& timer, TimePoint now);
     void look_at_lost(ServerSession& session, TimePoint now);
     void tell_handlers(ServerSession& session);
+    void await(ServerSession& session, TimePoint until);
     void forsake_riders(ServerSession& session);
     void end_session(ServerSession& session);
     void set_window(std::uint32_t window);
@@ -202,6 +211,7 @@ class Server final : public core::FrameSink {
     bool left_ = false;             // Context and bulk are gone.
     std::size_t riding_bytes_ = 0;  // Kept for handlers,
     std::size_t large_bytes_ = 0;   // and of large requests in them.
+    std::size_t parsed_bytes_ = 0;  // Of messages that were made of those.
     Function<void(const std::string&)> on_overstay_;
     TimePoint overstay_told_until_{};
     const Method* last_run_ = nullptr;

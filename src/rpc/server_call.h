@@ -29,9 +29,10 @@ struct ServerCall : core::Scope {
     Method* method = nullptr;
     ByteView request;
     // `marked`: something below was set.
-    TimePoint started{};          // Of one that is timed.
-    std::size_t large_bytes = 0;  // Of a large request.
-    bulk::FetchId fetch;          // While its large request is on its way.
+    TimePoint started{};           // Of one that is timed.
+    std::size_t large_bytes = 0;   // Of a large request.
+    std::size_t parsed_bytes = 0;  // Of the message that was made of it.
+    bulk::FetchId fetch;           // While its large request is on its way.
     Function<void()> on_cancel;
     Function<void()> on_drain;
     std::stop_source stop{std::nostopstate};  // Of who asked for its token.

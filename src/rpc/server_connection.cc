@@ -43,6 +43,7 @@ void Server::begin_session(core::Peer& peer, const SessionId& id) {
     sessions_.widen(*session);
     session->fire = &Server::on_time;
     session->window = std::min(session->slots(), window_);
+    if (is_ended_) session->awaited_end = context_.now();  // No call of it runs.
     attach(*session, peer);
     send_grant(peer, Verdict::granted, session);
 }
@@ -60,10 +61,13 @@ void Server::resume_session(core::Peer& peer, const SessionId& id) {
     }
     ++counters_.resumed;
     context_.note("client resumes", peer.uri);
-    peer.has_all = false;  // An orderly end waits until it has what it asks for.
     attach(*session, peer);
-    session->awaited_until = context_.now() + asks_within;
+    await(*session, context_.now() + asks_within);
+    // An orderly end waits until it has what it asks for.
+    peer.has_all = context_.now() >= session->awaited_until;
     send_grant(peer, Verdict::resumed, session);
+    // Before it sends again what never came.
+    if (is_ended_) say_ended(*session);
 }
 
 void Server::attach(ServerSession& session, core::Peer& peer) {
@@ -102,8 +106,11 @@ void Server::on_ask(core::Peer& peer, ByteView frame) {
     Slot& slot = session.slot(wire.slot);
     const bool is_last = wire.sequence == slot.sequence;
     const bool is_next = wire.sequence == slot.sequence + 1;
+    // It came when its session was over, or was asked for before.
+    const bool is_denied = slot.keeps == ServerSession::Keeps::denied &&
+                           !base::is_mutated(base::Mutant::denial_forgotten);
     // Of the number in front of a slot's first call. An outcome is never 0, whatever the call's.
-    if (is_last && !slot.call && slot.outcome == 0) {
+    if (is_last && !slot.call && !is_denied && slot.outcome == 0) {
         return context_.broken(peer, "a question about a call that was never made");
     }
     if (!is_last && !is_next) {
@@ -134,11 +141,22 @@ void Server::on_peer_down(core::Peer& peer, const Status&) {
     session->peer = nullptr;
     session->lost_at = context_.now();
     // A client that read that its session is over, and has all, does not come back.
-    if (!session->is_over || !peer.has_all) {
-        session->awaited_until = session->lost_at + search_time(peer.silence);
-    }
+    const bool has_all = session->is_over && peer.has_all;
+    if (!has_all) session->awaited_until = session->lost_at + search_time(peer.silence);
+    await(*session, session->awaited_until);
     context_.timers().arm(*session, session->lost_at + told_after);
     forsake_riders(*session);
+}
+
+// An orderly end waits until a client that was lost is there again and has asked. The first wait of
+// a session after the last handler has answered bounds those that follow: a client that is lost and
+// resumes without end does not hold it up.
+void Server::await(ServerSession& session, TimePoint until) {
+    if (is_ended_ && session.awaited_end == never) {
+        const bool is_awaited = context_.now() < session.awaited_until;
+        session.awaited_end = is_awaited ? session.awaited_until + asks_within : context_.now();
+    }
+    session.awaited_until = std::min(until, session.awaited_end);
 }
 
 // What a handler has put to ride went with the connection: its reply alone must not say OK.
@@ -147,6 +165,7 @@ void Server::forsake_riders(ServerSession& session) {
     session.for_each_call([&](ServerCall& call) {
         if (call.slot->keeps != ServerSession::Keeps::outcome) return;
         ServerSession::keep_nothing(*call.slot, pack(Code::ok, Effect::unknown, Stage::executing));
+        session.parsed_bytes -= call.parsed_bytes;
         call.session = nullptr;
         forsaken.push_back(base::SlotTable<ServerCall>::entry_of(call).id());
     });

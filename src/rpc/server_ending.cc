@@ -55,10 +55,12 @@ void Server::end_sessions() {
     if (base::is_mutated(base::Mutant::end_unsaid)) return;
     WEFT_DCHECK(draining_ && calls_.taken() == 0);
     if (!std::exchange(is_ended_, true)) methods_.close_all();
-    sessions_.for_each([&](ServerSession& session) {
-        if (!session.peer || session.is_over) return;
-        session.is_over = send_grant(*session.peer, Verdict::ended, nullptr);
-    });
+    sessions_.for_each([&](ServerSession& session) { say_ended(session); });
+}
+
+void Server::say_ended(ServerSession& session) {
+    if (!session.peer || session.is_over) return;
+    session.is_over = send_grant(*session.peer, Verdict::ended, nullptr);
 }
 
 void Server::shutdown(const Status& why) {

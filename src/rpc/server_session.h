@@ -100,13 +100,16 @@ class ServerSession : public base::Timer {
 
     Server& server;
     const SessionId id;
-    core::Peer* peer = nullptr;  // nullptr: its connection is lost.
-    std::string client;          // What it calls itself, for people.
-    std::uint32_t window = 0;    // As granted last.
+    core::Peer* peer = nullptr;    // nullptr: its connection is lost.
+    std::string client;            // What it calls itself, for people.
+    std::uint32_t window = 0;      // As granted last.
+    std::size_t parsed_bytes = 0;  // What its calls hold.
     TimePoint lost_at{};
     TimePoint awaited_until{};  // Its client may come back, or ask for replies that were lost.
     bool is_told = false;       // Its handlers know that the client is gone.
     bool is_over = false;       // Verdict::ended was sent: its requests never come.
+    // No wait ends later, however often it is lost and resumed while the server ends.
+    TimePoint awaited_end = never;
 
   private:
     static constexpr std::uint32_t block_slots = 64;

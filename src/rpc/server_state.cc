@@ -45,10 +45,11 @@ std::string Server::state(std::size_t lines_max) {
     const TimePoint now = context_.clock().now();
     std::string text =
         "handlers: " + std::to_string(calls_.taken()) + " calls (" + std::to_string(large_bytes_) +
-        " bytes of large requests), window " + std::to_string(window_) + "; " +
-        std::to_string(sessions_.size()) + " sessions, " + std::to_string(lost_sessions()) +
-        " of them without a connection\n  " + std::to_string(counters_.pushed_back) +
-        " calls pushed back, " + std::to_string(counters_.expired) + " expired before they ran, " +
+        " bytes of large requests, " + std::to_string(parsed_bytes_) + " of parsed ones), window " +
+        std::to_string(window_) + "; " + std::to_string(sessions_.size()) + " sessions, " +
+        std::to_string(lost_sessions()) + " of them without a connection\n  " +
+        std::to_string(counters_.pushed_back) + " calls pushed back, " +
+        std::to_string(counters_.expired) + " expired before they ran, " +
         std::to_string(counters_.unknown_methods) + " of unknown methods, " +
         std::to_string(counters_.unanswered) + " not answered by their handler, " +
         std::to_string(counters_.answered_again) + " answered again\n";

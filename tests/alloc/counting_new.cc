@@ -1,17 +1,41 @@
 #include "alloc/counting_new.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace weft::test {
 
 static thread_local std::uint64_t count = 0;
 static thread_local std::int64_t live = 0;
 static thread_local std::int64_t headers = 0;
+static thread_local std::int64_t peak = 0;
+static thread_local std::uint64_t behind = FailingNew::none;
+static thread_local std::size_t failing_bytes = 0;
+static thread_local std::uint64_t failures = 0;
 std::uint64_t allocations() { return count; }
+FailingNew::FailingNew(std::uint64_t allocations, std::size_t bytes) {
+    behind = allocations;
+    failing_bytes = bytes;
+    failures = 0;
+}
+FailingNew::~FailingNew() {
+    behind = none;
+    failing_bytes = 0;
+}
+std::uint64_t FailingNew::failed() const { return failures; }
+[[maybe_unused]] static bool fails(std::size_t bytes) {
+    const bool is_next = behind != FailingNew::none && behind-- == 0;
+    if (is_next) behind = FailingNew::none;
+    if (!is_next && (failing_bytes == 0 || bytes != failing_bytes)) return false;
+    ++failures;
+    return true;
+}
 std::int64_t live_bytes() { return live; }
 std::int64_t header_bytes() { return headers; }
+std::int64_t take_peak_bytes() { return std::exchange(peak, live); }
 bool allocations_count() {
     const std::uint64_t before = count;
     ::operator delete(::operator new(1));
@@ -33,10 +57,12 @@ struct alignas(std::max_align_t) Size {
 
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
     ++weft::test::count;
+    if (weft::test::fails(bytes)) throw std::bad_alloc();
     auto* const size = static_cast<Size*>(std::malloc(sizeof(Size) + bytes));
     if (!size) throw std::bad_alloc();
     size->bytes = bytes;
     weft::test::live += static_cast<std::int64_t>(bytes);
+    weft::test::peak = std::max(weft::test::peak, weft::test::live);
     weft::test::headers += static_cast<std::int64_t>(sizeof(Size));
     return size + 1;
 }

@@ -1,6 +1,8 @@
 // Connections: how they come, what is known of them, and the one way in which each ends.
 #include "na/address.h"
+#include "na/connect_pacer.h"
 #include "support/na_rig.h"
+#include "support/open_files.h"
 
 using namespace weft;
 using namespace weft::na;
@@ -338,6 +340,57 @@ CONFORMANCE("an endpoint takes peers_max peers, no more, and room comes back") {
     CHECK(server.count(PeerState::up) == 2);
 }
 
+CONFORMANCE("connects that fail leave no descriptor, slot or turn behind") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    constexpr std::size_t many = ConnectPacer::half_open_max + 8;
+    NaNode& gone = rig.open();
+    const std::string nobody = gone.endpoint->address();
+    rig.destroy(gone);
+    NaNode& server = rig.open({.peers_max = many});
+    NaNode& client = rig.open({.listens = false, .peers_max = many});
+    const auto start_all = [&](const std::string& uri) {
+        std::vector<PeerId> peers;
+        // On sm a slot is free once the other side has hung up, too.
+        const auto has_all = [&] {
+            while (peers.size() < many) {
+                const Result<PeerId> peer = rig.try_connect(client, uri);
+                if (!peer) return false;
+                peers.push_back(*peer);
+            }
+            return true;
+        };
+        REQUIRE(rig.pump_until(has_all));
+        return peers;
+    };
+    const auto none_left = [&] {
+        return client.count(PeerState::connecting) + client.count(PeerState::up) == 0;
+    };
+    // libfabric gives descriptors back when it comes to it.
+    const bool gives_back = !rig.wire.scheme.starts_with("ofi");
+    int before = 0;
+    for (int round = 0; round < 3; ++round) {
+        start_all(nobody);
+        REQUIRE(rig.pump_until(none_left));
+        const std::vector<PeerId> closed = start_all(server->address());
+        for (int turns = 0; turns < round; ++turns) rig.pump();
+        for (const PeerId peer : closed) client.close(peer);
+        rig.settle();
+        NaNode& brief = rig.open({.peers_max = many});
+        start_all(brief->address());
+        for (int turns = 0; turns < 3 * round; ++turns) rig.pump();
+        rig.destroy(brief);
+        REQUIRE(rig.pump_until(none_left));
+        REQUIRE(is_empty(rig, server));
+        rig.settle();
+        if (round == 0) before = open_files();
+        if (gives_back) CHECK(rig.pump_until([&] { return open_files() <= before; }));
+    }
+    start_all(server->address());
+    REQUIRE(rig.pump_until([&] { return client.count(PeerState::up) == many; }));
+    CHECK(rig.pump_until([&] { return server.count(PeerState::up) == many; }));
+}
+
 CONFORMANCE("peers come and go two hundred times") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
@@ -353,5 +406,26 @@ CONFORMANCE("peers come and go two hundred times") {
         client.close(peer);
         REQUIRE(rig.pump_until(
             [&] { return server.downs.size() == static_cast<std::size_t>(round + 1); }));
+    }
+}
+
+CONFORMANCE("a process that stands still during its connects loses none of them") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    NaNode& server = rig.open();
+    for (int looks = 0; looks < 8; ++looks) {
+        INFO("after " << looks << " looks");
+        NaNode& client = rig.open({.listens = false});
+        const PeerId peer = rig.start_connect(client, server->address());
+        for (int i = 0; i < looks; ++i) {
+            client.poll();
+            server.poll();
+        }
+        rig.skip(2700ms);
+        REQUIRE(rig.pump_until([&] {
+            return client.at(peer).state == PeerState::up && server.peer_of(client.incarnation);
+        }));
+        CHECK(client.downs.empty());
+        rig.destroy(client);
     }
 }

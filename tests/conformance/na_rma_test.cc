@@ -223,3 +223,32 @@ CONFORMANCE("each transfer ends exactly once, also when the connection ends unde
         }
     }
 }
+
+CONFORMANCE("a process that stands still during its first transfer does not lose it") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    for (const bool by_connector : {true, false}) {
+        for (int looks = 0; looks < 6; ++looks) {
+            INFO("after " << looks << " looks");
+            NaPair pair(rig);
+            NaNode& initiator = by_connector ? pair.a : pair.b;
+            NaNode& owner = by_connector ? pair.b : pair.a;
+            ExposedMemory region(rig, owner, 4096, Access::read_write);
+            Buffer local = rig.allocate(4096);
+            const PeerId to = by_connector ? pair.ab : pair.ba;
+            const std::uint64_t cookie = initiator.post(region.get(to, 0, local.bytes()));
+            REQUIRE(cookie != 0);
+            initiator->flush();
+            for (int i = 0; i < looks; ++i) {
+                initiator.poll();
+                owner.poll();
+            }
+            rig.skip(2700ms);
+            REQUIRE(rig.pump_until([&] { return initiator.rma_done.contains(cookie); }));
+            CHECK(initiator.rma_done[cookie] == Code::ok);
+            region.close();
+            rig.destroy(pair.a);
+            rig.destroy(pair.b);
+        }
+    }
+}

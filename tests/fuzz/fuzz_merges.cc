@@ -1,5 +1,5 @@
 // Merge functions on whatever two members may send: each ends with a message or with a status that
-// has changed nothing.
+// has changed nothing. And what a message takes in memory is measured before it is parsed.
 #include <google/protobuf/stubs/logging.h>
 
 #include "fuzz/fuzz.h"
@@ -8,6 +8,16 @@
 using namespace weft;
 using fuzz::must;
 
+static void check_measured(ByteView bytes) {
+    merge::v1::All all;
+    (void)detail::parse(all, bytes);
+    const auto& layout = detail::layout_of<merge::v1::All>();
+    const std::size_t measured = detail::measure(layout, bytes, detail::too_large);
+    must(all.SpaceUsedLong() <= sizeof all + measured, "no message takes more than was measured");
+    must(measured == 0 || detail::measure(layout, bytes, measured - 1) == detail::too_large,
+         "a bound is kept to the byte");
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
     fuzz::Input input(data, size);
@@ -15,6 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const ByteView both = input.rest();
     const ByteView first = both.first(std::min(cut, both.size()));
     const ByteView second = both.subspan(first.size());
+    check_measured(first);
+    check_measured(second);
     std::vector<std::byte> merged(first.begin(), first.end());
     const Status status = merge::v1::MergingMethods::Everything.merge(merged, second);
     if (!status.ok()) {

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,12 +37,13 @@ struct Echoes final : Service {
 
 class ServerProcess {
   public:
-    explicit ServerProcess(const std::string& uri) {
+    // `descriptors`: all that it may have; 0: as many as this machine gives.
+    explicit ServerProcess(const std::string& uri, rlim_t descriptors = 0) {
         int ends[2];
         REQUIRE(::pipe(ends) == 0);
         pid_ = ::fork();
         REQUIRE(pid_ >= 0);
-        if (pid_ == 0) serve(uri, ends[1]);
+        if (pid_ == 0) serve(uri, ends[1], descriptors);
         ::close(ends[1]);
         char buffer[256];
         const ssize_t got = ::read(ends[0], buffer, sizeof buffer);
@@ -61,13 +64,20 @@ class ServerProcess {
         REQUIRE(WIFSTOPPED(status));
     }
     const std::string& address() const { return address_; }
+    // What its threads took of the cores so far.
+    Duration cpu_time() const {
+        std::ifstream file("/proc/" + std::to_string(pid_) + "/schedstat");
+        std::int64_t ns = 0;
+        file >> ns;
+        return Duration(ns);
+    }
 
   private:
-    [[noreturn]] static void serve(const std::string& uri, int ready) {
+    [[noreturn]] static void serve(const std::string& uri, int ready, rlim_t descriptors) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         rlimit files{};
         ::getrlimit(RLIMIT_NOFILE, &files);
-        files.rlim_cur = files.rlim_max;
+        files.rlim_cur = descriptors != 0 ? descriptors : files.rlim_max;
         ::setrlimit(RLIMIT_NOFILE, &files);
         Echoes echoes;
         Result<Runtime> runtime = Runtime::create();
@@ -83,10 +93,14 @@ class ServerProcess {
     std::string address_;
 };
 
-std::vector<std::string> uris() {
+// A connection costs the server a descriptor.
+std::vector<std::string> own_uris() {
     const std::string own = std::to_string(::getpid());
-    std::vector<std::string> all{"sm://burst-" + own, "tcp://127.0.0.1:0",
-                                 "unix:///tmp/weft-burst-" + own};
+    return {"sm://burst-" + own, "tcp://127.0.0.1:0", "unix:///tmp/weft-burst-" + own};
+}
+
+std::vector<std::string> uris() {
+    std::vector<std::string> all = own_uris();
 #ifdef WEFT_WITH_OFI
     all.push_back("ofi+tcp://127.0.0.1:0");
 #endif
@@ -99,6 +113,7 @@ struct Burst {
     std::vector<Channel> channels;
     int completed = 0;
     int failed = 0;
+    int unnamed = 0;  // Of those that failed: not for want of the server's descriptors.
     std::string first_failure;
 
     void start(const std::string& address, int count, Duration timeout) {
@@ -108,12 +123,61 @@ struct Burst {
                                  [this](const Status& status, ByteView) {
                                      ++completed;
                                      if (status.ok()) return;
-                                     if (failed++ == 0) first_failure = status.to_string();
+                                     const std::string text = status.to_string();
+                                     if (failed++ == 0) first_failure = text;
+                                     unnamed += text.find("ulimit -n") == text.npos ||
+                                                status.code() != Code::unavailable ||
+                                                status.effect() != Effect::none;
                                  });
         }
     }
     bool is_over() const { return completed == static_cast<int>(channels.size()); }
 };
+
+// Channels of one process that call once, stay for a while and leave.
+struct Leavers {
+    struct One {
+        std::optional<Channel> channel;
+        std::optional<std::chrono::steady_clock::time_point> leaves_at;
+    };
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    std::string failure;
+
+    // False: not all of them got an answer.
+    bool come_and_go(const std::string& address, std::size_t count, Duration timeout) {
+        std::vector<One> all(count);
+        for (One& one : all) {
+            one.channel = runtime.connect(address).value();
+            one.channel->call(echo, as_bytes("x"), {.timeout = timeout},
+                              [this, &one](const Status& status, ByteView) {
+                                  if (!status.ok()) failure = status.to_string();
+                                  one.leaves_at = std::chrono::steady_clock::now() + 200ms;
+                              });
+        }
+        const auto end = std::chrono::steady_clock::now() + patience;
+        while (!leave(all) && std::chrono::steady_clock::now() < end) {
+            runtime.turn_until([] { return false; }, 5ms);
+        }
+        return leave(all) && failure.empty();
+    }
+    static bool leave(std::vector<One>& all) {
+        const auto now = std::chrono::steady_clock::now();
+        for (One& one : all) {
+            if (one.leaves_at && now >= *one.leaves_at) one.channel.reset();
+        }
+        return std::ranges::none_of(all, [](const One& one) { return bool(one.channel); });
+    }
+};
+
+int bad_of(const std::vector<pid_t>& children) {
+    int bad = 0;
+    for (const pid_t child : children) {
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        bad += status != 0;
+    }
+    return bad;
+}
 
 }  // namespace
 
@@ -141,13 +205,7 @@ TEST_CASE("channels that many processes open at once are all served", "[burst]")
             }
             children.push_back(child);
         }
-        int bad = 0;
-        for (const pid_t child : children) {
-            int status = 0;
-            REQUIRE(::waitpid(child, &status, 0) == child);
-            bad += status != 0;
-        }
-        CHECK(bad == 0);
+        CHECK(bad_of(children) == 0);
         CHECK(std::chrono::steady_clock::now() - begun < promised(20s));
     }
 }
@@ -196,5 +254,58 @@ TEST_CASE("a server that stands still and dies is UNAVAILABLE to clients that co
         INFO(burst.first_failure);
         CHECK(burst.first_failure.find("UNAVAILABLE") != std::string::npos);
         CHECK(std::chrono::steady_clock::now() - killed < promised(3s));
+    }
+}
+
+// 200 channels that stay for a while each, at a server that has room for half of them.
+TEST_CASE("clients of a server with 96 descriptors are served within 10 s as others leave",
+          "[burst]") {
+    for (const std::string& uri : own_uris()) {
+        INFO(uri);
+        ServerProcess server(uri, 96);
+        std::vector<pid_t> children;
+        for (int i = 0; i < 8; ++i) {
+            const pid_t child = ::fork();
+            REQUIRE(child >= 0);
+            if (child == 0) {
+                ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+                Leavers leavers;
+                const bool all = leavers.come_and_go(server.address(), 25, promised(10s));
+                if (!all) std::fprintf(stderr, "%s\n", leavers.failure.c_str());
+                ::_exit(all ? 0 : 1);
+            }
+            children.push_back(child);
+        }
+        CHECK(bad_of(children) == 0);
+    }
+}
+
+TEST_CASE("a server without descriptors is waited for until the deadline, named, and does not spin",
+          "[burst]") {
+    for (const std::string& uri : own_uris()) {
+        INFO(uri);
+        ServerProcess server(uri, 64);
+        Burst burst;
+        burst.start(server.address(), 100, 3s);
+        burst.runtime.turn_until([] { return false; }, 500ms);
+        const int served = burst.completed;
+        CHECK(served > 20);
+        CHECK(burst.failed == 0);
+        const Duration before = server.cpu_time();
+        burst.runtime.turn_until([] { return false; }, 2s);
+        CHECK(burst.completed == served);
+        CHECK(server.cpu_time() - before < 1s);
+        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, patience));
+        INFO(burst.first_failure);
+        CHECK(burst.failed == 100 - served);
+        CHECK(burst.unnamed == 0);
+        // As soon as the others leave.
+        burst.channels.clear();
+        burst.runtime.turn_until([] { return false; }, 100ms);
+        Burst late;
+        late.start(server.address(), 20, 10s);
+        REQUIRE(late.runtime.turn_until([&] { return late.is_over(); }, patience));
+        INFO(late.first_failure);
+        CHECK(late.failed == 0);
     }
 }

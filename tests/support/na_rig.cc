@@ -138,7 +138,7 @@ void NaNode::judge(const Event& event) {
                 REQUIRE_FALSE(record.incoming);
             }
             record.state = PeerState::up;
-            REQUIRE(endpoint->info(event.peer) != nullptr);
+            record.is_over = endpoint->info(event.peer) == nullptr;
             break;
         }
         case EventKind::peer_down: {
@@ -168,6 +168,7 @@ void NaNode::judge(const Event& event) {
 void NaNode::take_message(PeerId peer, ByteView bytes) {
     PeerRecord& record = at(peer);
     REQUIRE(record.state == PeerState::up);
+    REQUIRE_FALSE(record.is_over);
     REQUIRE(bytes.size() >= frame_head_bytes);
     std::size_t start = 0;
     while (start < bytes.size()) {
@@ -269,6 +270,14 @@ void NaRig::skip(Duration time) {
         manual_.advance(time);
     } else {
         skipped_ += time;
+    }
+}
+
+void NaRig::pass(Duration time) {
+    constexpr Duration step = 100ms;
+    for (; time > Duration::zero(); time -= step) {
+        skip(std::min(step, time));
+        pump();
     }
 }
 

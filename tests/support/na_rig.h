@@ -36,6 +36,7 @@ enum class PeerState { connecting, up, down, closed };
 struct PeerRecord {
     PeerState state = PeerState::connecting;
     bool incoming = false;
+    bool is_over = false;    // Gone when its peer_up was handed out: only peer_down follows.
     std::uint64_t sent = 0;  // Frames.
     std::uint64_t received = 0;
     bool writable = false;  // Since the last refusal.
@@ -119,6 +120,8 @@ class NaRig {
     TimePoint now() const;
     // Time passes for the nodes without that anybody waits.
     void skip(Duration time);
+    // Time passes for nodes that look all the while.
+    void pass(Duration time);
     // To the next arrival when simulated; a short sleep otherwise.
     void step_time();
 

@@ -11,8 +11,17 @@ using coll::Identity;
 
 namespace {
 
+// Counts how often it was looked at.
+struct Running {
+    bool is = true;
+    static inline std::size_t looks = 0;
+
+    operator bool() const { return ++looks, is; }  // NOLINT(google-explicit-constructor)
+    Running& operator=(bool now) { return is = now, *this; }
+};
+
 struct Part {
-    bool running = true;
+    Running running;
     bool waits = false;
     TimePoint keep_until{};
     TimePoint known_since{};
@@ -45,6 +54,27 @@ TEST_CASE("known collectives: one that began is known, and over when its origin 
     // Whoever comes late with an older word is told the same.
     CHECK(known.look({7, 4}, 0, moment_at(1s)) == Place::over);
     CHECK(known.look({7, 6}, 0, moment_at(1s)) == Place::fresh);
+}
+
+TEST_CASE("known collectives: a request does not walk over what still runs in front of it") {
+    KnownParts known(12345);
+    constexpr std::uint64_t count = 4096;
+    const auto begin = [&](std::uint64_t sequence) {
+        REQUIRE(known.look({1, sequence}, sequence, moment_at(1s)) == Place::fresh);
+        known.add({1, sequence}, sequence, moment_at(1s), std::make_shared<Part>());
+    };
+    Running::looks = 0;
+    for (std::uint64_t sequence = 0; sequence < count; ++sequence) begin(sequence);
+    CHECK(Running::looks <= 4 * count);
+    // Each goes when it ends, for its origin has settled it.
+    for (std::uint64_t sequence = 0; sequence + 1 < count; ++sequence) {
+        const Identity id{1, sequence};
+        known.finish(*known.find(id));
+        REQUIRE(known.is_settled(id));
+        known.drop(id);
+    }
+    CHECK(known.parts() == 1);
+    CHECK(known.look({1, 7}, 0, moment_at(1s)) == Place::over);
 }
 
 TEST_CASE("known collectives: any order of words begins each at most once") {

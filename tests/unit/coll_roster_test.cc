@@ -1,5 +1,6 @@
 // Who stands where, by going through everybody; and trees of two levels over that.
 #include <algorithm>
+#include <memory>
 #include <random>
 
 #include "coll/roster.h"
@@ -55,14 +56,26 @@ std::vector<const Member*> in_order(const GroupView& view, const RankSet& chosen
     for (const Member& member : view.members()) {
         if (chosen.empty() || chosen.contains(member.rank)) all.push_back(&member);
     }
-    std::rotate(all.begin(), all.begin() + root, all.end());
-    if (!by_host) return all;
+    const Member* const first = all[root];
+    if (!by_host) {
+        std::rotate(all.begin(), all.begin() + root, all.end());
+        return all;
+    }
+    // Hosts in order of their lowest rank in the view, and so turned that the root's comes first.
+    std::vector<std::uint32_t> hosts;
+    for (const Member& member : view.members()) {
+        const std::uint32_t host = host_of(member);
+        if (std::count(hosts.begin(), hosts.end(), host) == 0) hosts.push_back(host);
+    }
+    std::rotate(hosts.begin(), std::find(hosts.begin(), hosts.end(), host_of(*first)), hosts.end());
     std::vector<const Member*> grouped;
-    for (const Member* first : all) {
-        if (std::count(grouped.begin(), grouped.end(), first) > 0) continue;
+    for (const std::uint32_t host : hosts) {
         for (const Member* one : all) {
-            if (host_of(*one) == host_of(*first)) grouped.push_back(one);
+            if (host_of(*one) == host) grouped.push_back(one);
         }
+        if (host != host_of(*first)) continue;
+        std::rotate(grouped.begin(), std::find(grouped.begin(), grouped.end(), first),
+                    grouped.end());
     }
     return grouped;
 }
@@ -75,9 +88,10 @@ std::vector<std::uint32_t> hosts_of(const std::vector<const Member*>& all) {
     return begin;
 }
 
-template <class Hosts>
-bool is_same(const Hosts& a, const std::vector<std::uint32_t>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+std::vector<std::uint32_t> all_of(const coll::HostStarts& hosts) {
+    std::vector<std::uint32_t> all;
+    for (std::uint32_t host = 0; host < hosts.size(); ++host) all.push_back(hosts[host]);
+    return all;
 }
 
 // Who tells whom below a node, by position; its own host is `own`.
@@ -105,7 +119,7 @@ void check_two_levels(const Roster& roster, const coll::Tree& tree, bool outside
     const std::uint32_t nobody = n;
     std::vector<std::uint32_t> told_by(n, ~0u);
     walk(outside ? nobody : 0, {outside ? 0u : 1u, n}, tree, roster, told_by);
-    const auto hosts = roster.hosts();
+    const std::vector<std::uint32_t> hosts = all_of(roster.hosts());
     for (std::uint32_t at = outside ? 0 : 1; at < n; ++at) {
         REQUIRE(told_by[at] != ~0u);
         const bool is_first = std::binary_search(hosts.begin(), hosts.end(), at);
@@ -143,8 +157,12 @@ TEST_CASE("roster: all, some, by host and named ones stand where going through a
         REQUIRE_FALSE(roster.is_named());
         REQUIRE(expected.size() == size);
         for (std::uint32_t at = 0; at < size; ++at) REQUIRE(roster.at(at) == *expected[at]);
-        REQUIRE(
-            is_same(roster.hosts(), by_host ? hosts_of(expected) : std::vector<std::uint32_t>()));
+        REQUIRE(all_of(roster.hosts()) ==
+                (by_host ? hosts_of(expected) : std::vector<std::uint32_t>()));
+        // The view's order by host is the same for every root.
+        const Roster shared(
+            {view, chosen.ranges(), root, by_host, std::make_shared<coll::HostOrder>(view)});
+        for (std::uint32_t at = 0; at < size; ++at) REQUIRE(shared.at(at) == *expected[at]);
 
         // Of a part of it, named; its trees are those of the whole one.
         const auto first = static_cast<std::uint32_t>(random() % size);
@@ -223,6 +241,15 @@ TEST_CASE("roster: of everybody it takes no memory of its own") {
     Random random(1);
     const Roster roster({view_of(100, 3, random), {}, 17, false});
     CHECK(roster.heap_bytes() == 0);
+}
+
+TEST_CASE("roster: what it takes grows with the ranges of a choice, and not with their members") {
+    Random random(1);
+    const GroupView view = view_of(5000, 3, random, false);
+    const Roster roster({view, {{0, 2000}, {2002, UINT32_MAX}}, 3000, false});
+    CHECK(roster.all().size() == 4999);
+    CHECK(roster.at(0).rank == 3001);
+    CHECK(roster.heap_bytes() <= 64);
 }
 
 }  // namespace coll_roster

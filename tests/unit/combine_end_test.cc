@@ -187,28 +187,27 @@ TEST_CASE("every argument shape of combined tasks that compiles inside co_await 
 }
 
 TEST_CASE("a coroutine that is destroyed while its offloaded work is under way ends the program") {
-    SimRig rig;
-    Runtime& runtime = rig.add("");
-    OwnedCoroutine coroutine;
-    struct {
-        Task<void> operator()() {
-            const auto nothing = [] {};
-            co_await offload(nothing);
-        }
-    } offloads;
-    runtime.executor().post([&] { coroutine = own(offloads()); });
     const bool has_ended = GENERATE(false, true);
     const int code = end_of_child([&] {
-        // The work is run, and its end posted, by a turn of its own each.
+        SimRig rig;
+        Runtime& runtime = rig.add("");
+        OwnedCoroutine coroutine;
+        struct {
+            Task<void> operator()() {
+                const auto nothing = [] {};
+                co_await offload(nothing);
+            }
+        } offloads;
+        // The work and what follows it run later in the same turn.
         runtime.executor().post([&] {
+            coroutine = own(offloads());
             if (!has_ended) coroutine.destroy();
         });
-        rig.run_for(1ms);
+        runtime.turn();
         coroutine.destroy();
         return 7;
     });
     CHECK(code == (has_ended ? 7 : -SIGABRT));
-    rig.run_for(1ms);
 }
 
 }  // namespace combine_test

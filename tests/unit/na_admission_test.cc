@@ -1,15 +1,15 @@
 // A listener that can take nobody: too many connections wait, or too few descriptors are left.
 #include "na/admission.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <vector>
 
 #include "na/socket_name.h"
 #include "na/tcp/socket.h"
 #include "support/catch.h"
+#include "support/no_descriptors.h"
 
 using namespace weft;
 using na::Admission;
@@ -35,39 +35,22 @@ struct Listener {
     base::UniqueFd connect() const {
         return na::tcp::start_connecting(na::tcp::local_name(socket.get())).value();
     }
-    bool open() { return admission.open(epoll.get(), socket.get(), id); }
+    bool open() { return admission.open(epoll.get(), socket.get(), id, refuse); }
+    static void refuse(int socket, const Status& why) {
+        const std::string_view text = why.text();
+        (void)::send(socket, text.data(), text.size(), MSG_NOSIGNAL);
+    }
+    static std::string answer(const base::UniqueFd& client) {
+        char text[256];
+        const ssize_t got = ::recv(client.get(), text, sizeof text, 0);
+        return {text, got > 0 ? static_cast<std::size_t>(got) : 0};
+    }
     base::UniqueFd accept(TimePoint now) { return admission.accept(now, log, "here"); }
-};
-
-// While it lives the process has no descriptor left.
-class NoDescriptors {
-  public:
-    NoDescriptors() {
-        REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-        rlimit tight = before_;
-        tight.rlim_cur = 256;
-        REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
-        while (true) {
-            base::UniqueFd fd(::fcntl(0, F_DUPFD_CLOEXEC, 0));
-            if (!fd) break;
-            hoard_.push_back(std::move(fd));
-        }
-    }
-    ~NoDescriptors() {
-        hoard_.clear();
-        ::setrlimit(RLIMIT_NOFILE, &before_);
-    }
-    NoDescriptors(const NoDescriptors&) = delete;
-    NoDescriptors& operator=(const NoDescriptors&) = delete;
-
-  private:
-    rlimit before_{};
-    std::vector<base::UniqueFd> hoard_;
 };
 
 }  // namespace
 
-TEST_CASE("a listener drops those it has no descriptor for, and says so once a second") {
+TEST_CASE("a listener refuses in words those it has no descriptor for, and logs it once a second") {
     Listener here;
     REQUIRE(here.open());
     const base::UniqueFd clients[] = {here.connect(), here.connect(), here.connect(),
@@ -75,15 +58,19 @@ TEST_CASE("a listener drops those it has no descriptor for, and says so once a s
     REQUIRE(here.is_ready());
     const TimePoint now{};
     {
-        const NoDescriptors none;
+        const test::NoDescriptors none;
         for (int i = 0; i < 3; ++i) CHECK_FALSE(here.accept(now));
         REQUIRE(here.told.size() == 1);
-        CHECK(here.told[0].find("dropped 1") != std::string::npos);
+        CHECK(here.told[0].find("refused 1") != std::string::npos);
         REQUIRE(here.is_ready());
         CHECK_FALSE(here.accept(now + Admission::tell_every));
         REQUIRE(here.told.size() == 2);
-        CHECK(here.told[1].find("dropped 3") != std::string::npos);
+        CHECK(here.told[1].find("refused 3") != std::string::npos);
         CHECK_FALSE(here.is_ready());
+    }
+    for (const base::UniqueFd& client : clients) {
+        ::fcntl(client.get(), F_SETFL, 0);  // Waits for what is on its way.
+        CHECK(here.answer(client).find("ulimit -n") != std::string::npos);
     }
     CHECK(here.admission.next_deadline() == never);
     const base::UniqueFd later = here.connect();
@@ -95,7 +82,8 @@ TEST_CASE("a listener that can't even drop one keeps nobody awake, and is back i
     const base::UniqueFd client = here.connect();
     const TimePoint now{};
     {
-        const NoDescriptors none;  // Not even for the spare one, as when another thread took it.
+        const test::NoDescriptors
+            none;  // Not even for the spare one, as when another thread took it.
         REQUIRE(here.open());
         REQUIRE(here.is_ready());
         CHECK_FALSE(here.accept(now));

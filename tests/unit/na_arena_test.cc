@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -116,6 +117,21 @@ TEST_CASE("arena: freed memory stays warm within a budget and goes back beyond i
     Buffer again = take(*arena, 200 * mib);
     for (std::size_t at = 0; at < again.size(); at += 4096) again.data()[at] = std::byte{2};
     CHECK(bytes_in_memory(*arena) == 256 * mib);
+}
+
+TEST_CASE("arena: a large buffer over a small block of peers is cleared there and nowhere else") {
+    auto arena = Arena::make(1024 * mib);
+    {
+        const Buffer before = take(*arena, 4 * mib);
+        const Buffer small = *arena->allocate(64 << 10, Arena::Use::peers);
+        const Buffer behind = take(*arena, mib);
+        std::memset(small.data(), 1, small.size());
+    }
+    const Buffer all = take(*arena, 512 * mib);
+    CHECK(bytes_in_memory(*arena) == 64 << 10);
+    const std::size_t at = 4 * mib;
+    CHECK(std::all_of(all.data() + at, all.data() + at + (64 << 10),
+                      [](std::byte byte) { return byte == std::byte{0}; }));
 }
 
 TEST_CASE("arena: what a device has pinned keeps its pages when it is freed") {

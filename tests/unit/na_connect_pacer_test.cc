@@ -32,6 +32,17 @@ TEST_CASE("connect pacer: some of one destination start, the others follow in or
     for (std::uint32_t i = 0; i < max; ++i) CHECK(pacer.enter("a", peer(i)));
 }
 
+TEST_CASE("connect pacer: an attempt without an answer says nothing of a listener that answers") {
+    ConnectPacer pacer;
+    CHECK(pacer.enter("a", peer(1)));
+    CHECK(pacer.enter("a", peer(2)));
+    pacer.answered("a", TimePoint(2s));  // The second, while the first waits since 1 s.
+    pacer.unanswered("a", TimePoint(1s));
+    CHECK(pacer.answered_at("a") == TimePoint(2s));
+    pacer.unanswered("a", TimePoint(3s));
+    CHECK(pacer.answered_at("a") == TimePoint::min());
+}
+
 TEST_CASE("connect pacer: an answer is known until nothing is under way there") {
     ConnectPacer pacer;
     pacer.answered("a", TimePoint(1s));
@@ -39,11 +50,43 @@ TEST_CASE("connect pacer: an answer is known until nothing is under way there") 
     CHECK(pacer.enter("a", peer(1)));
     pacer.answered("a", TimePoint(2s));
     CHECK(pacer.answered_at("a") == TimePoint(2s));
-    pacer.unanswered("a");
+    pacer.unanswered("a", TimePoint(2s));
     CHECK(pacer.answered_at("a") == TimePoint::min());
     pacer.answered("a", TimePoint(3s));
     pacer.leave("a");
     CHECK(pacer.answered_at("a") == TimePoint::min());
+}
+
+TEST_CASE("connect pacer: why a listener refused is known to all that wait there") {
+    ConnectPacer pacer;
+    pacer.refused("a", "it is full");
+    CHECK(pacer.why_waiting("a").empty());
+    CHECK(pacer.enter("a", peer(1)));
+    pacer.refused("a", "it is full");
+    CHECK(pacer.why_waiting("a") == "it is full");
+    CHECK(pacer.why_waiting("b").empty());
+    pacer.leave("a");
+    CHECK(pacer.why_waiting("a").empty());
+}
+
+TEST_CASE("connect pacer: hang-ups in a row are bounded by their number and by time") {
+    HangUps quick;
+    for (int round = 0; round < 2; ++round) {
+        for (std::uint32_t i = 0; i < HangUps::max; ++i) CHECK(quick.may_try_again(TimePoint(9s)));
+        CHECK_FALSE(quick.may_try_again(TimePoint(9s)));
+        quick.clear();
+    }
+    HangUps slow;
+    CHECK(slow.may_try_again(TimePoint(5s)));
+    CHECK(slow.may_try_again(TimePoint(5s) + HangUps::last - 1ns));
+    CHECK_FALSE(slow.may_try_again(TimePoint(5s) + HangUps::last));
+    slow.clear();
+    CHECK(slow.may_try_again(TimePoint(60s)));
+    // With the pauses before each, whatever chance says.
+    base::SeededRandom random(1);
+    Duration all{};
+    for (std::uint32_t i = 1; i <= HangUps::max; ++i) all += ConnectPacer::pause(i, random);
+    CHECK(all < 3s);
 }
 
 TEST_CASE("connect pacer: pauses at a busy listener grow, differ and are bounded") {

@@ -1,10 +1,11 @@
 // Connecting over sm: what a try that failed leaves, and which failures are tried again.
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <array>
 
 #include "support/child.h"
+#include "support/na_rig.h"
+#include "support/open_files.h"
 #include "support/ordinary_user.h"
 #include "support/sm_raw_peer.h"
 
@@ -40,12 +41,6 @@ struct RawServer {
     }
 };
 
-int open_files() {
-    int count = 0;
-    for (int fd = 0; fd < 1024; ++fd) count += ::fcntl(fd, F_GETFD) >= 0;
-    return count;
-}
-
 // Descriptors that lie in a socket, until the kernel takes no more of this user's.
 struct InFlight {
     int ends[2];
@@ -79,6 +74,17 @@ TEST_CASE("sm: a connect that was refused as busy is tried again, and may be clo
         CHECK(client.seen.empty());
         client.endpoint->close(peer);
     }
+}
+
+TEST_CASE("sm: a process that stands still serves a client whose greeting comes late for that") {
+    NaRig rig = NaRig::on<wires::Sm>();
+    NaNode& server = rig.open();
+    SmRawPeer peer(server->address().substr(5));
+    REQUIRE(rig.pump_until([&] { return server->next_deadline() != never; }));  // It is accepted.
+    rig.skip(2700ms);
+    rig.settle();
+    peer.greet();
+    CHECK(rig.pump_until([&] { return server.count(weft::test::PeerState::up) == 1; }));
 }
 
 TEST_CASE("sm: a connect that was refused as busy before is served when there is a place") {

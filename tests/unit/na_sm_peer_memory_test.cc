@@ -9,6 +9,7 @@
 
 #include "na/sm/peer_memory.h"
 #include "support/catch.h"
+#include "support/no_descriptors.h"
 
 using namespace weft;
 using na::sm::PeerMemory;
@@ -35,7 +36,7 @@ TEST_CASE("a peer's private memory is reached once the proof holds") {
     OwnSocket socket;
     const std::uint64_t number = 0x1234567890abcdef;
     PeerMemory memory;
-    REQUIRE(memory.why_not(socket.one.get(), {address_of(&number), number}) == nullptr);
+    REQUIRE(memory.reach(socket.one.get(), {address_of(&number), number}).code == Code::ok);
     char theirs[16] = "what they have", mine[16] = {};
     CHECK(memory.read(address_of(theirs), {reinterpret_cast<std::byte*>(mine), sizeof mine}));
     CHECK(std::string(mine) == "what they have");
@@ -47,22 +48,37 @@ TEST_CASE("a proof that does not hold is refused, and asked for once") {
     OwnSocket socket;
     const std::uint64_t number = 5;
     PeerMemory wrong, unmapped;
-    CHECK(std::string(wrong.why_not(socket.one.get(), {address_of(&number), 6})) ==
+    CHECK(std::string(wrong.reach(socket.one.get(), {address_of(&number), 6}).why) ==
           "its private memory is not what it says");
-    CHECK(wrong.why_not(socket.one.get(), {address_of(&number), 5}) != nullptr);
+    CHECK(wrong.reach(socket.one.get(), {address_of(&number), 5}).code ==
+          Code::failed_precondition);
     for (const std::uint64_t address :
          {std::uint64_t{0}, std::uint64_t{8}, ~std::uint64_t{0} - 3}) {
         PeerMemory nowhere;
-        CHECK(std::string(nowhere.why_not(socket.one.get(), {address, 0})) ==
+        CHECK(std::string(nowhere.reach(socket.one.get(), {address, 0}).why) ==
               "its private memory is not where it says");
     }
+}
+
+TEST_CASE("a moment without file descriptors does not refuse private memory for good") {
+    OwnSocket socket;
+    const std::uint64_t number = 5;
+    PeerMemory memory;
+    const auto reach = [&] {
+        return memory.reach(socket.one.get(), {address_of(&number), 5}).code;
+    };
+    {
+        const test::NoDescriptors none;
+        CHECK(reach() == Code::resource_exhausted);
+    }
+    CHECK(reach() == Code::ok);
 }
 
 TEST_CASE("a range of which a part is missing is not copied for a success") {
     OwnSocket socket;
     const std::uint64_t number = 5;
     PeerMemory memory;
-    REQUIRE(memory.why_not(socket.one.get(), {address_of(&number), 5}) == nullptr);
+    REQUIRE(memory.reach(socket.one.get(), {address_of(&number), 5}).code == Code::ok);
     void* pages = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(pages != MAP_FAILED);
     REQUIRE(::munmap(static_cast<std::byte*>(pages) + 4096, 4096) == 0);
@@ -92,7 +108,7 @@ TEST_CASE("the memory of a process that has ended is not there") {
     }
     const base::UniqueFd socket(::accept(listener.get(), nullptr, nullptr));
     PeerMemory memory;
-    REQUIRE(memory.why_not(socket.get(), {address_of(&number), 5}) == nullptr);
+    REQUIRE(memory.reach(socket.get(), {address_of(&number), 5}).code == Code::ok);
     std::uint64_t read = 0;
     CHECK(memory.read(address_of(&number), {reinterpret_cast<std::byte*>(&read), 8}));
     CHECK(read == 5);

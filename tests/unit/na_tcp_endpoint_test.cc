@@ -1,7 +1,11 @@
 // What is tcp's own about an endpoint; the rest is in tests/conformance.
+#include <sys/socket.h>
+
 #include "na/connect_pacer.h"
+#include "na/resolution.h"
 #include "na/tcp/socket.h"
 #include "support/na_rig.h"
+#include "support/tcp_raw_peer.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -30,10 +34,93 @@ TEST_CASE(
     std::vector<na::PeerId> peers;
     while (peers.size() < first + late) peers.push_back(rig.start_connect(client, uri));
     rig.settle();  // The kernel takes the first; no process greets them.
-    rig.skip(4s);
+    rig.pass(4s);
     rig.settle();
     REQUIRE(client.count(PeerState::connecting) == first + late);
     for (std::size_t i = 0; i < first; ++i) client.close(peers[i]);
     CHECK_FALSE(rig.pump_until([&] { return !client.downs.empty(); }, 1s));
     CHECK(client.count(PeerState::connecting) == late);
+}
+
+// A listener whose queue is full drops what comes, as a link that loses it.
+TEST_CASE("tcp: a connect without an answer ends alone when its listener answers others") {
+    NaRig rig = NaRig::on<wires::Tcp>();
+    const base::UniqueFd listener =
+        na::tcp::listen_at(*na::SocketName::from_numeric("127.0.0.1", 0), "test").value();
+    constexpr std::size_t at_once = na::ConnectPacer::half_open_max, later = 8;
+    REQUIRE(::listen(listener.get(), at_once - 2) == 0);  // It takes one more: all but the last.
+    const std::string uri = "tcp://" + na::tcp::local_name(listener.get()).text();
+    NaNode& client = rig.open({.listens = false, .peers_max = 256});
+    std::vector<na::PeerId> peers;
+    while (peers.size() < at_once + later) peers.push_back(rig.start_connect(client, uri));
+    rig.pass(1s);
+    const base::UniqueFd accepted(::accept(listener.get(), nullptr, nullptr));
+    REQUIRE(accepted);
+    client.close(peers[0]);  // The next one takes its turn, and the place in the queue.
+    rig.pass(1s);
+    REQUIRE(client.downs.empty());
+    REQUIRE(rig.pump_until([&] { return !client.downs.empty(); }));
+    CHECK(client.downs[0].peer == peers[at_once - 1]);
+    rig.pass(2s);  // The one behind it has its own time.
+    CHECK(client.downs.size() == 1);
+    REQUIRE(rig.pump_until([&] { return client.downs.size() > 1; }));
+    // No answer in all of it: none of the others waits as long.
+    CHECK(rig.pump_until([&] { return client.downs.size() == later; }, 1s));
+    CHECK(client.count(PeerState::connecting) == at_once - 1);
+}
+
+TEST_CASE(
+    "tcp: a process that stands still loses no connect, however many are answered meanwhile") {
+    NaRig rig = NaRig::on<wires::Tcp>();
+    const base::UniqueFd listener =
+        na::tcp::listen_at(*na::SocketName::from_numeric("0.0.0.0", 0), "test").value();
+    const std::string port = std::to_string(na::tcp::local_name(listener.get()).port());
+    NaNode& client = rig.open({.listens = false, .peers_max = 256});
+    constexpr int hosts = 200;
+    for (int i = 1; i <= hosts; ++i) {
+        rig.start_connect(client, "tcp://127.0.0." + std::to_string(i) + ":" + port);
+    }
+    rig.skip(2700ms);
+    rig.settle();
+    CHECK(client.downs.empty());
+    CHECK(client.count(PeerState::connecting) == hosts);
+}
+
+TEST_CASE("tcp: a host name that was found while this process stood still is not given up") {
+    NaRig rig = NaRig::on<wires::Tcp>();
+    NaNode& client = rig.open({.listens = false});
+    const std::string uri = "tcp://weft.invalid:1";
+    rig.start_connect(client, uri);
+    na::Resolution::start(na::parse_address(uri).value(), rig.now())->wait();
+    rig.skip(2700ms);
+    REQUIRE(rig.pump_until([&] { return !client.downs.empty(); }));
+    INFO(client.downs[0].error);
+    CHECK(client.downs[0].error.find("in time") == std::string::npos);
+}
+
+TEST_CASE("tcp: a process that stands still serves a client whose greeting comes late for that") {
+    NaRig rig = NaRig::on<wires::Tcp>();
+    NaNode& server = rig.open();
+    TcpRawLane talk(server->address());
+    REQUIRE(rig.pump_until([&] { return server->next_deadline() != never; }));  // It is accepted.
+    rig.skip(2700ms);
+    rig.settle();
+    talk.join(rig);
+    CHECK(rig.pump_until([&] { return server.count(PeerState::up) == 1; }));
+}
+
+TEST_CASE("tcp: a silent host is given up by a process that seldom looks") {
+    NaRig rig = NaRig::on<wires::Tcp>();
+    const base::UniqueFd listener =
+        na::tcp::listen_at(*na::SocketName::from_numeric("127.0.0.1", 0), "test").value();
+    REQUIRE(::listen(listener.get(), 0) == 0);
+    const na::SocketName name = na::tcp::local_name(listener.get());
+    const base::UniqueFd first = na::tcp::start_connecting(name).value();
+    NaNode& client = rig.open({.listens = false});
+    rig.start_connect(client, "tcp://" + name.text());
+    for (int looks = 0; looks < 12; ++looks) {
+        rig.skip(1s);
+        client.poll();
+    }
+    CHECK(client.downs.size() == 1);
 }

@@ -1,5 +1,6 @@
 // What a broken or hostile process can do to a tcp endpoint: lose its own connection.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -121,6 +122,21 @@ TEST_CASE("tcp: those who connect and say nothing give way to those who speak") 
     CHECK(silent.front()->is_dropped(rig.rig));
     // The last ones are dropped by time.
     CHECK(silent.back()->is_dropped(rig.rig));
+}
+
+TEST_CASE("tcp: a new client waits for hundreds of silent connections no longer than 5 ms for 64") {
+    Rig rig;
+    std::vector<std::unique_ptr<TcpRawLane>> silent;
+    for (int i = 0; i < 400; ++i) {
+        silent.push_back(std::make_unique<TcpRawLane>(rig.server->address()));
+    }
+    TcpRawLane lane = rig.lane();
+    lane.say(hello_frame());
+    TimePoint now = real_now();
+    na::Event events[8];
+    int milliseconds = 0;
+    while (rig.server.endpoint->poll(events, now += 1ms) == 0) REQUIRE(++milliseconds < 100);
+    CHECK(events[0].kind == EventKind::peer_up);
 }
 
 TEST_CASE("tcp: a ticket that was not given, or was used, joins nothing") {
@@ -399,7 +415,9 @@ TEST_CASE("tcp: a region may be fenced in the middle of a raw put, whose rest go
     CHECK(std::ranges::equal(rig.region.bytes(), shadow));
 }
 
-TEST_CASE("tcp: without descriptors connections are dropped, and taken again when there are some") {
+TEST_CASE(
+    "tcp: without descriptors connections are refused as busy, and taken again when there are "
+    "some") {
     Rig rig;
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -416,33 +434,16 @@ TEST_CASE("tcp: without descriptors connections are dropped, and taken again whe
             hoard.push_back(std::move(fd));
         }
         // Nobody can be accepted, and nobody is left in the backlog to keep the thread awake.
+        CHECK(rig.refusal_of(unlucky).code() == busy_code);
+        CHECK(rig.refusal_of(early).code() == busy_code);
+        REQUIRE(rig.rig.pump_until([&] { return rig.server->arm(); }));
+        pollfd idle{rig.server->wait_fd(), POLLIN, 0};
+        CHECK(::poll(&idle, 1, 0) == 0);
         CHECK(unlucky.is_dropped(rig.rig));
-        CHECK(early.is_dropped(rig.rig));
         hoard.clear();
         REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
     }
     rig.check_alive();
-}
-
-TEST_CASE("tcp: a server that is no weft is told apart") {
-    auto rig = NaRig::on<wires::Tcp>();
-    const SocketName any = *SocketName::from_numeric("127.0.0.1", 0);
-    const base::UniqueFd listener = listen_at(any, "test").value();
-    NaNode& client = rig.open({.listens = false});
-    const std::string uri = "tcp://" + local_name(listener.get()).text();
-    const PeerId peer = rig.start_connect(client, uri);
-    base::UniqueFd accepted;
-    REQUIRE(rig.pump_until([&] {
-        if (!accepted) accepted = test::accept_one(listener.get());
-        return bool(accepted);
-    }));
-    const std::string answer = GENERATE(as<std::string>{}, "SSH-2.0-OpenSSH_9.2p1 Debian\r\n", "");
-    if (!answer.empty()) REQUIRE(::send(accepted.get(), answer.data(), answer.size(), 0) > 0);
-    if (answer.empty()) accepted.reset();
-    REQUIRE(rig.pump_until([&] { return client.downs.size() == 1; }));
-    CHECK(client.downs[0].peer == peer);
-    CHECK(client.downs[0].code == (answer.empty() ? Code::unavailable : Code::data_loss));
-    CHECK(client.downs[0].error.find(uri) != std::string::npos);
 }
 
 TEST_CASE("tcp: a server that stands still is waited for, and its end is UNAVAILABLE") {

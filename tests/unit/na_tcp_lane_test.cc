@@ -96,7 +96,7 @@ TEST_CASE("tcp: a bulk lane that a busy listener refuses is tried again after gr
     CHECK(server.rig.now() - since > 120ms);
     // A listener that answers is waited for, as by a connect.
     for (int i = 0; i < 4; ++i) {
-        server.rig.skip(2s);
+        server.rig.pass(2s);
         server.refuse_one();
     }
     REQUIRE(server.client.rma_under_way.contains(cookie));

@@ -1,5 +1,8 @@
 // How connections over verbs fail to come about, and what is said of it.
+#include <functional>
+
 #include "na/address.h"
+#include "na/verbs/endpoint.h"
 #include "support/verbs_rig.h"
 
 using namespace weft;
@@ -67,7 +70,7 @@ TEST_CASE("verbs connect: a request that nobody takes ends in time, and by rdma_
     rig->start_connect(client, uri);
     rig->settle();
     CHECK(client.downs.empty());
-    rig->skip(2500ms);
+    rig->pass(2500ms);
     Down down = rig.wait_for_down(client, 1);
     CHECK(down.code == Code::unavailable);
     says(down.error, "no answer from " + uri);
@@ -139,7 +142,7 @@ TEST_CASE("verbs connect: strangers who say nothing give way, and honest peers c
         return over >= 17;
     });
     // The others have their time.
-    rig->skip(2500ms);
+    rig->pass(2500ms);
     CHECK(rig->pump_until([&] {
         std::size_t over = 0;
         for (auto& stranger : strangers) {
@@ -150,6 +153,98 @@ TEST_CASE("verbs connect: strangers who say nothing give way, and honest peers c
     }));
     CHECK(server.downs.empty());
     CHECK(server.peer_of(honest.incarnation));
+}
+
+TEST_CASE("verbs connect: a listener that refuses without a word is tried again, and given up") {
+    VerbsRig rig;
+    Raw raw;
+    const std::string uri = raw.listen("verbs://127.0.0.1:0");
+    NaNode& client = rig->open({.listens = false});
+    const int before = rig.fake.counts().total();
+    int refused = 0;
+    const PeerId peer = rig->start_connect(client, uri);
+    REQUIRE(rig->pump_until([&] {
+        raw.step();
+        if (raw.state() == Raw::State::asked) {
+            raw.reject({});
+            if (++refused == 3) rig->skip(1s);
+        }
+        return !client.downs.empty();
+    }));
+    CHECK(refused >= 5);
+    CHECK(refused <= 21);
+    CHECK(client.downs[0].peer == peer);
+    CHECK(client.downs[0].code == Code::unavailable);
+    says(client.downs[0].error, uri + " refused without a word");
+    REQUIRE(rig->pump_until([&] { return rig.fake.counts().total() <= before + 1; }));
+}
+
+TEST_CASE("verbs connect: a listener that ends a connection before its hello is tried again") {
+    VerbsRig rig;
+    NaNode& client = rig->open({.listens = false});
+    auto brief = std::make_unique<Raw>();
+    const std::string uri = brief->listen("verbs://127.0.0.1:0");
+    const PeerId peer = rig->start_connect(client, uri);
+    const auto reach = [&](Raw::State state) {
+        return rig->pump_until([&] {
+            brief->step();
+            return brief->state() == state;
+        });
+    };
+    REQUIRE(reach(Raw::State::asked));
+    std::byte words[verbs::opening_bytes];
+    encode(verbs::Opening{{5, 6}, 0, 4}, words);
+    brief->accept(words);
+    REQUIRE(reach(Raw::State::connected));
+    rig->settle();
+    brief.reset();
+    NaNode& server = rig->open({.uri = uri});
+    REQUIRE(rig->pump_until([&] { return client.at(peer).state == PeerState::up; }));
+    REQUIRE(client.send(peer, 64));
+    CHECK(rig->pump_until([&] {
+        const PeerId seen = server.peer_of(client.incarnation);
+        return seen && server.at(seen).received == 1;
+    }));
+    CHECK(client.downs.empty());
+}
+
+// The last in a server's table of strangers, and silent for the longest time.
+TEST_CASE("verbs connect: a client that gave way to others before its hello comes again") {
+    VerbsRig rig;
+    NaNode& server = rig->open({.peers_max = 256});
+    NaNode& client = rig->open({.listens = false});
+    const int before = rig.fake.counts().pairs;
+    const PeerId peer = rig->start_connect(client, server->address());
+    const auto serve_until = [&](const std::function<bool()>& done) {
+        for (int turns = 0; turns < 10'000 && !done(); ++turns) server.poll();
+        REQUIRE(done());
+    };
+    serve_until([&] {  // Its own, and the server's for it.
+        if (rig.fake.counts().pairs == before) client.poll();
+        return rig.fake.counts().pairs == before + 2;
+    });
+    rig->skip(60ms);
+    std::vector<std::unique_ptr<Raw>> strangers;
+    std::byte words[verbs::opening_bytes];
+    for (std::uint64_t i = 0; i < verbs::strangers_max; ++i) {
+        encode(verbs::Opening{{i, i}, 0, 4}, words);
+        strangers.push_back(std::make_unique<Raw>());
+        strangers.back()->connect(server->address(), words);
+        serve_until([&] {
+            strangers.back()->step();
+            return strangers.back()->state() == Raw::State::connected;
+        });
+    }
+    // The client's turn to see it. They are too new to give way, and the next try is refused.
+    REQUIRE(rig->pump_until([&] { return !client->why_waiting(peer).empty(); }));
+    CHECK(client.downs.empty());
+    REQUIRE(rig->pump_until([&] { return client.at(peer).state == PeerState::up; }));
+    REQUIRE(client.send(peer, 64));
+    CHECK(rig->pump_until([&] {
+        const PeerId seen = server.peer_of(client.incarnation);
+        return seen && server.at(seen).received == 1;
+    }));
+    CHECK(client.downs.empty());
 }
 
 TEST_CASE("verbs connect: a server that restarts on its address is found again") {
@@ -171,4 +266,28 @@ TEST_CASE("verbs connect: a server that restarts on its address is found again")
     REQUIRE(client.send(after, 100));
     CHECK(rig->pump_until(
         [&] { return second.at(second.peer_of(client.incarnation)).received == 1; }));
+}
+
+TEST_CASE("verbs connect: a process that stands still during its connects loses none of them") {
+    VerbsRig rig;
+    NaNode& server = rig->open();
+    std::size_t looks = 0;
+    for (bool was_up = false; !was_up; ++looks) {
+        INFO("after " << looks << " looks");
+        NaNode& client = rig->open({.listens = false});
+        const PeerId peer = rig->start_connect(client, server->address());
+        for (std::size_t i = 0; i < looks; ++i) {
+            client.poll();
+            server.poll();
+        }
+        was_up = client.at(peer).state == weft::test::PeerState::up;
+        rig->skip(2700ms);
+        REQUIRE(rig->pump_until([&] {
+            return client.at(peer).state == weft::test::PeerState::up &&
+                   server.peer_of(client.incarnation);
+        }));
+        CHECK(client.downs.empty());
+        rig->destroy(client);
+    }
+    CHECK(looks > 3);
 }

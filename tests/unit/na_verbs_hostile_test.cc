@@ -227,7 +227,7 @@ TEST_CASE("verbs hostile: who does not greet, or as somebody else, was never the
         },
         [](Scene& scene) { scene.raw.send(Kind::bye, {}); },
         [](Scene& scene) { scene.raw.hang_up(); },
-        [](Scene& scene) { scene.rig->skip(2500ms); },
+        [](Scene& scene) { scene.rig->pass(2500ms); },
     };
     for (const auto& act : acts) {
         Scene scene;

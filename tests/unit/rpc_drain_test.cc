@@ -1,5 +1,8 @@
 // The end of a server while the connection of a client is lost: the client may connect again.
+#include <array>
+
 #include "support/lost_pair.h"
+#include "support/raw_peer.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -11,6 +14,16 @@ struct Ending : Lost {
     bool is_drained() {
         const auto [left, leaving] = node.left_to_drain();
         return left == 0 && leaving == 0;
+    }
+    // As run() does: it looks again and again, in turns.
+    bool is_drained_within(Duration limit) {
+        node.context.post([this] { node.begin_drain(); });
+        bool is_done = false;
+        for (const TimePoint end = rig.clock->now() + limit; rig.clock->now() < end && !is_done;) {
+            node.context.post([this, &is_done] { is_done = is_drained(); });
+            rig.run_for(1ms);
+        }
+        return is_done;
     }
 };
 
@@ -53,6 +66,154 @@ TEST_CASE("the end of a server does not wait for a client that ended its session
     rig.rig.run_for(1ms);
     rig.node.begin_drain();
     CHECK(rig.is_drained());
+}
+
+TEST_CASE("the end of a server waits for a client that reads slowly, however long its ping takes") {
+    Ending rig;
+    rig.warm_up();
+    rig.service.hold = true;
+    std::array<CallOutcome, 20> outcomes;
+    for (CallOutcome& outcome : outcomes) {
+        rig.channel.call(echo_method, {}, {.timeout = 120s}, outcome.done());
+    }
+    REQUIRE(rig.rig.run_until([&] { return rig.service.held.size() == outcomes.size(); }));
+    weft::sim::Link slow;
+    slow.bytes_per_second = 4e4;
+    rig.rig.world->set_links(slow);
+    const std::vector<std::byte> body(60'000);
+    rig.node.context.post([&] {
+        for (Call& call : rig.service.held) call.reply(body);
+        rig.service.held.clear();
+    });
+    const TimePoint begin = rig.rig.clock->now();
+    CHECK(rig.is_drained_within(60s));
+    // Far more than a silent client has.
+    CHECK(rig.rig.clock->now() - begin > 20s);
+    rig.rig.runtimes.erase(rig.rig.runtimes.begin());
+    rig.rig.run_for(1s);
+    for (const CallOutcome& outcome : outcomes) {
+        INFO(outcome.status.to_string());
+        CHECK(outcome.completions == 1);
+        CHECK(outcome.status.ok());
+    }
+}
+
+TEST_CASE(
+    "requests that crossed the word of a server's end go to the next server when their "
+    "connection is lost before the word arrives") {
+    const std::size_t bytes = GENERATE(8u, 1000u);
+    Echo next_service;
+    Ending rig;
+    rig.warm_up();
+    weft::sim::Link late;
+    late.latency = 5ms;
+    rig.rig.world->set_links(late);
+    rig.node.context.post([&] {
+        rig.node.begin_drain();
+        CHECK_FALSE(rig.is_drained());
+    });
+    rig.rig.run_for(1ms);
+    // One in a slot that was used, two in slots that no call has used.
+    std::array<CallOutcome, 3> outcomes;
+    const std::string body(bytes, 'x');
+    for (CallOutcome& outcome : outcomes) {
+        rig.channel.call(echo_method, as_bytes(body), {.timeout = 20s}, outcome.done());
+    }
+    rig.rig.run_for(500us);
+    rig.lose_connection();
+    rig.rig.run_for(1ms);
+    // Its end goes on for another client's sake.
+    for (int i = 0; i < 10; ++i) {
+        rig.node.context.post([&] { (void)rig.is_drained(); });
+        rig.rig.run_for(20ms);
+    }
+    CHECK(rig.node.context.counters().broken_peers == 0);
+    CHECK(rig.served().resumed == 1);
+    rig.rig.runtimes.erase(rig.rig.runtimes.begin());
+    Runtime& next = rig.rig.add("server");
+    REQUIRE(next.add(next_service).ok());
+    REQUIRE(rig.run_until_empty());
+    for (const CallOutcome& outcome : outcomes) {
+        INFO(outcome.status.to_string());
+        CHECK(outcome.completions == 1);
+        if (bytes == 8) CHECK(outcome.status.ok());
+        // A large request that is not idempotent is not kept.
+        if (bytes != 8) CHECK(outcome.status.effect() == Effect::none);
+    }
+    CHECK(rig.service.handled == 0);
+}
+
+namespace {
+
+// The client of a server that says that it ends, and stays.
+struct Stays {
+    SimRig rig;
+    RawPeer raw{rig, "server"};
+    Runtime& client = rig.add("");
+    Channel channel = client.connect("sim://server").value();
+    Stays() { raw.answers_pings = true; }
+    ~Stays() {
+        channel = Channel();
+        rig.run_for(1ms);
+    }
+    void pass(Duration time) {
+        for (const TimePoint end = rig.clock->now() + time; rig.clock->now() < end;) raw.wait(5ms);
+    }
+    void say_ended() {
+        rpc::GrantFrame grant;
+        grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::ended);
+        REQUIRE(raw.send_as_is(frame_of(grant)));
+    }
+};
+
+}  // namespace
+
+TEST_CASE("calls that waited for a slot when their server began to end fail a second later") {
+    const std::size_t bytes = GENERATE(8u, 1000u);
+    Stays rig;
+    const std::vector<std::byte> body(bytes);
+    std::array<CallOutcome, 70> outcomes;
+    for (CallOutcome& outcome : outcomes) {
+        rig.channel.call(echo_method, body, {.timeout = 60s}, outcome.done());
+    }
+    rig.pass(500ms);
+    REQUIRE(rig.raw.take().size() < outcomes.size());
+    rig.say_ended();
+    rig.pass(900ms);
+    CHECK(outcomes.back().completions == 0);
+    rig.pass(200ms);
+    for (const CallOutcome& outcome : outcomes) {
+        REQUIRE(outcome.completions == 1);
+        CHECK(outcome.status.code() == Code::unavailable);
+        CHECK(outcome.status.effect() == Effect::none);
+    }
+}
+
+TEST_CASE("each call to a server that ends waits for the next server for a second of its own") {
+    Stays rig;
+    std::array<CallOutcome, 3> outcomes;
+    const auto call = [&](CallOutcome& outcome, Duration timeout) {
+        rig.channel.call(echo_method, {}, {.timeout = timeout}, outcome.done());
+    };
+    call(outcomes[0], 60s);
+    rig.pass(20ms);
+    rig.say_ended();
+    rig.pass(900ms);
+    call(outcomes[1], 60s);
+    call(outcomes[2], 500ms);
+    rig.pass(200ms);
+    CHECK(outcomes[0].completions == 1);
+    CHECK(outcomes[1].completions == 0);
+    rig.pass(400ms);
+    CHECK(outcomes[1].completions == 0);
+    REQUIRE(outcomes[2].completions == 1);
+    CHECK(outcomes[2].status.code() == Code::deadline_exceeded);
+    rig.pass(500ms);
+    for (const CallOutcome& outcome : outcomes) {
+        REQUIRE(outcome.completions == 1);
+        CHECK(outcome.status.effect() == Effect::none);
+    }
+    CHECK(outcomes[1].status.code() == Code::unavailable);
 }
 
 }  // namespace rpc_drain

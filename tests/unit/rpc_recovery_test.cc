@@ -26,6 +26,26 @@ TEST_CASE("recovery: a server that falls silent after its session was resumed is
     lost.rig.run_for(1ms);
 }
 
+TEST_CASE("recovery: a search during which this process stands still does not end for that") {
+    for (const Duration before : std::initializer_list<Duration>{0us, 10us, 20ms, 20010us, 100ms}) {
+        INFO("stands still " << before.count() << " ns after the loss");
+        Lost lost;
+        lost.service.hold = true;
+        CallOutcome held;
+        lost.channel.call(echo_method, as_bytes("x"), {.timeout = 60s}, held.done());
+        REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 1; }));
+        lost.lose_connection();
+        lost.rig.run_for(before);
+        lost.rig.clock->advance(1500ms);
+        lost.rig.run_for(200ms);
+        CHECK(held.completions == 0);
+        lost.service.held[0].reply({});
+        lost.service.held.clear();
+        REQUIRE(lost.rig.run_until([&] { return held.completions == 1; }));
+        CHECK(held.status.ok());
+    }
+}
+
 TEST_CASE("recovery: an idempotent call that ran never says that it did not") {
     Lost lost;
     lost.warm_up();

@@ -7,6 +7,7 @@
 
 #include <weft/sim.h>
 
+#include "support/child.h"
 #include "support/echo.h"
 #include "support/owned_coroutine.h"
 #include "support/patience.h"
@@ -206,6 +207,21 @@ TEST_CASE("a sleep outside of any context is refused with a sentence") {
     }).join();
     CHECK(text.starts_with("FAILED_PRECONDITION"));
     CHECK(text.find("Runtime::spawn") != text.npos);
+}
+
+TEST_CASE("a sleep in a forked child fails at once, for nothing would turn its context there") {
+    SimRig rig;
+    Runtime& runtime = rig.add("");
+    int code = -1;
+    runtime.executor().post([&] {
+        code = end_of_child([] {
+            Woken woken;
+            OwnedCoroutine coroutine = sleep_owned(10s, woken);
+            return woken.times == 1 && woken.status.code() == Code::failed_precondition ? 7 : 1;
+        });
+    });
+    runtime.turn();
+    CHECK(code == 7);
 }
 
 TEST_CASE("a handler's sleep ends when its call is cancelled, and so does each that follows") {

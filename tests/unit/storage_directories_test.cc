@@ -1,6 +1,7 @@
 // What the store's files need around them: directories that are durable, names that fit.
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <thread>
@@ -37,14 +38,45 @@ TEST_CASE("storage: a directory that could not be made durable is tried again by
     const TemporaryDirectory files;
     const storage::Fd above(::open(files.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     bool works = false;
+    int synced = 0;
     storage::FreshDirectories fresh([&](int) {
+        ++synced;
         errno = EIO;
         return works ? 0 : -1;
     });
-    CHECK(fresh.make(above.get(), "a", "a") == EIO);
-    CHECK(fresh.make(above.get(), "a", "a") == EIO);
+    for (int i = 0; i < 5; ++i) CHECK(fresh.make(above.get(), "a", "a") == EIO);
+    CHECK(fresh.fresh() == 1);
     works = true;
     CHECK(fresh.make(above.get(), "a", "a") == 0);
+    CHECK(fresh.fresh() == 0);
+    CHECK(synced == 6);
+    CHECK(fresh.make(above.get(), "a", "a") == 0);  // It is durable by now.
+    CHECK(synced == 6);
+}
+
+TEST_CASE("storage: a directory that is made again while it is synced is synced for that, too") {
+    const TemporaryDirectory files;
+    const storage::Fd above(::open(files.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    int synced = 0;
+    bool works = false;
+    storage::FreshDirectories* directories = nullptr;
+    storage::FreshDirectories fresh([&](int) {
+        // The first one is at this when another one makes it again, and can't sync it.
+        if (++synced == 1) {
+            CHECK(::unlinkat(above.get(), "a", AT_REMOVEDIR) == 0);
+            CHECK(directories->make(above.get(), "a", "a") == EIO);
+            return 0;
+        }
+        errno = EIO;
+        return works ? 0 : -1;
+    });
+    directories = &fresh;
+    CHECK(fresh.make(above.get(), "a", "a") == 0);
+    CHECK(fresh.fresh() == 1);
+    works = true;
+    CHECK(fresh.make(above.get(), "a", "a") == 0);
+    CHECK(synced == 3);
+    CHECK(fresh.fresh() == 0);
 }
 
 TEST_CASE("storage: a file may have the longest name that the file system takes, and no longer") {

@@ -121,15 +121,9 @@ class FieldRules {
     // All of a message that is merged, and of those in it that are merged by their own rules.
     void check_merged(const Descriptor& message, const std::string& method) {
         if (!merged_.insert(&message).second) return;
-        const auto refuse_all = [&](const std::string& what) {
-            problems_.push_back(place_of(*message.file(), message) + message.full_name() + ": " +
-                                what + " can't be merged, as " + method + " would have to do");
-        };
-        if (message.extension_range_count() > 0) refuse_all("extensions");
-        // It says nothing of the fields that it does not know.
-        if (message.file()->options().optimize_for() ==
-            google::protobuf::FileOptions::LITE_RUNTIME) {
-            refuse_all("messages of optimize_for = LITE_RUNTIME");
+        if (message.extension_range_count() > 0) {
+            problems_.push_back(place_of(*message.file(), message) + message.full_name() +
+                                ": extensions can't be merged, as " + method + " would have to do");
         }
         for (int i = 0; i < message.field_count(); ++i) {
             const FieldDescriptor& field = *message.field(i);

@@ -33,10 +33,21 @@ void check_method(const MethodDescriptor& method, std::vector<std::string>& prob
     const auto refuse = [&](const std::string& why) {
         problems.push_back(place_of(file, method) + wire_name(method) + ": " + why);
     };
+    const auto refuse_lite = [&](const Descriptor& type) {
+        if (type.file()->options().optimize_for() != google::protobuf::FileOptions::LITE_RUNTIME) {
+            return;
+        }
+        refuse(type.full_name() +
+               " is of optimize_for = LITE_RUNTIME, whose memory can't be bounded; leave that out "
+               "of " +
+               type.file()->name());
+    };
     const MethodOptions& options = options_of(method);
     if (method.client_streaming() || method.server_streaming()) {
         refuse("streaming is not supported yet; pass large data by weft.BulkRef");
     }
+    refuse_lite(*method.input_type());
+    if (method.input_type() != method.output_type()) refuse_lite(*method.output_type());
     if (options.one_way()) {
         refuse("one_way is not supported yet; reply with an empty message");
     }

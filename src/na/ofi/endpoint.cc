@@ -20,7 +20,8 @@ OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
       parts_(std::move(parts)),
       fences_(can_fence(row)),
       now_(now),
-      wait_fd_(parts_.sleeps ? ::epoll_create1(EPOLL_CLOEXEC) : -1),
+      wait_fd_(
+          base::UniqueFd::closed_in_children(parts_.sleeps ? ::epoll_create1(EPOLL_CLOEXEC) : -1)),
       sends_(send_slots, message_bytes_wanted),
       receives_(receive_buffers, piece_bytes_max),
       unread_{parts_.random.next(), parts_.random.next()},
@@ -111,6 +112,7 @@ Status OfiEndpoint::open_fabric(const SocketName& source) {
         if (!fences_) continue;  // Nobody is granted what can't be taken back.
         if (Status status = register_region(region); !status.ok()) return status;
     }
+    mark_sockets();
     post_receives();
     return {};
 }

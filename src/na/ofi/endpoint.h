@@ -116,6 +116,9 @@ class OfiEndpoint final : public Endpoint {
     Link* link_to(const SocketName& name);
     bool is_awaited(const Link& link) const;
     bool is_going(const SocketName& name) const;
+    bool has_link(const SocketName& name) const;
+    void mark_sockets_later();
+    void mark_sockets();
     void leave_link(Link& link, bool at_once);
     void let_linger(Link& link);
     void look_at(Link& link, TimePoint at);
@@ -222,6 +225,8 @@ class OfiEndpoint final : public Endpoint {
     std::uint64_t dropped_ = 0;  // Messages that no peer of ours can have sent.
     base::IntrusiveList<Peer, AttentionNode> attention_;
     TimePoint attention_at_ = never;
+    TimePoint marking_at_ = never;  // libfabric has opened sockets: mark_sockets().
+    TimePoint unmarked_until_{};    // Not before.
     TimePoint links_at_ = never;
     TimePoint polled_at_;
     TimePoint opened_at_ = never;  // Libfabric; until time has gone on.

@@ -138,6 +138,7 @@ void OfiEndpoint::serve_accepting(PeerEntry& entry) {
             peer.state = PeerState::up;
             peer.retry = {};
             Event event;
+            mark_sockets_later();
             event.kind = EventKind::peer_up;
             event.incoming = true;
             event.peer = id_of(entry);
@@ -239,6 +240,7 @@ void OfiEndpoint::on_welcome(PeerEntry& entry, ByteView body) {
     peer.probe = {};
     if (peer.AttentionNode::is_linked()) peer.AttentionNode::unlink();
     Event event;
+    mark_sockets_later();
     event.kind = EventKind::peer_up;
     event.peer = id_of(entry);
     emit(event);

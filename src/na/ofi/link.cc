@@ -33,6 +33,8 @@ Link* OfiEndpoint::link_to(const SocketName& name) {
     return &link;
 }
 
+bool OfiEndpoint::has_link(const SocketName& name) const { return links_.count(key_of(name)) != 0; }
+
 // Somebody waits for its end: it goes also when it is used again, and its new peers with it.
 bool OfiEndpoint::is_awaited(const Link& link) const {
     if (link.state != Link::State::cutting) return false;

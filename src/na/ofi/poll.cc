@@ -5,20 +5,20 @@
 
 #include "base/log.h"
 #include "na/ofi/endpoint.h"
+#include "na/own_stall.h"
 
 namespace weft::na::ofi {
 
 static constexpr Duration retry_spacing_min = 50us;
 static constexpr Duration retry_spacing_max = 10ms;
 static constexpr std::uint32_t retries_free = 10;
-// Who is connecting looks more often, also when it sleeps.
-static constexpr Duration stall_min = hello_again + 100ms;
 
 std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     now_ = now;
     const Duration unseen = now - std::exchange(polled_at_, now);
     const bool has_opened = opened_at_ < now;
-    if (has_opened || unseen > stall_min) forgive(unseen);
+    const Duration stall = has_opened ? unseen : own_stall(unseen);
+    if (stall > Duration::zero()) forgive(stall);
     if (has_opened) opened_at_ = never;
     for (const std::byte* message : handed_out_) take_back(message);
     handed_out_.clear();
@@ -285,7 +285,8 @@ void OfiEndpoint::serve_attention() {
         }
     }
     if (links_at_ <= now_) serve_links();
-    attention_at_ = std::min(attention_at_, links_at_);
+    if (marking_at_ <= now_) mark_sockets();
+    attention_at_ = std::min({attention_at_, links_at_, marking_at_});
 }
 
 // A thread that did not look for so long has not seen the answers that may be there: libfabric

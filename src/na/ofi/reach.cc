@@ -9,7 +9,8 @@ namespace weft::na::ofi {
 void ListenerProbe::start(const SocketName& to) {
     started_ = true;
     answered_ = false;
-    fd_.reset(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    fd_ = base::UniqueFd::closed_in_children(
+        ::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd_) return;
     if (::connect(fd_.get(), to.get(), static_cast<socklen_t>(to.size())) == 0) {
         answered_ = true;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "na/connect_pacer.h"
 #include "na/sm/arena_view.h"
 #include "na/sm/handshake.h"
 #include "na/sm/region_table.h"
@@ -69,8 +70,8 @@ struct Connection {
     TimePoint since{};         // Of an incoming one.
     TimePoint deadline = never;
     TimePoint retry_at = never;  // While calling, with its turn.
-    std::uint32_t attempts = 0;  // That the server had no place for.
-    std::uint32_t hang_ups = 0;  // Of those in a row, without a refusal.
+    std::uint32_t attempts = 0;  // That the server had no place for,
+    HangUps hang_ups;            // and those without a word.
     bool has_turn = false;       // Of the endpoint's pacer.
 
     void move_to(Phase next) {

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "na/arena.h"
+#include "na/own_stall.h"
 #include "na/sm/endpoint.h"
 
 namespace weft::na::sm {
@@ -19,7 +20,7 @@ constexpr Duration handshake_max = 1s;  // Of an incoming connection.
 // Strangers, which are not identified yet. The oldest gives way to the next once it was silent
 // for so long; until then the next ones wait in the listener's queue.
 constexpr std::size_t incoming_max = 32;
-constexpr Duration silent_max = 50ms;
+constexpr Duration silent_max = 5ms;
 constexpr int accepts_per_look = 16;
 constexpr std::size_t events_per_look = 64;
 constexpr std::uint64_t listener_serial = 0;
@@ -45,7 +46,7 @@ SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
 Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, EndpointParts parts,
                                                    TimePoint now) {
     std::unique_ptr<SmEndpoint> endpoint(new SmEndpoint(std::move(parts), now));
-    endpoint->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+    endpoint->epoll_ = base::UniqueFd::closed_in_children(::epoll_create1(EPOLL_CLOEXEC));
     if (!endpoint->epoll_) return fail(Code::unavailable, errno_text("sm: epoll_create1"));
     Result<RegionTable> table = RegionTable::make(endpoint->parts_.random.next());
     if (!table) return std::move(table).status().in("sm");
@@ -59,7 +60,7 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
         if (!listening) return std::move(listening).status();
         endpoint->listening_ = std::move(*listening);
         if (!endpoint->admission_.open(endpoint->epoll_.get(), endpoint->listening_.socket(),
-                                       listener_serial)) {
+                                       listener_serial, send_refusal)) {
             return fail(Code::unavailable, errno_text("sm: epoll_ctl"));
         }
     }
@@ -127,6 +128,11 @@ const PeerInfo* SmEndpoint::info(PeerId peer) const {
     return known ? &connection->info : nullptr;
 }
 
+std::string SmEndpoint::why_waiting(PeerId peer) const {
+    const Connection* connection = find(peer);
+    return connection ? pacer_.why_waiting(connection->name) : std::string();
+}
+
 void SmEndpoint::close(PeerId peer) {
     Connection* connection = find(peer);
     if (!connection) return;
@@ -189,7 +195,8 @@ void SmEndpoint::call(Connection& connection, TimePoint now) {
     if (!address) {
         return take_down(connection, address.status().code(), std::string(address.status().text()));
     }
-    connection.socket.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    connection.socket = base::UniqueFd::closed_in_children(
+        ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!connection.socket) {
         return take_down(connection, Code::resource_exhausted, errno_text(uri + ": socket"));
     }
@@ -252,7 +259,10 @@ void SmEndpoint::stop_listening_to(Connection& connection) {
 }
 
 void SmEndpoint::control(TimePoint now) {
-    last_control_ = now;
+    const Duration stall = own_stall(now - std::exchange(last_control_, now));
+    for (const auto& connection : incoming_) {
+        connection->deadline = postponed(connection->deadline, stall, now + handshake_max);
+    }
     control_at_ = now + control_every;
     if (armed_) {
         armed_ = false;
@@ -348,18 +358,24 @@ void SmEndpoint::handle_greeting(Connection& connection) {
         parts_.log.write_of_peer(
             LogLevel::warning, last_control_,
             "sm: " + address() + " can't take another connection: " + std::string(status.text()));
+        // For what came with the greeting: there is when another peer leaves.
+        if (!greeting) status = fail(busy_code, std::string(status.text()));
     }
     refuse_incoming(connection, status);
 }
 
 // A listener that hung up without a word may have had no place for us, too.
 void SmEndpoint::handle_refusal(Connection& connection, const Status& why, bool hung_up) {
-    connection.hang_ups = hung_up ? connection.hang_ups + 1 : 0;
-    const bool again = hung_up ? connection.hang_ups <= ConnectPacer::hang_ups_max
-                               : may_be_tried_again(why.code());
-    if (again) return call_later(connection, now_);
+    if (!hung_up) connection.hang_ups.clear();
+    const bool again =
+        hung_up ? connection.hang_ups.may_try_again(now_) : may_be_tried_again(why.code());
+    std::string text = connection.info.uri + ": " + std::string(why.text());
+    if (again) {
+        pacer_.refused(connection.name, std::move(text));
+        return call_later(connection, now_);
+    }
     if (hung_up) undo_try(connection);
-    take_down(connection, why.code(), connection.info.uri + ": " + std::string(why.text()));
+    take_down(connection, why.code(), std::move(text));
 }
 
 // Judges and maps what the peer sent; changes nothing but the connection.
@@ -459,6 +475,7 @@ TimePoint SmEndpoint::next_deadline() const {
     if (handshakes_ == 0) return next;
     if (pacer_.has_turns()) return now_;
     for (const auto& connection : incoming_) next = std::min(next, connection->deadline);
+    if (!incoming_.empty()) next = std::min(next, last_control_ + handshake_look_every);
     for (const Slot& slot : slots_) {
         if (!slot.connection || slot.connection->phase > Phase::greeting) continue;
         next = std::min(next, slot.connection->retry_at);

@@ -34,6 +34,7 @@ class SmEndpoint final : public Endpoint {
     const PeerInfo* info(PeerId peer) const override;
     void close(PeerId peer) override;
     std::string error() const override { return error_; }
+    std::string why_waiting(PeerId peer) const override;
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
     void copy_out(std::byte* to, ByteView body) noexcept override;

@@ -38,33 +38,40 @@ bool PeerMemory::is_allowed() noexcept {
     return allowed;
 }
 
-const char* PeerMemory::why_not(int socket, const Proof& proof) noexcept {
-    if (!std::exchange(asked_, true)) refused_ = ask(socket, proof);
-    return refused_;
+const PeerMemory::Answer& PeerMemory::reach(int socket, const Proof& proof) noexcept {
+    if (asked_) return answer_;
+    answer_ = ask(socket, proof);
+    asked_ = answer_.code != Code::resource_exhausted;
+    return answer_;
 }
 
-const char* PeerMemory::ask(int socket, const Proof& proof) noexcept {
+PeerMemory::Answer PeerMemory::ask(int socket, const Proof& proof) noexcept {
+    constexpr Code never = Code::failed_precondition;
     ucred peer{};
     socklen_t length = sizeof peer;
     if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) {
-        return "its process can't be seen from here; expose memory of Runtime::allocate()";
+        return {never, "its process can't be seen from here; expose memory of Runtime::allocate()"};
     }
     pid_ = peer.pid;
     process_.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
     if (!process_) {
-        return errno == EMFILE || errno == ENFILE
-                   ? "no file descriptor left (ulimit -n)"
-                   : "its process can't be watched (Linux before 5.3?); expose memory of "
-                     "Runtime::allocate()";
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
+            return {Code::resource_exhausted,
+                    "no file descriptor left to watch its process with (ulimit -n)"};
+        }
+        return {never,
+                "its process can't be watched (Linux before 5.3?); expose memory of "
+                "Runtime::allocate()"};
     }
     std::uint64_t number = 0;
     if (!read(proof.address, {reinterpret_cast<std::byte*>(&number), sizeof number})) {
-        return errno == EPERM ? "the kernel does not let us reach its private memory "
-                                "(ptrace_scope, seccomp or "
-                                "a container); expose memory of Runtime::allocate()"
-                              : "its private memory is not where it says";
+        if (errno != EPERM) return {never, "its private memory is not where it says"};
+        return {never,
+                "the kernel does not let us reach its private memory (ptrace_scope, seccomp "
+                "or a container); expose memory of Runtime::allocate()"};
     }
-    return number == proof.number ? nullptr : "its private memory is not what it says";
+    if (number != proof.number) return {never, "its private memory is not what it says"};
+    return {};
 }
 
 bool PeerMemory::lives() const noexcept {

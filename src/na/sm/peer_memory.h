@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <weft/bytes.h>
+#include <weft/status.h>
 
 #include "base/unique_fd.h"
 
@@ -25,21 +26,26 @@ class PeerMemory {
     // Whether this process may use the system calls at all; some containers refuse them.
     static bool is_allowed() noexcept;
 
-    // nullptr: it can be reached; else why not. Asks once. `socket`: of the connection.
-    const char* why_not(int socket, const Proof& proof) noexcept;
+    // Asks once; want of descriptors is no answer, and asked about again. `socket`: of the
+    // connection.
+    struct Answer {
+        Code code = Code::ok;  // RESOURCE_EXHAUSTED for want of descriptors.
+        const char* why = nullptr;
+    };
+    const Answer& reach(int socket, const Proof& proof) noexcept;
 
-    // False: not all of it is there (any more). Requires: why_not() answered nullptr.
+    // False: not all of it is there (any more). Requires: reach() answered OK.
     bool read(std::uint64_t address, Bytes into) const noexcept;
     bool write(std::uint64_t address, ByteView from) const noexcept;
     bool lives() const noexcept;
 
   private:
-    const char* ask(int socket, const Proof& proof) noexcept;
+    Answer ask(int socket, const Proof& proof) noexcept;
 
     int pid_ = 0;
     base::UniqueFd process_;
     bool asked_ = false;
-    const char* refused_ = nullptr;
+    Answer answer_;
 };
 
 }  // namespace weft::na::sm

@@ -2,8 +2,9 @@
 //
 // Trust: a peer is a process of the same uid (SO_PEERCRED; others are refused). It holds a mapping
 // of our arena and could write to it at will; its garbage costs its own connection and no more.
-// Processes forked from one that has an endpoint must not use it, only drop it or exec: while they
-// hold its sockets, peers do not notice the death of the parent, and its name stays taken.
+// Processes forked from one that has an endpoint must not use it, only drop it or exec. They hold
+// none of its descriptors (base/fork.h), so peers notice the death of the parent, and its name is
+// free then.
 #pragma once
 
 #include <memory>

@@ -32,9 +32,8 @@ void refuse_local(Transfers::Transfer& transfer) {
 void copy_private(Transfers::Transfer& transfer, std::uint64_t address,
                   std::size_t bytes) noexcept {
     Connection& peer = *transfer.connection;
-    if (const char* why = peer.memory.why_not(peer.socket.get(), peer.regions.proof())) {
-        return refuse(transfer, Code::failed_precondition, why);
-    }
+    const PeerMemory::Answer& answer = peer.memory.reach(peer.socket.get(), peer.regions.proof());
+    if (answer.code != Code::ok) return refuse(transfer, answer.code, answer.why);
     const Bytes local = transfer.item.local.subspan(transfer.done, bytes);
     const bool is_get = transfer.item.kind == RmaKind::get;
     const bool copied =

@@ -62,20 +62,39 @@ void TcpEndpoint::rest_bulk(Bulk& bulk) {
     bulk.retry_at = now_ + ConnectPacer::pause(++bulk.attempts, parts_.random);
 }
 
+// The listener is there and has no place for the lane now.
+void TcpEndpoint::try_bulk_again(Connection& connection) {
+    Bulk& bulk = *connection.bulk;
+    close_lane(bulk.lane);
+    bulk.greeting = {};
+    bulk.phase = BulkPhase::wanted;
+    bulk.deadline = now_ + bulk_handshake_max;
+    rest_bulk(bulk);
+}
+
+void TcpEndpoint::on_bulk_hang_up(Connection& connection) {
+    if (connection.bulk->hang_ups.may_try_again(now_)) return try_bulk_again(connection);
+    lose_bulk(connection, "it hung up");
+}
+
 void TcpEndpoint::on_bulk_connected(Connection& connection) {
     Bulk& bulk = *connection.bulk;
     const int socket = bulk.lane.socket.get();
-    if (const int error = socket_error(socket); error != 0) {
+    const int error = socket_error(socket);
+    if (error != 0 && error != ECONNRESET && error != EPIPE) {
         return lose_bulk(connection, std::strerror(error));
     }
     use_plain_congestion_control(socket);
     want_room(bulk.lane, false);
+    bulk.deadline = now_ + bulk_handshake_max;  // It is there, and has its time to answer.
     std::byte frame[greeting_bytes_max];
     const std::size_t bytes = encode_join(connection.ticket, frame);
-    if (!send_greeting(socket, {frame, bytes})) {
-        return lose_bulk(connection, "it hung up");
-    }
     bulk.phase = BulkPhase::joining;
+    if (error == 0 && send_greeting(socket, {frame, bytes})) return;
+    read_joined(connection);  // A refusal that came before is there.
+    if (connection.bulk && connection.bulk->phase == BulkPhase::joining) {
+        on_bulk_hang_up(connection);
+    }
 }
 
 void TcpEndpoint::read_joined(Connection& connection) {
@@ -83,18 +102,15 @@ void TcpEndpoint::read_joined(Connection& connection) {
     switch (bulk.greeting.read(bulk.lane.socket.get())) {
         case Greeting::Read::more: return;
         case Greeting::Read::whole: break;
-        case Greeting::Read::gone: return lose_bulk(connection, "it hung up");
+        case Greeting::Read::gone: return on_bulk_hang_up(connection);
         case Greeting::Read::garbage:
             return take_down(connection, Code::data_loss,
                              connection.info.uri + " sent garbage for a greeting");
     }
     const Status status = decode_joined(bulk.greeting.frame());
     if (may_be_tried_again(status.code())) {
-        close_lane(bulk.lane);
-        bulk.greeting = {};
-        bulk.phase = BulkPhase::wanted;
-        bulk.deadline = now_ + bulk_handshake_max;  // The listener is there.
-        return rest_bulk(bulk);
+        bulk.hang_ups.clear();
+        return try_bulk_again(connection);
     }
     if (!status.ok()) {
         return lose_bulk(connection, std::string(status.text()));
@@ -128,14 +144,9 @@ Status TcpEndpoint::join(Stranger& stranger, const Ticket& ticket) {
         if (!send_greeting(stranger.lane.socket.get(), {frame, bytes})) {
             return fail(Code::unavailable, "it hung up during the handshake");
         }
-        unwatch(stranger.lane);
-        bulk.lane.socket = std::move(stranger.lane.socket);
+        hand_over(stranger.lane, bulk.lane);
         drop(stranger);
-        if (watch(bulk.lane, false)) {
-            bulk_up(*connection);
-        } else {
-            lose_bulk(*connection, "epoll is full");
-        }
+        bulk_up(*connection);
         return {};
     }
     return fail(Code::permission_denied, "a ticket that nobody was given");

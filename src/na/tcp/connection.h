@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/slot_table.h"
 #include "base/unique_fd.h"
+#include "na/connect_pacer.h"
 #include "na/listed.h"
 #include "na/provider.h"
 #include "na/resolution.h"
@@ -78,7 +79,8 @@ struct Bulk : PumpNode, UnderWayNode {
     Greeting greeting;
     TimePoint deadline = never;             // Of becoming up.
     TimePoint retry_at = TimePoint::min();  // Connector, while it is wanted.
-    std::uint32_t attempts = 0;             // That a busy listener refused.
+    std::uint32_t attempts = 0;             // That a busy listener refused,
+    HangUps hang_ups;                       // and those without a word.
     std::uint32_t faults = 0;               // Writes in a row that found no unreadable memory.
     TimePoint moved_at;                     // While it is under way.
 
@@ -118,9 +120,11 @@ struct Connection : FlushNode, WritableNode {
     std::unique_ptr<Resolution> resolution;
     Greeting greeting;
     Ticket ticket;               // Shown, or to be shown, by the bulk lane.
+    TimePoint since{};           // Its try began, or was answered last.
     TimePoint deadline = never;  // Until then the host has to show itself.
     TimePoint retry_at = never;  // While waiting, with its turn.
-    std::uint32_t attempts = 0;  // That a busy listener refused.
+    std::uint32_t attempts = 0;  // That a busy listener refused,
+    HangUps hang_ups;            // and those without a word.
     bool has_turn = false;       // Of the endpoint's pacer.
 
     void move_to(Phase next) {

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "na/own_stall.h"
 #include "na/tcp/endpoint.h"
 
 namespace weft::na::tcp {
@@ -20,7 +21,7 @@ constexpr Duration handshake_max = 2500ms;
 // Strangers, which are not identified yet. The oldest gives way to the next once it was silent
 // for so long; until then the next ones wait in the listener's queue.
 constexpr std::size_t strangers_max = 64;
-constexpr Duration silent_max = 50ms;
+constexpr Duration silent_max = 5ms;
 constexpr int accepts_per_look = 16;
 
 }  // namespace
@@ -28,7 +29,7 @@ constexpr int accepts_per_look = 16;
 TcpEndpoint::TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint now)
     : scheme_(scheme),
       parts_(std::move(parts)),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      epoll_(base::UniqueFd::closed_in_children(::epoll_create1(EPOLL_CLOEXEC))),
       owner_(::getpid()),
       looked_at_(now),
       transfers_(rma_depth),
@@ -152,6 +153,7 @@ void TcpEndpoint::give_turns() {
 
 void TcpEndpoint::start(Connection& connection) {
     if (connection.phase == Phase::waiting) connection.move_to(Phase::connecting);
+    connection.since = now_;
     // A path without a listener is refused at once.
     if (is_local()) connection.deadline = never;
     Result<base::UniqueFd> socket = start_connecting(connection.name);
@@ -170,8 +172,9 @@ void TcpEndpoint::start(Connection& connection) {
 }
 
 // The listener is there and has no place for us now.
-void TcpEndpoint::try_again(Connection& connection) {
+void TcpEndpoint::try_again(Connection& connection, std::string why) {
     close_lane(connection.talk);
+    pacer_.refused(connection.info.uri, std::move(why));
     connection.greeting = {};
     connection.move_to(Phase::waiting);
     pacer_.answered(connection.info.uri, now_);
@@ -193,8 +196,9 @@ static bool is_silence(int error) {
 
 void TcpEndpoint::on_connected(Connection& connection) {
     const std::string& uri = connection.info.uri;
-    if (const int error = socket_error(connection.talk.socket.get()); error != 0) {
-        if (is_silence(error)) pacer_.unanswered(uri);
+    const int error = socket_error(connection.talk.socket.get());
+    if (error != 0 && error != ECONNRESET && error != EPIPE) {
+        if (is_silence(error)) pacer_.unanswered(uri, connection.since);
         return take_down(connection, Code::unavailable,
                          error == ECONNREFUSED
                              ? "nobody serves " + uri + " (connection refused)"
@@ -205,13 +209,23 @@ void TcpEndpoint::on_connected(Connection& connection) {
     // From here on its kernel says when the process or the host is gone.
     if (!is_local()) set_greeting_options(connection.talk.socket.get());
     pacer_.answered(uri, now_);
+    connection.since = now_;
     connection.deadline = never;
     std::byte frame[greeting_bytes_max];
     const std::size_t bytes = encode_hello(hello(), frame);
     connection.move_to(Phase::greeting);
-    if (!send_greeting(connection.talk.socket.get(), {frame, bytes})) {
-        take_down(connection, Code::unavailable, uri + " hung up during the handshake");
-    }
+    if (error == 0 && send_greeting(connection.talk.socket.get(), {frame, bytes})) return;
+    read_welcome(connection);  // A refusal that came before is there.
+    if (connection.phase == Phase::greeting) on_hang_up(connection);
+}
+
+// A listener that hangs up without a word may have had no place for us, too.
+void TcpEndpoint::on_hang_up(Connection& connection) {
+    std::string why = connection.info.uri +
+                      " hung up during the handshake: it ends, has no file descriptor left "
+                      "(ulimit -n of its process), or does not speak weft";
+    if (connection.hang_ups.may_try_again(now_)) return try_again(connection, std::move(why));
+    take_down(connection, Code::unavailable, std::move(why));
 }
 
 void TcpEndpoint::read_welcome(Connection& connection) {
@@ -220,17 +234,23 @@ void TcpEndpoint::read_welcome(Connection& connection) {
         case Greeting::Read::more: return;
         case Greeting::Read::whole: break;
         case Greeting::Read::gone:
-            if (is_silence(connection.greeting.error())) pacer_.unanswered(uri);
-            return take_down(connection, Code::unavailable, uri + " hung up during the handshake");
+            if (!is_silence(connection.greeting.error())) return on_hang_up(connection);
+            pacer_.unanswered(uri, connection.since);
+            return take_down(connection, Code::unavailable,
+                             "lost " + uri + " during the handshake: " +
+                                 std::strerror(connection.greeting.error()));
         case Greeting::Read::garbage:
             return take_down(connection, Code::data_loss,
                              uri + " does not speak weft over tcp (garbage for a greeting)");
     }
     Result<Welcome> welcome = decode_welcome(connection.greeting.frame());
-    if (!welcome && may_be_tried_again(welcome.status().code())) return try_again(connection);
     if (!welcome) {
-        return take_down(connection, welcome.status().code(),
-                         uri + ": " + std::string(welcome.status().text()));
+        std::string why = uri + ": " + std::string(welcome.status().text());
+        if (!may_be_tried_again(welcome.status().code())) {
+            return take_down(connection, welcome.status().code(), std::move(why));
+        }
+        connection.hang_ups.clear();
+        return try_again(connection, std::move(why));
     }
     connection.ticket = welcome->ticket;
     take_hello(connection.info, welcome->hello, limits_);
@@ -266,8 +286,7 @@ void TcpEndpoint::accept_some() {
         stranger.since = now_;
         stranger.deadline = now_ + handshake_max;
         if (!watch(stranger.lane, false)) {
-            drop(stranger);
-            return;
+            return refuse(stranger, fail(busy_code, "epoll takes no more descriptors"));
         }
         read_stranger(stranger);  // Mostly it is there already.
     }
@@ -326,25 +345,17 @@ Status TcpEndpoint::welcome(Stranger& stranger, const Hello& theirs) {
         release(id);
         return fail(Code::unavailable, "it hung up during the handshake");
     }
-    unwatch(stranger.lane);
-    connection.talk.socket = std::move(stranger.lane.socket);
+    hand_over(stranger.lane, connection.talk);
     drop(stranger);
     ++handshakes_;
-    if (watch(connection.talk, false)) {
-        go_up(connection);
-    } else {
-        end(connection, Code::resource_exhausted, "");
-        release(id);
-    }
+    go_up(connection);
     return {};
 }
 
 void TcpEndpoint::refuse(Stranger& stranger, const Status& why) {
     parts_.log.write_of_peer(LogLevel::info, now_,
                              "refused a connection to " + address() + ": " + why.to_string());
-    std::byte frame[greeting_bytes_max];
-    const std::size_t bytes = encode_refusal(why, frame);
-    (void)send_greeting(stranger.lane.socket.get(), {frame, bytes});
+    send_refusal(stranger.lane.socket.get(), why);
     drop(stranger);
 }
 
@@ -372,13 +383,7 @@ void TcpEndpoint::serve_handshakes() {
 void TcpEndpoint::serve_handshake(Connection& connection) {
     // Those before it find out whether anything is there.
     if (connection.phase == Phase::waiting && !connection.has_turn) return;
-    if (connection.deadline <= now_) {
-        pacer_.unanswered(connection.info.uri);
-        take_down(connection, Code::unavailable, connection.info.uri + " did not answer in time");
-    } else if (connection.phase <= Phase::connecting && connection.retry_at <= now_) {
-        connection.retry_at = never;
-        start(connection);
-    } else if (connection.phase == Phase::resolving && connection.resolution->done()) {
+    if (connection.phase == Phase::resolving && connection.resolution->done()) {
         Result<SocketName> name = connection.resolution->answer();
         connection.resolution.reset();
         if (!name) {
@@ -387,12 +392,36 @@ void TcpEndpoint::serve_handshake(Connection& connection) {
         connection.name = *name;
         connection.move_to(Phase::waiting);
         enter(connection);
+    } else if (connection.deadline <= now_) {
+        pacer_.unanswered(connection.info.uri, connection.since);
+        take_down(connection, Code::unavailable, connection.info.uri + " did not answer in time");
+    } else if (connection.phase <= Phase::connecting && connection.retry_at <= now_) {
+        connection.retry_at = never;
+        start(connection);
+    }
+}
+
+// Our own thread did not look for so long: the answers may be there.
+void TcpEndpoint::forgive(Duration stall) {
+    if (handshakes_ == 0 && strangers_.empty()) return;
+    const TimePoint latest = now_ + handshake_max;
+    for (const auto& stranger : strangers_) {
+        stranger->deadline = postponed(stranger->deadline, stall, latest);
+    }
+    for (const Slot& slot : slots_) {
+        Connection* connection = slot.connection.get();
+        if (!connection) continue;
+        connection->deadline = postponed(connection->deadline, stall, latest);
+        if (!connection->bulk) continue;
+        TimePoint& deadline = connection->bulk->deadline;
+        deadline = postponed(deadline, stall, latest);
     }
 }
 
 TimePoint TcpEndpoint::next_deadline() const {
     TimePoint next = admission_.next_deadline();
     if (!strangers_.empty()) next = std::min(next, strangers_.front()->deadline);
+    if (!strangers_.empty()) next = std::min(next, looked_at_ + handshake_look_every);
     if (handshakes_ == 0) return next;
     if (pacer_.has_turns()) return now_;
     for (const Slot& slot : slots_) {
@@ -407,7 +436,7 @@ TimePoint TcpEndpoint::next_deadline() const {
         if (has_time) next = std::min({next, connection->deadline, connection->retry_at});
         if (connection->bulk) next = std::min(next, connection->bulk->deadline);
     }
-    return next;
+    return next == never ? never : std::min(next, looked_at_ + handshake_look_every);
 }
 
 TcpEndpoint::Slot* TcpEndpoint::take_slot() {

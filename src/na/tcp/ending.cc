@@ -96,6 +96,12 @@ void TcpEndpoint::close(PeerId peer) {
     release(peer);
 }
 
+std::string TcpEndpoint::why_waiting(PeerId peer) const {
+    const Connection* connection = find(peer);
+    const bool is_waiting = connection && connection->phase < Phase::up;
+    return is_waiting ? pacer_.why_waiting(connection->info.uri) : std::string();
+}
+
 const PeerInfo* TcpEndpoint::info(PeerId peer) const {
     const Connection* connection = find(peer);
     if (!connection) return nullptr;

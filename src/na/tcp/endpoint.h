@@ -39,6 +39,7 @@ class TcpEndpoint final : public Endpoint {
     const PeerInfo* info(PeerId peer) const override;
     void close(PeerId peer) override;
     std::string error() const override { return error_; }
+    std::string why_waiting(PeerId peer) const override;
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
     bool commit(std::size_t bytes) noexcept override { return commit(bytes, true); }
@@ -112,6 +113,7 @@ class TcpEndpoint final : public Endpoint {
     bool cool_an_idle_one();
     void cool(Lane& lane);
     void close_lane(Lane& lane);
+    void hand_over(Lane& from, Lane& to);
     bool may_read(Lane::Kind kind, std::span<Event> events, std::size_t count) const noexcept;
     void read_hot(Lane::Kind kind, std::span<Event> events, std::size_t& count) noexcept;
     void read(Lane& lane, std::span<Event> events, std::size_t& count) noexcept;
@@ -126,7 +128,8 @@ class TcpEndpoint final : public Endpoint {
     // Connecting and accepting (control.cc).
     void enter(Connection& connection);
     void start(Connection& connection);
-    void try_again(Connection& connection);
+    void try_again(Connection& connection, std::string why);
+    void on_hang_up(Connection& connection);
     void end_handshake(Connection& connection);
     void give_turns();
     void serve_handshake(Connection& connection);
@@ -140,6 +143,7 @@ class TcpEndpoint final : public Endpoint {
     void drop(Stranger& stranger);
     bool make_room();
     void serve_handshakes();
+    void forgive(Duration stall);
     Hello hello() const;
     Slot* take_slot();
     void release(PeerId peer);
@@ -155,6 +159,8 @@ class TcpEndpoint final : public Endpoint {
     void open_bulk(Connection& connection);
     void try_opening_bulk(Connection& connection);
     void rest_bulk(Bulk& bulk);
+    void try_bulk_again(Connection& connection);
+    void on_bulk_hang_up(Connection& connection);
     void on_bulk_connected(Connection& connection);
     void read_joined(Connection& connection);
     Status join(Stranger& stranger, const Ticket& ticket);

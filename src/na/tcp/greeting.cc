@@ -31,6 +31,12 @@ Greeting::Read Greeting::read(int socket) noexcept {
 
 ByteView Greeting::frame() const { return {bytes_, base::load<StreamHead>(bytes_).bytes}; }
 
+void send_refusal(int socket, const Status& why) {
+    std::byte frame[greeting_bytes_max];
+    (void)::recv(socket, frame, sizeof frame, MSG_DONTWAIT);
+    (void)send_greeting(socket, {frame, encode_refusal(why, frame)});
+}
+
 bool send_greeting(int socket, ByteView frame) noexcept {
     return ::send(socket, frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
            static_cast<ssize_t>(frame.size());

@@ -21,6 +21,10 @@ class Greeting {
     int error_ = 0;
 };
 
+// Requires: the peer is not served. What it sent is dropped, else the end of the socket would be a
+// reset, which may outrun the refusal.
+void send_refusal(int socket, const Status& why);
+
 // False: not all of it left, which at the start of a connection means that it is gone.
 bool send_greeting(int socket, ByteView frame) noexcept;
 

@@ -3,7 +3,9 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "na/own_stall.h"
 #include "na/tcp/endpoint.h"
 
 namespace weft::na::tcp {
@@ -19,6 +21,7 @@ constexpr std::uint32_t tries_spinning_max = 1024;
 // Between two looks at the others while the hot ones are polled: as many empty polls, or so long.
 constexpr std::uint32_t polls_per_look = 16;
 constexpr Duration look_every = 100us;
+constexpr Duration look_every_idle = 10ms;
 constexpr int events_per_look = 64;
 constexpr std::uint64_t listener_id = 0;
 
@@ -46,7 +49,7 @@ bool TcpEndpoint::watch(Lane& lane, bool for_writing) {
 }
 
 bool TcpEndpoint::watch_listener() {
-    return admission_.open(epoll_.get(), listener(), listener_id);
+    return admission_.open(epoll_.get(), listener(), listener_id, send_refusal);
 }
 
 void TcpEndpoint::unwatch(Lane& lane) {
@@ -61,6 +64,14 @@ void TcpEndpoint::close_lane(Lane& lane) {
     unwatch(lane);
     lane.socket.reset();
     lane.full = false;
+}
+
+// The socket with its place in the epoll set: nothing that may fail, once the peer was answered.
+void TcpEndpoint::hand_over(Lane& from, Lane& to) {
+    WEFT_ASSERT(!to.watch && !from.full && !to.full);
+    to.socket = std::move(from.socket);
+    to.watch = std::exchange(from.watch, {});
+    lanes_.find(to.watch)->value = &to;
 }
 
 void TcpEndpoint::want_room(Lane& lane, bool wanted) {
@@ -164,13 +175,14 @@ void TcpEndpoint::cool_in_crowd(Lane& lane) noexcept {
 bool TcpEndpoint::is_time_to_look(bool busy) noexcept {
     if (look_now_ || hot_count_ == 0) return true;
     if (busy) return now_ - looked_at_ >= look_every;
-    return ++polls_unlooked_ >= polls_per_look;
+    return ++polls_unlooked_ >= polls_per_look || now_ - looked_at_ >= look_every_idle;
 }
 
 void TcpEndpoint::look(std::span<Event> events, std::size_t& count) noexcept {
     look_now_ = false;
     polls_unlooked_ = 0;
-    looked_at_ = now_;
+    const Duration stall = own_stall(now_ - std::exchange(looked_at_, now_));
+    if (stall > Duration::zero()) forgive(stall);
     epoll_event ready[events_per_look];
     const int found = ::epoll_wait(epoll_.get(), ready, events_per_look, 0);
     for (int i = 0; i < found; ++i) {

@@ -17,6 +17,8 @@ static constexpr int backlog = 1024;
 // The other side still knows our queue pair's number from a connection before (IBTA 12.6.7.2).
 static constexpr int stale_connection = 10;
 static constexpr std::uint32_t stale_max = 8;  // Each try has another number.
+// The listener's process ended the request, or the kernel did for it: its backlog was full.
+static constexpr int ended_by_consumer = 28;
 static constexpr Duration poll_resolver_every = 2ms;
 static constexpr Duration silent_max = 50ms;  // Of one that gives way to others.
 // 4.096 us * 2^14 = 67 ms for each of them.
@@ -249,9 +251,7 @@ void VerbsEndpoint::on_happening(rdma_cm_id* connection, Happening& what) {
             // What it sent before is there already.
             const PeerId id = id_of(*entry);
             (void)read_completions(true);
-            if (PeerEntry* still = find(id)) {
-                bring_down(*still, Code::unavailable, "the peer ended the connection");
-            }
+            if (PeerEntry* still = find(id)) on_hang_up(*still, "the peer ended the connection");
             return;
         }
         case RDMA_CM_EVENT_DEVICE_REMOVAL:
@@ -339,11 +339,12 @@ void VerbsEndpoint::on_response(PeerEntry& entry, const Happening& what) {
                           peer.info.uri + ": " + std::string(opening.status().text()));
     }
     take_opening(peer, *opening);
+    // These fail when the listener took its answer back.
     if (Status status = bring_into_use(lane, peer.route); !status.ok()) {
-        return bring_down(entry, status.code(), std::string(status.text()));
+        return on_hang_up(entry, peer.info.uri + ": " + std::string(status.text()));
     }
     if (::rdma_establish(lane.connection.get()) != 0) {
-        return bring_down(entry, Code::unavailable, peer.info.uri + ": " + describe(errno));
+        return on_hang_up(entry, peer.info.uri + ": " + describe(errno));
     }
     peer.state = PeerState::greeting;
     say_hello(entry);
@@ -352,14 +353,13 @@ void VerbsEndpoint::on_response(PeerEntry& entry, const Happening& what) {
 void VerbsEndpoint::on_rejected(PeerEntry& entry, const Happening& what) {
     Peer& peer = entry.value;
     const auto why = decode_rejection(ByteView(what.words, what.words_bytes));
-    if (why && may_be_tried_again(why->code()) && !peer.incoming) {
-        end_talk(*std::exchange(peer.talk, nullptr));
-        peer.state = PeerState::resolving;
-        return attend(entry, now_ + ConnectPacer::pause(++peer.busy, parts_.random));
-    }
     if (why) {
-        return bring_down(entry, why->code(),
-                          peer.info.uri + " refused: " + std::string(why->text()));
+        std::string text = peer.info.uri + " refused: " + std::string(why->text());
+        if (peer.incoming || !may_be_tried_again(why->code())) {
+            return bring_down(entry, why->code(), std::move(text));
+        }
+        peer.hang_ups.clear();
+        return try_again(entry, std::move(text));
     }
     if (what.status == stale_connection) {
         if (peer.incoming || ++peer.stale > stale_max) {
@@ -369,7 +369,33 @@ void VerbsEndpoint::on_rejected(PeerEntry& entry, const Happening& what) {
         end_talk(*std::exchange(peer.talk, nullptr));
         return start_connecting(entry);
     }
+    const auto is_zero = [](std::byte one) { return one == std::byte{}; };
+    if (what.status == ended_by_consumer &&
+        std::all_of(what.words, what.words + what.words_bytes, is_zero)) {
+        return on_hang_up(entry, peer.info.uri + " refused without a word");
+    }
     bring_down(entry, Code::unavailable, peer.info.uri + ": nobody listens there");
+}
+
+// The listener is there and has no place for us now.
+void VerbsEndpoint::try_again(PeerEntry& entry, std::string why) {
+    Peer& peer = entry.value;
+    peer.why_waiting = std::move(why);
+    while (SendSlot* slot = peer.backlog.pop_front()) release(&peer, *slot);
+    if (peer.FlushNode::is_linked()) peer.FlushNode::unlink();
+    end_talk(*std::exchange(peer.talk, nullptr));
+    peer.slots = peer.owed = 0;  // What is in flight is the old queue pair's.
+    peer.state = PeerState::resolving;
+    attend(entry, now_ + ConnectPacer::pause(++peer.busy, parts_.random));
+}
+
+// A listener that ends a connection before its hello, without a word, may have had no place for us.
+void VerbsEndpoint::on_hang_up(PeerEntry& entry, std::string why) {
+    Peer& peer = entry.value;
+    if (peer.incoming || peer.state == PeerState::up || !peer.hang_ups.may_try_again(now_)) {
+        return bring_down(entry, Code::unavailable, std::move(why));
+    }
+    try_again(entry, std::move(why));
 }
 
 // Drops the oldest peer that is not identified yet. False: all of these have come just now.

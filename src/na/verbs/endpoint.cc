@@ -24,7 +24,7 @@ VerbsEndpoint::VerbsEndpoint(EndpointParts parts, TimePoint now)
     : parts_(std::move(parts)),
       owner_(::getpid()),
       now_(now),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      epoll_(base::UniqueFd::closed_in_children(::epoll_create1(EPOLL_CLOEXEC))),
       peers_(table_slots(parts_.peers_max)),
       lanes_(lanes_max),
       looked_at_(now) {
@@ -182,7 +182,9 @@ PeerEntry* VerbsEndpoint::take_peer() {
     peer.info = {};
     peer.name = {};
     peer.started = now_;
-    peer.stale = 0;
+    peer.stale = peer.busy = 0;
+    peer.hang_ups = {};
+    peer.why_waiting.clear();
     peer.talk = nullptr;
     for (Asking& asking : peer.asking) {
         asking.up = asking.refused = false;

@@ -18,6 +18,7 @@
 
 #include "base/unique_fd.h"
 #include "na/event_queue.h"
+#include "na/own_stall.h"
 #include "na/verbs/peer.h"
 
 namespace weft::na::verbs {
@@ -61,6 +62,10 @@ class VerbsEndpoint final : public Endpoint {
     const PeerInfo* info(PeerId peer) const override;
     void close(PeerId peer) override;
     std::string error() const override { return events_.reason(); }
+    std::string why_waiting(PeerId peer) const override {
+        PeerEntry* entry = find(peer);
+        return entry ? entry->value.why_waiting : std::string();
+    }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
     bool commit(std::size_t bytes) noexcept override { return commit(bytes, true); }
@@ -75,7 +80,10 @@ class VerbsEndpoint final : public Endpoint {
 
     int wait_fd() const override { return parts_.sleeps ? epoll_.get() : -1; }
     bool arm() override;
-    TimePoint next_deadline() const override { return attention_at_; }
+    TimePoint next_deadline() const override {
+        if (handshakes_ == 0) return attention_at_;
+        return std::min(attention_at_, looked_at_ + handshake_look_every);
+    }
 
     const Ledger& ledger() const { return card_->ledger; }
 
@@ -120,6 +128,8 @@ class VerbsEndpoint final : public Endpoint {
     void on_happening(rdma_cm_id* connection, Happening& what);
     void on_request(rdma_cm_id* connection, const Happening& what);
     bool drop_oldest_stranger();
+    void try_again(PeerEntry& entry, std::string why);
+    void on_hang_up(PeerEntry& entry, std::string why);
     void on_route(PeerEntry& entry);
     void on_response(PeerEntry& entry, const Happening& what);
     void on_rejected(PeerEntry& entry, const Happening& what);
@@ -150,6 +160,7 @@ class VerbsEndpoint final : public Endpoint {
     void serve_leaving();
     bool is_time_to_look(bool busy);
     void attend(PeerEntry& entry, TimePoint at);
+    void forgive(Duration stall);
     void break_off(PeerEntry& entry, std::string why);
     void serve_attention();
     void wake_writers();

@@ -6,6 +6,7 @@
 
 #include "base/intrusive_list.h"
 #include "base/slot_table.h"
+#include "na/connect_pacer.h"
 #include "na/provider.h"
 #include "na/resolution.h"
 #include "na/verbs/card.h"
@@ -99,7 +100,9 @@ struct Peer : AttentionNode, FlushNode, WritableNode {
     std::unique_ptr<Resolution> resolution;  // resolving.
     TimePoint started{};
     std::uint32_t stale = 0;  // How often it knew our queue pair's number from before,
-    std::uint32_t busy = 0;   // and how often it had no place for us.
+    std::uint32_t busy = 0;   // and how often it had no place for us,
+    HangUps hang_ups;         // those without a word,
+    std::string why_waiting;  // and what the last one came to.
     TimePoint due = never;    // While it is in the list of those attended to.
     std::string broken;       // Why it is to be brought down at the next poll.
 

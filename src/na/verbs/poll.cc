@@ -13,6 +13,7 @@ namespace weft::na::verbs {
 static constexpr std::size_t batch = 16;
 static constexpr Duration look_every = 2ms;          // While messages flow.
 static constexpr std::uint32_t polls_per_look = 64;  // While none do.
+static constexpr Duration look_every_idle = 10ms;
 static constexpr int events_per_look = 4;
 
 // A work request's number: what it is, its lane, and how many the lane had posted with it.
@@ -201,14 +202,15 @@ bool VerbsEndpoint::take_credits(PeerEntry& entry, const Immediate& word) {
 bool VerbsEndpoint::is_time_to_look(bool busy) {
     if (look_now_) return true;
     if (busy) return now_ - looked_at_ >= look_every;
-    return ++polls_unlooked_ >= polls_per_look;
+    return ++polls_unlooked_ >= polls_per_look || now_ - looked_at_ >= look_every_idle;
 }
 
 void VerbsEndpoint::look() {
     // A handshake goes on as soon as it can.
     look_now_ = handshakes_ > strangers_;
     polls_unlooked_ = 0;
-    looked_at_ = now_;
+    const Duration stall = own_stall(now_ - std::exchange(looked_at_, now_));
+    if (stall > Duration::zero()) forgive(stall);
     epoll_event ready[events_per_look];
     const int found = ::epoll_wait(epoll_.get(), ready, events_per_look, 0);
     for (int i = 0; i < found; ++i) {
@@ -244,6 +246,18 @@ void VerbsEndpoint::attend(PeerEntry& entry, TimePoint at) {
     peer.due = at;
     attention_at_ = std::min(attention_at_, at);
     if (!peer.AttentionNode::is_linked()) attention_.push_back(peer);
+}
+
+// Our own thread did not look for so long: the answers may be there.
+void VerbsEndpoint::forgive(Duration stall) {
+    if (handshakes_ == 0) return;
+    peers_.for_each([&](PeerEntry& entry) {
+        Peer& peer = entry.value;
+        if (peer.state == PeerState::up) return;
+        peer.started = std::min(peer.started + stall, now_);
+        const bool has_deadline = peer.state != PeerState::resolving && peer.broken.empty();
+        if (has_deadline) peer.due = postponed(peer.due, stall, now_ + handshake_max);
+    });
 }
 
 // Not at once: whoever is about to do something with the peer must find it.

@@ -4,11 +4,15 @@
 #include <cstring>
 #include <memory>
 
+#include "api/node.h"
+#include "rpc/channel_impl.h"
+
 namespace weft::tool {
 
 namespace {
 
 constexpr MethodId crowd_method("sim.Rpc/Crowd");
+constexpr MethodId visit_method("sim.Rpc/Visit");
 constexpr std::size_t request_bytes = 56 * 1024;  // In one message.
 constexpr std::uint32_t asked_at_once = 4;
 // A turn takes so many microseconds: meanwhile every client sends again.
@@ -24,8 +28,20 @@ constexpr Duration drains_after = 10ms;
 constexpr Duration reads_again_after = 300ms;
 
 constexpr Duration knocks_every = 2ms;
-// The slowest client reads again, and what it has to read arrives. Far below drain_timeout.
+constexpr std::uint32_t knocks_before_cut = 12;
+constexpr Duration late_link = 5ms;
+// The slowest client reads again, and what it has to read arrives.
 constexpr Duration ends_within = answers_within + reads_again_after + drains_after + 1s;
+// A client that stands still is given up. Below drain_timeout.
+constexpr Duration given_up_within = 3s;
+
+const std::string visited = "visited";
+constexpr std::uint32_t visitors = 4;
+constexpr Duration stays_for = 20ms;
+constexpr Duration visit_takes = 400ms;  // In its handler, at most.
+constexpr Duration visits_before_end = 60ms;
+constexpr Duration hears_within = 200ms;  // Of one that is lost it hears after 3 s.
+constexpr Duration visited_ends_within = visit_takes + 200ms;
 
 constexpr std::uint32_t pages_each = 2;
 constexpr std::size_t page_bytes = 128 * 1024;
@@ -137,8 +153,8 @@ void Crowd::send(const std::string& client, const std::string& server) {
               });
 }
 
-void Crowd::knock(const std::string& client, const std::string& server) {
-    if (!knocking_) return;
+void Crowd::knock(const std::string& client, const std::string& server,
+                  std::function<void()> then) {
     Knock& knock = knocks_.emplace_back();
     knock.client = client;
     Wish wish;
@@ -147,16 +163,24 @@ void Crowd::knock(const std::string& client, const std::string& server) {
     channels_(client, server)
         .call(crowd_method, {reinterpret_cast<const std::byte*>(&wish), sizeof wish},
               {.timeout = patience},
-              [this, &knock, client, server](const Status& status, ByteView) {
+              [this, &knock, then = std::move(then)](const Status& status, ByteView) {
                   --open_;
                   knock.status = status;
-                  simulation_.in(up_to(knocks_every),
-                                 [this, client, server] { this->knock(client, server); });
+                  then();
               });
+}
+
+void Crowd::go_on_knocking(const std::string& client, const std::string& server) {
+    if (!knocking_) return;
+    knock(client, server, [this, client, server] {
+        simulation_.in(up_to(knocks_every),
+                       [this, client, server] { go_on_knocking(client, server); });
+    });
 }
 
 void Crowd::judge_knocks() {
     for (const Knock& knock : knocks_) {
+        if (knock.client == standing_) continue;
         const bool is_sure = knock.status.effect() == Effect::none && !knock.has_run;
         verdict_.hold(knock.status.ok() || is_sure, Rule::ends_leave_no_doubt, [&] {
             return "a call of " + knock.client + (knock.has_run ? ", which ran," : "") +
@@ -167,31 +191,63 @@ void Crowd::judge_knocks() {
 
 void Crowd::slow_down_some(const Names& clients) {
     for (const std::string& client : clients) {
-        if (below(2) == 0) continue;
+        if (below(2) == 0 || client == standing_) continue;
         simulation_.in(up_to(drains_after), [this, client] { simulation_.pause(client); });
         simulation_.in(drains_after + up_to(reads_again_after),
                        [this, client] { simulation_.resume(client); });
     }
 }
 
+// While the server ends, or before: much crosses on the way, some of it in slots that no call has
+// used, and then the connection is gone.
+void Crowd::cut_some(const Names& clients, const std::string& server) {
+    for (const std::string& client : clients) {
+        if (below(2) == 0 || client == standing_) continue;
+        cut_.insert(client);
+        sim::Link link;
+        link.latency = up_to(late_link);
+        simulation_.set_link(client, server, link);
+        simulation_.set_link(server, client, link);
+        const Duration at = up_to(drains_after + answers_within + late_link);
+        simulation_.in(at, [this, client, server] {
+            for (std::uint32_t i = 0; i < knocks_before_cut; ++i) {
+                knock(client, server, [] {});
+            }
+        });
+        simulation_.in(at + up_to(late_link), [this, client, server] {
+            core::Peer* const peer = core::Context::find(channels_(client, server).impl()->peer());
+            if (!peer || peer->state != core::PeerState::up) return;
+            simulation_.runtime(client)->node().context.drop_connection(
+                *peer, fail(Code::unavailable, "cut"));
+        });
+    }
+}
+
 void Crowd::judge_end(const Names& clients, const std::string& server) {
     errands_.clear();
+    cut_.clear();
+    standing_ = below(4) == 0 ? clients[below(clients.size())] : "";
     for (const std::string& client : clients) {
         for (std::uint32_t i = 0; i < errands_each; ++i) send(client, server);
     }
     slow_down_some(clients);
     knocks_.clear();
     knocking_ = true;
-    for (const std::string& client : clients) knock(client, server);
+    for (const std::string& client : clients) go_on_knocking(client, server);
+    cut_some(clients, server);
     simulation_.run_for(drains_after);
     const TimePoint drains = simulation_.now();
+    if (!standing_.empty()) simulation_.pause(standing_);
     simulation_.end(server);
     simulation_.run_until([&] { return !simulation_.is_up(server); }, patience);
     const Duration took = simulation_.now() - drains;
-    verdict_.hold(took < ends_within, Rule::ends_are_prompt,
+    const Duration most = standing_.empty() ? ends_within : ends_within + given_up_within;
+    verdict_.hold(took < most, Rule::ends_are_prompt,
                   [&] { return server + " ended after " + std::to_string(took / 1ms) + " ms"; });
     simulation_.kill(server);
     simulation_.start(server);
+    simulation_.set_links(sim::Link());
+    if (!standing_.empty()) simulation_.resume(standing_);
     simulation_.run_for(drains_after);
     knocking_ = false;
     verdict_.hold(simulation_.run_until([&] { return open_ == 0; }, patience),
@@ -199,9 +255,93 @@ void Crowd::judge_end(const Names& clients, const std::string& server) {
                   [&] { return "calls to " + server + " have not ended"; });
     judge_knocks();
     for (const Errand& errand : errands_) {
-        if (errand.answered > drains) continue;
+        if (errand.answered > drains || errand.client == standing_) continue;
+        if (cut_.contains(errand.client)) continue;
         verdict_.hold(errand.status.ok() && errand.is_whole, Rule::ends_lose_no_reply,
                       [&] { return describe(errand); });
+    }
+}
+
+// ---- visits ------------------------------------------------------------------------------------
+
+std::shared_ptr<void> Crowd::serve_visits(Runtime& runtime) {
+    struct Visited : Service {
+        explicit Visited(Crowd& of) : crowd(of) {}
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(visit_method, [this](Call call) { crowd.hold_visit(std::move(call)); });
+        }
+        Crowd& crowd;
+    };
+    const auto service = std::make_shared<Visited>(*this);
+    verdict_.hold(runtime.serve(*service, "sim://" + visited).ok(), Rule::all_answer_again,
+                  [] { return visited + " does not serve"; });
+    return service;
+}
+
+std::shared_ptr<void> Crowd::visit(Runtime& runtime, const std::string& visitor) {
+    const auto channel = std::make_shared<Channel>(runtime.connect("sim://" + visited).value());
+    const auto number = static_cast<std::uint32_t>(visits_.size());
+    Visit& visit = visits_.emplace_back();
+    channel->call(visit_method, {reinterpret_cast<const std::byte*>(&number), sizeof number},
+                  {.timeout = patience}, [](const Status&, ByteView) {});
+    simulation_.in(up_to(stays_for), [this, &visit, visitor] {
+        visit.left = simulation_.now();
+        simulation_.end(visitor);
+        come_again(visitor);
+    });
+    return channel;
+}
+
+// As another process, once the last one is down.
+void Crowd::come_again(const std::string& visitor) {
+    simulation_.in(1ms, [this, visitor] {
+        if (!visiting_) return;
+        if (simulation_.is_up(visitor)) return come_again(visitor);
+        simulation_.start(visitor);
+    });
+}
+
+void Crowd::hold_visit(Call call) {
+    std::uint32_t number = 0;
+    if (call.request().size() != sizeof number) return;
+    std::memcpy(&number, call.request().data(), sizeof number);
+    Visit& visit = visits_[number];
+    visit.began = simulation_.now();
+    call.on_cancel([this, &visit] { visit.heard = simulation_.now(); });
+    const auto held = std::make_shared<Call>(std::move(call));
+    simulation_.in(up_to(visit_takes), [this, held, &visit] {
+        if (!simulation_.is_up(visited)) return;
+        visit.answered = simulation_.now();
+        held->reply({});
+    });
+}
+
+void Crowd::judge_visits() {
+    visiting_ = true;
+    simulation_.add(visited, [this](Runtime& runtime) { return serve_visits(runtime); });
+    for (std::uint32_t i = 0; i < visitors; ++i) {
+        const std::string name = "visitor" + std::to_string(i);
+        simulation_.add(name, [this, name](Runtime& runtime) { return visit(runtime, name); });
+    }
+    simulation_.run_for(visits_before_end);
+    const TimePoint ends = simulation_.now();
+    simulation_.end(visited);
+    simulation_.run_until([&] { return !simulation_.is_up(visited); }, patience);
+    const Duration took = simulation_.now() - ends;
+    verdict_.hold(took < visited_ends_within, Rule::ends_are_prompt,
+                  [&] { return visited + " ended after " + std::to_string(took / 1ms) + " ms"; });
+    visiting_ = false;
+    simulation_.run_for(stays_for + visit_takes);
+    for (const Visit& visit : visits_) {
+        if (visit.began >= visit.left || visit.answered <= visit.left + hears_within) continue;
+        verdict_.hold(visit.heard <= visit.left + hears_within, Rule::cancel_arrives, [&] {
+            const auto us = [](TimePoint at) {
+                return at == never ? "never" : std::to_string(at.time_since_epoch() / 1us);
+            };
+            return visited + " heard too late of the end of a process: began " + us(visit.began) +
+                   ", left " + us(visit.left) + ", heard " + us(visit.heard) + ", answered " +
+                   us(visit.answered);
+        });
     }
 }
 

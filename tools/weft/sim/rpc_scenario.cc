@@ -464,6 +464,7 @@ SimRun RpcScenario::run() {
     converge();
     if (seed_ % 4 == 2) crowd_.judge_shares(clients_, any_server());
     if (seed_ % 4 == 1) crowd_.judge_end(clients_, any_server());
+    if (seed_ % 4 == 3) crowd_.judge_visits();
     simulation().run_for(settle);
     if (seed_ % 4 == 0) crowd_.show_pages(clients_, servers_);
     let_sessions_go();

@@ -141,7 +141,7 @@ constexpr std::array<Row, rules_count> rows{{
     {Rule::ends_leave_no_doubt, rpc, "ends-leave-no-doubt",
      "a call that meets an orderly end is answered, or has effect none and never ran"},
     {Rule::ends_are_prompt, rpc, "ends-are-prompt",
-     "clients that go on calling do not hold up an orderly end"},
+     "clients that go on calling, or stand still, do not hold up an orderly end"},
     {Rule::bounds_hold, all, "bounds-hold", "queues and handlers keep to their limits"},
     {Rule::retries_keep_budget, rpc, "retries-keep-budget",
      "a client retries ten calls, and one more for each ten answers, to each server"},

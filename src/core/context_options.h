@@ -1,0 +1,22 @@
+// The bounds of a context.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <weft/time.h>
+
+namespace weft::core {
+
+struct ContextOptions {
+    Duration heartbeat_interval = 400ms;
+    std::uint8_t heartbeats_missed_max = 5;     // Dead after 2.0 to 2.4 s of silence.
+    std::size_t waiting_bytes_max = 16u << 20;  // Per peer.
+    std::size_t waiting_bytes_all_max = 512u << 20;
+    std::uint32_t waiting_frames_max = 16384;  // Per peer.
+    std::uint32_t peers_max = 65536;
+    std::size_t submitted_bytes_max = 64u << 20;  // Requests from other threads.
+    std::size_t parsed_bytes_max = 1u << 30;      // RuntimeOptions::parsed_bytes_max.
+};
+
+}  // namespace weft::core

@@ -1,0 +1,235 @@
+// Clients that end in order, as their servers see it: what a server keeps of them, and what they
+// cost its own end.
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include <weft/runtime.h>
+
+#include "support/lost_pair.h"
+#include "support/patience.h"
+#include "support/raw_peer.h"
+#include "support/usable.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr MethodId answer_at_once("test.Clients/Answer");
+constexpr MethodId hold_call("test.Clients/Hold");
+
+struct Holder final : Service {
+    std::vector<Call> held;  // Of the runtime's thread, until that is over.
+    std::atomic<int> holds{0}, cancels{0};
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(answer_at_once, [](Call call) { call.reply({}); });
+        registrar.add(hold_call, [this](Call call) {
+            call.on_cancel([this] { ++cancels; });
+            held.push_back(std::move(call));
+            ++holds;
+        });
+    }
+};
+
+std::string uri_of(const std::string& scheme) {
+    static int count = 0;
+    const std::string name = std::to_string(::getpid()) + "-" + std::to_string(++count);
+    if (scheme == "sm") return "sm://client-end-" + name;
+    if (scheme == "unix") return "unix:///tmp/weft-client-end-" + name;
+    return scheme + "://127.0.0.1:0";
+}
+
+// False: not within `limit`.
+bool wait_for(const std::atomic<int>& count, int least, std::chrono::nanoseconds limit) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (count < least) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::yield();
+    }
+    return true;
+}
+
+}  // namespace
+
+TEST_CASE("handlers hear at once of a client whose runtime ends in order") {
+    const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm", "ofi+tcp");
+    const bool channel_first = GENERATE(true, false);
+    if (!is_usable(scheme)) return;
+    INFO(scheme << ", " << (channel_first ? "the channel ends first" : "the runtime ends first"));
+    Holder service;
+    std::optional<Runtime> server = Runtime::create().value();
+    REQUIRE(server->serve(service, uri_of(scheme)).ok());
+    for (int round = 1; round <= 4; ++round) {
+        std::optional<Runtime> client = Runtime::create().value();
+        std::optional<Channel> channel = client->connect(server->addresses().front()).value();
+        channel->call(hold_call, {}, {.timeout = patience}, [](const Status&, ByteView) {});
+        REQUIRE(wait_for(service.holds, round, patience));
+        if (channel_first) channel.reset();
+        client.reset();
+        channel.reset();
+        // Of one that is lost they hear after 3 s.
+        CHECK(wait_for(service.cancels, round, promised(1s)));
+    }
+    server.reset();
+    service.held.clear();
+}
+
+TEST_CASE("an orderly end does not wait for clients that ended in order before it") {
+    const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm", "ofi+tcp");
+    if (!is_usable(scheme)) return;
+    INFO(scheme);
+    Holder service;
+    std::optional<Runtime> server = Runtime::create().value();
+    REQUIRE(server->serve(service, uri_of(scheme)).ok());
+    Runtime stays = Runtime::create().value();
+    const Channel channel = stays.connect(server->addresses().front()).value();
+    std::atomic<int> answers{0};
+    const auto answered = [&](const Status& status, ByteView) { answers += status.ok(); };
+    channel.call(answer_at_once, {}, {.timeout = patience}, answered);
+    REQUIRE(wait_for(answers, 1, patience));
+    for (int i = 2; i < 5; ++i) {
+        Runtime client = Runtime::create().value();
+        const Channel own = client.connect(server->addresses().front()).value();
+        own.call(answer_at_once, {}, {.timeout = patience}, answered);
+        REQUIRE(wait_for(answers, i, patience));
+        // Their requests and the replies cross its end.
+        for (int k = 0; k < 100; ++k) {
+            own.call(answer_at_once, {}, {.timeout = patience}, [](const Status&, ByteView) {});
+        }
+    }
+    // They have gone, and only the server's own look shows that nothing of them is left.
+    rpc::Server& serves = server->node().server;
+    const auto end = std::chrono::steady_clock::now() + promised(1s);
+    std::size_t sessions = 4;
+    while (sessions > 1 && std::chrono::steady_clock::now() < end) {
+        server->node().on_context([&] { sessions = serves.sessions(); });
+    }
+    CHECK(sessions == 1);
+    std::size_t awaited = 1;
+    server->node().on_context([&] { awaited = serves.awaited_sessions(); });
+    CHECK(awaited == 0);
+}
+
+namespace {
+
+// A server that ends while peers that are no clients of weft come and go.
+struct Visited : Lost {
+    api::Node& node = server.node();
+    RawPeer raw{rig};
+
+    Frame request(std::uint32_t sequence) const {
+        rpc::RequestHeader header;
+        header.call = {0, sequence};
+        header.remaining_us = rpc::remaining_unbounded;
+        header.method = echo_method.hash;
+        return frame_of(header);
+    }
+    Frame session_frame(bool resumes) const {
+        rpc::SessionFrame frame;
+        frame.head.flags = resumes ? rpc::resume_flag : 0;
+        frame.id = raw.session;
+        return frame_of(frame);
+    }
+    Frame ask() const {
+        rpc::AskFrame frame;
+        frame.call = {0, 1};
+        return frame_of(frame);
+    }
+    void begin_drain() {
+        node.context.post([this] { node.begin_drain(); });
+        rig.run_for(1ms);
+    }
+    bool is_drained() {
+        bool is_done = false;
+        node.context.post([&] {
+            const auto [left, leaving] = node.left_to_drain();
+            is_done = left == 0 && leaving == 0;
+        });
+        rig.run_for(1ms);
+        return is_done;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("the end of a server does not wait for sessions that began while it ends") {
+    Visited rig;
+    rig.begin_drain();
+    CHECK(rig.is_drained());
+    const bool calls = GENERATE(true, false);
+    for (int i = 0; i < 3; ++i) {
+        rig.raw.connect("server");
+        if (calls) REQUIRE(rig.raw.send_as_is(rig.request(1)));
+        rig.raw.wait();
+        rig.raw.close();
+        rig.rig.run_for(1ms);
+        CHECK(rig.is_drained());
+    }
+}
+
+TEST_CASE("the end of a server waits once for a session that is resumed without end") {
+    Visited rig;
+    const bool asks = GENERATE(true, false);
+    const bool before = GENERATE(true, false);
+    INFO((asks ? "it asks" : "it asks nothing")
+         << (before ? ", and was lost before" : ", and is lost meanwhile"));
+    rig.raw.connect("server");
+    REQUIRE(rig.raw.send_as_is(rig.request(1)));
+    rig.raw.wait();
+    if (before) rig.raw.close();
+    rig.begin_drain();
+    const TimePoint begin = rig.rig.clock->now();
+    while (!rig.is_drained() && rig.rig.clock->now() - begin < 10s) {
+        if (!rig.raw.lost) rig.raw.close();
+        rig.rig.run_for(100ms);
+        rig.raw.connect_bare("server");
+        rig.raw.send_as_is(rig.session_frame(true));
+        if (asks) rig.raw.send_as_is(rig.ask());
+        rig.raw.wait();
+    }
+    // As long as a client looks for its server, and asks.
+    CHECK(rig.rig.clock->now() - begin < 1500ms);
+}
+
+TEST_CASE("the end of a server does not wait for sessions that are resumed one after the other") {
+    Visited rig;
+    std::vector<rpc::SessionId> sessions;
+    for (int i = 0; i < 20; ++i) {
+        rig.raw.connect("server");
+        REQUIRE(rig.raw.send_as_is(rig.request(1)));
+        rig.raw.wait();
+        rig.raw.close();
+        sessions.push_back(rig.raw.session);
+    }
+    rig.rig.run_for(900ms);
+    rig.begin_drain();
+    const TimePoint begin = rig.rig.clock->now();
+    for (std::size_t i = 0; i < sessions.size() && !rig.is_drained(); ++i) {
+        rig.raw.connect_bare("server");
+        rig.raw.session = sessions[i];
+        rig.raw.send_as_is(rig.session_frame(true));
+        rig.raw.wait(200ms);
+        rig.raw.close();
+    }
+    REQUIRE(rig.rig.run_until([&] { return rig.is_drained(); }, 30s));
+    CHECK(rig.rig.clock->now() - begin < 1500ms);
+}
+
+TEST_CASE("a server keeps nothing of a client whose runtime has ended in order") {
+    Lost rig;
+    rig.warm_up();
+    rig.service.hold = true;
+    CallOutcome outcome;
+    rig.channel.call(echo_method, {}, {.timeout = 60s}, outcome.done());
+    REQUIRE(rig.rig.run_until([&] { return rig.service.held.size() == 1; }));
+    CHECK(rig.server.node().server.sessions() == 1);
+    rig.rig.runtimes.pop_back();
+    rig.channel = Channel();
+    rig.rig.run_for(1ms);
+    CHECK(rig.service.held[0].cancelled());
+    CHECK(rig.server.node().server.sessions() == 0);
+    CHECK(rig.server.node().context.counters().broken_peers == 0);
+    rig.service.held.clear();
+    CHECK(outcome.status.code() == Code::cancelled);
+}

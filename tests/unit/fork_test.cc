@@ -1,0 +1,392 @@
+// fork() in a process that has a runtime: the child's copy is of no use, and what the child does
+// with it costs its parent nothing.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/await.h>
+#include <weft/group_authority.h>
+#include <weft/offload.h>
+#include <weft/runtime.h>
+
+#include "support/catch.h"
+#include "support/group_file.h"
+#include "support/patience.h"
+#include "support/usable.h"
+
+namespace weft {
+namespace {
+
+using test::patience;
+
+constexpr MethodId hold("test.Fork/Hold");
+constexpr MethodId fork_here("test.Fork/Fork");
+
+// Holds each call for a second, and counts how often it ran.
+struct HoldService final : Service {
+    std::atomic<int> ran{0};
+    std::function<void()> in_handler = [] {};
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(hold, [this](Call call) {
+            ++ran;
+            auto kept = std::make_shared<Call>(std::move(call));
+            std::thread([kept] {
+                std::this_thread::sleep_for(1s);
+                kept->reply(kept->request());
+            }).detach();
+        });
+        registrar.add(fork_here, [this](Call call) {
+            in_handler();
+            call.reply(call.request());
+        });
+    }
+};
+
+struct Outcome {
+    std::atomic<bool> done{false};
+    Status status;
+};
+
+void start(const Channel& channel, Outcome& into, const MethodId& method = hold) {
+    static constexpr std::byte body{1};
+    channel.call(method, {&body, 1}, {.timeout = patience}, [&](const Status& status, ByteView) {
+        into.status = status;
+        into.done = true;
+    });
+}
+
+Status end_of(Outcome& outcome) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!outcome.done && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(1ms);
+    }
+    return outcome.done ? outcome.status : fail(Code::deadline_exceeded, "the test's own");
+}
+
+// The exit status of `body` in a forked child, or minus the signal that ended it; what the child
+// wrote to standard error follows in `said`.
+int end_of_fork(const std::function<int()>& body, std::string* said = nullptr) {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::signal(SIGABRT, SIG_DFL);
+        ::alarm(20);
+        ::dup2(ends[1], STDERR_FILENO);
+        ::_exit(body());
+    }
+    ::close(ends[1]);
+    char text[512];
+    for (ssize_t got = 0; (got = ::read(ends[0], text, sizeof text)) > 0;) {
+        if (said) said->append(text, static_cast<std::size_t>(got));
+    }
+    ::close(ends[0]);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+bool names_fork(const Status& status) {
+    return status.code() == Code::failed_precondition && status.effect() == Effect::none &&
+           status.text().find("fork()") != std::string_view::npos &&
+           status.text().find("create the runtime after") != std::string_view::npos;
+}
+
+std::vector<std::string> uris() {
+    static int count = 0;
+    const std::string name = "fork-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
+    std::vector<std::string> all = {"sm://" + name, "unix:///tmp/weft-" + name,
+                                    "tcp://127.0.0.1:0"};
+    if (test::is_usable("ofi+tcp")) all.push_back("ofi+tcp://127.0.0.1:0");
+    return all;
+}
+
+// Two runtimes of this process, each of which a child has a copy of.
+struct Pair {
+    explicit Pair(const std::string& uri)
+        : server(Runtime::create().value()), client(Runtime::create().value()) {
+        REQUIRE(server->serve(service, uri).ok());
+        at = server->addresses().front();
+        channel = client->connect(at).value();
+    }
+    HoldService service;
+    std::optional<Runtime> server, client;
+    std::string at;
+    Channel channel;
+};
+
+// Calls are under way before, while and after the child does `body`: none of them notices.
+void check_unnoticed(const std::string& uri, const std::function<int(Pair&)>& body) {
+    INFO(uri);
+    Pair pair(uri);
+    Outcome first, held, next;
+    start(pair.channel, first);
+    REQUIRE(end_of(first).ok());
+    start(pair.channel, held);
+    CHECK(end_of_fork([&] { return body(pair); }) == 0);
+    start(pair.channel, next);
+    CHECK_THAT(end_of(held).to_string(), Catch::Matchers::StartsWith("OK"));
+    CHECK_THAT(end_of(next).to_string(), Catch::Matchers::StartsWith("OK"));
+    CHECK(pair.service.ran == 3);
+    CHECK(pair.client->state().find("0 connections lost") != std::string::npos);
+}
+
+TEST_CASE("a forked child that destroys its copy of a runtime takes nothing from its parent") {
+    for (const std::string& uri : uris()) {
+        check_unnoticed(uri, [](Pair& pair) {
+            pair.channel = Channel();
+            pair.client.reset();
+            pair.server.reset();
+            return 0;
+        });
+    }
+}
+
+TEST_CASE(
+    "a forked child that ends by exit() with a static runtime takes nothing from its parent") {
+    // In a process of its own, which has no runtime but the static one.
+    for (const std::string& uri : uris()) {
+        INFO(uri);
+        const int end = end_of_fork([&] {
+            static std::optional<Pair> pair;
+            pair.emplace(uri);
+            Outcome held;
+            start(pair->channel, held);
+            const pid_t child = ::fork();
+            if (child == 0) {
+                ::alarm(10);
+                std::exit(0);
+            }
+            int status = -1;
+            if (::waitpid(child, &status, 0) != child || status != 0) return 1;
+            if (!end_of(held).ok()) return 2;
+            return pair->service.ran == 1 ? 0 : 3;
+        });
+        CHECK(end == 0);
+    }
+}
+
+Task<Status> await_call(Channel channel) {
+    const std::vector<std::byte> body(1);
+    auto reply = co_await call(channel, hold, body, {});
+    co_return reply.status();
+}
+
+TEST_CASE("operations of a forked child on its parent's runtime fail at once and name fork()") {
+    for (const std::string& uri : uris()) {
+        check_unnoticed(uri, [](Pair& pair) {
+            Runtime& runtime = *pair.client;
+            HoldService another;
+            Outcome call;
+            start(pair.channel, call);
+            if (!call.done || !names_fork(call.status)) return 1;
+            if (!names_fork(runtime.connect(pair.at).status())) return 2;
+            if (!names_fork(runtime.serve(another, "tcp://127.0.0.1:0"))) return 3;
+            if (!names_fork(runtime.add(another))) return 4;
+            if (!names_fork(runtime.run())) return 5;
+            if (!names_fork(runtime.allocate(1).status())) return 6;
+            if (!names_fork(runtime.block_on(await_call(pair.channel)))) return 7;
+            std::vector<std::byte> memory(1);
+            const auto owner = std::make_shared<int>();
+            Buffer buffer(owner, Bytes(memory));
+            if (!names_fork(runtime.expose(buffer, {.access = Access::read}).status())) return 8;
+            Status got;
+            pair.channel.get(RegionRef(), 0, buffer, {}, [&](const Status& why) { got = why; });
+            if (!names_fork(got)) return 9;
+            if (runtime.state().find("fork()") == std::string::npos) return 10;
+            if (!pair.server->addresses().empty()) return 11;
+            pair.server->stop();  // Of the copy.
+            return 0;
+        });
+    }
+}
+
+TEST_CASE("a runtime that serves before a fork says so when the child runs it") {
+    Pair pair(uris()[0]);
+    CHECK(end_of_fork([&] { return names_fork(pair.server->run()) ? 0 : 1; }) == 0);
+}
+
+TEST_CASE("turning a runtime in a forked child ends the child with a sentence") {
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    for (int kind = 0; kind < 3; ++kind) {
+        std::string said;
+        const int end = end_of_fork(
+            [&] {
+                if (kind == 0) runtime.turn();
+                if (kind == 1) runtime.turn_until([] { return false; }, 1h);
+                if (kind == 2) runtime.arm();
+                return 0;
+            },
+            &said);
+        CHECK(end == -SIGABRT);
+        CHECK(said.find("create the runtime after fork()") != std::string::npos);
+    }
+}
+
+TEST_CASE("a handler that forks and returns in the child too answers once, and the child ends") {
+    for (const std::string& uri : uris()) {
+        INFO(uri);
+        Pair pair(uri);
+        std::atomic<pid_t> child{-1};
+        pair.service.in_handler = [&] {
+            child = ::fork();
+            if (child != 0) return;
+            ::signal(SIGABRT, SIG_DFL);
+            ::close(STDERR_FILENO);
+            ::alarm(20);
+        };
+        Outcome forked, next;
+        start(pair.channel, forked, fork_here);
+        CHECK_THAT(end_of(forked).to_string(), Catch::Matchers::StartsWith("OK"));
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT));
+        start(pair.channel, next);
+        CHECK_THAT(end_of(next).to_string(), Catch::Matchers::StartsWith("OK"));
+    }
+}
+
+TEST_CASE("a forked child calls its parent with a runtime of its own") {
+    for (const std::string& uri : uris()) {
+        INFO(uri);
+        Pair pair(uri);
+        Outcome first;
+        start(pair.channel, first);
+        REQUIRE(end_of(first).ok());
+        const int end = end_of_fork([&] {
+            Runtime own = Runtime::create().value();
+            const Channel channel = own.connect(pair.at).value();
+            Outcome call;
+            start(channel, call);
+            return end_of(call).ok() ? 0 : 1;
+        });
+        CHECK(end == 0);
+        CHECK(pair.service.ran == 2);
+    }
+}
+
+TEST_CASE("a forked child ends at once whatever its parent's threads were doing") {
+    Runtime runtime = Runtime::create().value();
+    HoldService service;
+    REQUIRE(runtime.serve(service, uris()[0]).ok());
+    const Channel channel = runtime.connect(runtime.addresses().front()).value();
+    std::atomic<bool> over{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i) {
+        threads.emplace_back([&] {
+            while (!over) {
+                Buffer buffer = runtime.allocate(100'000).value();
+                const Region region = runtime.expose(buffer, {.access = Access::read}).value();
+                runtime.executor().offload([] {});
+                (void)runtime.state();
+            }
+        });
+    }
+    const test::GroupDirectory directory;
+    std::unique_ptr<GroupAuthority> authority = group_file(directory.path);
+    REQUIRE(authority->follow([](const GroupView&) {}, {}).ok());
+    for (int i = 0; i < 100; ++i) {
+        Buffer buffer = runtime.allocate(100'000).value();
+        std::optional<Region> region = runtime.expose(buffer, {.access = Access::read}).value();
+        std::optional<Channel> copy = runtime.connect(runtime.addresses().front()).value();
+        REQUIRE(end_of_fork([&] {
+                    region.reset();
+                    copy.reset();
+                    buffer = Buffer();
+                    authority.reset();
+                    Runtime drop = std::move(runtime);
+                    return 0;
+                }) == 0);
+    }
+    over = true;
+    for (std::thread& thread : threads) thread.join();
+}
+
+// ---- descriptors -------------------------------------------------------------------------------
+
+// The address is served again while the child, made with the server's runtime there, lives on.
+void check_address_is_free(const std::string& uri, const std::function<void()>& in_child) {
+    INFO(uri);
+    std::optional<Pair> pair(uri);
+    const std::string at = pair->at;
+    Outcome first;
+    start(pair->channel, first);
+    REQUIRE(end_of(first).ok());
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        in_child();
+        ::close(ends[1]);
+        ::alarm(60);
+        ::pause();
+        ::_exit(0);
+    }
+    ::close(ends[1]);
+    char none = 0;
+    REQUIRE(::read(ends[0], &none, 1) == 0);  // in_child() is over, or another program runs.
+    ::close(ends[0]);
+    pair->channel = Channel();
+    pair.reset();
+    Runtime next = Runtime::create().value();
+    HoldService service;
+    CHECK(next.serve(service, at).to_string() == "OK");
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+}
+
+TEST_CASE("a server's address is free when it has ended, though a forked child lives on") {
+    for (const std::string& uri : uris()) {
+        if (uri.starts_with("ofi")) continue;  // libfabric's sockets are its own (docs/limits.md).
+        check_address_is_free(uri, [] {});
+    }
+}
+
+TEST_CASE("a server's address is free when it has ended, though a program it executed lives on") {
+    for (const std::string& uri : uris()) {
+        check_address_is_free(uri, [] { ::execlp("sleep", "sleep", "60", nullptr); });
+    }
+}
+
+TEST_CASE("a program that a server executes inherits no descriptor of weft") {
+    for (const std::string& uri : uris()) {
+        if (uri.starts_with("ofi")) continue;  // libfabric has event descriptors of its own.
+        INFO(uri);
+        const auto inherited = [] {
+            FILE* const listing = ::popen("ls -l /proc/self/fd", "r");
+            REQUIRE(listing);
+            std::string text(8192, '\0');
+            text.resize(std::fread(text.data(), 1, text.size(), listing));
+            ::pclose(listing);
+            std::size_t count = 0;
+            for (const char* kind : {"socket:", "eventpoll", "eventfd", "memfd", ".lock"}) {
+                for (auto at = text.find(kind); at != std::string::npos;
+                     at = text.find(kind, at + 1)) {
+                    ++count;
+                }
+            }
+            return count;
+        };
+        const std::size_t before = inherited();
+        Pair pair(uri);
+        Outcome first;
+        start(pair.channel, first);
+        REQUIRE(end_of(first).ok());
+        CHECK(inherited() == before);
+    }
+}
+
+}  // namespace
+}  // namespace weft

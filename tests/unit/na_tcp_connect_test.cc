@@ -1,0 +1,202 @@
+// Connecting over tcp and unix to a listener that has no place: which failures are tried again, for
+// how long, and what they leave.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "na/connect_pacer.h"
+#include "na/named_socket.h"
+#include "na/tcp/greeting.h"
+#include "na/tcp/socket.h"
+#include "support/accept.h"
+#include "support/na_rma.h"
+#include "support/open_files.h"
+
+using namespace weft;
+using namespace weft::na;
+using namespace weft::test;
+using namespace weft::na::tcp;
+
+namespace {
+
+// How a listener ends a connection.
+enum class Ending : std::uint8_t { unread, read, in_words };
+
+// A listener that ends each connection as soon as it is there.
+struct BusyListener {
+    bool is_local;
+    NaRig rig = is_local ? NaRig::on<wires::Unix>() : NaRig::on<wires::Tcp>();
+    std::string uri = rig.fresh_uri();
+    NamedSocket file;
+    base::UniqueFd port;
+    int ended = 0;
+
+    explicit BusyListener(bool local) : is_local(local) {
+        if (is_local) {
+            const std::string path = uri.substr(std::string("unix://").size());
+            file = *NamedSocket::listen(path, path + ".lock", SOCK_STREAM, uri);
+        } else {
+            port = *listen_at(*SocketName::from_numeric("127.0.0.1", 0), uri);
+            uri = "tcp://" + local_name(port.get()).text();
+        }
+    }
+    // False: no connection is there.
+    bool end_one(Ending how) {
+        const base::UniqueFd socket = test::accept_one(is_local ? file.get() : port.get());
+        if (!socket) return false;
+        ++ended;
+        if (how == Ending::in_words) send_refusal(socket.get(), fail(busy_code, "no place"));
+        if (how != Ending::read) return true;
+        Greeting hello;
+        return rig.pump_until([&] { return hello.read(socket.get()) == Greeting::Read::whole; });
+    }
+    void close() {
+        file = {};
+        port.reset();
+    }
+};
+
+}  // namespace
+
+TEST_CASE("tcp connect: a listener that had no place is tried again until it has") {
+    const Ending how = GENERATE(Ending::unread, Ending::read, Ending::in_words);
+    BusyListener busy(GENERATE(false, true));
+    CAPTURE(how, busy.uri);
+    NaNode& client = busy.rig.open({.listens = false});
+    const PeerId peer = busy.rig.start_connect(client, busy.uri);
+    REQUIRE(busy.rig.pump_until([&] {
+        busy.end_one(how);
+        return busy.ended == 8 || !client.downs.empty();
+    }));
+    REQUIRE(client.downs.empty());
+    REQUIRE(busy.rig.pump_until([&] { return !client->why_waiting(peer).empty(); }));
+    const std::string why = client->why_waiting(peer);
+    CHECK(why.find(how == Ending::in_words ? "no place" : "ulimit -n") != std::string::npos);
+    busy.close();
+    NaNode& server = busy.rig.open({.uri = busy.uri});
+    REQUIRE(busy.rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
+    CHECK(client->why_waiting(peer).empty());
+    REQUIRE(client.send(peer, 64));
+    REQUIRE(busy.rig.pump_until([&] {
+        const PeerId seen = server.peer_of(client.incarnation);
+        return seen && server.at(seen).received == 1;
+    }));
+}
+
+TEST_CASE("tcp connect: a listener that hangs up without a word is given up within 3 s") {
+    BusyListener busy(GENERATE(false, true));
+    const Ending how = GENERATE(Ending::unread, Ending::read);
+    CAPTURE(how, busy.uri);
+    NaNode& client = busy.rig.open({.listens = false});
+    const TimePoint start = busy.rig.now();
+    busy.rig.start_connect(client, busy.uri);
+    REQUIRE(busy.rig.pump_until([&] {
+        busy.end_one(how);
+        return !client.downs.empty();
+    }));
+    CHECK(busy.rig.now() - start < promised(3s));
+    CHECK(busy.ended > 4);
+    CHECK(busy.ended <= 21);
+    CHECK(client.downs[0].code == Code::unavailable);
+    CHECK(client.downs[0].error.find(busy.uri) != std::string::npos);
+    CHECK(client.downs[0].error.find("does not speak weft") != std::string::npos);
+}
+
+TEST_CASE("tcp connect: one that is hung up on slowly is bounded by time, too") {
+    BusyListener busy(GENERATE(false, true));
+    NaNode& client = busy.rig.open({.listens = false});
+    busy.rig.start_connect(client, busy.uri);
+    REQUIRE(busy.rig.pump_until([&] {
+        if (busy.end_one(Ending::unread)) busy.rig.skip(1s);
+        return !client.downs.empty();
+    }));
+    CHECK(busy.ended >= 3);
+    CHECK(busy.ended <= 4);
+}
+
+TEST_CASE("tcp connect: connects that are hung up on leave no descriptor, slot or turn") {
+    BusyListener busy(GENERATE(false, true));
+    constexpr std::size_t many = ConnectPacer::half_open_max + 8;
+    NaNode& client = busy.rig.open({.listens = false, .peers_max = many});
+    const int before = open_files();
+    for (std::size_t round = 1; round <= 3; ++round) {
+        for (std::size_t i = 0; i < many; ++i) busy.rig.start_connect(client, busy.uri);
+        REQUIRE(busy.rig.pump_until([&] {
+            if (busy.end_one(Ending::unread)) busy.rig.skip(20ms);
+            return client.downs.size() == round * many;
+        }));
+        CHECK(open_files() == before);
+    }
+    busy.close();
+    NaNode& server = busy.rig.open({.uri = busy.uri});
+    for (std::size_t i = 0; i < many; ++i) busy.rig.start_connect(client, busy.uri);
+    CHECK(busy.rig.pump_until([&] { return client.count(PeerState::up) == many; }));
+    CHECK(busy.rig.pump_until([&] { return server.count(PeerState::up) == many; }));
+}
+
+TEST_CASE("tcp connect: a bulk lane that had no place is tried again until it has") {
+    const Ending how = GENERATE(Ending::unread, Ending::read, Ending::in_words);
+    CAPTURE(how);
+    BusyListener busy(false);
+    NaNode& client = busy.rig.open({.listens = false});
+    const PeerId peer = busy.rig.start_connect(client, busy.uri);
+    const auto accept_whole = [&](Greeting& greeting) {
+        base::UniqueFd socket;
+        REQUIRE(busy.rig.pump_until([&] {
+            if (!socket) socket = test::accept_one(busy.port.get());
+            return socket && greeting.read(socket.get()) == Greeting::Read::whole;
+        }));
+        return socket;
+    };
+    std::byte frame[greeting_bytes_max];
+    Greeting hello, join;
+    const base::UniqueFd talk = accept_whole(hello);
+    const Hello mine{{7, 8}, 65 * 1024, 64 * 1024, "tcp://raw"};
+    REQUIRE(send_greeting(talk.get(), {frame, encode_welcome({1, 2}, mine, frame)}));
+    REQUIRE(busy.rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
+    Buffer local = busy.rig.allocate(64);
+    RmaItem put;
+    put.kind = RmaKind::put;
+    put.peer = peer;
+    put.local = local.bytes();
+    const std::uint64_t cookie = client.post(put);
+    REQUIRE(cookie != 0);
+    client->flush();
+    REQUIRE(busy.rig.pump_until([&] {
+        busy.end_one(how);
+        return busy.ended == 5 || !client.rma_under_way.contains(cookie);
+    }));
+    const base::UniqueFd bulk = accept_whole(join);
+    REQUIRE(decode_join(join.frame()).value() == Ticket{1, 2});
+    REQUIRE(send_greeting(bulk.get(), {frame, encode_signal(Signal::welcome, frame)}));
+    BulkHead head;
+    REQUIRE(busy.rig.pump_until([&] {
+        return ::recv(bulk.get(), &head, sizeof head, MSG_DONTWAIT) == ssize_t(sizeof head);
+    }));
+    CHECK(client.rma_under_way.contains(cookie));
+}
+
+TEST_CASE("tcp: a server that is no weft is told apart") {
+    auto rig = NaRig::on<wires::Tcp>();
+    const SocketName any = *SocketName::from_numeric("127.0.0.1", 0);
+    const base::UniqueFd listener = listen_at(any, "test").value();
+    NaNode& client = rig.open({.listens = false});
+    const std::string uri = "tcp://" + local_name(listener.get()).text();
+    const PeerId peer = rig.start_connect(client, uri);
+    base::UniqueFd accepted;
+    REQUIRE(rig.pump_until([&] {
+        if (!accepted) accepted = test::accept_one(listener.get());
+        return bool(accepted);
+    }));
+    const std::string answer = GENERATE(as<std::string>{}, "SSH-2.0-OpenSSH_9.2p1 Debian\r\n", "");
+    if (!answer.empty()) REQUIRE(::send(accepted.get(), answer.data(), answer.size(), 0) > 0);
+    // One that hangs up is tried again, some times.
+    REQUIRE(rig.pump_until([&] {
+        if (answer.empty()) accepted = test::accept_one(listener.get());
+        return client.downs.size() == 1;
+    }));
+    CHECK(client.downs[0].peer == peer);
+    CHECK(client.downs[0].code == (answer.empty() ? Code::unavailable : Code::data_loss));
+    CHECK(client.downs[0].error.find(uri) != std::string::npos);
+}
