@@ -6,6 +6,7 @@
 
 #include <weft/runtime.h>
 
+#include "support/fresh_uri.h"
 #include "support/lost_pair.h"
 #include "support/patience.h"
 #include "support/raw_peer.h"
@@ -32,14 +33,6 @@ struct Holder final : Service {
     }
 };
 
-std::string uri_of(const std::string& scheme) {
-    static int count = 0;
-    const std::string name = std::to_string(::getpid()) + "-" + std::to_string(++count);
-    if (scheme == "sm") return "sm://client-end-" + name;
-    if (scheme == "unix") return "unix:///tmp/weft-client-end-" + name;
-    return scheme + "://127.0.0.1:0";
-}
-
 // False: not within `limit`.
 bool wait_for(const std::atomic<int>& count, int least, std::chrono::nanoseconds limit) {
     const auto end = std::chrono::steady_clock::now() + limit;
@@ -59,7 +52,7 @@ TEST_CASE("handlers hear at once of a client whose runtime ends in order") {
     INFO(scheme << ", " << (channel_first ? "the channel ends first" : "the runtime ends first"));
     Holder service;
     std::optional<Runtime> server = Runtime::create().value();
-    REQUIRE(server->serve(service, uri_of(scheme)).ok());
+    REQUIRE(server->serve(service, fresh_uri(scheme)).ok());
     for (int round = 1; round <= 4; ++round) {
         std::optional<Runtime> client = Runtime::create().value();
         std::optional<Channel> channel = client->connect(server->addresses().front()).value();
@@ -81,7 +74,7 @@ TEST_CASE("an orderly end does not wait for clients that ended in order before i
     INFO(scheme);
     Holder service;
     std::optional<Runtime> server = Runtime::create().value();
-    REQUIRE(server->serve(service, uri_of(scheme)).ok());
+    REQUIRE(server->serve(service, fresh_uri(scheme)).ok());
     Runtime stays = Runtime::create().value();
     const Channel channel = stays.connect(server->addresses().front()).value();
     std::atomic<int> answers{0};

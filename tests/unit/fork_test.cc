@@ -113,8 +113,8 @@ std::vector<std::string> uris() {
 }
 
 // Two runtimes of this process, each of which a child has a copy of.
-struct Pair {
-    explicit Pair(const std::string& uri)
+struct Parent {
+    explicit Parent(const std::string& uri)
         : server(Runtime::create().value()), client(Runtime::create().value()) {
         REQUIRE(server->serve(service, uri).ok());
         at = server->addresses().front();
@@ -127,27 +127,27 @@ struct Pair {
 };
 
 // Calls are under way before, while and after the child does `body`: none of them notices.
-void check_unnoticed(const std::string& uri, const std::function<int(Pair&)>& body) {
+void check_unnoticed(const std::string& uri, const std::function<int(Parent&)>& body) {
     INFO(uri);
-    Pair pair(uri);
+    Parent parent(uri);
     Outcome first, held, next;
-    start(pair.channel, first);
+    start(parent.channel, first);
     REQUIRE(end_of(first).ok());
-    start(pair.channel, held);
-    CHECK(end_of_fork([&] { return body(pair); }) == 0);
-    start(pair.channel, next);
+    start(parent.channel, held);
+    CHECK(end_of_fork([&] { return body(parent); }) == 0);
+    start(parent.channel, next);
     CHECK_THAT(end_of(held).to_string(), Catch::Matchers::StartsWith("OK"));
     CHECK_THAT(end_of(next).to_string(), Catch::Matchers::StartsWith("OK"));
-    CHECK(pair.service.ran == 3);
-    CHECK(pair.client->state().find("0 connections lost") != std::string::npos);
+    CHECK(parent.service.ran == 3);
+    CHECK(parent.client->state().find("0 connections lost") != std::string::npos);
 }
 
 TEST_CASE("a forked child that destroys its copy of a runtime takes nothing from its parent") {
     for (const std::string& uri : uris()) {
-        check_unnoticed(uri, [](Pair& pair) {
-            pair.channel = Channel();
-            pair.client.reset();
-            pair.server.reset();
+        check_unnoticed(uri, [](Parent& parent) {
+            parent.channel = Channel();
+            parent.client.reset();
+            parent.server.reset();
             return 0;
         });
     }
@@ -159,10 +159,10 @@ TEST_CASE(
     for (const std::string& uri : uris()) {
         INFO(uri);
         const int end = end_of_fork([&] {
-            static std::optional<Pair> pair;
-            pair.emplace(uri);
+            static std::optional<Parent> parent;
+            parent.emplace(uri);
             Outcome held;
-            start(pair->channel, held);
+            start(parent->channel, held);
             const pid_t child = ::fork();
             if (child == 0) {
                 ::alarm(10);
@@ -171,7 +171,7 @@ TEST_CASE(
             int status = -1;
             if (::waitpid(child, &status, 0) != child || status != 0) return 1;
             if (!end_of(held).ok()) return 2;
-            return pair->service.ran == 1 ? 0 : 3;
+            return parent->service.ran == 1 ? 0 : 3;
         });
         CHECK(end == 0);
     }
@@ -185,36 +185,36 @@ Task<Status> await_call(Channel channel) {
 
 TEST_CASE("operations of a forked child on its parent's runtime fail at once and name fork()") {
     for (const std::string& uri : uris()) {
-        check_unnoticed(uri, [](Pair& pair) {
-            Runtime& runtime = *pair.client;
+        check_unnoticed(uri, [](Parent& parent) {
+            Runtime& runtime = *parent.client;
             HoldService another;
             Outcome call;
-            start(pair.channel, call);
+            start(parent.channel, call);
             if (!call.done || !names_fork(call.status)) return 1;
-            if (!names_fork(runtime.connect(pair.at).status())) return 2;
+            if (!names_fork(runtime.connect(parent.at).status())) return 2;
             if (!names_fork(runtime.serve(another, "tcp://127.0.0.1:0"))) return 3;
             if (!names_fork(runtime.add(another))) return 4;
             if (!names_fork(runtime.run())) return 5;
             if (!names_fork(runtime.allocate(1).status())) return 6;
-            if (!names_fork(runtime.block_on(await_call(pair.channel)))) return 7;
+            if (!names_fork(runtime.block_on(await_call(parent.channel)))) return 7;
             std::vector<std::byte> memory(1);
             const auto owner = std::make_shared<int>();
             Buffer buffer(owner, Bytes(memory));
             if (!names_fork(runtime.expose(buffer, {.access = Access::read}).status())) return 8;
             Status got;
-            pair.channel.get(RegionRef(), 0, buffer, {}, [&](const Status& why) { got = why; });
+            parent.channel.get(RegionRef(), 0, buffer, {}, [&](const Status& why) { got = why; });
             if (!names_fork(got)) return 9;
             if (runtime.state().find("fork()") == std::string::npos) return 10;
-            if (!pair.server->addresses().empty()) return 11;
-            pair.server->stop();  // Of the copy.
+            if (!parent.server->addresses().empty()) return 11;
+            parent.server->stop();  // Of the copy.
             return 0;
         });
     }
 }
 
 TEST_CASE("a runtime that serves before a fork says so when the child runs it") {
-    Pair pair(uris()[0]);
-    CHECK(end_of_fork([&] { return names_fork(pair.server->run()) ? 0 : 1; }) == 0);
+    Parent parent(uris()[0]);
+    CHECK(end_of_fork([&] { return names_fork(parent.server->run()) ? 0 : 1; }) == 0);
 }
 
 TEST_CASE("turning a runtime in a forked child ends the child with a sentence") {
@@ -237,9 +237,9 @@ TEST_CASE("turning a runtime in a forked child ends the child with a sentence") 
 TEST_CASE("a handler that forks and returns in the child too answers once, and the child ends") {
     for (const std::string& uri : uris()) {
         INFO(uri);
-        Pair pair(uri);
+        Parent parent(uri);
         std::atomic<pid_t> child{-1};
-        pair.service.in_handler = [&] {
+        parent.service.in_handler = [&] {
             child = ::fork();
             if (child != 0) return;
             ::signal(SIGABRT, SIG_DFL);
@@ -247,12 +247,12 @@ TEST_CASE("a handler that forks and returns in the child too answers once, and t
             ::alarm(20);
         };
         Outcome forked, next;
-        start(pair.channel, forked, fork_here);
+        start(parent.channel, forked, fork_here);
         CHECK_THAT(end_of(forked).to_string(), Catch::Matchers::StartsWith("OK"));
         int status = 0;
         REQUIRE(::waitpid(child, &status, 0) == child);
         CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT));
-        start(pair.channel, next);
+        start(parent.channel, next);
         CHECK_THAT(end_of(next).to_string(), Catch::Matchers::StartsWith("OK"));
     }
 }
@@ -260,19 +260,19 @@ TEST_CASE("a handler that forks and returns in the child too answers once, and t
 TEST_CASE("a forked child calls its parent with a runtime of its own") {
     for (const std::string& uri : uris()) {
         INFO(uri);
-        Pair pair(uri);
+        Parent parent(uri);
         Outcome first;
-        start(pair.channel, first);
+        start(parent.channel, first);
         REQUIRE(end_of(first).ok());
         const int end = end_of_fork([&] {
             Runtime own = Runtime::create().value();
-            const Channel channel = own.connect(pair.at).value();
+            const Channel channel = own.connect(parent.at).value();
             Outcome call;
             start(channel, call);
             return end_of(call).ok() ? 0 : 1;
         });
         CHECK(end == 0);
-        CHECK(pair.service.ran == 2);
+        CHECK(parent.service.ran == 2);
     }
 }
 
@@ -318,10 +318,10 @@ TEST_CASE("a forked child ends at once whatever its parent's threads were doing"
 // The address is served again while the child, made with the server's runtime there, lives on.
 void check_address_is_free(const std::string& uri, const std::function<void()>& in_child) {
     INFO(uri);
-    std::optional<Pair> pair(uri);
-    const std::string at = pair->at;
+    std::optional<Parent> parent(uri);
+    const std::string at = parent->at;
     Outcome first;
-    start(pair->channel, first);
+    start(parent->channel, first);
     REQUIRE(end_of(first).ok());
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
@@ -338,8 +338,8 @@ void check_address_is_free(const std::string& uri, const std::function<void()>& 
     char none = 0;
     REQUIRE(::read(ends[0], &none, 1) == 0);  // in_child() is over, or another program runs.
     ::close(ends[0]);
-    pair->channel = Channel();
-    pair.reset();
+    parent->channel = Channel();
+    parent.reset();
     Runtime next = Runtime::create().value();
     HoldService service;
     CHECK(next.serve(service, at).to_string() == "OK");
@@ -380,9 +380,9 @@ TEST_CASE("a program that a server executes inherits no descriptor of weft") {
             return count;
         };
         const std::size_t before = inherited();
-        Pair pair(uri);
+        Parent parent(uri);
         Outcome first;
-        start(pair.channel, first);
+        start(parent.channel, first);
         REQUIRE(end_of(first).ok());
         CHECK(inherited() == before);
     }

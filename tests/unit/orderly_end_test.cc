@@ -13,6 +13,7 @@
 #include <weft/offload.h>
 
 #include "api/node.h"
+#include "support/fresh_uri.h"
 #include "support/hold_server.h"
 #include "support/patience.h"
 #include "support/raw_echo.h"
@@ -59,20 +60,12 @@ struct Serving {
     }
 };
 
-std::string uri_of(const std::string& scheme) {
-    static int count = 0;
-    const std::string name = std::to_string(::getpid()) + "-" + std::to_string(++count);
-    if (scheme == "sm") return "sm://end-" + name;
-    if (scheme == "unix") return "unix:///tmp/weft-end-" + name;
-    return scheme + "://127.0.0.1:0";
-}
-
 // Several clients ask for much at once and do not look at the answers, which are all made, until
 // the server has begun to end for a while. What each then has.
 std::size_t replies_lost(const std::string& scheme, std::size_t clients, std::size_t calls,
                          std::uint32_t bytes, Duration busy) {
     Source service;
-    Serving server(service, uri_of(scheme), {.drain_timeout = patience});
+    Serving server(service, fresh_uri(scheme), {.drain_timeout = patience});
     struct Client {
         Runtime runtime = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
         Channel channel;
@@ -149,7 +142,7 @@ TEST_CASE("what was answered between turns arrives though its runtime ends at on
     HoldServer service;
     const RuntimeOptions manual{.wait = WaitMode::spin, .manual = true};
     auto server = std::make_unique<Runtime>(Runtime::create(manual).value());
-    REQUIRE(server->serve(service, uri_of(scheme)).ok());
+    REQUIRE(server->serve(service, fresh_uri(scheme)).ok());
     Runtime client = Runtime::create(manual).value();
     Channel channel = client.connect(server->addresses().front()).value();
     std::array<CallOutcome, 7> outcomes;
@@ -202,7 +195,7 @@ struct LongPoll final : Service {
 
 TEST_CASE("a drain is told to handlers that wait, and a long poll does not cost all of it") {
     LongPoll service;
-    Serving server(service, uri_of("sm"), {.drain_timeout = patience});
+    Serving server(service, fresh_uri("sm"), {.drain_timeout = patience});
     Runtime client = Runtime::create().value();
     Channel channel = client.connect(server.runtime->addresses().front()).value();
     std::atomic<int> completions{0};
@@ -295,7 +288,7 @@ TEST_CASE("offloaded work of calls that has not begun is dropped when the runtim
         Runtime::create(
             {.drain_timeout = patience, .offload_threads = 1, .log_level = LogLevel::off})
             .value());
-    REQUIRE(server->serve(service, uri_of("sm")).ok());
+    REQUIRE(server->serve(service, fresh_uri("sm")).ok());
     Runtime client = Runtime::create().value();
     Channel channel = client.connect(server->addresses().front()).value();
     std::atomic<int> completions{0};
@@ -355,7 +348,7 @@ TEST_CASE("a client that does not turn costs an orderly end as much as a silent 
     if (!is_usable(scheme)) return;
     INFO(scheme);
     Source service;
-    Serving server(service, uri_of(scheme),
+    Serving server(service, fresh_uri(scheme),
                    {.heartbeat_interval = 100ms, .drain_timeout = patience});
     std::array<CallOutcome, 50> outcomes;
     Runtime client = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
@@ -376,7 +369,7 @@ TEST_CASE("a client that does not turn costs an orderly end as much as a silent 
 TEST_CASE("a runtime that the program turns is drained by run()") {
     LongPoll service;
     Runtime server = Runtime::create({.drain_timeout = patience, .manual = true}).value();
-    REQUIRE(server.serve(service, uri_of("tcp")).ok());
+    REQUIRE(server.serve(service, fresh_uri("tcp")).ok());
     Runtime client = Runtime::create().value();
     Channel channel = client.connect(server.addresses().front()).value();
     std::atomic<int> completions{0};
@@ -422,7 +415,7 @@ TEST_CASE("clients that go on calling do not hold up an orderly end") {
     if (!is_usable(scheme)) return;
     INFO(scheme);
     Source service;
-    Serving server(service, uri_of(scheme), {.drain_timeout = patience});
+    Serving server(service, fresh_uri(scheme), {.drain_timeout = patience});
     std::vector<std::unique_ptr<Caller>> callers;
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < 24; ++i) {
@@ -459,7 +452,7 @@ TEST_CASE("a call after an orderly end never ran, and reaches the server that co
     const bool runs = GENERATE(true, false);
     INFO(scheme << ", a request of " << bytes << " bytes, " << (runs ? "run()" : "no run()"));
     Source service;
-    std::string uri = uri_of(scheme);
+    std::string uri = fresh_uri(scheme);
     std::optional<Serving> server;
     std::optional<Runtime> alone;
     if (runs) {
