@@ -15,7 +15,7 @@ using echo::v1::EchoRequest;
 namespace {
 
 const std::string long_text(100, 'l');
-constexpr MethodId now("echo.v1.Echo/Now");
+constexpr MethodId now_method("echo.v1.Echo/Now");
 
 // What stands in a co_await expression is no aggregate, which g++ 12 would destroy twice.
 template <class Token>
@@ -143,7 +143,7 @@ TEST_CASE("asio: calls in bytes, transfers and collectives take tokens, too") {
     const Region region = pair.server.expose(theirs, {.access = Access::read_write}).value();
     const Buffer ours = pair.client.allocate(16).value();
     ours.data()[0] = std::byte{7};
-    auto raw = async_call(pair.channel, now, as_bytes("\n\1x"), {}, asio::use_future);
+    auto raw = async_call(pair.channel, now_method, as_bytes("\n\1x"), {}, asio::use_future);
     auto none = async_call(pair.channel, MethodId("echo.v1.Echo/None"), {}, {}, asio::use_future);
     auto put = async_put(pair.channel, region.ref(), 3, ours, {}, asio::use_future);
     pair.settle();
