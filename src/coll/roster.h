@@ -19,7 +19,7 @@ namespace weft::coll {
 
 class Roster {
   public:
-    // The members of a view, turned so that the root comes first. `root`: a place among those who
+    // The members of a view, turned so that the root comes first. `root`: a place among those that
     // take part, by rank. By host: members of one host stand side by side, those of the root's
     // first. Where `ranks` are all of them this is arithmetic and takes no memory; else memory and
     // time for each range, or by host for each member: linear, in integers. Requires: ranks name
@@ -64,7 +64,7 @@ class Roster {
     }
 
   private:
-    // Members in a row: the place of the first among those who take part, and its index.
+    // Members in a row: the place of the first of those that take part, and its index.
     struct Run {
         std::uint32_t place = 0;
         std::uint32_t index = 0;
