@@ -1,5 +1,6 @@
 // Collective stubs: over a stand-in of weft::Group that says what we like, and over a real group.
 #include <weft/protobuf_group.h>
+#include <weft/runtime.h>
 
 #include "merge.weft.h"
 #include "support/echo.h"
@@ -100,8 +101,10 @@ TEST_CASE("a reply that does not parse counts against the policy") {
 }
 
 TEST_CASE("a collective call is refused where nothing could resume its awaiter") {
+    Runtime runtime = Runtime::create({.manual = true}).value();
     FakeGroup group;
     group->here = false;
+    group->executor = &runtime.executor();
     std::optional<Replies> result;
     OwnedCoroutine coroutine = ask(group, result);
     REQUIRE(result.has_value());
