@@ -44,7 +44,7 @@ class Node final : public std::enable_shared_from_this<Node>,
                    private base::ForkWatcher {
   public:
     static Result<std::shared_ptr<Node>> make(RuntimeOptions options, NodeParts parts);
-    ~Node();
+    ~Node() override;
 
     // Thread of all that follow up to shutdown(): any; they hop to the context's.
     Status add(Service& service);

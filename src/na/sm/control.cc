@@ -347,8 +347,9 @@ void SmEndpoint::handle_greeting(Connection& connection) {
     bool hung_up = false;
     Result<std::optional<Greeting>> greeting = receive_greeting(connection.socket.get(), &hung_up);
     if (greeting && !*greeting) return;
+    const bool has_come = greeting.ok();
     Status status =
-        greeting ? take_greeting(connection, std::move(**greeting)) : std::move(greeting).status();
+        has_come ? take_greeting(connection, std::move(**greeting)) : std::move(greeting).status();
     if (connection.side == Side::connector) {
         return status.ok() ? go_up(connection) : handle_refusal(connection, status, hung_up);
     }
@@ -359,7 +360,7 @@ void SmEndpoint::handle_greeting(Connection& connection) {
             LogLevel::warning, last_control_,
             "sm: " + address() + " can't take another connection: " + std::string(status.text()));
         // For what came with the greeting: there is when another peer leaves.
-        if (!greeting) status = fail(busy_code, std::string(status.text()));
+        if (!has_come) status = fail(busy_code, std::string(status.text()));
     }
     refuse_incoming(connection, status);
 }
