@@ -30,7 +30,7 @@ class ForkedEndpoint final : public na::Endpoint {
 
   private:
     static Status why() { return fail(Code::failed_precondition, base::forked_text); }
-    const na::Limits limits_;
+    const na::Limits limits_{};
 };
 
 }  // namespace
