@@ -345,7 +345,7 @@ CONFORMANCE("connects that fail leave no descriptor, slot or turn behind") {
     if (!rig.usable()) return;
     constexpr std::size_t many = ConnectPacer::half_open_max + 8;
     NaNode& gone = rig.open();
-    const std::string nobody = gone.endpoint->address();
+    const std::string unserved = gone.endpoint->address();
     rig.destroy(gone);
     NaNode& server = rig.open({.peers_max = many});
     NaNode& client = rig.open({.listens = false, .peers_max = many});
@@ -370,7 +370,7 @@ CONFORMANCE("connects that fail leave no descriptor, slot or turn behind") {
     const bool gives_back = !rig.wire.scheme.starts_with("ofi");
     int before = 0;
     for (int round = 0; round < 3; ++round) {
-        start_all(nobody);
+        start_all(unserved);
         REQUIRE(rig.pump_until(none_left));
         const std::vector<PeerId> closed = start_all(server->address());
         for (int turns = 0; turns < round; ++turns) rig.pump();

@@ -8,6 +8,7 @@
 #include <weft/combine.h>
 
 #include "support/echo.h"
+#include "support/gate.h"
 
 namespace combine_test {
 
@@ -15,14 +16,6 @@ using namespace weft;
 using namespace weft::test;
 using echo::v1::EchoClient;
 using echo::v1::EchoReply;
-
-// Counts those alive, to see that each coroutine's locals are destroyed once.
-struct Alive {
-    explicit Alive(int& in) : count(in) { ++count; }
-    Alive(const Alive&) = delete;
-    ~Alive() { --count; }
-    int& count;
-};
 
 struct Bench {
     int alive = 0;

@@ -117,20 +117,6 @@ TEST_CASE(
     CHECK(pair.client.node().client.in_flight() == 0);
 }
 
-// Resumes its coroutine inside release(), as completions of one's own may do.
-struct Gate {
-    std::coroutine_handle<> waiting;
-    struct Awaiter {
-        explicit Awaiter(Gate& at) : gate(at) {}
-        bool await_ready() const { return false; }
-        void await_suspend(std::coroutine_handle<> awaiting) { gate.waiting = awaiting; }
-        void await_resume() const {}
-        Gate& gate;
-    };
-    Awaiter operator co_await() { return Awaiter(*this); }
-    void release() { std::exchange(waiting, nullptr).resume(); }
-};
-
 Task<int> at_gate(Gate& gate, Bench& bench) {
     const Alive local(bench.alive);
     co_await gate;

@@ -10,6 +10,7 @@
 #include "na/tcp/greeting.h"
 #include "na/tcp/socket.h"
 #include "support/accept.h"
+#include "support/accept_greeting.h"
 #include "support/na_rma.h"
 #include "support/open_files.h"
 
@@ -141,17 +142,9 @@ TEST_CASE("tcp connect: a bulk lane that had no place is tried again until it ha
     BusyListener busy(false);
     NaNode& client = busy.rig.open({.listens = false});
     const PeerId peer = busy.rig.start_connect(client, busy.uri);
-    const auto accept_whole = [&](Greeting& greeting) {
-        base::UniqueFd socket;
-        REQUIRE(busy.rig.pump_until([&] {
-            if (!socket) socket = test::accept_one(busy.port.get());
-            return socket && greeting.read(socket.get()) == Greeting::Read::whole;
-        }));
-        return socket;
-    };
     std::byte frame[greeting_bytes_max];
     Greeting hello, join;
-    const base::UniqueFd talk = accept_whole(hello);
+    const base::UniqueFd talk = accept_greeting(busy.rig, busy.port.get(), hello);
     const Hello mine{{7, 8}, 65 * 1024, 64 * 1024, "tcp://raw"};
     REQUIRE(send_greeting(talk.get(), {frame, encode_welcome({1, 2}, mine, frame)}));
     REQUIRE(busy.rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
@@ -167,7 +160,7 @@ TEST_CASE("tcp connect: a bulk lane that had no place is tried again until it ha
         busy.end_one(how);
         return busy.ended == 5 || !client.rma_under_way.contains(cookie);
     }));
-    const base::UniqueFd bulk = accept_whole(join);
+    const base::UniqueFd bulk = accept_greeting(busy.rig, busy.port.get(), join);
     REQUIRE(decode_join(join.frame()).value() == Ticket{1, 2});
     REQUIRE(send_greeting(bulk.get(), {frame, encode_signal(Signal::welcome, frame)}));
     BulkHead head;

@@ -9,7 +9,7 @@
 #include "na/connect_pacer.h"
 #include "na/tcp/greeting.h"
 #include "na/tcp/socket.h"
-#include "support/accept.h"
+#include "support/accept_greeting.h"
 #include "support/na_rma.h"
 #include "support/no_more_memory.h"
 #include "support/tcp_raw_peer.h"
@@ -253,17 +253,9 @@ TEST_CASE("tcp: an owner that answers a put before its body has left is cut off"
         listen_at(*SocketName::from_numeric("127.0.0.1", 0), "test").value();
     NaNode& client = rig.open({.listens = false});
     const PeerId peer = rig.start_connect(client, "tcp://" + local_name(listener.get()).text());
-    const auto accept_greeting = [&](Greeting& greeting) {
-        base::UniqueFd socket;
-        REQUIRE(rig.pump_until([&] {
-            if (!socket) socket = test::accept_one(listener.get());
-            return socket && greeting.read(socket.get()) == Greeting::Read::whole;
-        }));
-        return socket;
-    };
     std::byte frame[greeting_bytes_max];
     Greeting hello, join;
-    const base::UniqueFd talk = accept_greeting(hello);
+    const base::UniqueFd talk = accept_greeting(rig, listener.get(), hello);
     const Hello mine{{7, 8}, 65 * 1024, 64 * 1024, "tcp://raw"};
     REQUIRE(send_greeting(talk.get(), {frame, encode_welcome({1, 2}, mine, frame)}));
     REQUIRE(rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
@@ -275,7 +267,7 @@ TEST_CASE("tcp: an owner that answers a put before its body has left is cut off"
     put.local = local.bytes();
     for (int i = 0; i < 32; ++i) REQUIRE(client.post(put) != 0);
     client->flush();
-    const base::UniqueFd bulk = accept_greeting(join);
+    const base::UniqueFd bulk = accept_greeting(rig, listener.get(), join);
     REQUIRE(decode_join(join.frame()).value() == Ticket{1, 2});
     REQUIRE(send_greeting(bulk.get(), {frame, encode_signal(Signal::welcome, frame)}));
     BulkHead head;

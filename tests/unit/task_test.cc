@@ -9,34 +9,15 @@
 #include <weft/runtime.h>
 
 #include "support/catch.h"
+#include "support/gate.h"
 #include "support/owned_coroutine.h"
 
 using namespace weft;
+using test::Alive;
+using test::Gate;
 using test::OwnedCoroutine;
 
 namespace {
-
-// Suspends until release().
-struct Gate {
-    std::coroutine_handle<> waiting;
-    struct Awaiter {
-        explicit Awaiter(Gate& at) : gate(at) {}
-        bool await_ready() const { return false; }
-        void await_suspend(std::coroutine_handle<> awaiting) { gate.waiting = awaiting; }
-        void await_resume() const {}
-        Gate& gate;
-    };
-    Awaiter operator co_await() { return Awaiter(*this); }
-    void release() { std::exchange(waiting, nullptr).resume(); }
-};
-
-// Counts those alive, to see that each coroutine's locals are destroyed once.
-struct Alive {
-    explicit Alive(int& in) : count(in) { ++count; }
-    Alive(const Alive&) = delete;
-    ~Alive() { --count; }
-    int& count;
-};
 
 Task<int> number(int& started, int value) {
     ++started;
