@@ -337,10 +337,7 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
     ClientSession* const session = peer.client_session;
     if (!session) return;
     // A large reply that is on its way is lost with its connection.
-    for (const Fetching& one : fetching_) {
-        CallEntry* entry = calls_.find(one.call);
-        if (entry && entry->value.session == session) finish_early(entry->value, why);
-    }
+    while (ClientCall* call = session->fetching.front()) finish_early(*call, why);
     if (peer.is_removed || closed_) {
         fail_all(*session, why);
         return forget(*session);
