@@ -119,6 +119,8 @@ struct Peer {
     rpc::ClientSession* client_session = nullptr;
     rpc::ServerSession* server_session = nullptr;
     bool is_refused = false;  // As a client: there was no room for its session.
+    // The session that it resumed is not known: it may end that before it reads so.
+    bool is_unknown = false;
     bool is_removed = false;  // Goes down for good: nobody will use it again.
     // Nothing that it has to have is on its way: it answered the last ping, or came later. See
     // Context::undelivered().

@@ -61,9 +61,8 @@ bool Client::send_session(ClientSession& session, std::uint8_t flags) {
 
 void Client::end_session(core::Peer& peer) {
     const ClientSession* const session = peer.client_session;
-    const bool is_there =
-        session && (session->state == SessionState::open || session->state == SessionState::ended ||
-                    session->state == SessionState::beginning);
+    const bool is_there = session && session->state != SessionState::none &&
+                          session->state != SessionState::searching;
     if (!is_there) return;
     const core::Context::Claim claim = context_.claim(peer, sizeof(SessionEndFrame));
     if (!claim.data) return;  // The server finds out by itself.

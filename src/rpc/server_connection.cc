@@ -11,6 +11,7 @@ void Server::on_session(core::Peer& peer, ByteView frame) {
     if (peer.server_session || peer.is_refused) {
         return context_.broken(peer, "a second session on one connection");
     }
+    peer.is_unknown = false;
     const auto header = base::load<SessionFrame>(frame.data());
     const bool resumes = (header.head.flags & resume_flag) != 0;
     resumes ? resume_session(peer, header.id) : begin_session(peer, header.id);
@@ -53,7 +54,7 @@ void Server::begin_session(core::Peer& peer, const SessionId& id) {
 void Server::resume_session(core::Peer& peer, const SessionId& id) {
     ServerSession* const session = sessions_.find(id);
     if (!session) {
-        send_grant(peer, Verdict::expired, nullptr);
+        peer.is_unknown = send_grant(peer, Verdict::expired, nullptr);
         return;
     }
     if (core::Peer* former = session->peer) {
@@ -135,7 +136,7 @@ void Server::on_ask(core::Peer& peer, ByteView frame) {
 }
 
 void Server::on_peer_down(core::Peer& peer, const Status&) {
-    peer.is_refused = false;
+    peer.is_refused = peer.is_unknown = false;
     ServerSession* const session = std::exchange(peer.server_session, nullptr);
     if (!session) return;
     session->peer = nullptr;

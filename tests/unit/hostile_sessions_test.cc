@@ -87,6 +87,8 @@ TEST_CASE("hostile sessions: those that nobody may begin, and questions about wh
     const std::vector<Frame> told = raw.take_about_sessions();
     REQUIRE_FALSE(told.empty());
     CHECK(head_of(told.back()).aux == static_cast<std::uint16_t>(rpc::Verdict::expired));
+    CHECK_FALSE(costs(raw, frame_of(rpc::SessionEndFrame())));  // It crossed that.
+    CHECK(costs(raw, frame_of(rpc::SessionEndFrame())));
     for (const rpc::WireCallId call :
          {rpc::WireCallId{rpc::slots_max, 1}, {0, 2}, {0, ~0u}, {0, 0}, {5, 0}}) {
         raw.connect("server");
