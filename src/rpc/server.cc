@@ -282,7 +282,11 @@ void Server::cancel_local(base::SlotId id) {
 }
 
 inline void Server::give_back(ServerCall& call) {
-    if (core::Peer* peer = call.peer()) context_.drop_interest(*peer);
+    if (core::Peer* peer = call.peer()) {
+        context_.drop_interest(*peer);
+    } else if (call.session) {
+        sessions_.on_call_over(*call.session);
+    }
     recycle(call);
 }
 
