@@ -76,8 +76,8 @@ std::string initialisers_of(const MethodDescriptor& method) {
     const MethodOptions& options = options_of(method);
     std::string text;
     if (options.has_timeout_ms()) {
-        text +=
-            ", .timeout = ::std::chrono::milliseconds(" + std::to_string(options.timeout_ms()) + ")";
+        text += ", .timeout = ::std::chrono::milliseconds(" + std::to_string(options.timeout_ms()) +
+                ")";
     }
     if (options.idempotent()) text += ", .idempotent = true";
     if (options.priority() > 0) text += ", .priority = " + std::to_string(options.priority());
