@@ -274,10 +274,10 @@ Result<base::SlotId> Server::dispatch_local(std::uint64_t hash, ByteView body, T
     return id;
 }
 
-void Server::cancel_local(base::SlotId id) {
+void Server::cancel_local(base::SlotId id, LocalCompletion done) {
     Entry* const entry = calls_.find(id);
     if (!entry) return;
-    entry->value.local = [](const Status&, ByteView) {};
+    entry->value.local = std::move(done);
     cancel(entry->value);
 }
 
