@@ -74,6 +74,10 @@ void Server::attach(ServerSession& session, core::Peer& peer) {
     context_.timers().cancel(session);
     session.peer = &peer;
     session.client = peer.uri;
+    if (session.client_id == 0) {
+        session.client_id = peer.client_id != 0 ? peer.client_id : ++last_client_id_;
+    }
+    peer.client_id = session.client_id;
     session.is_told = session.is_over = false;
     peer.server_session = &session;
     session.for_each_call([&](ServerCall&) { context_.add_interest(peer); });
@@ -136,6 +140,7 @@ void Server::on_ask(core::Peer& peer, ByteView frame) {
 
 void Server::on_peer_down(core::Peer& peer, const Status&) {
     peer.is_refused = false;
+    peer.client_id = 0;
     ServerSession* const session = std::exchange(peer.server_session, nullptr);
     if (!session) return;
     session->peer = nullptr;
