@@ -15,11 +15,12 @@ inline constexpr std::size_t window = 8;
 // A client's payload memory: 32 MiB. A server's: 32 MiB for all transfers, 32 MiB for extents.
 inline constexpr std::size_t server_chunks = 8;
 inline constexpr std::size_t extent_bytes_max = 16u << 20;
-// What a shorter one counts for: its region, its place in tables.
-inline constexpr std::size_t extent_bytes_min = 4096;
 inline constexpr std::size_t extents_bytes_max = 32u << 20;
 inline constexpr std::size_t extents_client_bytes_max = extents_bytes_max / 2;
 static_assert(extent_bytes_max <= extents_client_bytes_max);
+// Each is a region, of which a runtime has a few thousand for all purposes.
+inline constexpr std::size_t extents_max = 512;
+inline constexpr std::size_t extents_client_max = extents_max / 2;
 
 // Uploads, and as many downloads.
 inline constexpr std::size_t transfers_max = 1024;

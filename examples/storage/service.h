@@ -4,7 +4,8 @@
 // crash of the machine (as far as its disk keeps what fsync says); of Puts to one name at the same
 // time the last to commit wins whole; a Get gives one version, also while it is being replaced.
 // Payload takes at most 64 MiB (bounds.h), however many clients come: they wait for each other's
-// buffers. No file is touched on the context's thread.
+// buffers, and none keeps the others from what it has a share of. A client is a connection
+// (weft::Call::client()). No file is touched on the context's thread.
 #pragma once
 
 #include <chrono>
@@ -15,12 +16,12 @@
 #include <weft/runtime.h>
 
 #include "bounds.h"
+#include "chunk_buffers.h"
 #include "journal.h"
 #include "root.h"
 #include "settings.h"
 #include "shares.h"
 #include "storage.weft.h"
-#include "waiting.h"
 
 namespace storage {
 
@@ -70,14 +71,15 @@ class Store final : public StoreService {
     weft::Runtime& runtime_;
     const Root root_;
     Journal journal_;
-    BufferPool chunks_;
+    ChunkBuffers chunks_;
     // By the client's random number: nobody else can guess it.
     std::map<std::uint64_t, std::shared_ptr<Upload>> uploads_;
     std::map<std::uint64_t, std::shared_ptr<Download>> downloads_;
     std::map<std::uint64_t, Extent> extents_;
     Shares upload_shares_{"uploads", transfers_max, transfers_client_max};
     Shares download_shares_{"downloads", transfers_max, transfers_client_max};
-    Shares extent_shares_{"bytes of extents", extents_bytes_max, extents_client_bytes_max};
+    Shares extent_shares_{"extents", extents_max, extents_client_max};
+    Shares extent_byte_shares_{"bytes of extents", extents_bytes_max, extents_client_bytes_max};
     Settings settings_{wall_time()};
 };
 

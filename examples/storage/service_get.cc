@@ -8,6 +8,7 @@
 #include "crc32c.h"
 #include "name.h"
 #include "service.h"
+#include "waiting.h"
 
 namespace storage {
 
@@ -24,9 +25,10 @@ struct Opened {
 };
 
 struct Download {
-    explicit Download(std::string of) : name(std::move(of)) {}
+    Download(std::string as, weft::ClientId by) : name(std::move(as)), client(by) {}
 
     const std::string name;
+    const weft::ClientId client;
     Line line;  // Who may touch what is below, in order of arrival.
     Opened object;
     std::uint64_t read = 0;
@@ -49,9 +51,9 @@ static Status shrank(const std::string& name) {
 }
 
 Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
-    const auto share = download_shares_.take(call.peer(), 1);
+    const auto share = download_shares_.take(call.client(), 1);
     if (!share) co_return share.status();
-    const auto download = std::make_shared<Download>(in.name());
+    const auto download = std::make_shared<Download>(in.name(), call.client());
     if (!downloads_.emplace(in.transfer(), download).second) {
         co_return weft::rejected(Code::already_exists, "a download with this number is open");
     }
@@ -110,8 +112,8 @@ Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkRepl
     }
     download->asked += into->length;
     Line::Place place(download->line);
-    BufferPool::Loan buffer = co_await chunks_.borrow();
     co_await place;
+    ChunkBuffers::Loan buffer = co_await chunks_.borrow(download->client);
     if (download->end.is_set()) co_return download->end.status();
     const weft::Bytes bytes = buffer->bytes().first(into->length);
     const auto read = [&] { return read_next(*download, bytes); };
@@ -162,14 +164,16 @@ Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExte
                                  "an extent has 1 byte to 16 MiB and a lease of up to 60 s");
     }
     std::erase_if(extents_, [](const auto& entry) { return entry.second.memory.expired(); });
-    const Result<std::shared_ptr<void>> share =
-        extent_shares_.take(call.peer(), std::max<std::size_t>(in.length(), extent_bytes_min));
+    const Result<std::shared_ptr<void>> share = extent_shares_.take(call.client(), 1);
     if (!share) co_return share.status();
+    const Result<std::shared_ptr<void>> bytes =
+        extent_byte_shares_.take(call.client(), in.length());
+    if (!bytes) co_return bytes.status();
     const Result<weft::Buffer> memory = runtime_.allocate(in.length());
     if (!memory) co_return memory.status();
-    // The share comes back with the last hold on the memory: the region's, after its fence.
-    const auto hold =
-        std::shared_ptr<void>(memory->data(), [memory = *memory, share = *share](void*) {});
+    // The shares come back with the last hold on the memory: the region's, after its fence.
+    const auto hold = std::shared_ptr<void>(
+        memory->data(), [memory = *memory, share = *share, bytes = *bytes](void*) {});
     std::size_t got = 0;
     const auto read = [&] { return read_extent(root_, in, memory->bytes(), got); };
     const Result<Opened> object = co_await weft::offload(read);

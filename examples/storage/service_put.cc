@@ -5,6 +5,7 @@
 #include "crc32c.h"
 #include "name.h"
 #include "service.h"
+#include "waiting.h"
 
 namespace storage {
 
@@ -15,9 +16,10 @@ using weft::Status;
 using weft::Task;
 
 struct Upload {
-    explicit Upload(std::string of) : name(std::move(of)) {}
+    Upload(std::string as, weft::ClientId by) : name(std::move(as)), client(by) {}
 
     const std::string name;
+    const weft::ClientId client;
     Line line;  // Who may touch what is below, in order of arrival.
     std::optional<UnfinishedFile> file;
     std::uint64_t written = 0;
@@ -32,9 +34,9 @@ static Status no_such_upload() {
 
 Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
     if (Status status = judge_name(in.name()); !status.ok()) co_return status;
-    const auto share = upload_shares_.take(call.peer(), 1);
+    const auto share = upload_shares_.take(call.client(), 1);
     if (!share) co_return share.status();
-    const auto upload = std::make_shared<Upload>(in.name());
+    const auto upload = std::make_shared<Upload>(in.name(), call.client());
     if (!uploads_.emplace(in.transfer(), upload).second) {
         co_return weft::rejected(Code::already_exists, "an upload with this number is open");
     }
@@ -107,7 +109,9 @@ Task<Status> Store::PutChunk(Call& call, const PutChunkRequest& in, PutChunkRepl
     }
     upload->announced += in.length();
     Line::Place place(upload->line);
-    BufferPool::Loan buffer = co_await chunks_.borrow();
+    // Ahead of its turn, so that it arrives while those before it are written.
+    ChunkBuffers::Loan buffer = co_await chunks_.borrow(upload->client);
+    if (upload->end.is_set()) co_return upload->end.status();
     Status status = co_await weft::get(call, *data, 0, buffer->slice(0, in.length()));
     if (!status.ok()) buffer.spoil();
     co_await place;

@@ -4,6 +4,7 @@
 
 namespace storage {
 
+using weft::ClientId;
 using weft::Code;
 using weft::Result;
 using weft::Status;
@@ -14,12 +15,12 @@ struct Shares::Books {
     const std::size_t client_max;
     std::mutex mutex;
     std::size_t all = 0;
-    std::map<std::string, std::size_t> clients;
+    std::map<ClientId, std::size_t> clients;
 };
 
 struct Shares::Share {
-    Share(std::shared_ptr<Books> in, std::string name, std::size_t taken)
-        : books(std::move(in)), client(std::move(name)), count(taken) {}
+    Share(std::shared_ptr<Books> in, ClientId of, std::size_t taken)
+        : books(std::move(in)), client(of), count(taken) {}
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
     ~Share() {
@@ -31,7 +32,7 @@ struct Shares::Share {
     }
 
     const std::shared_ptr<Books> books;
-    const std::string client;
+    const ClientId client;
     const std::size_t count;
 };
 
@@ -44,7 +45,7 @@ static Status none_left(const std::string& holder, std::size_t most, const std::
 Shares::Shares(std::string of, std::size_t all_max, std::size_t client_max)
     : books_(new Books{std::move(of), all_max, client_max, {}, {}, {}}) {}
 
-Result<std::shared_ptr<void>> Shares::take(const std::string& client, std::size_t count) {
+Result<std::shared_ptr<void>> Shares::take(ClientId client, std::size_t count) {
     const std::lock_guard lock(books_->mutex);
     const auto own = books_->clients.find(client);
     const std::size_t held = own == books_->clients.end() ? 0 : own->second;

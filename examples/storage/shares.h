@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include <weft/call.h>
 #include <weft/result.h>
 
 namespace storage {
@@ -19,7 +20,7 @@ class Shares {
 
     // `count` more for `client`, until the last copy of the result goes, also when this is gone.
     // Errors: RESOURCE_EXHAUSTED when that is too much for one client, or for all.
-    weft::Result<std::shared_ptr<void>> take(const std::string& client, std::size_t count);
+    weft::Result<std::shared_ptr<void>> take(weft::ClientId client, std::size_t count);
 
   private:
     struct Books;

@@ -2,20 +2,14 @@
 #pragma once
 
 #include <coroutine>
-#include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
-#include <weft/buffer.h>
 #include <weft/executor.h>
-#include <weft/result.h>
+#include <weft/status.h>
 
 namespace storage {
 
@@ -99,88 +93,6 @@ class Outcome {
   private:
     std::optional<weft::Status> status_;
     Sleeper sleeper_;
-};
-
-// A bounded set of buffers, lent in order of asking. Lifetime: outlives its loans.
-class BufferPool {
-  public:
-    using Make = std::function<weft::Result<weft::Buffer>()>;
-    // Makes each of `size` buffers when it is first needed.
-    BufferPool(std::size_t size, Make make) : missing_(size), make_(std::move(make)) {}
-
-    class Loan {
-      public:
-        Loan(BufferPool& pool, weft::Buffer buffer) : pool_(&pool), buffer_(std::move(buffer)) {}
-        Loan(Loan&& other) noexcept
-            : pool_(std::exchange(other.pool_, nullptr)), buffer_(std::move(other.buffer_)) {}
-        Loan& operator=(Loan&&) = delete;
-        ~Loan() {
-            if (pool_) pool_->take_back(std::move(buffer_));
-        }
-        const weft::Buffer& operator*() const { return buffer_; }
-        const weft::Buffer* operator->() const { return &buffer_; }
-        // A transfer that failed may still touch the memory: nobody gets it again.
-        void spoil() { buffer_ = weft::Buffer(); }
-
-      private:
-        BufferPool* pool_;
-        weft::Buffer buffer_;
-    };
-
-    // `co_await pool.borrow()`.
-    class Borrowing {
-      public:
-        explicit Borrowing(BufferPool& pool) : pool_(pool) {}
-        bool await_ready() {
-            if (!pool_.waiting_.empty() || !pool_.refill()) return false;
-            buffer_ = std::move(pool_.free_.back());
-            pool_.free_.pop_back();
-            return true;
-        }
-        void await_suspend(std::coroutine_handle<> handle) {
-            sleeper_ = Sleeper::here(handle);
-            pool_.waiting_.push_back(this);
-        }
-        Loan await_resume() { return Loan(pool_, std::move(buffer_)); }
-
-      private:
-        friend class BufferPool;
-        BufferPool& pool_;
-        weft::Buffer buffer_;
-        Sleeper sleeper_;
-    };
-    Borrowing borrow() { return Borrowing(*this); }
-
-  private:
-    // True: there is one to lend. What can't be made now is tried again with the next use.
-    bool refill() {
-        if (!free_.empty()) return true;
-        if (missing_ == 0) return false;
-        weft::Result<weft::Buffer> made = make_();
-        if (!made) return false;
-        --missing_;
-        free_.push_back(*std::move(made));
-        return true;
-    }
-    void take_back(weft::Buffer buffer) {
-        if (buffer) {
-            free_.push_back(std::move(buffer));
-        } else {
-            ++missing_;
-        }
-        while (!waiting_.empty() && refill()) {
-            Borrowing& next = *waiting_.front();
-            waiting_.pop_front();
-            next.buffer_ = std::move(free_.back());
-            free_.pop_back();
-            next.sleeper_.wake();
-        }
-    }
-
-    std::vector<weft::Buffer> free_;
-    std::size_t missing_;  // To be made.
-    const Make make_;
-    std::deque<Borrowing*> waiting_;
 };
 
 }  // namespace storage

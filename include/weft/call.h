@@ -16,6 +16,10 @@ class Server;
 struct ServerCall;
 }  // namespace rpc
 
+// One of the clients of this runtime, for what a handler counts by client: comparable, and nothing
+// else. The runtime hands the numbers out and uses none twice; no client can choose its own.
+enum class ClientId : std::uint64_t { none = 0 };
+
 // Handed to the handler, who answers exactly once; a Call that is dropped unanswered answers
 // INTERNAL by itself. Move-only.
 //
@@ -58,6 +62,11 @@ class Call {
     void on_drain(Function<void()> notice);
     // The client, for logs: what it calls itself. Empty when it is gone.
     std::string peer() const;
+    // The same client by its connection, whatever it calls itself and however many sessions it
+    // begins there; it keeps its number when it resumes its session over another connection. One
+    // that connects several times is as many clients. none: it is gone, or this process called
+    // itself, as a collective does at each rank.
+    ClientId client() const;
     // Valid as long as the runtime.
     std::string_view method() const;
 

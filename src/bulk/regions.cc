@@ -35,7 +35,7 @@ static Result<na::FabricKey> expose_at(core::EndpointSlot& slot, const na::Expos
     return slot.endpoint->expose(exposure);
 }
 
-Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
+Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, For use) {
     if (!context_ || context_->is_closed()) {
         return fail(Code::unavailable, "the runtime is shutting down");
     }
@@ -50,10 +50,11 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options) {
     }
     // Before the slot: this may throw.
     std::vector<na::FabricKey> fabrics(context_->endpoints().size());
-    Slot* slot = regions_.take();
+    Slot* slot = take(use);
     if (!slot) {
         return fail(Code::resource_exhausted,
-                    "all " + std::to_string(na::regions_max) + " regions are in use");
+                    "all " + std::to_string(user_regions_max) +
+                        " regions of this runtime are in use; close one first");
     }
     ++counters_.exposed;
     Entry& entry = slot->value;
@@ -241,6 +242,7 @@ void Regions::on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoin
 void Regions::finish(Slot& slot) {
     Function<void()> fenced = std::move(slot.value.fenced);
     const Buffer memory = std::exchange(slot.value.memory, Buffer());
+    user_regions_ -= slot.value.use == For::user;
     regions_.give_back(slot);
     if (fenced) fenced();
 }

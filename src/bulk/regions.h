@@ -38,9 +38,14 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena);
     ~Regions();
 
+    // However many regions users expose, enough are left for the blocks of large bodies
+    // (bulk/block_pool.h).
+    static constexpr std::uint32_t body_regions = 1024;
+    static constexpr std::uint32_t user_regions_max = na::regions_max - body_regions;
+    enum class For : std::uint8_t { user, body };
     // Errors: UNIMPLEMENTED (an endpoint can't expose this memory), RESOURCE_EXHAUSTED,
     // INVALID_ARGUMENT. Thread: the context's.
-    Result<Region> expose(Buffer memory, const ExposeOptions& options);
+    Result<Region> expose(Buffer memory, const ExposeOptions& options, For use = For::user);
     // Thread: any (posts when it is not the context's).
     void close(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
     // An endpoint came later than some regions: exposes them there too.
@@ -95,6 +100,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     struct Entry {
         Buffer memory;
         Access access = Access::none;
+        For use = For::user;
         std::uint64_t key = 0;
         bool closing = false;
         std::vector<na::FabricKey> fabric;  // By endpoint.
@@ -129,6 +135,15 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         lender_->on_kept(grant.loan);
         return true;
     }
+    // nullptr: all are in use.
+    Slot* take(For use) {
+        if (use == For::user && user_regions_ == user_regions_max) return nullptr;
+        Slot* slot = regions_.take();
+        if (!slot) return nullptr;
+        slot->value.use = use;
+        user_regions_ += use == For::user;
+        return slot;
+    }
     void tell_holders(Slot& slot);
     void expire_in(Slot& slot, Duration time);
     void on_expiry(std::uint32_t region, std::uint32_t generation);
@@ -155,6 +170,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     const na::Arena& arena_;  // While there is a context.
     const na::Incarnation owner_;
     base::SlotTable<Entry> regions_{na::regions_max};
+    std::uint32_t user_regions_ = 0;
     base::SlotTable<Grant> grants_{grants_max};
     std::uint64_t fenced_by_end_ = 0;  // Endpoints whose own end is a fence; from close_all() on.
     Lender* lender_ = nullptr;

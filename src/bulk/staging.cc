@@ -55,7 +55,9 @@ Result<Loan> Staging::lend(core::Peer& peer, std::size_t bytes, Leaves leaves) {
         // What is exposed behind the body may hold bodies of others.
         const std::size_t exposed = BlockPool::block_bytes(bytes);
         std::memset(block->memory().data() + bytes, 0, exposed - bytes);
-        Result<Region> region = regions_.expose(block->buffer(exposed), {Access::read, {}});
+        static_assert(BlockPool::blocks_max <= Regions::body_regions);
+        Result<Region> region =
+            regions_.expose(block->buffer(exposed), {Access::read, {}}, Regions::For::body);
         if (!region) {
             pool_.discard(*block);
             return std::move(region).status();

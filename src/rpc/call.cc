@@ -25,6 +25,9 @@ std::string Call::peer() const {
     if (!call_ || !call_->session) return {};
     return call_->session->client;
 }
+ClientId Call::client() const {
+    return call_ && call_->session ? ClientId{call_->session->client_id} : ClientId::none;
+}
 std::string_view Call::method() const {
     if (!call_) return {};
     return call_->method->name;

@@ -206,6 +206,7 @@ class Server final : public core::FrameSink {
     const core::Peer* beginner_ = nullptr;  // Which began the last session,
     TimePoint began_at_{};                  // in the turn of this time,
     std::uint32_t begun_ = 0;               // and how many it began in that turn.
+    std::uint64_t last_client_id_ = 0;
     bool draining_ = false;
     bool is_ended_ = false;         // end_sessions() was called.
     bool left_ = false;             // Context and bulk are gone.

@@ -75,6 +75,7 @@ void Server::attach(ServerSession& session, core::Peer& peer) {
     context_.timers().cancel(session);
     sessions_.connect(session, peer, context_.now());
     session.client = peer.uri;
+    if (session.client_id == 0) session.client_id = ++last_client_id_;
     session.is_told = session.is_over = false;
     peer.server_session = &session;
     session.for_each_call([&](ServerCall&) { context_.add_interest(peer); });

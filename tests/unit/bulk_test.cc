@@ -386,7 +386,7 @@ TEST_CASE("a region without access, without memory or over the table's end is re
     CHECK(pair.server.expose(pair.service.memory, {.access = Access::none}).status().code() ==
           Code::invalid_argument);
     std::vector<Region> regions;
-    for (std::uint32_t i = 0; i < na::regions_max; ++i) {
+    for (std::uint32_t i = 0; i < bulk::Regions::user_regions_max; ++i) {
         regions.push_back(pair.server.expose(pair.service.memory, {}).value());
     }
     CHECK(pair.server.expose(pair.service.memory, {}).status().code() == Code::resource_exhausted);

@@ -1,6 +1,7 @@
 #include <thread>
 
-#include "support/raw_echo.h"
+#include "support/lost_pair.h"
+#include "support/raw_peer.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -50,6 +51,60 @@ TEST_CASE("a call names its method and its client, however long their names") {
     CHECK(service.held[0].method().empty());
     CHECK(service.held[0].peer().empty());
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+}
+
+TEST_CASE("a call's client is its connection, whatever names it and its sessions have") {
+    Lost lost;
+    RawPeer one(lost.rig), two(lost.rig);
+    std::vector<Call>& held = lost.service.held;
+    lost.service.hold = true;
+    const auto client_of = [&](RawPeer& raw) {
+        rpc::RequestHeader request;
+        request.call = {static_cast<std::uint32_t>(held.size()), 1};
+        request.remaining_us = 50'000;
+        request.method = echo_method.hash;
+        REQUIRE(raw.send(frame_of(request, as_bytes("x"))));
+        raw.wait();
+        return held.back().client();
+    };
+    one.connect("server");
+    two.connect("server");
+    const ClientId first = client_of(one);
+    CHECK(first != ClientId::none);
+    CHECK(client_of(one) == first);
+    const ClientId second = client_of(two);
+    CHECK(held[0].peer() == held[2].peer());
+    CHECK(second != first);
+
+    REQUIRE(one.send_as_is(frame_of(rpc::SessionEndFrame())));
+    one.wait();
+    CHECK(held[0].client() == ClientId::none);
+    REQUIRE(one.send_as_is(one.numbers.begin(7, 7)));
+    one.wait();
+    CHECK(client_of(one) == first);
+
+    one.close();
+    one.wait();
+    one.connect("server");
+    CHECK(client_of(one) != first);
+}
+
+TEST_CASE("a call's client is the same when its session goes on over another connection") {
+    Lost lost;
+    lost.service.hold = true;
+    CallOutcome before, after;
+    lost.channel.call(echo_method, {}, {}, before.done());
+    REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 1; }));
+    const ClientId client = lost.service.held[0].client();
+    CHECK(client != ClientId::none);
+    lost.lose_connection();
+    lost.channel.call(echo_method, {}, {}, after.done());
+    REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 2; }));
+    CHECK(lost.served().resumed == 1);
+    CHECK(lost.service.held[0].client() == client);
+    CHECK(lost.service.held[1].client() == client);
+    lost.service.held.clear();
+    REQUIRE(lost.run_until_empty());
 }
 
 TEST_CASE("a refused connection is UNAVAILABLE with no effect") {

@@ -71,6 +71,20 @@ struct Memory {
 
 }  // namespace
 
+TEST_CASE("large bodies are lent when users have exposed all regions that they may") {
+    Memory memory;
+    const Channel channel = memory.client();
+    const Buffer exposed = memory.server.allocate(4096).value();
+    std::vector<Region> regions;
+    Result<Region> region = memory.server.expose(exposed, {});
+    while (region) {
+        regions.push_back(*std::move(region));
+        region = memory.server.expose(exposed, {});
+    }
+    CHECK(region.status().code() == Code::resource_exhausted);
+    CHECK(memory.calls(channel, 1, 8, body_bytes_max) == 1);
+}
+
 TEST_CASE("memory for large bodies: what is idle is in nobody's way") {
     Memory memory;
     const Channel channel = memory.client(), other = memory.client();

@@ -270,56 +270,6 @@ TEST_CASE("an extent is read by the client itself until its lease ends") {
     CHECK(read().code() == Code::permission_denied);
 }
 
-TEST_CASE("lent memory is bounded, and comes back with its leases") {
-    StoreRig rig;
-    REQUIRE(rig.put("a", pattern(16u << 20)).ok());
-    storage::OpenExtentRequest open;
-    open.set_name("a");
-    open.set_length(16u << 20);
-    open.set_lease_ms(1000);
-    std::vector<Runtime*> clients{rig.client_runtime, &rig.rig.add("second"),
-                                  &rig.rig.add("third")};
-    const auto again = [&](std::size_t client) {
-        return rig
-            .run(rig.call_one(rig.make_client(*clients[client]), storage::StoreMethods::OpenExtent,
-                              open))
-            .status();
-    };
-    REQUIRE(again(0).ok());
-    CHECK(again(0).code() == Code::resource_exhausted);  // Its share.
-    REQUIRE(again(1).ok());
-    CHECK(again(2).code() == Code::resource_exhausted);  // All of it.
-    rig.rig.run_for(1100ms);
-    CHECK(again(0).ok());
-    rig.rig.run_for(1100ms);
-    open.set_length(1);
-    std::size_t opened = 0;
-    while (opened < 5000 && again(0).ok()) ++opened;
-    CHECK(opened == storage::extents_client_bytes_max / storage::extent_bytes_min);
-}
-
-TEST_CASE("one client can't open all uploads of a store") {
-    StoreRig rig;
-    storage::PutRequest put;
-    std::size_t refused = 0;
-    for (std::size_t i = 0; i <= storage::transfers_client_max; ++i) {
-        put.set_transfer(i + 1);
-        put.set_name("a" + std::to_string(i));
-        const auto open = [](StoreRig* rig, storage::PutRequest put,
-                             std::size_t* refused) -> Task<void> {
-            const auto opened =
-                co_await rig->call_one(rig->make_client(), storage::StoreMethods::Put, put);
-            *refused += opened.status().code() == Code::resource_exhausted;
-        };
-        rig.client_runtime->spawn(open(&rig, put, &refused));
-    }
-    REQUIRE(rig.rig.run_until([&] { return refused > 0; }, 10s));
-    CHECK(refused == 1);
-    storage::Client other = rig.make_client(rig.rig.add("second"));
-    const storage::Fd source = rig.source("whole");
-    CHECK(rig.run(other.put(source.get(), "source", "b", {})).ok());
-}
-
 TEST_CASE("settings are kept in memory, within limits") {
     StoreRig rig;
     const auto set = [&](const std::string& key, const std::string& value) {

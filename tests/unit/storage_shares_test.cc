@@ -1,0 +1,248 @@
+// What one client of a store leaves to the others.
+#include <weft/sim.h>
+
+#include "storage/chunk_buffers.h"
+#include "support/store_rig.h"
+
+using namespace weft;
+using test::pattern;
+using test::StoreRig;
+
+namespace {
+
+// One client of a rig's store, over one connection.
+struct OneClient {
+    OneClient(StoreRig& of, Runtime& runtime)
+        : rig(of), client(runtime, runtime.connect("sim://server").value()) {}
+    Status open_extent(std::uint32_t length, std::uint32_t lease_ms = 1000) {
+        storage::OpenExtentRequest open;
+        open.set_name("a");
+        open.set_length(length);
+        open.set_lease_ms(lease_ms);
+        return rig.run(rig.call_one(client, storage::StoreMethods::OpenExtent, open)).status();
+    }
+    // Opens uploads, or downloads of "a", until one is refused; how many there are.
+    template <class Request, class Reply>
+    std::size_t open_all(const ProtoMethod<Request, Reply>& method, Request request) {
+        std::size_t opened = 0;
+        std::optional<Status> refused;
+        while (!refused && opened <= storage::transfers_max) {
+            request.set_transfer(++transfers);
+            weft::call(client.channel(), method, request, CallOptions{.timeout = no_timeout},
+                       [&](const Status& status, const Reply&) { refused = status; });
+            rig.rig.run_for(20us);
+            ++opened;
+        }
+        REQUIRE(refused);
+        CHECK(refused->code() == Code::resource_exhausted);
+        return opened - 1;
+    }
+
+    StoreRig& rig;
+    storage::Client client;
+    std::uint64_t transfers = 0;
+};
+
+}  // namespace
+
+TEST_CASE("lent memory is bounded, and comes back with its leases") {
+    StoreRig rig;
+    REQUIRE(rig.put("a", pattern(16u << 20)).ok());
+    OneClient one(rig, *rig.client_runtime);
+    OneClient two(rig, rig.rig.add("second"));
+    OneClient three(rig, rig.rig.add("third"));
+    REQUIRE(one.open_extent(16u << 20).ok());
+    CHECK(one.open_extent(1).code() == Code::resource_exhausted);  // Its share.
+    REQUIRE(two.open_extent(16u << 20).ok());
+    CHECK(three.open_extent(1).code() == Code::resource_exhausted);  // All of it.
+    rig.rig.run_for(1100ms);
+    CHECK(one.open_extent(16u << 20).ok());
+}
+
+TEST_CASE("extents are bounded in number, and one client has at most half of them") {
+    StoreRig rig;
+    REQUIRE(rig.put("a", pattern(10)).ok());
+    OneClient one(rig, *rig.client_runtime);
+    OneClient two(rig, rig.rig.add("second"));
+    const auto open_all = [](OneClient& client) {
+        std::size_t opened = 0;
+        while (opened < 5000 && client.open_extent(1, 60'000).ok()) ++opened;
+        return opened;
+    };
+    CHECK(open_all(one) == storage::extents_client_max);
+    CHECK(open_all(two) == storage::extents_client_max);
+    CHECK(rig.server->node().bulk.regions->open_regions() == storage::extents_max);
+}
+
+TEST_CASE("a client has its share of a store when another of the same name has taken all it may") {
+    StoreRig rig;
+    REQUIRE(rig.put("a", pattern(10)).ok());
+    OneClient one(rig, rig.rig.add(""));
+    OneClient two(rig, rig.rig.add(""));
+    storage::PutRequest put;
+    put.set_name("b");
+    CHECK(one.open_all(storage::StoreMethods::Put, put) == storage::transfers_client_max);
+    storage::GetRequest get;
+    get.set_name("a");
+    CHECK(one.open_all(storage::StoreMethods::Get, get) == storage::transfers_client_max);
+    CHECK(one.open_extent(16u << 20).ok());
+    const storage::Fd source = rig.source("whole");
+    CHECK(rig.run(two.client.put(source.get(), "source", "c", {})).ok());
+    storage::Sink sink = storage::Sink::file(rig.files.path + "/back").value();
+    CHECK(rig.run(two.client.get("a", sink, {})).ok());
+    CHECK(two.open_extent(10).ok());
+}
+
+namespace {
+
+constexpr ClientId client_a{1}, client_b{2}, client_c{3}, client_d{4}, client_e{5};
+
+struct Lender {
+    Lender() {
+        buffers.emplace(8, [this] {
+            ++made;
+            return runtime.allocate(4096);
+        });
+    }
+    // Serves all that wait: no coroutine is left.
+    ~Lender() {
+        for (bool is_any = true; is_any;) {
+            is_any = false;
+            for (auto& [client, loans] : lent) {
+                for (; !loans.empty(); is_any = true) give_back(client);
+            }
+        }
+    }
+    void ask(ClientId client, int times = 1) {
+        for (int i = 0; i < times; ++i) runtime.spawn(borrow(client));
+        rig.settle();
+    }
+    Task<void> borrow(ClientId client) {
+        storage::ChunkBuffers::Loan loan = co_await buffers->borrow(client);
+        lent[client].push_back(std::move(loan));
+        order.push_back(client);
+    }
+    void give_back(ClientId client) {
+        lent[client].pop_back();
+        rig.settle();
+    }
+
+    std::optional<storage::ChunkBuffers> buffers;
+    std::map<ClientId, std::vector<storage::ChunkBuffers::Loan>> lent;
+    std::vector<ClientId> order;
+    int made = 0;
+    test::SimRig rig;
+    Runtime& runtime = rig.add("server");
+};
+
+}  // namespace
+
+TEST_CASE("chunk buffers: one client has at most half of what the others leave") {
+    Lender lender;
+    lender.ask(client_a, 100);
+    CHECK(lender.lent[client_a].size() == 4);
+    lender.ask(client_b, 100);
+    CHECK(lender.lent[client_b].size() == 2);
+    lender.ask(client_c, 100);
+    lender.ask(client_d, 100);
+    CHECK(lender.lent[client_c].size() == 1);
+    CHECK(lender.lent[client_d].size() == 1);
+    CHECK(lender.made == 8);
+}
+
+TEST_CASE("chunk buffers: clients that wait take turns, and each is served in its order") {
+    Lender lender;
+    for (const ClientId client : {client_a, client_b, client_c, client_d}) lender.ask(client, 4);
+    REQUIRE(lender.order.size() == 8);
+    lender.order.clear();
+    lender.ask(client_e, 2);
+    CHECK(lender.order.empty());
+    for (int i = 0; i < 4; ++i) lender.give_back(client_a);
+    CHECK(lender.order == std::vector{client_e, client_c, client_d});
+}
+
+TEST_CASE("chunk buffers: a buffer that a transfer may still touch is lent to no other") {
+    Lender lender;
+    lender.ask(client_a);
+    const Buffer touched = *lender.lent[client_a][0];
+    lender.lent[client_a][0].spoil();
+    lender.give_back(client_a);
+    lender.ask(client_b);
+    CHECK(lender.lent[client_b][0]->data() != touched.data());
+    CHECK(lender.made == 2);
+}
+
+namespace {
+
+// A store whose client "slow" moves 1 MB/s, in a direction, and so a chunk in some seconds.
+struct SlowNet {
+    SlowNet(const std::string& from, const std::string& to) : network(1) {
+        std::filesystem::create_directory(files.path + "/root");
+        network.add("server", [this](Runtime& runtime) {
+            std::shared_ptr<storage::Store> store =
+                storage::Store::open(runtime, files.path + "/root").value();
+            REQUIRE(runtime.serve(*store, "sim://server").ok());
+            return store;
+        });
+        for (const char* name : {"slow", "honest"}) {
+            network.add(name, [](Runtime&) { return nullptr; });
+        }
+        REQUIRE(put("honest", pattern(40u << 20), "a"));
+        network.set_link(from, to, {.bytes_per_second = 1e6});
+    }
+    storage::Client client_of(const std::string& host) {
+        Runtime& runtime = *network.runtime(host);
+        return storage::Client(runtime, runtime.connect("sim://server").value());
+    }
+    using Outcome = std::optional<Result<storage::Moved>>;
+    Task<void> put_into(std::string host, std::string bytes, std::string name, Outcome& into) {
+        const std::string path = files.path + "/" + host;
+        std::ofstream(path, std::ios::binary) << bytes;
+        const storage::Fd source(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        storage::Client client = client_of(host);
+        into.emplace(co_await client.put(source.get(), "source", name, {}));
+    }
+    Task<void> get_into(std::string host, Outcome& into) {
+        storage::Sink sink = storage::Sink::file(files.path + "/got-" + host).value();
+        storage::Client client = client_of(host);
+        into.emplace(co_await client.get("a", sink, {}));
+    }
+    bool ends_soon(Outcome& outcome) {
+        return network.run_until([&] { return outcome.has_value(); }, 500ms) && outcome->ok();
+    }
+    bool put(const std::string& host, const std::string& bytes, const std::string& name) {
+        Outcome outcome;
+        network.runtime(host)->spawn(put_into(host, bytes, name, outcome));
+        return ends_soon(outcome);
+    }
+    bool get(const std::string& host) {
+        Outcome outcome;
+        network.runtime(host)->spawn(get_into(host, outcome));
+        return ends_soon(outcome);
+    }
+
+    test::TemporaryDirectory files;
+    Outcome stands_still;
+    sim::Simulation network;
+};
+
+}  // namespace
+
+TEST_CASE("a client whose uploads hardly move leaves chunk buffers to the others") {
+    SlowNet net("slow", "server");
+    net.network.runtime("slow")->spawn(
+        net.put_into("slow", pattern(40u << 20), "b", net.stands_still));
+    net.network.run_for(100ms);
+    CHECK(net.put("honest", "one line", "c"));
+    CHECK(net.get("honest"));
+    CHECK_FALSE(net.stands_still);
+}
+
+TEST_CASE("a client whose downloads hardly move leaves chunk buffers to the others") {
+    SlowNet net("server", "slow");
+    net.network.runtime("slow")->spawn(net.get_into("slow", net.stands_still));
+    net.network.run_for(100ms);
+    CHECK(net.put("honest", "one line", "c"));
+    CHECK(net.get("honest"));
+    CHECK_FALSE(net.stands_still);
+}
