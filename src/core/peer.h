@@ -116,8 +116,9 @@ struct Peer {
     // What the layers above keep of it; they set and clear it.
     rpc::ClientSession* client_session = nullptr;
     rpc::ServerSession* server_session = nullptr;
-    bool is_refused = false;  // As a client: there was no room for its session.
-    bool is_removed = false;  // Goes down for good: nobody will use it again.
+    bool is_refused = false;   // As a client: there was no room for its session.
+    bool had_session = false;  // As a client: a connection begins or resumes one session.
+    bool is_removed = false;   // Goes down for good: nobody will use it again.
     // Nothing that it has to have is on its way: it answered the last ping, or came later. See
     // Context::undelivered().
     bool has_all = false;
