@@ -62,9 +62,9 @@ class Call {
     void on_drain(Function<void()> notice);
     // The client, for logs: what it calls itself. Empty when it is gone.
     std::string peer() const;
-    // The same client by its connection, whatever it calls itself and however many sessions it
-    // begins there; it keeps its number when it resumes its session over another connection. One
-    // that connects several times is as many clients. none: it is gone, or this process called
+    // The same client by its connection, whatever it calls itself; it keeps its number when it
+    // resumes its session over another connection. One that connects several times is as many
+    // clients. none: it is gone, or this process called
     // itself, as a collective does at each rank.
     ClientId client() const;
     // Valid as long as the runtime.

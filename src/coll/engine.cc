@@ -284,6 +284,22 @@ void Engine::reply_late(Call& call) const {
     call.reply(encode_answer(late, call.reply_bytes_max()));
 }
 
+Result<base::SlotId> Engine::run_here(std::uint64_t method, ByteView body, TimePoint until,
+                                      const Client& brought_by, rpc::LocalCompletion done) {
+    struct Within {
+        ~Within() { at = before; }
+        Client& at;
+        const Client before;
+    };
+    const Within within{runs_for_, std::exchange(runs_for_, brought_by)};
+    return server_.dispatch_local(method, body, until, std::move(done));
+}
+
+Client Engine::client_of(const Call& call) const {
+    const AskerId asker = asker_of(call);
+    return asker == AskerId() ? runs_for_ : Client(asker);
+}
+
 // A rank passes on which client of its own a collective comes from, so that one client takes a
 // share of what the rank has below. A client that claims to be a rank is one of the peer's all the
 // same.
@@ -327,14 +343,19 @@ Result<std::shared_ptr<Operation>> Engine::make_part(const ForwardView& request,
     const std::size_t bytes = counted((keeps_body ? request.body.size() : 0) +
                                       request.named.size() + request.ranges.size());
     const Client client = client_of(header, asker_of(call));
-    if (Status why = why_no_room(client, bytes); !why.ok()) return why;
+    const TimePoint now = context_.clock().now();
+    Status why = why_no_room(client, bytes);
+    if (!why.ok() || !shares_->has_places()) {
+        known_.give_up_gone(now);
+        why = why_no_room(client, bytes);
+    }
+    if (!why.ok()) return why;
     Result<std::shared_ptr<const Plan>> plan = plan_for(request, *group);
     if (!plan) return std::move(plan).status();
     if (header.has(ForwardHeader::scatters)) {
         const Status status = piece_of(request.body, positions, 0).status();
         if (!status.ok()) return rejected(status);
     }
-    const TimePoint now = context_.clock().now();
     Part::Role role;
     role.mine = header.subtree();
     // What is left by the call is from when it came here, however late that was.

@@ -121,10 +121,9 @@ class Engine {
     std::size_t reply_bytes_max() const { return reply_bytes_max_; }
 
     // ---- for operations ------------------------------------------------------------------------
+    // `brought_by`: the client whose collective it is.
     Result<base::SlotId> run_here(std::uint64_t method, ByteView body, TimePoint until,
-                                  rpc::LocalCompletion done) {
-        return server_.dispatch_local(method, body, until, std::move(done));
-    }
+                                  const Client& brought_by, rpc::LocalCompletion done);
     // The handler may not heed it: `room` is taken until it answers. nullptr: none is.
     void stop_here(base::SlotId id, std::shared_ptr<Shares::Room> room) {
         server_.cancel_local(id, [room = std::move(room)](const Status&, ByteView) {
@@ -144,6 +143,9 @@ class Engine {
         const rpc::SessionId session = server_.session_of(call);
         return {session.high, session.low};
     }
+    // The client that brought a call, or the collective of which it is a part here. Requires: the
+    // call's handler has just begun.
+    Client client_of(const Call& call) const;
     void tell(Operation& operation);
     void on_origin_done(Operation& operation);
     void on_member_done(Operation& operation);
@@ -204,6 +206,7 @@ class Engine {
     std::size_t owed_next_ = 64;  // Of so many those that are over are looked for.
     const std::shared_ptr<Shares> shares_ = std::make_shared<Shares>();
     Known<Operation> known_;  // Of others, that this rank took part in.
+    Client runs_for_;         // The client whose collective's method is being called here.
     LaterAsks later_asks_{context_};
     Meetings meetings_{*this};
 };

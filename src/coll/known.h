@@ -28,7 +28,8 @@ struct Identity {
     std::uint64_t sequence = 0;
 };
 
-// A peer by which collectives come here, as its session is named. {0, 0}: none in particular.
+// A peer by which collectives come here, as its session is named: a connection has one, which is
+// never named {0, 0}. That is none in particular.
 using AskerId = std::pair<std::uint64_t, std::uint64_t>;
 
 // One of the clients whose collectives a peer brings: each rank passes on a number for the client,
@@ -64,9 +65,9 @@ void make_entries(std::map<Client, Held>& held, const Client& client) {
 //
 // What comes by one peer takes a share of it. A peer whose share is full loses the older half of
 // what is over, of its clients that have most; when that is little, what only `waits` for other
-// ranks is given up. When all of it is taken, peers that are gone lose what is over, and then the
-// one that has most. From then on what began before those is too old to begin here (floor()), for
-// it may be one of them.
+// ranks is given up. When all of it is taken, peers that are gone lose what is over, and what only
+// waits; when that is little, those that have most lose what is over. From then on what began
+// before those is too old to begin here (floor()), for it may be one of them.
 template <class Part>
 class Known {
   public:
@@ -177,6 +178,17 @@ class Known {
         origins_.clear();
         held_.clear();
         parts_ = answer_bytes_ = 0;
+    }
+    // Ends what only waits for other ranks for peers that are gone, and holds what others need:
+    // ten times a second at most, for it walks over all. It is remembered all the same.
+    void give_up_gone(TimePoint now) {
+        if (now < gone_at_ || !give_up_) return;
+        gone_at_ = now + 100ms;
+        const std::set<Client> gone = peers_gone();
+        if (gone.empty()) return;
+        give_up_each([&](const Part& part) {
+            return part.running && part.waits && gone.contains(part.brought_by.peer);
+        });
     }
     // Forgets what is over. To be called now and then where nothing else is.
     void sweep(TimePoint now) {
@@ -346,18 +358,39 @@ class Known {
     void make_room(const AskerId& asker, TimePoint now) {
         if (now < room_at_) return;
         const std::size_t before = size();
-        std::set<Client> losers;
+        const auto has_enough = [&] { return before - size() >= most / 64; };
+        const auto evict_of = [&](const std::set<Client>& losers, bool also_waiting) {
+            const auto is_theirs = [&](const Client& one) { return losers.contains(one.peer); };
+            if (!losers.empty() && !has_enough()) evict(is_theirs, also_waiting);
+        };
+        const std::set<Client> gone = peers_gone();
+        evict_of(gone, false);
+        evict_of(gone, true);
+        if (!has_enough()) {
+            const auto may_lose = [&](const Client& one) {
+                return one.number == 0 && one.peer != asker;
+            };
+            evict_of(with_most(most / 16, may_lose), false);
+        }
+        if (!has_enough()) room_at_ = now + 1s;
+    }
+    std::set<Client> peers_gone() const {
+        std::set<Client> gone;
         for (const auto& [one, held] : held_) {
             const bool is_peer = one.number == 0 && one.peer != AskerId();
-            if (is_here_ && is_peer && !is_here_(one.peer)) losers.insert(one);
+            if (is_here_ && is_peer && !is_here_(one.peer)) gone.insert(one);
         }
-        if (losers.empty()) {
-            losers = with_most(
-                most / 16, [&](const Client& one) { return one.number == 0 && one.peer != asker; });
+        return gone;
+    }
+    template <class May>
+    void give_up_each(May may) {
+        std::vector<std::shared_ptr<Part>> waiting;
+        for (const auto& [id, origin] : origins_) {
+            for (const auto& [sequence, part] : origin.parts) {
+                if (may(*part)) waiting.push_back(part);
+            }
         }
-        const auto is_theirs = [&](const Client& one) { return losers.contains(one.peer); };
-        if (!losers.empty()) evict(is_theirs, false);
-        if (before - size() < most / 64) room_at_ = now + 1s;
+        for (const auto& part : waiting) give_up_(*part);
     }
     // Evicts the older half of what is over, and of what waits if that is said, of these clients.
     template <class Is>
@@ -376,14 +409,9 @@ class Known {
         const auto middle = begun.begin() + static_cast<std::ptrdiff_t>(begun.size() / 2);
         std::nth_element(begun.begin(), middle, begun.end());
         if (also_waiting && give_up_) {
-            std::vector<std::shared_ptr<Part>> waiting;
-            for (const auto& [id, origin] : origins_) {
-                for (const auto& [sequence, part] : origin.parts) {
-                    const bool goes = part->running && may_go(*part);
-                    if (goes && part->known_since <= *middle) waiting.push_back(part);
-                }
-            }
-            for (const auto& part : waiting) give_up_(*part);
+            give_up_each([&](const Part& part) {
+                return part.running && may_go(part) && part.known_since <= *middle;
+            });
         }
         for (auto at = origins_.begin(); at != origins_.end();) {
             Origin& origin = at->second;
@@ -409,6 +437,7 @@ class Known {
     std::size_t sweep_at_ = 64;
     TimePoint again_at_{};  // When it is full,
     TimePoint room_at_{};   // and little of it can be forgotten.
+    TimePoint gone_at_{};   // When give_up_gone() may be done again.
     // By origin, several in a row: an origin whose own row lost nothing is not refused. Which share
     // a row no peer can know.
     static constexpr std::size_t floor_rows = 1024;

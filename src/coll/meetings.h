@@ -23,6 +23,7 @@
 #include "base/timer_wheel.h"
 #include "coll/gathering.h"
 #include "coll/group_impl.h"
+#include "coll/pending.h"
 #include "core/scope.h"
 
 namespace weft::coll {
@@ -60,7 +61,6 @@ class Meetings {
     void shutdown();
 
   private:
-    static constexpr std::size_t early_most = 4096;  // Gatherings that came before their member.
     static constexpr Duration look_every = 1s;
     static constexpr Duration look_timeout = 5s;
     static constexpr Duration owed_for = 3s;  // By a clock that may be slow.
@@ -88,6 +88,7 @@ class Meetings {
     struct Early {
         Gathering of;
         std::shared_ptr<Call> call;
+        Pending<Key>::Place place;
     };
     struct Untold {
         Key key;
@@ -125,8 +126,9 @@ class Meetings {
     Engine& engine_;
     std::uint64_t next_look_ = 1;
     std::map<Key, std::unique_ptr<Meeting>> meetings_;
-    std::map<Key, Early> early_;
-    std::deque<Untold> untold_;  // The last one at the end.
+    Pending<Key> pending_;
+    std::map<Key, Early> early_;  // Gatherings that came before their member.
+    std::deque<Untold> untold_;   // The last one at the end.
     std::size_t untold_bytes_ = 0;
 };
 

@@ -38,6 +38,12 @@ void Meetings::on_gather(Call call) {
                       std::to_string(asked->leader) + " in epoch " + std::to_string(asked->epoch)));
 }
 
+static std::string why_given_up() {
+    return "gatherings wait here for their member, " + std::to_string(Pending<int>::most) +
+           " at most and " + std::to_string(Pending<int>::of_peer) +
+           " of one peer, and this one has given its place to a later one";
+}
+
 // Until its member comes, or a later one takes its place.
 void Meetings::hold(Key key, const Gathering& gathering, Call call) {
     const auto held = early_.find(key);
@@ -46,15 +52,18 @@ void Meetings::hold(Key key, const Gathering& gathering, Call call) {
     }
     if (held != early_.end()) {
         drop_early(key, aborted("another gathering has taken the place of this one"));
-    } else if (early_.size() == early_most) {
-        return call.fail(rejected(Code::resource_exhausted, "too many meetings wait here"));
     }
+    const Client client = engine_.client_of(call);
+    if (const Key* oldest = pending_.gives_way_to(client.peer)) {
+        drop_early(Key(*oldest), rejected(Code::resource_exhausted, why_given_up()));
+    }
+    Pending<Key>::Place place = pending_.add(client, key);
     call.on_cancel([this, key, round = gathering.round] {
         const auto early = early_.find(key);
         if (early != early_.end() && early->second.of.round == round) early_.erase(early);
     });
     // Made first: none is held without its call.
-    Early early{gathering, std::make_shared<Call>(std::move(call))};
+    Early early{gathering, std::make_shared<Call>(std::move(call)), std::move(place)};
     early.of.name = {};  // It is in the key; this was the request's.
     early_.insert_or_assign(std::move(key), std::move(early));
 }

@@ -112,7 +112,7 @@ void Operation::run(Part&) {
     }
     has_run_ = true;
     Result<base::SlotId> started =
-        engine_.run_here(part_.plan().method, mine, part_.role().until,
+        engine_.run_here(part_.plan().method, mine, part_.role().until, brought_by,
                          [self = shared_from_this()](Status status, ByteView reply) {
                              self->is_mine_over_ = true;
                              self->has_run();

@@ -35,6 +35,8 @@ class Shares : public std::enable_shared_from_this<Shares> {
     }
     // Of requests, of all clients.
     std::size_t bytes() const { return bytes_; }
+    // Another client's share of the named members is free.
+    bool has_places() const { return strangers_ + strangers_most <= strangers_all; }
 
     // What one collective takes while it or its method runs, given back by its end.
     class Room {

@@ -118,7 +118,8 @@ struct Peer {
     // What the layers above keep of it; they set and clear it.
     rpc::ClientSession* client_session = nullptr;
     rpc::ServerSession* server_session = nullptr;
-    bool is_refused = false;  // As a client: there was no room for its session.
+    bool is_refused = false;   // As a client: there was no room for its session.
+    bool had_session = false;  // As a client: a connection begins or resumes one session.
     // The session that it resumed is not known: it may end that before it reads so.
     bool is_unknown = false;
     bool is_removed = false;  // Goes down for good: nobody will use it again.

@@ -176,7 +176,6 @@ class Server final : public core::FrameSink {
     void log_thrown(const std::string& method, std::exception_ptr thrown);
 
     void on_session(core::Peer& peer, ByteView frame);
-    bool begins_too_many(const core::Peer& peer);
     void begin_session(core::Peer& peer, const SessionId& id);
     void resume_session(core::Peer& peer, const SessionId& id);
     void attach(ServerSession& session, core::Peer& peer);
@@ -202,10 +201,7 @@ class Server final : public core::FrameSink {
         Server* server = nullptr;
     } widening_;  // While the window is not the widest.
     std::uint32_t window_ = slots_max;
-    TimePoint backlog_at_{};                // The last time.
-    const core::Peer* beginner_ = nullptr;  // Which began the last session,
-    TimePoint began_at_{};                  // in the turn of this time,
-    std::uint32_t begun_ = 0;               // and how many it began in that turn.
+    TimePoint backlog_at_{};  // The last time.
     std::uint64_t last_client_id_ = 0;
     bool draining_ = false;
     bool is_ended_ = false;         // end_sessions() was called.

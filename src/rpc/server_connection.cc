@@ -8,34 +8,21 @@ namespace weft::rpc {
 
 void Server::on_session(core::Peer& peer, ByteView frame) {
     if (!peer.incoming) return context_.broken(peer, "a session from whom we called");
-    if (peer.server_session || peer.is_refused) {
+    // With a second session a client would have the shares of a second client.
+    if (peer.had_session || peer.is_refused) {
         return context_.broken(peer, "a second session on one connection");
     }
     peer.is_unknown = false;
     const auto header = base::load<SessionFrame>(frame.data());
+    if (header.id == SessionId()) return context_.broken(peer, "a session whose name is 0");
     const bool resumes = (header.head.flags & resume_flag) != 0;
     resumes ? resume_session(peer, header.id) : begin_session(peer, header.id);
 }
 
-// The tables of a session cost as much as a hundred small frames: of one connection so many are
-// made in a turn.
-static constexpr std::uint32_t begins_per_turn = 16;
-
-bool Server::begins_too_many(const core::Peer& peer) {
-    if (beginner_ != &peer || began_at_ != context_.now()) {
-        beginner_ = &peer;
-        began_at_ = context_.now();
-        begun_ = 0;
-    }
-    return ++begun_ > begins_per_turn;
-}
-
 void Server::begin_session(core::Peer& peer, const SessionId& id) {
     if (sessions_.find(id)) return context_.broken(peer, "a session that is there already");
-    ServerSession* session = nullptr;
-    if (!begins_too_many(peer)) {
-        session = sessions_.begin(*this, id, [this](ServerSession& it) { end_session(it); });
-    }
+    ServerSession* const session =
+        sessions_.begin(*this, id, [this](ServerSession& it) { end_session(it); });
     if (!session) {
         peer.is_refused = send_grant(peer, Verdict::full, nullptr);
         return;
@@ -78,6 +65,7 @@ void Server::attach(ServerSession& session, core::Peer& peer) {
     if (session.client_id == 0) session.client_id = ++last_client_id_;
     session.is_told = session.is_over = false;
     peer.server_session = &session;
+    peer.had_session = true;
     session.for_each_call([&](ServerCall&) { context_.add_interest(peer); });
 }
 
@@ -137,7 +125,7 @@ void Server::on_ask(core::Peer& peer, ByteView frame) {
 }
 
 void Server::on_peer_down(core::Peer& peer, const Status&) {
-    peer.is_refused = peer.is_unknown = false;
+    peer.is_refused = peer.is_unknown = peer.had_session = false;
     ServerSession* const session = std::exchange(peer.server_session, nullptr);
     if (!session) return;
     sessions_.lose(*session, context_.now());

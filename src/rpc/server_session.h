@@ -100,7 +100,7 @@ class ServerSession : public base::Timer, public SpareSession {
     const SessionId id;
     core::Peer* peer = nullptr;    // nullptr: its connection is lost.
     std::string client;            // What it calls itself, for people.
-    std::uint64_t client_id = 0;   // That of its first connection: Call::client().
+    std::uint64_t client_id = 0;   // Call::client().
     std::uint32_t window = 0;      // As granted last.
     std::size_t parsed_bytes = 0;  // What its calls hold.
     TimePoint connected_at{};      // Its connection, or the last one that it had.

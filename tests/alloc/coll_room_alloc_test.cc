@@ -7,6 +7,7 @@
 
 #include "alloc/counting_new.h"
 #include "coll/known.h"
+#include "coll/pending.h"
 #include "coll/share.h"
 #include "coll/wire.h"
 #include "support/catch.h"
@@ -107,6 +108,30 @@ TEST_CASE("a collective that there is no memory to remember takes no place") {
         CHECK(known.askers() == askers);
     }
     CHECK(failures >= (is_first ? 4 : 1));
+}
+
+TEST_CASE("a gathering that there is no memory to hold takes no place") {
+    if (!test::allocations_count()) return;
+    const coll::Client client({1, 2}, 3);
+    int failures = 0;
+    for (std::uint64_t behind = 0;; ++behind) {
+        coll::Pending<int> pending;
+        bool throws = false;
+        {
+            const test::FailingNew failing(behind);
+            try {
+                const coll::Pending<int>::Place place = pending.add(client, 7);
+            } catch (const std::bad_alloc&) {
+                throws = true;
+            }
+        }
+        CHECK(pending.size() == 0);
+        CHECK(pending.peers() == 0);
+        if (!throws) break;
+        ++failures;
+        CHECK_FALSE(pending.gives_way_to(client.peer));
+    }
+    CHECK(failures >= 3);
 }
 
 TEST_CASE("a share of a client that there is no memory to count is not taken") {

@@ -314,6 +314,57 @@ TEST_CASE("known collectives: when all places are taken the peers with most lose
     }
 }
 
+TEST_CASE("known collectives: what waits for a peer that has gone gives way when all is taken") {
+    std::set<coll::AskerId> gone;
+    std::size_t given_up = 0;
+    KnownParts* table = nullptr;
+    const auto give_up = [&](Part& part) {
+        ++given_up;
+        table->finish(part);
+    };
+    KnownParts known(
+        12345, [&](const coll::AskerId& one) { return !gone.contains(one); }, give_up);
+    table = &known;
+    std::vector<Crowd> crowds;
+    for (std::uint64_t i = 1; i <= 4; ++i) {
+        crowds.push_back({known, {i, i}});
+        REQUIRE(crowds.back().fill(moment_at(Duration(i * 1s)), false) == Crowd::share);
+        for (const auto& part : crowds.back().parts) part->waits = true;
+    }
+    Crowd honest{known, {9, 9}};
+    SECTION("and of peers that are here none does") {
+        CHECK_FALSE(honest.add(moment_at(5s)));
+        CHECK(given_up == 0);
+    }
+    SECTION("only of that one") {
+        gone = {{3, 3}};
+        for (int i = 0; i < 100; ++i) REQUIRE(honest.add(moment_at(5s)));
+        CHECK(given_up == Crowd::share);  // All began at one moment.
+        CHECK_FALSE(crowds[2].parts.front()->running);
+        CHECK(crowds[0].parts.front()->running);
+        CHECK(known.floor(std::uint64_t{3} << 32) == moment_at(3s));
+    }
+}
+
+TEST_CASE("known collectives: peers with most make room when one that has gone has little") {
+    std::set<coll::AskerId> gone;
+    KnownParts known(12345, [&](const coll::AskerId& one) { return !gone.contains(one); });
+    Crowd small{known, {8, 8}};
+    REQUIRE(small.add(moment_at(1s)));
+    std::vector<Crowd> crowds;
+    for (std::uint64_t i = 1; i <= 4; ++i) {
+        crowds.push_back({known, {i, i}});
+        const std::size_t count = Crowd::share - (i == 4);
+        for (std::size_t added = 0; added < count; ++added) {
+            REQUIRE(crowds.back().add(moment_at(2s)));
+        }
+    }
+    REQUIRE(known.parts() + known.origins() == KnownParts::most);
+    gone = {{8, 8}};
+    Crowd honest{known, {9, 9}};
+    for (int i = 0; i < 100; ++i) REQUIRE(honest.add(moment_at(5s)));
+}
+
 // Whatever is forgotten for want of room, no number begins a second time.
 TEST_CASE("known collectives: what was forgotten began no later than the floor") {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {

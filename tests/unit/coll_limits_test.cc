@@ -7,6 +7,7 @@
 
 #include "support/catch.h"
 #include "support/group_rig.h"
+#include "support/raw_peer.h"
 
 using namespace weft;
 using test::GroupRig;
@@ -240,6 +241,79 @@ std::vector<std::byte> names_of(std::uint32_t others, const std::string& address
     std::vector<const Member*> all;
     for (const Member& member : members) all.push_back(&member);
     return coll::encode_members(all);
+}
+
+// A header of one of a rank's clients, answered so far at once.
+coll::ForwardHeader header_of(Flood& flood, std::uint16_t client) {
+    coll::ForwardHeader header = flood.header();
+    header.asker = 1;
+    header.client = client;
+    header.patience_us = 0;
+    return header;
+}
+
+TEST_CASE("coll limits: members named by peers that have gone leave their places to others") {
+    GroupRig rig(1);
+    const test::RawPeer silent(rig.sim, "silent");
+    coll::Engine& engine = rig.sim.runtimes[0]->node().collectives;
+    std::vector<std::unique_ptr<Flood>> floods;
+    for (std::uint64_t i = 1; i <= 2; ++i) {
+        floods.push_back(std::make_unique<Flood>(rig));
+        floods.back()->last = i << 32;
+        for (const std::uint16_t client : {1, 2}) {
+            coll::ForwardHeader header = header_of(*floods.back(), client);
+            header.tree.shape = coll::Shape::flat;
+            header.last = coll::Shares::strangers_most + 1;
+            std::vector<Member> members{{0, {"sim://s0"}, 0, false}};
+            std::vector<const Member*> all;
+            for (std::uint32_t rank = 1; rank < header.last; ++rank) {
+                members.push_back({rank, {"sim://silent"}, 0, false});
+            }
+            for (const Member& member : members) all.push_back(&member);
+            floods.back()->send({header, {}, coll::encode_members(all), {}});
+        }
+    }
+    rig.sim.run_for(20ms);
+    REQUIRE_FALSE(engine.place_for_stranger(coll::AskerId{9, 9}).has_value());
+    for (auto& flood : floods) flood->channel.reset();
+    rig.sim.run_for(20ms);
+    Flood honest(rig);
+    coll::ForwardHeader header = honest.header();
+    header.last = 2;
+    honest.send({header, {}, names_of(1, "sim://nobody-"), {}});
+    REQUIRE(rig.sim.run_until([&] { return honest.codes[Code::ok] == 1; }));
+    REQUIRE(honest.answer.outcomes.size() == 1);
+    CHECK(honest.answer.outcomes[0].status.code() == Code::unavailable);
+}
+
+TEST_CASE("coll limits: requests kept for peers that have gone leave their bytes to others") {
+    RuntimeOptions small;
+    small.handler_bytes_max = 4 << 20;
+    GroupRig rig(1, nullptr, small);
+    const test::RawPeer silent(rig.sim, "silent1");
+    const std::vector<std::byte> names = names_of(1, "sim://silent");
+    const std::vector<std::byte> body(1 << 20);
+    std::vector<std::unique_ptr<Flood>> floods;
+    const auto send = [&](std::uint16_t client) {
+        coll::ForwardHeader header = header_of(*floods.back(), client);
+        header.last = 2;
+        floods.back()->send({header, {}, names, body});
+        rig.sim.run_for(20ms);
+    };
+    for (std::uint64_t i = 1; i <= 2; ++i) {
+        floods.push_back(std::make_unique<Flood>(rig));
+        floods.back()->last = i << 32;
+        for (const std::uint16_t client : {1, 2}) send(client);
+    }
+    CHECK(floods[0]->codes[Code::ok] == 2);
+    CHECK(floods[1]->codes[Code::ok] == 1);
+    CHECK(floods[1]->codes[Code::resource_exhausted] == 1);
+    for (auto& flood : floods) flood->channel.reset();
+    rig.sim.run_for(100ms);
+    floods.push_back(std::make_unique<Flood>(rig));
+    floods.back()->last = std::uint64_t{3} << 32;
+    send(1);
+    CHECK(floods[2]->codes[Code::ok] == 1);
 }
 
 TEST_CASE("coll limits: a turn asks few members when a peer names thousands that fail at once") {

@@ -99,31 +99,50 @@ TEST_CASE("hostile sessions: those that nobody may begin, and questions about wh
     CHECK_FALSE(other.lost);
 }
 
-TEST_CASE("hostile sessions: sessions that begin and end without pause are few in a turn") {
+TEST_CASE("hostile sessions: a second session costs the connection when the first has ended") {
     Victim victim;
     RawPeer raw(victim.rig);
-    raw.connect_bare("server");
-    Frame flood;
-    for (int i = 0; i < 100; ++i) {
-        const Frame begin = raw.numbers.begin(1, victim.rig.random->next());
-        const Frame end = frame_of(rpc::SessionEndFrame());
-        flood.insert(flood.end(), begin.begin(), begin.end());
-        flood.insert(flood.end(), end.begin(), end.end());
-    }
-    REQUIRE(raw.send_as_is(flood));
-    raw.wait();
-    const std::vector<Frame> said = raw.take_about_sessions();
-    REQUIRE(said.size() == 17);
-    CHECK(head_of(said[15]).aux == static_cast<std::uint16_t>(rpc::Verdict::granted));
-    CHECK(head_of(said[16]).aux == static_cast<std::uint16_t>(rpc::Verdict::full));
-    CHECK(raw.lost);  // It went on.
-    // Another one, and the same one later, are served.
-    for (int i = 0; i < 40; ++i) {
+    for (const bool resumes : {false, true}) {
         raw.connect("server");
         REQUIRE(raw.send_as_is(frame_of(rpc::SessionEndFrame())));
         raw.wait();
-        CHECK(raw.take_about_sessions().size() == 1);
+        REQUIRE_FALSE(raw.lost);
+        rpc::SessionFrame second;
+        second.head.flags = resumes ? rpc::resume_flag : 0;
+        second.id = {1, victim.rig.random->next()};
+        REQUIRE(raw.send_as_is(frame_of(second)));
+        raw.wait();
+        CHECK(raw.lost);
+        CHECK(raw.take_about_sessions().size() == 1);  // The grant of the first one.
     }
+    victim.check_serves();
+    // What it would resume is not known: it begins another one there.
+    raw.connect_bare("server");
+    rpc::SessionFrame unknown;
+    unknown.head.flags = rpc::resume_flag;
+    unknown.id = {1, 2};
+    REQUIRE(raw.send_as_is(frame_of(unknown)));
+    REQUIRE(raw.send_as_is(raw.numbers.begin(3, 4)));
+    raw.wait();
+    CHECK_FALSE(raw.lost);
+    const std::vector<Frame> said = raw.take_about_sessions();
+    REQUIRE(said.size() == 2);
+    CHECK(head_of(said[1]).aux == static_cast<std::uint16_t>(rpc::Verdict::granted));
+}
+
+TEST_CASE("hostile sessions: a session whose name is 0 costs the connection, begun or resumed") {
+    Victim victim;
+    RawPeer raw(victim.rig);
+    for (const std::uint8_t flags : {std::uint8_t{0}, rpc::resume_flag}) {
+        raw.connect_bare("server");
+        rpc::SessionFrame unnamed;
+        unnamed.head.flags = flags;
+        REQUIRE(raw.send_as_is(frame_of(unnamed)));
+        raw.wait();
+        CHECK(raw.lost);
+        CHECK(raw.take_about_sessions().empty());
+    }
+    victim.check_serves();
 }
 
 TEST_CASE("hostile sessions: a lost session that was in use outlives any number of short ones") {
