@@ -10,9 +10,10 @@
 namespace weft::api {
 
 static constexpr int last_turns_max = 1000;
-// How long the end of a runtime waits for peers that are in the middle of a copy. One that is
-// neither stopped nor dead takes well below a millisecond, and some more where it has no processor.
-static constexpr Duration fence_patience = 1s;
+// How long the end of a runtime waits for peers that are in the middle of a copy, or have no room
+// for what was sent to them last. One that is neither stopped nor dead takes well below a
+// millisecond, and some more where it has no processor.
+static constexpr Duration leave_patience = 1s;
 // What handlers and coroutines do when they are cancelled, to clean up, has at least so long.
 static constexpr Duration cleanup_patience = 1s;
 
@@ -34,7 +35,7 @@ std::pair<std::uint32_t, std::uint64_t> Node::left_to_drain() {
         bulk.staging.replies_lent() + collectives.delivering() + server.awaited_sessions();
     if (left != 0 || collectives.delivering() != 0) return {left, leaving};
     server.end_sessions();
-    return {left, leaving + context.undelivered()};
+    return {left, leaving + context.undelivered() + (context.is_leaving() ? 1 : 0)};
 }
 
 Status Node::drain(int impatience_fd) {
@@ -81,7 +82,8 @@ void Node::in_turn(Function<void()> work) {
 // turn. Work that posts itself for ever does not count. Work that runs is waited for however long
 // it takes: what it uses is destroyed next.
 void Node::end_work() {
-    const TimePoint fenced_by = saturating_add(parts.clock->now(), fence_patience);
+    const TimePoint began = parts.clock->now();
+    const TimePoint leave_by = saturating_add(began, leave_patience);
     bool is_late = false;
     for (int turns = 0;;) {
         if (!is_late && !pool.is_idle() && parts.clock->now() >= ends_by_) {
@@ -96,7 +98,10 @@ void Node::end_work() {
             driver.turn_and_wait(10ms);
         } else if (context.turn(parts.clock->now()).events != 0 && ++turns < last_turns_max) {
             continue;
-        } else if (bulk.regions->unfenced_regions() == 0 || parts.clock->now() >= fenced_by) {
+        } else if (const TimePoint now = parts.clock->now();
+                   now >= leave_by || (bulk.regions->unfenced_regions() == 0 &&
+                                       // Simulated time stands still here.
+                                       (!context.is_leaving() || now == began))) {
             return;
         } else if (turns < last_turns_max) {
             driver.turn_and_wait(1ms);

@@ -33,6 +33,7 @@ enum class Mutant : std::uint8_t {
     grant_presumed,
     unheard_forgotten,
     sessions_left,
+    last_words_dropped,
     // Of the simulated transport.
     late_piece,
     late_read,
@@ -94,6 +95,8 @@ inline constexpr MutantRow mutants[] = {
      "a session whose first frame was lost is taken for one that the server has forgotten"},
     {Mutant::sessions_left, "sessions-left",
      "a runtime that ends does not say so to the servers of its sessions"},
+    {Mutant::last_words_dropped, "last-words-dropped",
+     "a connection that ends in order is closed before what was sent last has left"},
     {Mutant::late_piece, "late-piece", "what a put has under way lands after the fence, too"},
     {Mutant::late_read, "late-read", "a get goes on after the fence"},
     {Mutant::lost_piece, "lost-piece", "the second piece of a put is said to be there and is not"},

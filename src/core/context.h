@@ -27,9 +27,9 @@
 #include "base/unique_fd.h"
 #include "core/context_options.h"
 #include "core/deferred.h"
+#include "core/departures.h"
 #include "core/frame.h"
 #include "core/offload_pool.h"
-#include "core/peer.h"
 #include "core/scope.h"
 
 namespace weft::core {
@@ -106,8 +106,8 @@ class Context final : public Executor {
     void set_opener(Function<Status(const na::Address&)> opener) { opener_ = std::move(opener); }
     void set_rma_sink(RmaSink& sink) { rma_sink_ = &sink; }
 
-    // Ends every connection, telling the sinks `why`. Nothing connects again; turns go on, for the
-    // fences of regions.
+    // Ends every connection in order, telling the sinks `why`. Nothing connects again; turns go on,
+    // for the fences of regions and while is_leaving().
     void shutdown(const Status& why) noexcept;
     // After shutdown(): destroys the endpoints. Requires: not called from turn(), which walks them.
     void close_endpoints() noexcept;
@@ -275,7 +275,7 @@ class Context final : public Executor {
     static Peer* find(PeerRef ref) { return knows(ref) ? ref.at : nullptr; }
     // Ends the peer's connection and tells every sink. One that we connected to may be used again.
     void drop_connection(Peer& peer, const Status& why);
-    // Forgets a peer: closes its connection and tells every sink.
+    // Forgets a peer: ends its connection in order, tells every sink.
     void remove_peer(Peer& peer, const Status& why);
     // Starts connecting an idle peer; whatever comes of it is told in a later turn.
     void connect(Peer& peer);
@@ -387,6 +387,7 @@ class Context final : public Executor {
     std::uint64_t undelivered();
     // In the FIFOs of all peers. Cost: a walk over them.
     std::uint64_t waiting_frames();
+    bool is_leaving() const { return !departures_.empty(); }  // What was said last is on its way.
 
   private:
     struct Submission : base::MpscNode {
@@ -421,8 +422,7 @@ class Context final : public Executor {
     bool try_endpoints(Peer& peer, Status& why);
     void bind(Peer& peer, const Peer::Connection& connection);
     Peer::Connection unbind(Peer& peer);
-    static bool is_up(const Peer::Connection& connection);
-    static void close(Peer::Connection& connection);
+    void leave(Peer& peer);
     bool use(Peer& peer);
     void lost(Peer& peer, Status why);
     void disconnect(Peer& peer);
@@ -451,6 +451,7 @@ class Context final : public Executor {
     OffloadPool* const pool_;
     TimePoint now_;
     base::TimerWheel timers_;
+    Departures departures_{timers_};
     std::vector<std::unique_ptr<EndpointSlot>> endpoints_;
     EndpointSlot* only_ = nullptr;   // When there is exactly one: the common case of a client.
     EndpointSlot* quick_ = nullptr;  // The same, unless the next turn has more to do than to poll.
@@ -477,12 +478,11 @@ class Context final : public Executor {
     PeerRef condemned_;
     Counters counters_;
     base::FlightRecorder recorder_;
-    std::size_t waiting_bytes_ = 0;  // In all FIFOs.
-    bool closed_ = false;
-    bool armed_ = false;          // And no turn since.
-    bool is_ending_ = false;      // undelivered() was called.
-    TimePoint last_pings_due_{};  // While the end goes on: the next round of last pings,
-    TimePoint last_pings_end_{};  // and when those that do not answer are gone.
+    std::size_t waiting_bytes_ = 0;        // In all FIFOs.
+    bool closed_ = false, armed_ = false;  // The latter: and no turn since.
+    bool is_ending_ = false;               // undelivered() was called.
+    TimePoint last_pings_due_{};           // While the end goes on: the next round of last pings,
+    TimePoint last_pings_end_{};           // and when those that do not answer are gone.
 
     Function<Status(const na::Address&)> opener_;
     base::MpscQueue submissions_;

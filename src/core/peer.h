@@ -111,6 +111,8 @@ struct Peer {
     struct Connection {
         EndpointSlot* endpoint = nullptr;
         na::PeerId id;
+        bool is_up() const;
+        void close();
     } held;                       // Beside the one that is being made.
     na::Incarnation incarnation;  // While up.
     std::string uri;              // For people.

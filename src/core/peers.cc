@@ -58,20 +58,18 @@ Peer::Connection Context::unbind(Peer& peer) {
     return {std::exchange(peer.endpoint, nullptr), std::exchange(peer.na_id, {})};
 }
 
-bool Context::is_up(const Peer::Connection& connection) {
-    return connection.id && connection.endpoint->endpoint->info(connection.id);
-}
+bool Peer::Connection::is_up() const { return id && endpoint->endpoint->info(id); }
 
-void Context::close(Peer::Connection& connection) {
-    if (connection.id) connection.endpoint->endpoint->close(connection.id);
-    connection = {};
+void Peer::Connection::close() {
+    if (id) endpoint->endpoint->close(id);
+    *this = {};
 }
 
 // Does what the path says until something is under way, the peer is up or lost.
 // `why`: what the last attempt came to.
 void Context::follow(Peer& peer, Path::Step step, Status why) {
     while (true) {
-        if (step.action == Path::Action::use_held && !is_up(peer.held)) {
+        if (step.action == Path::Action::use_held && !peer.held.is_up()) {
             peer.held = {};
             why = fail(Code::unavailable, "the connection was lost");
             step = peer.path->failed(why);
@@ -82,7 +80,7 @@ void Context::follow(Peer& peer, Path::Step step, Status why) {
         if (step.hold) {
             peer.held = before;
         } else {
-            close(before);
+            before.close();
         }
         peer.next_endpoint = 0;
         peer.opened = false;
@@ -92,11 +90,11 @@ void Context::follow(Peer& peer, Path::Step step, Status why) {
     }
     if (step.action == Path::Action::use_held) {
         Peer::Connection witness = unbind(peer);
-        close(witness);
+        witness.close();
         bind(peer, std::exchange(peer.held, {}));
     }
     if (step.action == Path::Action::give_up) return lost(peer, peer.path->verdict(why));
-    close(peer.held);
+    peer.held.close();
     peer.uri = peer.path->address().uri();
     if (!use(peer)) lost(peer, fail(Code::unavailable, "the connection was lost again at once"));
 }
@@ -204,7 +202,7 @@ std::string Context::why_waiting(const Peer& peer) {
 void Context::disconnect(Peer& peer) {
     unbind(peer);
     peer.endpoint = nullptr;
-    close(peer.held);
+    peer.held.close();
     peer.state = PeerState::idle;
     update_direct(peer);
     timers_.cancel(peer.heartbeat);
@@ -233,6 +231,28 @@ void Context::lost(Peer& peer, Status why) {
     }
 }
 
+// Closes the connection: at once where nothing is on its way, else when that has left. The peer may
+// read none of it for as long as a silent one is given, and no longer. Transfers under way are
+// cancelled by the close, which does not wait then.
+void Context::leave(Peer& peer) {
+    if (!peer.na_id) return;
+    na::Endpoint& endpoint = *peer.endpoint->endpoint;
+    const bool is_up = peer.state == PeerState::up && peer.traffic.posted == 0;
+    if (is_up) flush(*peer.endpoint);
+    // A server keeps the calls of a client until it reads that the client ends.
+    const bool is_proved = peer.endpoint->caps.sent_survives || !peer.client_session;
+    if (!is_up || (peer.waiting.empty() && is_proved && endpoint.has_left(peer.na_id)) ||
+        base::is_mutated(base::Mutant::last_words_dropped)) {
+        return endpoint.close(peer.na_id);
+    }
+    Peer::Connection connection = unbind(peer);
+    if (!departures_.add(connection, peer.waiting, now_, now_ + silence_max())) {
+        return connection.close();
+    }
+    waiting_bytes_ -= std::exchange(peer.waiting_bytes, 0);
+    peer.waiting_frames = 0;
+}
+
 void Context::shutdown(const Status& why) noexcept {
     closed_ = true;
     deferred_.splice_back(at_end_);
@@ -242,7 +262,7 @@ void Context::shutdown(const Status& why) noexcept {
         Peer& peer = entry.value;
         peer.is_removed = true;
         if (peer.state == PeerState::idle) return;
-        if (peer.na_id) peer.endpoint->endpoint->close(peer.na_id);
+        leave(peer);
         lost(peer, why);
     });
     for (auto& slot : endpoints_) slot->endpoint->flush();
@@ -250,6 +270,7 @@ void Context::shutdown(const Status& why) noexcept {
 
 void Context::close_endpoints() noexcept {
     WEFT_DCHECK(closed_);
+    departures_.end();
     only_ = quick_ = nullptr;
     std::vector<std::unique_ptr<EndpointSlot>> closing;
     closing.swap(endpoints_);  // A child that is forked meanwhile finds none half destroyed.
@@ -264,7 +285,7 @@ void Context::remove_peer(Peer& peer, const Status& why) {
     WEFT_ASSERT(find(peer.ref) == &peer);
     const PeerRef ref = peer.ref;
     peer.is_removed = true;
-    if (peer.na_id) peer.endpoint->endpoint->close(peer.na_id);
+    leave(peer);
     const bool incoming = peer.incoming;
     lost(peer, why);
     if (incoming || peer.ref != ref) return;  // lost() forgot it.
@@ -356,7 +377,7 @@ void Context::look_at_attempt(Peer& peer) {
     const bool has_others = peer.path && peer.path->addresses().size() > 1;
     if (!has_others || !peer.na_id || ++peer.missed <= options_.heartbeats_missed_max) return;
     Peer::Connection attempt = unbind(peer);
-    close(attempt);
+    attempt.close();
     follow(peer, peer.path->unanswered(), fail(Code::unavailable, "it does not answer yet"));
 }
 

@@ -15,11 +15,8 @@ static void read_slowly(NaRig& rig, NaPair& pair) {
     pair.b.poll(1);
 }
 
-CONFORMANCE("what unsent() no longer counts arrives though its sender ends") {
-    auto rig = NaRig::on<TestType>();
-    if (!rig.usable()) return;
-    NaPair pair(rig);
-    // As much as there is room for, while the peer does not read.
+// As much as there is room for, while b does not read.
+static std::uint64_t fill(NaRig& rig, NaPair& pair) {
     const std::size_t largest = pair.a->info(pair.ab)->message_bytes_max;
     for (int turn = 0; turn < 100; ++turn) {
         while (pair.a.send(pair.ab, largest)) {
@@ -30,8 +27,15 @@ CONFORMANCE("what unsent() no longer counts arrives though its sender ends") {
         pair.a.poll();
         rig.step_time();
     }
-    const std::uint64_t sent = pair.a.at(pair.ab).sent;
-    REQUIRE(sent > 0);
+    REQUIRE(pair.a.at(pair.ab).sent > 0);
+    return pair.a.at(pair.ab).sent;
+}
+
+CONFORMANCE("what unsent() no longer counts arrives though its sender ends") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    NaPair pair(rig);
+    const std::uint64_t sent = fill(rig, pair);
     const auto has_all = [&] { return pair.b.at(pair.ba).received == sent; };
     const TimePoint end = rig.now() + patience;
     while (rig.now() < end) {
@@ -50,6 +54,31 @@ CONFORMANCE("what unsent() no longer counts arrives though its sender ends") {
     while (!is_over() && rig.now() < end) read_slowly(rig, pair);
     if (rig.caps.reports_peer_death) CHECK(is_over());
     CHECK(has_all());
+}
+
+CONFORMANCE("what has_left() no longer waits for arrives ahead of a close") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    NaPair pair(rig);
+    const std::uint64_t sent = fill(rig, pair);
+    const TimePoint end = rig.now() + patience;
+    while (!pair.a->has_left(pair.ab) && rig.now() < end) {
+        pair.a.poll();
+        pair.a->flush();
+        read_slowly(rig, pair);
+    }
+    CHECK(pair.a->has_left(pair.ab));
+    // What a never reads would reset a socket that is closed.
+    for (int i = 0; i < 10; ++i) (void)pair.b.send(pair.ba, 1000);
+    pair.b->flush();
+    rig.step_time();
+    pair.a.close(pair.ab);
+    while (pair.b.downs.empty() && rig.now() < end) {
+        pair.a.poll();
+        read_slowly(rig, pair);
+    }
+    CHECK(pair.b.downs.size() == 1);
+    CHECK(pair.b.at(pair.ba).received == sent);
 }
 
 CONFORMANCE("what was committed in the turn of a close arrives ahead of it") {

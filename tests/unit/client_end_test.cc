@@ -19,16 +19,23 @@ namespace {
 
 constexpr MethodId answer_at_once("test.Clients/Answer");
 constexpr MethodId hold_call("test.Clients/Hold");
+constexpr MethodId block_call("test.Clients/Block");
 
 struct Holder final : Service {
     std::vector<Call> held;  // Of the runtime's thread, until that is over.
-    std::atomic<int> holds{0}, cancels{0};
+    std::atomic<int> holds{0}, cancels{0}, blocks{0};
+    std::atomic<bool> goes_on{false};
     void register_methods(MethodRegistrar& registrar) override {
         registrar.add(answer_at_once, [](Call call) { call.reply({}); });
         registrar.add(hold_call, [this](Call call) {
             call.on_cancel([this] { ++cancels; });
             held.push_back(std::move(call));
             ++holds;
+        });
+        registrar.add(block_call, [this](Call call) {
+            ++blocks;
+            goes_on.wait(false);
+            call.reply({});
         });
     }
 };
@@ -65,6 +72,101 @@ TEST_CASE("handlers hear at once of a client whose runtime ends in order") {
         CHECK(wait_for(service.cancels, round, promised(1s)));
     }
     server.reset();
+    service.held.clear();
+}
+
+namespace {
+
+// A client with a call in a handler of a server that reads nothing meanwhile, and with more on the
+// way to it than there is room for.
+struct FullWay {
+    static constexpr int calls = 42;
+    std::atomic<int> ended{0};
+    Holder service;
+    std::optional<Runtime> server = Runtime::create().value();
+    std::optional<Runtime> client = Runtime::create().value();
+    std::optional<Channel> channel;
+
+    explicit FullWay(const std::string& scheme) {
+        REQUIRE(server->serve(service, fresh_uri(scheme)).ok());
+        channel = client->connect(server->addresses().front()).value();
+        call(hold_call, {});
+        REQUIRE(wait_for(service.holds, 1, patience));
+        call(block_call, {});
+        REQUIRE(wait_for(service.blocks, 1, patience));
+        const std::vector<std::byte> body(60'000);
+        for (int i = 2; i < calls; ++i) call(answer_at_once, body);
+        // All are handed over, and what there was room for has left.
+        for (int i = 0; i < 2; ++i) client->node().on_context([] {});
+    }
+    ~FullWay() {
+        let_server_read();
+        server.reset();
+        service.held.clear();
+    }
+    void call(const MethodId& method, ByteView body) {
+        channel->call(method, body, {.timeout = patience},
+                      [this](const Status&, ByteView) { ++ended; });
+    }
+    void let_server_read() {
+        service.goes_on = true;
+        service.goes_on.notify_all();
+    }
+};
+
+}  // namespace
+
+TEST_CASE("handlers hear at once of a client that ends in order while its way is full") {
+    const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm", "ofi+tcp");
+    const bool channel_only = GENERATE(true, false);
+    if (!is_usable(scheme)) return;
+    INFO(scheme << ", " << (channel_only ? "the channel ends" : "the runtime ends"));
+    FullWay rig(scheme);
+    if (channel_only) {
+        rig.channel.reset();
+        REQUIRE(wait_for(rig.ended, FullWay::calls, patience));
+        rig.let_server_read();
+    } else {
+        std::thread ends([&] { rig.client.reset(); });
+        CHECK(wait_for(rig.ended, FullWay::calls, patience));
+        rig.let_server_read();
+        ends.join();
+    }
+    // Of one that is lost they hear after 3 s.
+    CHECK(wait_for(rig.service.cancels, 1, promised(1s)));
+}
+
+TEST_CASE("a runtime that ends waits a second at most for a server that reads nothing") {
+    const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm", "ofi+tcp");
+    if (!is_usable(scheme)) return;
+    INFO(scheme);
+    FullWay rig(scheme);
+    const auto began = std::chrono::steady_clock::now();
+    rig.client.reset();
+    CHECK(std::chrono::steady_clock::now() - began < promised(2s));
+    CHECK(rig.ended == FullWay::calls);
+}
+
+TEST_CASE("a client that ends says so when the queue in front of its connection has room") {
+    SimRig rig(1, {.link_messages_max = 4, .joins_commits = false});
+    Echo service;
+    service.hold = true;
+    Runtime& client = rig.add("");  // Turns first: the server has not read when it ends.
+    Runtime& server = rig.add("server");
+    REQUIRE(server.add(service).ok());
+    Channel channel = client.connect("sim://server").value();
+    const auto call = [&] {
+        channel.call(echo_method, {}, {.timeout = 1min}, [](const Status&, ByteView) {});
+    };
+    call();
+    REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
+    const std::uint64_t queued = client.node().context.counters().frames_queued;
+    for (int i = 0; i < 10; ++i) call();
+    channel = Channel();
+    rig.run_for(50ms);
+    CHECK(client.node().context.counters().frames_queued == queued + 1);
+    CHECK_FALSE(client.node().context.is_leaving());
+    CHECK(server.node().server.sessions() == 0);
     service.held.clear();
 }
 

@@ -370,6 +370,12 @@ std::size_t SimEndpoint::unsent(PeerId peer) const {
     return link->bytes_queued + link->pending.size + link->bytes_under_way;
 }
 
+// The network loses nothing of a connection that has not failed, and a close goes behind it.
+bool SimEndpoint::has_left(PeerId peer) const {
+    const Link* const link = find(peer);
+    return !link || link->state != LinkState::up || (link->bytes_queued == 0 && !link->pending);
+}
+
 // Our `bytes` to this peer were read over there.
 void SimEndpoint::give_back_room(PeerId peer, std::size_t bytes) {
     Link* link = find(peer);

@@ -47,6 +47,7 @@ class SimEndpoint final : public Endpoint {
     bool commit(std::size_t bytes) noexcept override;
     void flush() noexcept override;
     std::size_t unsent(PeerId peer) const override;
+    bool has_left(PeerId peer) const override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
     Result<FabricKey> expose(const Exposure& exposure) override;

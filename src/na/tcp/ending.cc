@@ -80,6 +80,15 @@ std::size_t TcpEndpoint::unsent(PeerId peer) const {
     return is_local() ? queued : queued + unacknowledged_bytes(connection->talk.socket.get());
 }
 
+// What the kernel has not put on the way yet is dropped by it where the peer answers what it reads
+// of the rest: that answer resets the socket.
+bool TcpEndpoint::has_left(PeerId peer) const {
+    const Connection* const connection = find(peer);
+    if (!connection || connection->phase != Phase::up || connection->lost != 0) return true;
+    if (!connection->out.empty()) return false;
+    return is_local() || waiting_bytes(connection->talk.socket.get()) == 0;
+}
+
 bool TcpEndpoint::has_arrived(PeerId peer) {
     Connection* connection = find(peer);
     if (!connection || connection->phase != Phase::up) return false;

@@ -46,6 +46,7 @@ class TcpEndpoint final : public Endpoint {
     bool commit_later(std::size_t bytes) noexcept override { return commit(bytes, false); }
     void flush() noexcept override;
     std::size_t unsent(PeerId peer) const override;
+    bool has_left(PeerId peer) const override;
     bool has_arrived(PeerId peer) override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 

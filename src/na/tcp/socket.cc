@@ -100,6 +100,11 @@ std::size_t unacknowledged_bytes(int socket) {
     return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
+std::size_t waiting_bytes(int socket) {
+    int bytes = 0;
+    return ::ioctl(socket, SIOCOUTQNSD, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
+}
+
 void set_accepted_options(int socket) {
     set_lasting_options(socket);
     use_plain_congestion_control(socket);

@@ -18,6 +18,8 @@ Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri);
 Result<base::UniqueFd> start_connecting(const SocketName& to);
 // Sent, and not yet acknowledged by the other side's kernel.
 std::size_t unacknowledged_bytes(int socket);
+// Of those, what the kernel has not sent yet.
+std::size_t waiting_bytes(int socket);
 // The error number that ended a connection; 0: none.
 int socket_error(int socket);
 

@@ -37,6 +37,7 @@ constexpr Duration given_up_within = 3s;
 
 const std::string visited = "visited";
 constexpr std::uint32_t visitors = 4;
+constexpr std::size_t visit_filler_bytes = 60'000;  // Of a call that is for nothing else.
 constexpr Duration stays_for = 20ms;
 constexpr Duration visit_takes = 400ms;  // In its handler, at most.
 constexpr Duration visits_before_end = 60ms;
@@ -284,12 +285,23 @@ std::shared_ptr<void> Crowd::visit(Runtime& runtime, const std::string& visitor)
     Visit& visit = visits_.emplace_back();
     channel->call(visit_method, {reinterpret_cast<const std::byte*>(&number), sizeof number},
                   {.timeout = patience}, [](const Status&, ByteView) {});
-    simulation_.in(up_to(stays_for), [this, &visit, visitor] {
+    simulation_.in(up_to(stays_for), [this, &visit, visitor, left = std::weak_ptr(channel)] {
         visit.left = simulation_.now();
+        if (const auto leaving = left.lock()) leave(*leaving);
         simulation_.end(visitor);
         come_again(visitor);
     });
     return channel;
+}
+
+// Some drop their channel first, and have more on the way then than there is room for.
+void Crowd::leave(Channel& channel) {
+    if (below(2) == 0) return;
+    const std::vector<std::byte> body(visit_filler_bytes);
+    for (int i = 0; i < 5; ++i) {
+        channel.call(visit_method, body, {.timeout = patience}, [](const Status&, ByteView) {});
+    }
+    channel = Channel();
 }
 
 // As another process, once the last one is down.

@@ -72,6 +72,7 @@ class Crowd {
     std::shared_ptr<void> serve_visits(Runtime& runtime);
     void hold_visit(Call call);
     std::shared_ptr<void> visit(Runtime& runtime, const std::string& visitor);
+    void leave(Channel& channel);
     void come_again(const std::string& visitor);
     void slow_down_some(const Names& clients);
     void cut_some(const Names& clients, const std::string& server);
