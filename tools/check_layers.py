@@ -32,6 +32,7 @@ THIRD_PARTY = {
     "rdma/rdma_": ["src/na/verbs/*"],
     "infiniband/": ["src/na/verbs/*"],
     "spdlog/": ["src/base/log.cc"],
+    "sanitizer/": ["src/rpc/frame_pool.cc"],
     "boost/": ["include/weft/asio.h", "include/weft/asio/*", "tests/*", "examples/asio/*",
                "bench/*"],
     "google/protobuf/": ["include/weft/protobuf.h", "src/proto/*", "src/group/view_file.cc",

@@ -11,8 +11,8 @@
 // A task that is dropped is destroyed where it is suspended, with all that it awaits: its calls,
 // transfers, collectives and sleeps are cancelled, and none of them resumes anything. This is done
 // before the awaiting coroutine goes on. Offloaded work can't be cancelled: a task in the middle of
-// it is destroyed when the work has ended, which is waited for. A program's own awaitables must
-// allow that they are destroyed while a coroutine waits for them.
+// it is destroyed when the work has ended, which is waited for; it begins no more. A program's own
+// awaitables must allow that they are destroyed while a coroutine waits for them.
 //
 // Cost: one coroutine frame, and with a std::vector another allocation or two. Thread: one that
 // turns a context; else they throw std::logic_error. Errors: std::invalid_argument for an empty
@@ -64,39 +64,40 @@ class OwnBranch {
     Branch* branch_ = nullptr;
 };
 
-// Tasks under way, in the frame of the coroutine that awaits them. Destroyed before them.
+// Tasks under way, in the frame of the coroutine that awaits them. Destroyed before them, and they
+// before their branches: a task that is destroyed may resume another one.
 class Fork : public Alarm {
   public:
     // Awaited, it waits for `ends` tasks to end. Throws when there is no context.
     Fork(Branch* outer, std::size_t ends);
+    ~Fork() { drop(); }
+    void drop();  // All that were started.
 
     template <class T>
     void start(Branch& branch, Task<T>& task) {
         const auto handle = TaskAccess::handle(task);
         branch.fork = this;
         branch.outer = outer_;
+        branch.next = std::exchange(started_, &branch);
         handle.promise().branch = &branch;
         handle.resume();
     }
-    // nullptr: none has ended yet.
-    const Branch* first() const { return first_; }
-    // It waits no longer than that.
-    using Alarm::limit;
+    using Alarm::limit;  // It waits no longer than that.
+    using Alarm::reset;  // The next time that it is awaited it waits for release().
     // Work on another thread lets go of a branch that was dropped.
     void release() { ring(); }
     void end(Branch& branch);
+    const Branch* first() const { return first_; }  // nullptr: none has ended yet.
     void await_resume() const noexcept {}
-    // The next time that it is awaited it waits for release().
-    using Alarm::reset;
 
   private:
     Branch* const outer_;
+    Branch* started_ = nullptr;  // The last one.
     std::size_t ends_;
     const Branch* first_ = nullptr;
 };
 
-// Throws std::invalid_argument when it is false.
-void require_task(bool is_task);
+void require_task(bool is_task);  // False: throws std::invalid_argument.
 Status timed_out(Duration limit);
 
 // Tasks of one type with their branches.
@@ -111,22 +112,22 @@ class FixedTasks {
     Branch& branch(std::size_t at) { return branches_[at]; }
 
   private:
-    Task<T> tasks_[n];
     Branch branches_[n];
+    Task<T> tasks_[n];
 };
 
 template <class T>
 class ManyTasks {
   public:
     explicit ManyTasks(std::vector<Task<T>>&& tasks)
-        : tasks_(std::move(tasks)), branches_(tasks_.size()) {}
+        : branches_(tasks.size()), tasks_(std::move(tasks)) {}
     std::size_t size() const { return tasks_.size(); }
     Task<T>& operator[](std::size_t at) { return tasks_[at]; }
     Branch& branch(std::size_t at) { return branches_[at]; }
 
   private:
-    std::vector<Task<T>> tasks_;
     std::vector<Branch> branches_;
+    std::vector<Task<T>> tasks_;
 };
 
 }  // namespace detail
@@ -177,9 +178,10 @@ using TimedOf = std::conditional_t<
 namespace detail {
 
 template <class... Ts, std::size_t... at>
-Task<AllOf<Ts...>> all_of(std::tuple<Task<Ts>...> tasks, std::index_sequence<at...>) {
-    (require_task(static_cast<bool>(std::get<at>(tasks))), ...);
+Task<AllOf<Ts...>> all_of(std::tuple<Task<Ts>...> given, std::index_sequence<at...>) {
+    (require_task(static_cast<bool>(std::get<at>(given))), ...);
     Branch branches[sizeof...(Ts)];
+    std::tuple<Task<Ts>...> tasks(std::move(given));
     Branch* const outer = co_await OwnBranch();
     Fork fork(outer, sizeof...(Ts));
     (fork.start(branches[at], std::get<at>(tasks)), ...);
@@ -215,15 +217,11 @@ Task<FirstOf<T>> first_of(Tasks tasks) {
         fork.start(tasks.branch(i), tasks[i]);
     }
     co_await fork;
+    fork.drop();
     std::size_t first = 0;
+    while (&tasks.branch(first) != fork.first()) ++first;
     for (std::size_t i = 0; i < tasks.size(); ++i) {
-        Branch& branch = tasks.branch(i);
-        if (&branch == fork.first()) {
-            first = i;
-            continue;
-        }
-        branch.is_dropped = true;
-        if (branch.held == 0) tasks[i] = Task<T>();
+        if (i != first && tasks.branch(i).held == 0) tasks[i] = Task<T>();
     }
     for (std::size_t i = 0; i < tasks.size(); ++i) {
         if (i == first) continue;
@@ -275,25 +273,26 @@ template <class T>
 Task<TimedOf<T>> with_timeout(Duration limit, Task<T> task) {
     detail::require_task(static_cast<bool>(task));
     detail::Branch branch;
+    Task<T> started(std::move(task));
     detail::Branch* const outer = co_await detail::OwnBranch();
     detail::Fork fork(outer, 1);
     fork.limit(limit);
-    fork.start(branch, task);
+    fork.start(branch, started);
     co_await fork;
     if (!branch.has_ended) {
-        branch.is_dropped = true;
+        fork.drop();
         while (branch.held != 0) {
             fork.reset();
             co_await fork;
         }
-        task = Task<T>();
+        started = Task<T>();
         co_return detail::timed_out(limit);
     }
     if constexpr (std::is_void_v<T>) {
-        detail::take(task);
+        detail::take(started);
         co_return Status();
     } else {
-        co_return detail::take(task);
+        co_return detail::take(started);
     }
 }
 

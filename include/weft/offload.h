@@ -23,7 +23,8 @@ class HeldScope {
     HeldScope();
     ~HeldScope();
     // Requires: inside a turn of a context, as for resume(). `branch`: that the coroutine is in.
-    void hold(Branch* branch);
+    // False: that was dropped, and begins nothing any more.
+    bool hold(Branch* branch);
     // Resumes it, unless its branch was dropped meanwhile.
     void resume(std::coroutine_handle<> awaiting);
 
@@ -45,7 +46,7 @@ class OffloadAwaiter {
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> awaiting) {
         Executor* home = Executor::current();
-        scope_.hold(branch_of(awaiting));
+        if (!scope_.hold(branch_of(awaiting))) return;
         try {
             home->offload([work = Work(*this, *home, awaiting)]() mutable { work.run(); });
         } catch (...) {

@@ -33,11 +33,14 @@ class Fork;
 struct Branch {
     Fork* fork = nullptr;
     Branch* outer = nullptr;  // The one that the fork is in.
+    Branch* next = nullptr;   // Of the same fork.
     std::uint32_t held = 0;  // So often by work on other threads, which uses what is in its frames.
     bool has_ended = false;
-    bool is_dropped = false;  // To be destroyed once it is not held.
+    bool is_dropped = false;  // To be destroyed once it is not held; its fork may be gone.
+    // Or one that it is in.
+    bool is_in_dropped() const;
 };
-// For the fork: the task of this branch has ended.
+// For the fork, unless it was dropped: the task of this branch has ended.
 void end_branch(Branch& branch) noexcept;
 
 struct PromiseBase {
@@ -133,6 +136,10 @@ class [[nodiscard]] Task {
     class Awaiter {
       public:
         explicit Awaiter(Handle handle) : handle_(handle) {}
+        // The awaiting coroutine may be in the middle of its destruction, which goes on with its
+        // locals: the end of one may resume this task, which then resumes nothing.
+        ~Awaiter() { handle_.promise().continuation = std::noop_coroutine(); }
+        Awaiter(const Awaiter&) = delete;
         bool await_ready() const noexcept { return handle_.done(); }
         template <class Promise>
         std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {

@@ -49,7 +49,7 @@ BlockPool::~BlockPool() {
     if (room_.is_linked()) context_.undefer(room_);
     blocks_.for_each([&](Entry& entry) {
         Block& block = entry.value;
-        if (block.is_linked()) block.unlink();
+        if (static_cast<IdleNode&>(block).is_linked()) leave_idle(block);
         block.region = Region();
         block.kept = nullptr;
         blocks_.give_back(entry);
@@ -57,10 +57,18 @@ BlockPool::~BlockPool() {
 }
 
 // Unexposed, or exposed to no other peer, and far enough.
-bool BlockPool::suits(const Block& block, core::PeerRef peer, std::size_t bytes, Use use) {
-    if (block.bytes < bytes) return false;
-    if (!block.region) return true;
-    return block.peer == peer && (use != Use::lent || block.region.ref().length >= bytes);
+template <class Visit>
+void BlockPool::for_each_suitable(core::PeerRef peer, std::size_t bytes, Use use, Visit&& visit) {
+    const auto visit_suitable = [&](core::PeerBlock& one) {
+        auto& block = static_cast<Block&>(one);
+        const bool is_exposed =
+            use != Use::lent || !block.region || block.region.ref().length >= bytes;
+        if (block.bytes >= bytes && is_exposed) visit(block);
+    };
+    unexposed_.for_each(visit_suitable);
+    if (core::Peer* own = core::Context::find(peer)) {
+        own->traffic.idle_blocks.for_each(visit_suitable);
+    }
 }
 
 // Counts what is in use for a peer, for is_over_share().
@@ -78,8 +86,8 @@ void BlockPool::move_to(Block& block, Use use) {
 
 BlockPool::Idle BlockPool::find_idle(std::size_t bytes, core::PeerRef peer, Use use) {
     Idle idle;
-    idle_.for_each([&](Block& block) {
-        if (block.bytes != bytes || !suits(block, peer, bytes, use)) return;
+    for_each_suitable(peer, bytes, use, [&](Block& block) {
+        if (block.bytes != bytes) return;
         if (!block.region) {
             idle.unexposed = &block;
         } else {
@@ -93,9 +101,8 @@ BlockPool::Idle BlockPool::find_idle(std::size_t bytes, core::PeerRef peer, Use 
 // The smallest that would do.
 BlockPool::Block* BlockPool::find_larger(std::size_t bytes, core::PeerRef peer, Use use) {
     Block* best = nullptr;
-    idle_.for_each([&](Block& block) {
-        const bool is_better = !best || block.bytes < best->bytes;
-        if (is_better && suits(block, peer, bytes, use)) best = &block;
+    for_each_suitable(peer, bytes, use, [&](Block& block) {
+        if (!best || block.bytes < best->bytes) best = &block;
     });
     return best;
 }
@@ -160,7 +167,7 @@ BlockPool::Block* BlockPool::take(core::PeerRef peer, std::size_t bytes, Use use
         asked_in_vain_ = true;
         return nullptr;
     }
-    if (block->is_linked()) leave_idle(*block);
+    if (static_cast<IdleNode&>(*block).is_linked()) leave_idle(*block);
     block->peer = peer;
     move_to(*block, use);
     keep_headroom();
@@ -175,11 +182,12 @@ BlockPool::Block* BlockPool::find(base::SlotId id) {
 void BlockPool::rest(Block& block) {
     // A transfer that was cancelled may still write there.
     if (block.kept.use_count() > (block.region ? 2 : 1)) return discard(block, Use::abandoned);
-    const core::Peer* peer = context_.find(block.peer);
+    core::Peer* peer = context_.find(block.peer);
     if (block.region && (!peer || peer->state != core::PeerState::up)) return discard(block);
     move_to(block, Use::idle);
     block.idle_since = context_.now();
     idle_.push_back(block);
+    (block.region ? peer->traffic.idle_blocks : unexposed_).push_back(block);
     idle_bytes_ += block.bytes;
     trim(idle_bytes_max, TimePoint::min());
     trim_later();
@@ -188,7 +196,8 @@ void BlockPool::rest(Block& block) {
 }
 
 void BlockPool::leave_idle(Block& block) {
-    block.unlink();
+    static_cast<IdleNode&>(block).unlink();
+    static_cast<core::PeerBlock&>(block).unlink();
     idle_bytes_ -= block.bytes;
 }
 
@@ -222,12 +231,12 @@ void BlockPool::tell_room() {
     if (std::exchange(asked_in_vain_, false) && !room_.is_linked()) context_.defer(room_);
 }
 
-void BlockPool::forget(core::PeerRef peer) {
-    idle_.for_each([&](Block& block) {
-        if (block.peer != peer || !block.region) return;
+void BlockPool::forget(core::Peer& peer) {
+    while (core::PeerBlock* one = peer.traffic.idle_blocks.front()) {
+        auto& block = static_cast<Block&>(*one);
         leave_idle(block);
         discard(block);
-    });
+    }
 }
 
 void BlockPool::trim(std::size_t bytes_kept, TimePoint idle_before) {

@@ -34,8 +34,10 @@ class BlockPool {
         closing,    // Gone after the fence.
         abandoned,  // Its peer was asked for bytes that may still come: gone with its transfers.
     };
-    struct Kept;                     // The memory, with all who use it as owners.
-    struct Block : base::ListNode {  // In idle_ while idle.
+    struct Kept;                          // The memory, with all who use it as owners.
+    struct IdleNode : base::ListNode {};  // In idle_ while idle.
+    // PeerBlock: meanwhile among those of the peer that may read it, or in unexposed_.
+    struct Block : IdleNode, core::PeerBlock {
         base::SlotId id;
         Use use = Use::idle;
         std::size_t bytes = 0;
@@ -73,7 +75,7 @@ class BlockPool {
     // Whoever asked in vain may ask again: has `on_room` run.
     void tell_room();
     // The peer is gone: whoever comes next under its address is another.
-    void forget(core::PeerRef peer);
+    void forget(core::Peer& peer);
 
     std::size_t bytes_held() const { return held_bytes_; }
     // To peers that came to us.
@@ -95,7 +97,8 @@ class BlockPool {
         std::size_t exposed = 0;
     };
 
-    static bool suits(const Block& block, core::PeerRef peer, std::size_t bytes, Use use);
+    template <class Visit>
+    void for_each_suitable(core::PeerRef peer, std::size_t bytes, Use use, Visit&& visit);
     static void move_to(Block& block, Use use);
     Idle find_idle(std::size_t bytes, core::PeerRef peer, Use use);
     Block* find_larger(std::size_t bytes, core::PeerRef peer, Use use);
@@ -116,10 +119,11 @@ class BlockPool {
     Function<void()> on_room_;
     const std::shared_ptr<BlockPool*> self_;  // nullptr in it: memory outlives the pool.
     base::SlotTable<Block> blocks_{blocks_max};
-    base::IntrusiveList<Block> idle_;  // Those used last at the end.
-    std::size_t held_bytes_ = 0;       // Of all blocks,
-    std::size_t closing_bytes_ = 0;    // of those that will be gone in a turn or two,
-    std::size_t idle_bytes_ = 0;       // and of those that are idle.
+    base::IntrusiveList<Block, IdleNode> idle_;       // Those used last at the end.
+    base::IntrusiveList<core::PeerBlock> unexposed_;  // Of those, any peer may have.
+    std::size_t held_bytes_ = 0;                      // Of all blocks,
+    std::size_t closing_bytes_ = 0;  // of those that will be gone in a turn or two,
+    std::size_t idle_bytes_ = 0;     // and of those that are idle.
     bool asked_in_vain_ = false;
     Room room_;
     Trimming trimming_;

@@ -296,7 +296,7 @@ void Staging::on_peer_down(core::Peer& peer, const Status& why) {
     while (core::PeerFetch* waiting = peer.traffic.fetches.front()) {
         give_up(static_cast<Fetch&>(*waiting), why);
     }
-    pool_.forget(peer.ref);
+    pool_.forget(peer);
 }
 
 }  // namespace weft::bulk

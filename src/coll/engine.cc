@@ -113,7 +113,6 @@ static std::size_t counted(std::size_t bytes) {
 
 void Engine::on_member_done(Operation& operation) {
     --running_;
-    operation.room = {};
     // Peers may ask again for as long as it could have lasted, ten minutes at most; and for as long
     // as a request for it may begin (adr/0012).
     const TimePoint now = context_.clock().now();
@@ -349,7 +348,7 @@ Result<std::shared_ptr<Operation>> Engine::make_part(const ForwardView& request,
     operation->lasts = header.lasts();
     // A later request for it is refused: the collective is too old by then.
     operation->keep_until = now + begin_within(header.lasts()) + remembered_on;
-    operation->room = Shares::Room(shares_, client, bytes);
+    operation->room = std::make_shared<Shares::Room>(shares_, client, bytes);
     operation->body = request.body;
     if (keeps_body) {
         operation->own_body.assign(request.body.begin(), request.body.end());

@@ -125,7 +125,12 @@ class Engine {
                                   rpc::LocalCompletion done) {
         return server_.dispatch_local(method, body, until, std::move(done));
     }
-    void stop_here(base::SlotId id) { server_.cancel_local(id); }
+    // The handler may not heed it: `room` is taken until it answers. nullptr: none is.
+    void stop_here(base::SlotId id, std::shared_ptr<Shares::Room> room) {
+        server_.cancel_local(id, [room = std::move(room)](const Status&, ByteView) {
+            if (room) room->has_run();
+        });
+    }
     // What time it is here, for others.
     Ticks clock_reading() const { return clock_.read(context_.clock().now()); }
     // Learns the later view of the member at a position, and begins anew.

@@ -139,14 +139,15 @@ void Operation::run(Part&) {
 void Operation::has_run() {
     if (origin) return;
     waits = true;
-    room.has_run();
+    room->has_run();
 }
 
 // In a turn of its own: the handler is told, and may end what this one is stopped with.
 void Operation::stop_running(Part&) {
     is_stopped_ = true;
     const base::SlotId id = std::exchange(running_here_, {});
-    if (id) context_.post([&engine = engine_, id] { engine.stop_here(id); });
+    if (!id) return;
+    context_.post([&engine = engine_, id, room = room] { engine.stop_here(id, room); });
 }
 
 // ---- whom it answers ---------------------------------------------------------------------------
@@ -255,7 +256,8 @@ void Operation::done(Part&) {
     body = {};
     std::exchange(own_body, {});  // Its memory, too.
     if (origin) return engine_.on_origin_done(*this);
-    has_run();
+    room->has_no_request();
+    if (!has_run_ || is_mine_over_) has_run();  // Else the handler may not have ended yet.
     if (answer.empty()) {
         answer = encode_answer(all_told(), engine_.reply_bytes_max());
     }

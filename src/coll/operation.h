@@ -70,7 +70,6 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     std::unique_ptr<Origin> origin;    // nullptr: it began elsewhere.
     std::uint8_t priority = 0;         // Of its messages, here and below.
     Client brought_by;                 // That brought it.
-    Shares::Room room;                 // At a member, while it runs.
     TimePoint began{};                 // By this rank's clock, or earlier: wherever that was.
     Duration lasts = Duration::max();  // From then on.
     TimePoint known_since{};           // As it is known here.
@@ -78,6 +77,7 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     bool is_listed = false;            // Among those that are owed.
     bool running = true;               // For the table of those that are known, as what is below.
     bool waits = false;                // The method has run here: it waits for other ranks.
+    std::shared_ptr<Shares::Room> room;  // At a member.
     // What each rank's method gets: in `own_body`; or, where nobody is below, in the request while
     // that is handled. By position where it is scattered.
     ByteView body;

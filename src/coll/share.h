@@ -36,7 +36,7 @@ class Shares : public std::enable_shared_from_this<Shares> {
     // Of requests, of all clients.
     std::size_t bytes() const { return bytes_; }
 
-    // What one collective takes while it runs, given back by its end.
+    // What one collective takes while it or its method runs, given back by its end.
     class Room {
       public:
         Room() = default;
@@ -70,6 +70,12 @@ class Shares : public std::enable_shared_from_this<Shares> {
         void has_run() {
             if (!shares_ || std::exchange(has_run_, true)) return;
             shares_->each(client_, [](Held& held) { --held.running; });
+        }
+        // Its request is gone; the method may go on.
+        void has_no_request() {
+            if (!shares_ || bytes_ == 0) return;
+            shares_->each(client_, [this](Held& held) { held.bytes -= bytes_; });
+            shares_->bytes_ -= std::exchange(bytes_, 0);
         }
 
       private:

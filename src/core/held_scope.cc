@@ -36,7 +36,8 @@ static bool release(Branch& innermost) {
     return !dropped;
 }
 
-void HeldScope::hold(Branch* branch) {
+bool HeldScope::hold(Branch* branch) {
+    if (branch && branch->is_in_dropped()) return false;
     is_under_way_ = true;
     branch_ = branch;
     for (; branch; branch = branch->outer) ++branch->held;
@@ -45,6 +46,7 @@ void HeldScope::hold(Branch* branch) {
         held_ = std::make_unique<Held>(context);
         scope->add(*held_);
     }
+    return true;
 }
 
 void HeldScope::resume(std::coroutine_handle<> awaiting) {

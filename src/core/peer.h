@@ -37,6 +37,7 @@ struct Starved : base::ListNode {};       // A transfer that waits for its turn 
 struct PeerTransfer : base::ListNode {};  // A transfer, until the transport is done with it.
 struct PeerGrant : base::ListNode {};     // A grant that the peer holds (bulk/regions.h).
 struct PeerFetch : base::ListNode {};     // A large body that waits for memory (bulk/staging.h).
+struct PeerBlock : base::ListNode {};     // Idle memory that it may read (bulk/block_pool.h).
 // Grants of the peer's that go back when there is room for the message. Linked: there are some.
 struct Owing : base::ListNode {
     Peer* peer = nullptr;
@@ -74,6 +75,7 @@ struct Traffic : base::ListNode {
     base::IntrusiveList<PeerTransfer> transfers;
     base::IntrusiveList<PeerGrant> grants;
     base::IntrusiveList<PeerFetch> fetches;
+    base::IntrusiveList<PeerBlock> idle_blocks;
     Owing owing;
 };
 
@@ -117,6 +119,8 @@ struct Peer {
     rpc::ClientSession* client_session = nullptr;
     rpc::ServerSession* server_session = nullptr;
     bool is_refused = false;  // As a client: there was no room for its session.
+    // The session that it resumed is not known: it may end that before it reads so.
+    bool is_unknown = false;
     bool is_removed = false;  // Goes down for good: nobody will use it again.
     // Nothing that it has to have is on its way: it answered the last ping, or came later. See
     // Context::undelivered().

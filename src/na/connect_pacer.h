@@ -116,6 +116,8 @@ class HangUps {
     }
     // The listener answered.
     void clear() { count_ = 0; }
+    // This process stood still for `stall` until now.
+    void postpone(Duration stall, TimePoint now) { since_ = std::min(since_ + stall, now); }
 
   private:
     std::uint32_t count_ = 0;

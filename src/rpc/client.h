@@ -99,11 +99,6 @@ class Client final : public core::FrameSink {
 
   private:
     friend struct ClientCall;
-    // Of one whose large reply is on its way.
-    struct Fetching {
-        CallId call;
-        bulk::FetchId fetch;
-    };
 
     // ---- submitting, client.cc
     CallId submit_queued(CallEntry& entry, const MethodId& method, const BodyWriter& body);
@@ -144,7 +139,6 @@ class Client final : public core::FrameSink {
     [[gnu::noinline]] void end_unwritten(ClientSlot& slot);
     void fetch_reply(core::Peer& peer, ByteView frame);
     void on_fetched(CallId id, const Status& status, ByteView reply);
-    void forget_fetch(CallId id);
     void finish_failed(ClientCall& call, core::Peer& peer, core::FrameHead head, ByteView frame);
     void finish_early(ClientCall& call, Status status);
     void leave_session(ClientCall& call);
@@ -188,7 +182,7 @@ class Client final : public core::FrameSink {
     Sampler sampler_{context_.clock()};
     base::SlotTable<ClientCall> calls_;
     std::list<ClientSession> sessions_;
-    std::vector<Fetching> fetching_;
+    std::vector<bulk::FetchId> fetches_;  // Of large replies, by the slots of their calls.
     WaitingRequest::Ptr spare_lent_;  // So that a steady flow of large requests allocates nothing.
     std::size_t waiting_bytes_ = 0;   // In all queues.
     std::size_t bytes_room_;          // For bodies of calls that are sent and not answered,

@@ -59,7 +59,8 @@ struct alignas(4) CallTraits {
 
 struct ClientSlot;
 
-// Deferred: in the session's queue while it waits, in the context's while its end is under way.
+// Deferred: in the session's queue while it waits, in one of its lists while it rests or its large
+// reply is on its way, in the context's while its end is under way.
 // A waiting call costs an entry of the table and its request: 256 bytes, with a body of 16.
 struct ClientCall : base::Timer, core::Deferred {
     ClientCall();

@@ -48,6 +48,7 @@ void Client::leave_session(ClientCall& call) {
         slot->call = nullptr;
         slot->is_unusual = true;
     } else {
+        static_cast<core::Deferred&>(call).take_back();  // Its large reply was on its way.
         context_.drop_interest(session->peer);
     }
 }
@@ -234,15 +235,15 @@ void Client::fetch_reply(core::Peer& peer, ByteView frame) {
     call->stage = Stage::executing;
     const CallId id = entry_of(*call).id();
     const TimePoint deadline = call->deadline;
-    const bulk::FetchId fetch = bulk_.staging.fetch(
+    if (fetches_.size() <= id.slot) fetches_.resize(id.slot + 1);
+    call->session->fetching.push_back(*call);
+    fetches_[id.slot] = bulk_.staging.fetch(
         peer, where, deadline,
         [this, id](const Status& status, ByteView reply) { on_fetched(id, status, reply); });
-    if (fetch) fetching_.push_back({id, fetch});
 }
 
 // The call may have ended before.
 void Client::on_fetched(CallId id, const Status& status, ByteView reply) {
-    std::erase_if(fetching_, [&](const Fetching& one) { return one.call == id; });
     CallEntry* entry = calls_.find(id);
     if (!entry || entry->value.ends) return;
     ClientCall& call = entry->value;
@@ -255,12 +256,6 @@ void Client::on_fetched(CallId id, const Status& status, ByteView reply) {
                .with_stage(Stage::executing)
                .with_peer(uri),
            {});
-}
-
-void Client::forget_fetch(CallId id) {
-    for (const Fetching& one : fetching_) {
-        if (one.call == id) return bulk_.staging.cancel(one.fetch);
-    }
 }
 
 void Client::finish_failed(ClientCall& call, core::Peer& peer, core::FrameHead head,
@@ -312,7 +307,9 @@ void Client::give_up(ClientCall& call) {
     if (call.slot && call.session->state == SessionState::open) {
         send_cancel(call.session->peer, *call.slot);
     }
-    if (call.stage == Stage::executing) forget_fetch(entry_of(call).id());
+    if (call.stage == Stage::executing) {
+        bulk_.staging.cancel(fetches_[entry_of(call).id().slot]);
+    }
 }
 
 void Client::expire(ClientCall& call) {

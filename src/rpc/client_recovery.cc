@@ -61,9 +61,8 @@ bool Client::send_session(ClientSession& session, std::uint8_t flags) {
 
 void Client::end_session(core::Peer& peer) {
     const ClientSession* const session = peer.client_session;
-    const bool is_there =
-        session && (session->state == SessionState::open || session->state == SessionState::ended ||
-                    session->state == SessionState::beginning);
+    const bool is_there = session && session->state != SessionState::none &&
+                          session->state != SessionState::searching;
     if (!is_there) return;
     const core::Context::Claim claim = context_.claim(peer, sizeof(SessionEndFrame));
     if (!claim.data) return;  // The server finds out by itself.
@@ -337,10 +336,7 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
     ClientSession* const session = peer.client_session;
     if (!session) return;
     // A large reply that is on its way is lost with its connection.
-    for (const Fetching& one : fetching_) {
-        CallEntry* entry = calls_.find(one.call);
-        if (entry && entry->value.session == session) finish_early(entry->value, why);
-    }
+    while (ClientCall* call = session->fetching.front()) finish_early(*call, why);
     if (peer.is_removed || closed_) {
         fail_all(*session, why);
         return forget(*session);

@@ -152,7 +152,8 @@ struct ClientSession : base::Timer, Hungry {
     std::array<std::unique_ptr<ClientSlot[]>, slots_max / block_slots> blocks;
 
     WaitQueue waiting;
-    base::IntrusiveList<ClientCall, core::Deferred> resting;  // Pushed back; their timers run.
+    base::IntrusiveList<ClientCall, core::Deferred> resting;   // Pushed back; their timers run.
+    base::IntrusiveList<ClientCall, core::Deferred> fetching;  // Large replies are on their way.
     Pace pace;
     RetryBudget budget;
 

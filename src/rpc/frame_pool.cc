@@ -4,6 +4,14 @@
 
 #include <weft/task.h>
 
+// AddressSanitizer reports the use of a frame that was given back.
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(from, bytes) ((void)0)
+#define ASAN_UNPOISON_MEMORY_REGION(from, bytes) ((void)0)
+#endif
+
 namespace weft::detail {
 
 namespace {
@@ -22,6 +30,7 @@ struct Pool {
     ~Pool() {
         for (FreeFrame*& list : free) {
             while (FreeFrame* frame = list) {
+                ASAN_UNPOISON_MEMORY_REGION(frame, sizeof *frame);
                 list = frame->next;
                 ::operator delete(frame);
             }
@@ -39,6 +48,7 @@ void* take_frame(std::size_t bytes) {
     const std::size_t at = class_of(bytes);
     if (at >= classes) return ::operator new(bytes);
     if (FreeFrame* frame = pool.free[at]) {
+        ASAN_UNPOISON_MEMORY_REGION(frame, (at + 1) * class_bytes);
         pool.free[at] = frame->next;
         --pool.kept[at];
         return frame;
@@ -51,6 +61,7 @@ void give_back_frame(void* frame, std::size_t bytes) noexcept {
     if (at >= classes || pool.kept[at] >= kept_max) return ::operator delete(frame);
     pool.free[at] = ::new (frame) FreeFrame{pool.free[at]};
     ++pool.kept[at];
+    ASAN_POISON_MEMORY_REGION(frame, (at + 1) * class_bytes);
 }
 
 }  // namespace weft::detail

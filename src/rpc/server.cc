@@ -124,7 +124,11 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (why) return context_.broken(peer, std::string(*why));
     if (head.kind == FrameKind::session) return on_session(peer, frame);
     if (peer.is_refused) return;
-    if (!peer.server_session) return context_.broken(peer, "a question outside of a session");
+    if (!peer.server_session) {
+        const bool crossed = std::exchange(peer.is_unknown, false);
+        if (crossed && head.kind == FrameKind::session_end) return;
+        return context_.broken(peer, "a question outside of a session");
+    }
     if (head.kind == FrameKind::cancel) return on_cancel(peer, frame);
     if (head.kind == FrameKind::ask) return on_ask(peer, frame);
     if (head.kind == FrameKind::session_end) return end_session(*peer.server_session);
@@ -270,19 +274,24 @@ Result<base::SlotId> Server::dispatch_local(std::uint64_t hash, ByteView body, T
     return id;
 }
 
-void Server::cancel_local(base::SlotId id) {
+void Server::cancel_local(base::SlotId id, LocalCompletion done) {
     Entry* const entry = calls_.find(id);
     if (!entry) return;
-    entry->value.local = [](const Status&, ByteView) {};
+    entry->value.local = std::move(done);
     cancel(entry->value);
 }
 
 inline void Server::give_back(ServerCall& call) {
-    if (core::Peer* peer = call.peer()) context_.drop_interest(*peer);
+    if (core::Peer* peer = call.peer()) {
+        context_.drop_interest(*peer);
+    } else if (call.session) {
+        sessions_.on_call_over(*call.session);
+    }
     recycle(call);
 }
 
 inline void Server::recycle(ServerCall& call) {
+    WEFT_DCHECK(left_ || context_.on_thread() || context_.is_forked());  // As call.h requires.
     if (base::is_mutated(base::Mutant::record_leak) && !call.peer() && !call.local) return;
     if (call.marked) [[unlikely]] {
         return recycle_marked(call);

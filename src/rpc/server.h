@@ -46,8 +46,8 @@ class Server final : public core::FrameSink {
     // RESOURCE_EXHAUSTED; UNAVAILABLE: it shuts down.
     Result<base::SlotId> dispatch_local(std::uint64_t method, ByteView body, TimePoint deadline,
                                         LocalCompletion done);
-    // Nobody waits for it any more: its handler is told, and `done` does not run.
-    void cancel_local(base::SlotId id);
+    // Its handler is told; `done` runs instead of the one that it began with.
+    void cancel_local(base::SlotId id, LocalCompletion done);
     // Requests that are not counted: as many as there may be are 256 MiB.
     static constexpr std::size_t small_request_bytes = 4096;
     const ServerLimits& limits() const { return limits_; }

@@ -11,6 +11,7 @@ void Server::on_session(core::Peer& peer, ByteView frame) {
     if (peer.server_session || peer.is_refused) {
         return context_.broken(peer, "a second session on one connection");
     }
+    peer.is_unknown = false;
     const auto header = base::load<SessionFrame>(frame.data());
     const bool resumes = (header.head.flags & resume_flag) != 0;
     resumes ? resume_session(peer, header.id) : begin_session(peer, header.id);
@@ -53,7 +54,7 @@ void Server::begin_session(core::Peer& peer, const SessionId& id) {
 void Server::resume_session(core::Peer& peer, const SessionId& id) {
     ServerSession* const session = sessions_.find(id);
     if (!session) {
-        send_grant(peer, Verdict::expired, nullptr);
+        peer.is_unknown = send_grant(peer, Verdict::expired, nullptr);
         return;
     }
     if (core::Peer* former = session->peer) {
@@ -72,7 +73,7 @@ void Server::resume_session(core::Peer& peer, const SessionId& id) {
 
 void Server::attach(ServerSession& session, core::Peer& peer) {
     context_.timers().cancel(session);
-    session.peer = &peer;
+    sessions_.connect(session, peer, context_.now());
     session.client = peer.uri;
     session.is_told = session.is_over = false;
     peer.server_session = &session;
@@ -135,11 +136,10 @@ void Server::on_ask(core::Peer& peer, ByteView frame) {
 }
 
 void Server::on_peer_down(core::Peer& peer, const Status&) {
-    peer.is_refused = false;
+    peer.is_refused = peer.is_unknown = false;
     ServerSession* const session = std::exchange(peer.server_session, nullptr);
     if (!session) return;
-    session->peer = nullptr;
-    session->lost_at = context_.now();
+    sessions_.lose(*session, context_.now());
     // A client that read that its session is over, and has all, does not come back.
     const bool has_all = session->is_over && peer.has_all;
     if (!has_all) session->awaited_until = session->lost_at + search_time(peer.silence);
@@ -167,6 +167,7 @@ void Server::forsake_riders(ServerSession& session) {
         ServerSession::keep_nothing(*call.slot, pack(Code::ok, Effect::unknown, Stage::executing));
         session.parsed_bytes -= call.parsed_bytes;
         call.session = nullptr;
+        sessions_.on_call_over(session);
         forsaken.push_back(base::SlotTable<ServerCall>::entry_of(call).id());
     });
     for (const base::SlotId id : forsaken) {
@@ -185,7 +186,7 @@ void Server::look_at_lost(ServerSession& session, TimePoint now) {
         return tell_handlers(session);
     }
     // Its handlers' answers have to find it; then it may go.
-    if (session.has_calls()) {
+    if (session.held != 0) {
         look_for_overstays(session);
         context_.timers().arm(session, now + told_after);
     } else {

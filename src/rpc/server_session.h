@@ -17,7 +17,10 @@ namespace weft::rpc {
 struct ServerCall;
 class Server;
 
-class ServerSession : public base::Timer {
+// In one of the lists of those that may make room (ServerSessions).
+struct SpareSession : base::ListNode {};
+
+class ServerSession : public base::Timer, public SpareSession {
   public:
     static constexpr std::size_t kept_bytes_max = 96;
     static constexpr std::uint8_t nothing_kept = 255;
@@ -85,11 +88,6 @@ class ServerSession : public base::Timer {
             if (ServerCall* call = slot(i).call) visit(*call);
         }
     }
-    bool has_calls() {
-        bool any = false;
-        for_each_call([&](ServerCall&) { any = true; });
-        return any;
-    }
     // Whether it holds an outcome that may be asked for.
     bool has_outcomes() {
         for (std::uint32_t i = 0; i < slots_; ++i) {
@@ -104,6 +102,9 @@ class ServerSession : public base::Timer {
     std::string client;            // What it calls itself, for people.
     std::uint32_t window = 0;      // As granted last.
     std::size_t parsed_bytes = 0;  // What its calls hold.
+    TimePoint connected_at{};      // Its connection, or the last one that it had.
+    Duration connected{};          // All connections that it lost, together.
+    std::uint32_t held = 0;        // Without a connection: calls of it that handlers have.
     TimePoint lost_at{};
     TimePoint awaited_until{};  // Its client may come back, or ask for replies that were lost.
     bool is_told = false;       // Its handlers know that the client is gone.

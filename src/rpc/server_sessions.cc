@@ -1,6 +1,7 @@
 #include "rpc/server_sessions.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace weft::rpc {
 
@@ -22,6 +23,8 @@ ServerSession* ServerSessions::insert(Server& server, const SessionId& id) {
 
 void ServerSessions::erase(ServerSession& session) {
     pooled_ -= session.slots() - slots_at_first;
+    SpareSession& node = session;
+    if (node.is_linked()) node.unlink();
     sessions_.erase(SessionId(session.id));
 }
 
@@ -33,21 +36,35 @@ void ServerSessions::widen(ServerSession& session) {
     pooled_ += session.slots() - had;
 }
 
-// One without a connection and without calls: first whose outcomes nobody can ask for, then the one
-// that was lost longest ago.
+void ServerSessions::connect(ServerSession& session, core::Peer& peer, TimePoint now) {
+    SpareSession& node = session;
+    if (node.is_linked()) node.unlink();
+    session.peer = &peer;
+    session.connected_at = now;
+}
+
+void ServerSessions::lose(ServerSession& session, TimePoint now) {
+    session.peer = nullptr;
+    session.lost_at = now;
+    session.connected += now - session.connected_at;
+    session.held = 0;
+    session.for_each_call([&](ServerCall&) { ++session.held; });
+    if (session.held == 0) spare(session);
+}
+
+void ServerSessions::spare(ServerSession& session) {
+    const auto ms = static_cast<std::uint64_t>(session.connected / 1ms);
+    const auto by_time = static_cast<std::size_t>(std::bit_width(ms)) + 1;
+    const std::size_t at = session.has_outcomes() ? std::min(by_time, spare_classes - 1) : 0;
+    spare_[at].push_back(session);
+}
+
+// nullptr: each has a connection, or calls in handlers.
 ServerSession* ServerSessions::least_useful() {
-    ServerSession* best = nullptr;
-    bool best_is_empty = false;
-    for (auto& [id, session] : sessions_) {
-        if (session->peer || session->has_calls()) continue;
-        const bool is_empty = !session->has_outcomes();
-        if (!best || (is_empty && !best_is_empty) ||
-            (is_empty == best_is_empty && session->lost_at < best->lost_at)) {
-            best = session.get();
-            best_is_empty = is_empty;
-        }
+    for (auto& sessions : spare_) {
+        if (ServerSession* first = sessions.front()) return first;
     }
-    return best;
+    return nullptr;
 }
 
 }  // namespace weft::rpc

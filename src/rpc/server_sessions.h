@@ -1,7 +1,14 @@
 // The sessions of a server, by the names that their clients gave them: bounded, the least useful
 // one makes room.
+//
+// Spare sessions have no connection and no call in a handler. Those without an outcome make room
+// first, then those that were connected for the shortest time, by powers of two; of these the one
+// that is spare for the longest. So peers that connect and disconnect quickly push out each other's
+// sessions and not those that were in use. No operation walks over sessions or over the slots of
+// other sessions.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <unordered_map>
 
@@ -17,6 +24,9 @@ class ServerSessions {
 
     // A random factor keeps strangers, who choose the names, from aiming at one bucket.
     explicit ServerSessions(std::uint64_t random) : sessions_(64, Hash{random | 1}) {}
+    ~ServerSessions() {
+        while (ServerSession* session = any()) erase(*session);
+    }
 
     // nullptr: unknown.
     ServerSession* find(const SessionId& id);
@@ -34,6 +44,14 @@ class ServerSessions {
     void erase(ServerSession& session);
     // More slots, of the pool.
     void widen(ServerSession& session);
+    // Its connection begins, and ends.
+    void connect(ServerSession& session, core::Peer& peer, TimePoint now);
+    void lose(ServerSession& session, TimePoint now);
+    // A call of a session without a connection leaves its handler.
+    void on_call_over(ServerSession& session) {
+        WEFT_DCHECK(!session.peer && session.held != 0);
+        if (--session.held == 0) spare(session);
+    }
 
     template <class Visit>
     void for_each(Visit&& visit) {
@@ -54,10 +72,15 @@ class ServerSessions {
         }
     };
 
+    // By the milliseconds of its connections.
+    static constexpr std::size_t spare_classes = 32;
+
     ServerSession* least_useful();
+    void spare(ServerSession& session);
     ServerSession* insert(Server& server, const SessionId& id);
 
     std::unordered_map<SessionId, std::unique_ptr<ServerSession>, Hash> sessions_;
+    std::array<base::IntrusiveList<ServerSession, SpareSession>, spare_classes> spare_;
     std::uint32_t pooled_ = 0;  // Slots of the pool that are in use.
 };
 

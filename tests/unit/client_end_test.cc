@@ -226,3 +226,23 @@ TEST_CASE("a server keeps nothing of a client whose runtime has ended in order")
     rig.service.held.clear();
     CHECK(outcome.status.code() == Code::cancelled);
 }
+
+TEST_CASE("a server keeps nothing of a client whose runtime ends while its session is resumed") {
+    Lost rig;
+    rig.warm_up();
+    rig.service.hold = true;
+    CallOutcome outcome;
+    rig.channel.call(echo_method, {}, {.timeout = 60s}, outcome.done());
+    REQUIRE(rig.rig.run_until([&] { return rig.service.held.size() == 1; }));
+    rig.lose_connection();
+    REQUIRE(rig.rig.run_until([&] { return rig.served().resumed == 1; }));
+    REQUIRE(rig.calls.counters().resumed == 0);  // The answer is on its way.
+    rig.rig.runtimes.pop_back();
+    rig.channel = Channel();
+    rig.rig.run_for(1ms);
+    CHECK(rig.service.held[0].cancelled());
+    CHECK(rig.server.node().server.sessions() == 0);
+    CHECK(rig.server.node().context.counters().broken_peers == 0);
+    rig.service.held.clear();
+    CHECK(outcome.status.code() == Code::cancelled);
+}

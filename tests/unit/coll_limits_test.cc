@@ -161,6 +161,47 @@ TEST_CASE("coll limits: a peer has a share of the collectives that run at a rank
     rig.services[0].held.clear();
 }
 
+TEST_CASE("coll limits: a method takes its share until it has answered, whatever ends before") {
+    GroupRig rig(2);
+    auto& service = rig.services[0];
+    service.hold = true;
+    Flood flood(rig);
+    const auto send = [&](std::size_t count) {
+        flood.codes.clear();
+        for (std::size_t i = 0; i < count; ++i) {
+            coll::ForwardHeader header = flood.header();
+            header.lasts_ns = Duration(60ms).count();
+            flood.send({header, {}, {}, {}});
+            if (i % 512 == 511) rig.sim.run_for(1ms);
+        }
+        // Past their deadline: each was told so.
+        rig.sim.run_for(200ms);
+    };
+    send(900);
+    CHECK(flood.codes[Code::ok] == 900);
+    CHECK(rig.sim.runtimes[0]->node().collectives.running() == 0);
+    CHECK(service.was_cancelled());
+    send(900);
+    CHECK(service.held.size() == coll::Shares::running_most);
+    CHECK(flood.codes[Code::resource_exhausted] == 1800 - coll::Shares::running_most);
+    send(1);
+    CHECK(flood.codes[Code::resource_exhausted] == 1);
+    service.held.resize(600);
+    send(900);
+    CHECK(service.held.size() == coll::Shares::running_most);
+    // Those that are answered give back theirs once.
+    service.hold = false;
+    service.held.clear();
+    rig.sim.run_for(1ms);
+    send(900);
+    CHECK(flood.codes[Code::ok] == 900);
+    service.hold = true;
+    send(2000);
+    CHECK(service.held.size() == coll::Shares::running_most);
+    CHECK(rig.call(rig.group(-1), "x", in_pairs(1s)).ranks.size() == 2);
+    service.held.clear();
+}
+
 TEST_CASE("coll limits: members that one peer names take a share of what a rank connects to") {
     GroupRig rig(1);
     Flood flood(rig);

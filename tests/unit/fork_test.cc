@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <weft/await.h>
@@ -32,24 +33,35 @@ using test::patience;
 constexpr MethodId hold("test.Fork/Hold");
 constexpr MethodId fork_here("test.Fork/Fork");
 
-// Holds each call for a second, and counts how often it ran.
+// Counts the calls, and while `holds` keeps them until release().
 struct HoldService final : Service {
     std::atomic<int> ran{0};
+    std::atomic<bool> holds{false};
     std::function<void()> in_handler = [] {};
     void register_methods(MethodRegistrar& registrar) override {
         registrar.add(hold, [this](Call call) {
+            if (holds) {
+                held_.push_back(std::move(call));
+            } else {
+                call.reply(call.request());
+            }
             ++ran;
-            auto kept = std::make_shared<Call>(std::move(call));
-            std::thread([kept] {
-                std::this_thread::sleep_for(1s);
-                kept->reply(kept->request());
-            }).detach();
         });
         registrar.add(fork_here, [this](Call call) {
             in_handler();
             call.reply(call.request());
         });
     }
+    // Requires: `server` serves this.
+    void release(Runtime& server) {
+        holds = false;
+        server.executor().post([this] {
+            for (Call& call : std::exchange(held_, {})) call.reply(call.request());
+        });
+    }
+
+  private:
+    std::vector<Call> held_;  // Its context's thread only.
 };
 
 struct Outcome {
@@ -65,12 +77,17 @@ void start(const Channel& channel, Outcome& into, const MethodId& method = hold)
     });
 }
 
-Status end_of(Outcome& outcome) {
+bool becomes_true(const std::function<bool()>& condition) {
     const auto end = std::chrono::steady_clock::now() + patience;
-    while (!outcome.done && std::chrono::steady_clock::now() < end) {
+    while (!condition() && std::chrono::steady_clock::now() < end) {
         std::this_thread::sleep_for(1ms);
     }
-    return outcome.done ? outcome.status : fail(Code::deadline_exceeded, "the test's own");
+    return condition();
+}
+
+Status end_of(Outcome& outcome) {
+    const bool ended = becomes_true([&] { return outcome.done.load(); });
+    return ended ? outcome.status : fail(Code::deadline_exceeded, "the test's own");
 }
 
 // The exit status of `body` in a forked child, or minus the signal that ended it; what the child
@@ -133,8 +150,11 @@ void check_unnoticed(const std::string& uri, const std::function<int(Parent&)>& 
     Outcome first, held, next;
     start(parent.channel, first);
     REQUIRE(end_of(first).ok());
+    parent.service.holds = true;
     start(parent.channel, held);
+    REQUIRE(becomes_true([&] { return parent.service.ran == 2; }));
     CHECK(end_of_fork([&] { return body(parent); }) == 0);
+    parent.service.release(*parent.server);
     start(parent.channel, next);
     CHECK_THAT(end_of(held).to_string(), Catch::Matchers::StartsWith("OK"));
     CHECK_THAT(end_of(next).to_string(), Catch::Matchers::StartsWith("OK"));
@@ -171,7 +191,9 @@ TEST_CASE(
             static std::optional<Parent> parent;
             parent.emplace(uri);
             Outcome held;
+            parent->service.holds = true;
             start(parent->channel, held);
+            if (!becomes_true([&] { return parent->service.ran == 1; })) return 4;
             const pid_t child = ::fork();
             if (child == 0) {
                 leave_leaks_unchecked();
@@ -180,6 +202,7 @@ TEST_CASE(
             }
             int status = -1;
             if (::waitpid(child, &status, 0) != child || status != 0) return 1;
+            parent->service.release(*parent->server);
             if (!end_of(held).ok()) return 2;
             return parent->service.ran == 1 ? 0 : 3;
         });

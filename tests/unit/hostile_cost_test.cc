@@ -27,6 +27,12 @@ struct Full : Victim {
             regions.push_back(
                 server.expose(service.memory.slice(i, 8), {.access = Access::read}).value());
         }
+        // As many lost sessions as there may be.
+        RawPeer lost(rig);
+        for (std::size_t i = 0; i < rpc::ServerSessions::sessions_max; ++i) {
+            lost.connect("server");
+            lost.close();
+        }
         if (!with_grants) return;
         for (RawPeer& holder : holders) {
             holder.connect("server");

@@ -87,6 +87,8 @@ TEST_CASE("hostile sessions: those that nobody may begin, and questions about wh
     const std::vector<Frame> told = raw.take_about_sessions();
     REQUIRE_FALSE(told.empty());
     CHECK(head_of(told.back()).aux == static_cast<std::uint16_t>(rpc::Verdict::expired));
+    CHECK_FALSE(costs(raw, frame_of(rpc::SessionEndFrame())));  // It crossed that.
+    CHECK(costs(raw, frame_of(rpc::SessionEndFrame())));
     for (const rpc::WireCallId call :
          {rpc::WireCallId{rpc::slots_max, 1}, {0, 2}, {0, ~0u}, {0, 0}, {5, 0}}) {
         raw.connect("server");
@@ -122,4 +124,34 @@ TEST_CASE("hostile sessions: sessions that begin and end without pause are few i
         raw.wait();
         CHECK(raw.take_about_sessions().size() == 1);
     }
+}
+
+TEST_CASE("hostile sessions: a lost session that was in use outlives any number of short ones") {
+    Victim victim;
+    RawPeer lost(victim.rig), hasty(victim.rig);
+    const Frame request = victim.request(echo::v1::EchoMethods::Now.id, "hello");
+    const auto use_for = [&](RawPeer& by, Duration time) {
+        by.connect("server");
+        REQUIRE(by.send(request));
+        by.wait(time);
+        REQUIRE(by.take().size() == 1);
+        by.close();
+    };
+    use_for(lost, 100ms);
+    const TimePoint since = victim.rig.clock->now();
+    rpc::Server& server = victim.server.node().server;
+    for (std::size_t i = 0; i < rpc::ServerSessions::sessions_max + 100; ++i) use_for(hasty, 50us);
+    CHECK(server.sessions() == rpc::ServerSessions::sessions_max);
+    REQUIRE(victim.rig.clock->now() - since < 10s);
+    lost.connect_bare("server");
+    lost.take_about_sessions();
+    rpc::SessionFrame again;
+    again.head.flags = rpc::resume_flag;
+    again.id = lost.session;
+    REQUIRE(lost.send_as_is(frame_of(again)));
+    lost.wait();
+    const std::vector<Frame> said = lost.take_about_sessions();
+    REQUIRE(said.size() == 1);
+    CHECK(head_of(said[0]).aux == static_cast<std::uint16_t>(rpc::Verdict::resumed));
+    victim.check_serves();
 }

@@ -89,6 +89,22 @@ TEST_CASE("connect pacer: hang-ups in a row are bounded by their number and by t
     CHECK(all < 3s);
 }
 
+TEST_CASE("connect pacer: time in which this process stands still counts for no hang-up") {
+    const TimePoint start(5s);
+    HangUps row;
+    row.postpone(3s, start);  // None so far.
+    CHECK(row.may_try_again(start));
+    row.postpone(3s, start + 4s);
+    CHECK(row.may_try_again(start + 3s + HangUps::last - 1ns));
+    CHECK_FALSE(row.may_try_again(start + 3s + HangUps::last));
+    // One that began after a part of the stall has no more time than others.
+    HangUps late;
+    CHECK(late.may_try_again(start));
+    late.postpone(3s, start + 1s);
+    CHECK(late.may_try_again(start + 1s + HangUps::last - 1ns));
+    CHECK_FALSE(late.may_try_again(start + 1s + HangUps::last));
+}
+
 TEST_CASE("connect pacer: pauses at a busy listener grow, differ and are bounded") {
     base::SeededRandom random(1);
     for (std::uint32_t attempt = 1; attempt < 100; ++attempt) {

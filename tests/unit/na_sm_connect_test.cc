@@ -120,6 +120,22 @@ TEST_CASE("sm: a listener that accepts and hangs up is tried again, and given up
     CHECK(down.error.find("ulimit -n") != std::string::npos);
 }
 
+TEST_CASE("sm: time in which a client stands still counts for no listener that hangs up") {
+    NaRig rig = NaRig::on<wires::Sm>();
+    const RawServer server;
+    NaNode& client = rig.open({.listens = false});
+    rig.start_connect(client, "sm://" + server.name);
+    int ended = 0;
+    REQUIRE(rig.pump_until([&] {
+        const base::UniqueFd socket(
+            ::accept4(server.listening.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (socket && ++ended == 2) rig.skip(3s);
+        return !client.downs.empty();
+    }));
+    CHECK(ended > 10);
+    CHECK(ended <= 21);
+}
+
 TEST_CASE("sm: a connect waits while its user's descriptors under way are too many") {
     const int end = end_of_child([] {
         if (!limit_as_ordinary_user(256)) return 2;
@@ -142,6 +158,22 @@ TEST_CASE("sm: a connect waits while its user's descriptors under way are too ma
         others.drain();
         if (await({&client, &server}, client, EventKind::peer_up).event.peer != peer) return 6;
         return 0;
+    });
+    CHECK(end == 0);
+}
+
+TEST_CASE("sm: a connect after an idle time pauses from now on, not from the last poll") {
+    const int end = end_of_child([] {
+        if (!limit_as_ordinary_user(256)) return 2;
+        const std::string name = unique_name("idle");
+        SmNode server(name);
+        SmNode client;
+        client.turn();
+        InFlight others;
+        if (!others.fill()) return 3;
+        const TimePoint later = real_now() + 4s;
+        if (!client.endpoint->connect({"sm", name, "", 0}, later).ok()) return 4;
+        return client.endpoint->next_deadline() > later ? 0 : 5;
     });
     CHECK(end == 0);
 }

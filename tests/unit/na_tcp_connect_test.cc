@@ -109,11 +109,23 @@ TEST_CASE("tcp connect: one that is hung up on slowly is bounded by time, too") 
     NaNode& client = busy.rig.open({.listens = false});
     busy.rig.start_connect(client, busy.uri);
     REQUIRE(busy.rig.pump_until([&] {
-        if (busy.end_one(Ending::unread)) busy.rig.skip(1s);
+        if (busy.end_one(Ending::unread)) busy.rig.pass(1s);
         return !client.downs.empty();
     }));
     CHECK(busy.ended >= 3);
     CHECK(busy.ended <= 4);
+}
+
+TEST_CASE("tcp connect: time in which a client stands still counts for no hang-up") {
+    BusyListener busy(GENERATE(false, true));
+    NaNode& client = busy.rig.open({.listens = false});
+    busy.rig.start_connect(client, busy.uri);
+    REQUIRE(busy.rig.pump_until([&] {
+        if (busy.end_one(Ending::unread) && busy.ended == 2) busy.rig.skip(3s);
+        return !client.downs.empty();
+    }));
+    CHECK(busy.ended > 10);
+    CHECK(busy.ended <= 21);
 }
 
 TEST_CASE("tcp connect: connects that are hung up on leave no descriptor, slot or turn") {
@@ -138,7 +150,8 @@ TEST_CASE("tcp connect: connects that are hung up on leave no descriptor, slot o
 
 TEST_CASE("tcp connect: a bulk lane that had no place is tried again until it has") {
     const Ending how = GENERATE(Ending::unread, Ending::read, Ending::in_words);
-    CAPTURE(how);
+    const Duration stall = GENERATE(as<Duration>{}, 0s, 3s);  // Of the client, not the listener.
+    CAPTURE(how, stall / 1s);
     BusyListener busy(false);
     NaNode& client = busy.rig.open({.listens = false});
     const PeerId peer = busy.rig.start_connect(client, busy.uri);
@@ -157,7 +170,7 @@ TEST_CASE("tcp connect: a bulk lane that had no place is tried again until it ha
     REQUIRE(cookie != 0);
     client->flush();
     REQUIRE(busy.rig.pump_until([&] {
-        busy.end_one(how);
+        if (busy.end_one(how) && busy.ended == 2) busy.rig.skip(stall);
         return busy.ended == 5 || !client.rma_under_way.contains(cookie);
     }));
     const base::UniqueFd bulk = accept_greeting(busy.rig, busy.port.get(), join);

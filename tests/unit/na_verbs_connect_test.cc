@@ -190,6 +190,25 @@ TEST_CASE("verbs connect: a listener that refuses without a word is tried again,
     REQUIRE(rig->pump_until([&] { return rig.fake.counts().total() <= before + 1; }));
 }
 
+TEST_CASE("verbs connect: time in which a client stands still counts for no refusal") {
+    VerbsRig rig;
+    Raw raw;
+    const std::string uri = raw.listen("verbs://127.0.0.1:0");
+    NaNode& client = rig->open({.listens = false});
+    int refused = 0;
+    rig->start_connect(client, uri);
+    REQUIRE(rig->pump_until([&] {
+        raw.step();
+        if (raw.state() == Raw::State::asked) {
+            raw.reject({});
+            if (++refused == 2) rig->skip(3s);
+        }
+        return !client.downs.empty();
+    }));
+    CHECK(refused > 10);
+    CHECK(refused <= 21);
+}
+
 TEST_CASE("verbs connect: a listener that ends a connection before its hello is tried again") {
     VerbsRig rig;
     NaNode& client = rig->open({.listens = false});

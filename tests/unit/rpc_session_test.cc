@@ -389,37 +389,44 @@ TEST_CASE("session: a server keeps a bounded number, and lets the least useful o
     rpc::Server& server = rig.add("server").node().server;
     rpc::ServerSessions sessions(7);
     core::Peer peer;
-    std::vector<rpc::SessionId> gone;
+    std::vector<std::uint64_t> gone;
     const auto begin = [&](std::uint64_t id) {
-        return sessions.begin(server, {id, 1}, [&](rpc::ServerSession& victim) {
-            gone.push_back(victim.id);
-            sessions.erase(victim);
-        });
+        rpc::ServerSession* session =
+            sessions.begin(server, {id, 1}, [&](rpc::ServerSession& victim) {
+                gone.push_back(victim.id.high);
+                sessions.erase(victim);
+            });
+        if (session) sessions.connect(*session, peer, TimePoint());
+        return session != nullptr;
     };
-    for (std::uint64_t i = 0; i < rpc::ServerSessions::sessions_max; ++i) {
-        rpc::ServerSession* session = begin(i);
-        REQUIRE(session);
-        session->peer = &peer;
-    }
+    for (std::uint64_t i = 0; i < rpc::ServerSessions::sessions_max; ++i) REQUIRE(begin(i));
     CHECK_FALSE(begin(100'000));  // All are connected.
-    rpc::ServerSession& old = *sessions.find({5, 1});
-    rpc::ServerSession& older = *sessions.find({6, 1});
-    rpc::ServerSession& empty = *sessions.find({7, 1});
-    rpc::ServerSession& busy = *sessions.find({8, 1});
+    const auto lose = [&](std::uint64_t id, Duration connected, rpc::ServerCall* call = nullptr) {
+        rpc::ServerSession& session = *sessions.find({id, 1});
+        session.slot(0).sequence = 1;
+        session.slot(0).call = call;
+        sessions.lose(session, TimePoint(connected));
+    };
     rpc::ServerCall call;
-    busy.slot(0).call = &call;
-    for (rpc::ServerSession* one : {&old, &older, &empty, &busy}) one->peer = nullptr;
-    old.slot(0).sequence = older.slot(0).sequence = busy.slot(0).sequence = 1;
-    old.lost_at = TimePoint(9s);
-    older.lost_at = TimePoint(8s);
-    empty.lost_at = TimePoint(10s);
-    for (std::uint64_t i = 0; i < 3; ++i) {
-        rpc::ServerSession* session = begin(100'000 + i);
-        REQUIRE(session);
-        session->peer = &peer;
-    }
-    CHECK(gone == std::vector<rpc::SessionId>{{7, 1}, {6, 1}, {5, 1}});
-    CHECK_FALSE(begin(200'000));  // What is left runs.
+    lose(12, 2min);
+    lose(5, 3s);
+    lose(6, 2500ms);
+    sessions.lose(*sessions.find({7, 1}), TimePoint(1h));  // No outcome of it is kept.
+    lose(8, 1ms, &call);
+    lose(9, 40ms);
+    lose(10, 1ms);
+    sessions.connect(*sessions.find({10, 1}), peer, TimePoint(1s));
+    for (std::uint64_t i = 0; i < 5; ++i) REQUIRE(begin(100'000 + i));
+    CHECK(gone == std::vector<std::uint64_t>{7, 9, 5, 6, 12});
+    CHECK_FALSE(begin(200'000));  // What is left is connected or runs.
+    // The time of each connection counts, and not the time between them.
+    sessions.lose(*sessions.find({10, 1}), TimePoint(1s + 1ms));
+    lose(11, 4ms);
+    rpc::ServerSession& ran = *sessions.find({8, 1});
+    ran.slot(0).call = nullptr;
+    sessions.on_call_over(ran);
+    for (std::uint64_t i = 0; i < 3; ++i) REQUIRE(begin(200'000 + i));
+    CHECK(std::vector(gone.begin() + 5, gone.end()) == std::vector<std::uint64_t>{8, 10, 11});
     // The pool of slots is bounded as well.
     std::uint32_t slots = 0;
     for (std::uint64_t i = 0; i < 5; ++i) sessions.widen(*sessions.find({i, 1}));

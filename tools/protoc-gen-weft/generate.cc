@@ -76,8 +76,8 @@ std::string initialisers_of(const MethodDescriptor& method) {
     const MethodOptions& options = options_of(method);
     std::string text;
     if (options.has_timeout_ms()) {
-        text +=
-            ", .timeout = std::chrono::milliseconds(" + std::to_string(options.timeout_ms()) + ")";
+        text += ", .timeout = ::std::chrono::milliseconds(" + std::to_string(options.timeout_ms()) +
+                ")";
     }
     if (options.idempotent()) text += ", .idempotent = true";
     if (options.priority() > 0) text += ", .priority = " + std::to_string(options.priority());
@@ -167,7 +167,7 @@ void print_client(const ServiceDescriptor& service, io::Printer& out) {
               "\nclass $service$Client {\n"
               "  public:\n"
               "    explicit $service$Client(::weft::Channel channel)\n"
-              "        : weft_channel_(std::move(channel)) {}\n");
+              "        : weft_channel_(::std::move(channel)) {}\n");
     for_each_method(service, [&](const MethodDescriptor& method) {
         out.Print("\n");
         print_comment(method, out);
@@ -181,7 +181,7 @@ void print_client(const ServiceDescriptor& service, io::Printer& out) {
                   "        const $in$& in, const ::weft::CallOptions& options,\n"
                   "        WeftDone&& done) const {\n"
                   "        return ::weft::call(weft_channel_, $service$Methods::$method$, in,\n"
-                  "                            options, std::forward<WeftDone>(done));\n"
+                  "                            options, ::std::forward<WeftDone>(done));\n"
                   "    }\n"
                   "    template <class WeftToken>\n"
                   "        requires(!::weft::Receives<WeftToken, $out$>)\n"
@@ -189,7 +189,7 @@ void print_client(const ServiceDescriptor& service, io::Printer& out) {
                   "        const $in$& in, const ::weft::CallOptions& options,\n"
                   "        WeftToken&& token) const {\n"
                   "        return ::weft::call(weft_channel_, $service$Methods::$method$, in,\n"
-                  "                            options, std::forward<WeftToken>(token));\n"
+                  "                            options, ::std::forward<WeftToken>(token));\n"
                   "    }\n");
     });
     out.Print(
@@ -213,14 +213,14 @@ void print_group_method(const MethodDescriptor& method, io::Printer& out) {
               "        WeftToken&& token) const {\n"
               "        return ::weft::collective<::weft::$result$<$out$>>(\n"
               "            weft_group_, $service$Methods::$method$, in, options,\n"
-              "            std::forward<WeftToken>(token));\n"
+              "            ::std::forward<WeftToken>(token));\n"
               "    }\n");
     out.Print(words,
               "    template <::weft::RequestsOf<$in$> WeftRequests>\n"
               "    ::weft::GroupCall<::weft::$result$<$out$>> $method$(\n"
               "        const WeftRequests& each, ::weft::GroupCallOptions options = {}) const {\n"
               "        return {weft_group_, $service$Methods::$method$,\n"
-              "                std::span<const ::weft::RankRequest<$in$>>(each), options};\n"
+              "                ::std::span<const ::weft::RankRequest<$in$>>(each), options};\n"
               "    }\n"
               "    template <::weft::RequestsOf<$in$> WeftRequests, class WeftToken>\n"
               "    decltype(auto) $method$(\n"
@@ -228,8 +228,8 @@ void print_group_method(const MethodDescriptor& method, io::Printer& out) {
               "        WeftToken&& token) const {\n"
               "        return ::weft::scatter<::weft::$result$<$out$>>(\n"
               "            weft_group_, $service$Methods::$method$,\n"
-              "            std::span<const ::weft::RankRequest<$in$>>(each), options,\n"
-              "            std::forward<WeftToken>(token));\n"
+              "            ::std::span<const ::weft::RankRequest<$in$>>(each), options,\n"
+              "            ::std::forward<WeftToken>(token));\n"
               "    }\n");
 }
 
@@ -239,7 +239,7 @@ void print_group_client(const ServiceDescriptor& service, io::Printer& out) {
               "class $service$GroupClient {\n"
               "  public:\n"
               "    explicit $service$GroupClient(::weft::Group group)\n"
-              "        : weft_group_(std::move(group)) {}\n");
+              "        : weft_group_(::std::move(group)) {}\n");
     for_each_method(service, [&](const MethodDescriptor& method) {
         if (!options_of(method).collective()) return;
         out.Print("\n");

@@ -103,6 +103,12 @@ static constexpr std::string_view keywords[] = {"alignas",
                                                 "xor",
                                                 "xor_eq",
                                                 "register_methods",
+                                                "weft_merges",
+                                                "weft_channel_",
+                                                "weft_group_",
+                                                "WeftDone",
+                                                "WeftRequests",
+                                                "WeftToken",
                                                 "errno",
                                                 "assert",
                                                 "NULL",
@@ -114,14 +120,30 @@ std::string wire_name(const MethodDescriptor& method) {
     return method.service()->full_name() + "/" + method.name();
 }
 
+std::vector<std::string> class_names(const ServiceDescriptor& service) {
+    std::vector<std::string> names;
+    for (const char* suffix : {"Service", "Client", "Methods"}) {
+        names.push_back(service.name() + suffix);
+    }
+    if (has_collective(service)) names.push_back(service.name() + "GroupClient");
+    return names;
+}
+
+// By C++, by what is in generated classes, or by the classes themselves.
+static bool is_taken(const std::string& name, const ServiceDescriptor& service) {
+    const std::vector<std::string> classes = class_names(service);
+    return std::find(std::begin(keywords), std::end(keywords), name) != std::end(keywords) ||
+           std::find(classes.begin(), classes.end(), name) != classes.end();
+}
+
 std::string cpp_name(const MethodDescriptor& method) {
-    const std::string& name = method.name();
-    const std::string& service = method.service()->name();
-    const bool taken =
-        std::find(std::begin(keywords), std::end(keywords), name) != std::end(keywords) ||
-        name == service + "Service" || name == service + "Client" ||
-        name == service + "GroupClient" || name == service + "Methods" || name == "weft_merges";
-    return taken ? name + "_" : name;
+    const ServiceDescriptor& service = *method.service();
+    if (!is_taken(method.name(), service)) return method.name();
+    std::string name = method.name() + "_";
+    for (int i = 2; service.FindMethodByName(name) || is_taken(name, service); ++i) {
+        name = method.name() + "_" + std::to_string(i);
+    }
+    return name;
 }
 
 const MethodOptions& options_of(const MethodDescriptor& method) {

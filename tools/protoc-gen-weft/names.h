@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <google/protobuf/descriptor.h>
 
@@ -13,9 +14,12 @@ namespace weft::plugin {
 std::string stem_of(const google::protobuf::FileDescriptor& file);
 // "package.Service/Method".
 std::string wire_name(const google::protobuf::MethodDescriptor& method);
-// The method's name, with an underscore behind it where C++ or the generated class has another use
-// for the word.
+// The method's name, with an underscore behind it, and a number where another method has that name,
+// where C++ or the generated class has another use for the word.
 std::string cpp_name(const google::protobuf::MethodDescriptor& method);
+
+// Of the classes made for a service.
+std::vector<std::string> class_names(const google::protobuf::ServiceDescriptor& service);
 
 const MethodOptions& options_of(const google::protobuf::MethodDescriptor& method);
 FieldOptions::Merge merge_of(const google::protobuf::FieldDescriptor& field);

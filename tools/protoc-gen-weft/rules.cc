@@ -2,6 +2,9 @@
 
 #include <map>
 #include <set>
+#include <type_traits>
+
+#include <google/protobuf/compiler/cpp/names.h>
 
 #include "protoc-gen-weft/group_rules.h"
 #include "protoc-gen-weft/names.h"
@@ -12,6 +15,8 @@ namespace weft::plugin {
 using namespace google::protobuf;
 
 namespace {
+
+constexpr std::uint32_t priority_max = 7;  // As include/weft/call_options.h has it.
 
 // The path of the first BulkRef in a message, "range.source"; empty: none.
 std::string path_to_bulk(const Descriptor& message, std::set<const Descriptor*>& seen) {
@@ -54,6 +59,10 @@ void check_method(const MethodDescriptor& method, std::vector<std::string>& prob
     if (options.has_timeout_ms() && options.timeout_ms() == 0) {
         refuse("timeout_ms: 0 would expire before it is sent; leave it out for the default");
     }
+    if (options.priority() > priority_max) {
+        refuse("priority: " + std::to_string(options.priority()) + " is not from 0 to " +
+               std::to_string(priority_max));
+    }
     if (!options.collective()) return;
     std::set<const Descriptor*> seen;
     if (const std::string path = path_to_bulk(*method.input_type(), seen); !path.empty()) {
@@ -63,18 +72,77 @@ void check_method(const MethodDescriptor& method, std::vector<std::string>& prob
     }
 }
 
-void check_class_names(const ServiceDescriptor& service, std::vector<std::string>& problems) {
-    const FileDescriptor& file = *service.file();
-    for (const char* suffix : {"Service", "Client", "GroupClient", "Methods"}) {
-        const std::string name = service.full_name() + suffix;
-        if (suffix == std::string_view("GroupClient") && !has_collective(service)) continue;
-        if (!file.pool()->FindMessageTypeByName(name) && !file.pool()->FindEnumTypeByName(name) &&
-            !file.pool()->FindServiceByName(name)) {
-            continue;
+// The message or enum whose class has this name, "Store.Client" for Store_Client; empty: none.
+template <class Scope>
+std::string find_class(const Scope& scope, const std::string& name) {
+    for (int i = 0; i < scope.enum_type_count(); ++i) {
+        if (compiler::cpp::ClassName(scope.enum_type(i)) == name) {
+            return scope.enum_type(i)->full_name();
         }
-        problems.push_back(place_of(file, service) + "the class generated for " +
-                           service.full_name() + " would be called " + name +
-                           ", which exists; rename one of them");
+    }
+    const auto find_in = [&](const Descriptor& message) {
+        if (compiler::cpp::ClassName(&message) == name) return message.full_name();
+        return find_class(message, name);
+    };
+    if constexpr (std::is_same_v<Scope, Descriptor>) {
+        for (int i = 0; i < scope.nested_type_count(); ++i) {
+            if (const std::string found = find_in(*scope.nested_type(i)); !found.empty()) {
+                return found;
+            }
+        }
+    } else {
+        for (int i = 0; i < scope.message_type_count(); ++i) {
+            if (const std::string found = find_in(*scope.message_type(i)); !found.empty()) {
+                return found;
+            }
+        }
+    }
+    return "";
+}
+
+// What is called `name` in C++ in the namespace of `file`; empty: nothing in what it can see.
+std::string find_holder(const FileDescriptor& file, const std::string& name) {
+    const DescriptorPool& pool = *file.pool();
+    const std::string full_name = file.package().empty() ? name : file.package() + "." + name;
+    const ServiceDescriptor* const service = pool.FindServiceByName(full_name);
+    // A service alone makes no class, unless protoc is asked for one.
+    if (service && service->file()->options().cc_generic_services()) return full_name;
+    if (!service && pool.FindFileContainingSymbol(full_name)) return full_name;
+    if (const std::string found = find_class(file, name); !found.empty()) return found;
+    for (int i = 0; i < file.dependency_count(); ++i) {
+        if (file.dependency(i)->package() != file.package()) continue;
+        if (const std::string found = find_class(*file.dependency(i), name); !found.empty()) {
+            return found;
+        }
+    }
+    return "";
+}
+
+using ClassNames = std::map<std::string, const ServiceDescriptor*>;
+
+// `taken`: by services before this one, in the namespace of it.
+void check_class_names(const ServiceDescriptor& service, ClassNames& taken,
+                       std::vector<std::string>& problems) {
+    const FileDescriptor& file = *service.file();
+    for (const std::string& name : class_names(service)) {
+        const auto [at, is_new] = taken.emplace(name, &service);
+        const std::string holder = is_new ? find_holder(file, name) : at->second->full_name();
+        if (holder.empty()) continue;
+        problems.push_back(place_of(file, service) + "a class generated for " +
+                           service.full_name() + " would be called " + name + ", as that of " +
+                           holder + " is; rename one of them");
+    }
+}
+
+void take_class_names(const FileDescriptor& file, ClassNames& taken) {
+    for (int i = 0; i < file.dependency_count(); ++i) {
+        const FileDescriptor& other = *file.dependency(i);
+        if (other.package() != file.package()) continue;
+        for (int s = 0; s < other.service_count(); ++s) {
+            for (const std::string& name : class_names(*other.service(s))) {
+                taken.emplace(name, other.service(s));
+            }
+        }
     }
 }
 
@@ -101,9 +169,11 @@ void take_hashes(const FileDescriptor& file, MethodHash hash, Taken& taken,
 
 std::vector<std::string> find_problems(const FileDescriptor& file, MethodHash hash) {
     std::vector<std::string> problems;
+    ClassNames names;
+    take_class_names(file, names);
     for (int s = 0; s < file.service_count(); ++s) {
         const ServiceDescriptor& service = *file.service(s);
-        check_class_names(service, problems);
+        check_class_names(service, names, problems);
         for (int m = 0; m < service.method_count(); ++m) check_method(*service.method(m), problems);
     }
     check_group_rules(file, problems);

@@ -104,6 +104,7 @@ FilesToSend SmEndpoint::own_files() const {
 }
 
 Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
+    now_ = now;
     if (to.scheme != "sm" || to.name.empty()) {
         return fail(Code::invalid_argument, "sm can't connect to " + to.uri() + "; use sm://name");
     }
@@ -261,9 +262,7 @@ void SmEndpoint::stop_listening_to(Connection& connection) {
 
 void SmEndpoint::control(TimePoint now) {
     const Duration stall = own_stall(now - std::exchange(last_control_, now));
-    for (const auto& connection : incoming_) {
-        connection->deadline = postponed(connection->deadline, stall, now + handshake_max);
-    }
+    if (stall > Duration::zero()) forgive(stall);
     control_at_ = now + control_every;
     if (armed_) {
         armed_ = false;
@@ -284,6 +283,18 @@ void SmEndpoint::control(TimePoint now) {
     if (handshakes_ != 0) expire_handshakes(now);
     give_turns(now);
     admission_.serve(now);
+}
+
+// Our own thread did not look for so long: the answers may be there.
+void SmEndpoint::forgive(Duration stall) {
+    if (handshakes_ == 0) return;
+    for (const auto& connection : incoming_) {
+        connection->deadline =
+            postponed(connection->deadline, stall, last_control_ + handshake_max);
+    }
+    for (const Slot& slot : slots_) {
+        if (slot.connection) slot.connection->hang_ups.postpone(stall, last_control_);
+    }
 }
 
 void SmEndpoint::accept_some(TimePoint now) {

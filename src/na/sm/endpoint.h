@@ -105,6 +105,7 @@ class SmEndpoint final : public Endpoint {
     void give_turns(TimePoint now);
     bool make_room(TimePoint now);
     void greet(Connection& connection);
+    void forgive(Duration stall);
     void accept_some(TimePoint now);
     void handle_socket(Connection& connection);
     void handle_greeting(Connection& connection);

@@ -7,22 +7,29 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <iterator>
 
 namespace weft::na::sm {
 namespace {
 
-// Calls `copy(local, remote)` until all is copied. False: it stopped before.
+void* at(std::uint64_t address) { return reinterpret_cast<void*>(address); }
+
+// Calls `copy(local, remote, elements)`, the proof first, until all is copied. False: it stopped
+// before.
 template <class Copy>
-bool copy_all(std::byte* local, std::uint64_t address, std::size_t bytes, Copy&& copy) noexcept {
+bool copy_all(const Proof& proof, std::byte* local, std::uint64_t address, std::size_t bytes,
+              Copy&& copy) noexcept {
     while (bytes > 0) {
-        const iovec here{local, bytes};
-        const iovec there{reinterpret_cast<void*>(address), bytes};
-        const ssize_t copied = copy(here, there);
+        std::uint64_t number = proof.number;
+        const iovec here[] = {{&number, sizeof number}, {local, bytes}};
+        const iovec there[] = {{at(proof.address), sizeof number}, {at(address), bytes}};
+        const ssize_t copied = copy(here, there, std::size(here));
         if (copied < 0 && errno == EINTR) continue;
-        if (copied <= 0) return false;
-        local += copied;
-        address += static_cast<std::uint64_t>(copied);
-        bytes -= static_cast<std::size_t>(copied);
+        if (copied <= static_cast<ssize_t>(sizeof number) || number != proof.number) return false;
+        const auto moved = static_cast<std::size_t>(copied) - sizeof number;
+        local += moved;
+        address += moved;
+        bytes -= moved;
     }
     return true;
 }
@@ -52,6 +59,8 @@ PeerMemory::Answer PeerMemory::ask(int socket, const Proof& proof) noexcept {
         return {never, "its process can't be seen from here; expose memory of Runtime::allocate()"};
     }
     pid_ = peer.pid;
+    socket_ = socket;
+    proof_ = proof;
     process_ = base::UniqueFd::closed_in_children(
         [&] { return static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)); });
     if (!process_) {
@@ -64,7 +73,7 @@ PeerMemory::Answer PeerMemory::ask(int socket, const Proof& proof) noexcept {
                 "Runtime::allocate()"};
     }
     std::uint64_t number = 0;
-    if (!read(proof.address, {reinterpret_cast<std::byte*>(&number), sizeof number})) {
+    if (!read_number(number)) {
         if (errno != EPERM) return {never, "its private memory is not where it says"};
         return {never,
                 "the kernel does not let us reach its private memory (ptrace_scope, seccomp "
@@ -74,23 +83,37 @@ PeerMemory::Answer PeerMemory::ask(int socket, const Proof& proof) noexcept {
     return {};
 }
 
+// A socket hangs up when its process ends, and before the memory of a program that it executes is
+// mapped; what the process handed its descriptors on to may keep it open.
 bool PeerMemory::lives() const noexcept {
-    pollfd ended{process_.get(), POLLIN, 0};
-    return ::poll(&ended, 1, 0) == 0;
+    pollfd ended[] = {{process_.get(), POLLIN, 0}, {socket_, 0, 0}};
+    return ::poll(ended, std::size(ended), 0) == 0;
+}
+
+bool PeerMemory::read_number(std::uint64_t& number) const noexcept {
+    const iovec here{&number, sizeof number}, there{at(proof_.address), sizeof number};
+    return ::process_vm_readv(pid_, &here, 1, &there, 1, 0) == sizeof number;
+}
+
+bool PeerMemory::is_there() const noexcept {
+    std::uint64_t number = 0;
+    return lives() && read_number(number) && number == proof_.number;
 }
 
 bool PeerMemory::read(std::uint64_t address, Bytes into) const noexcept {
     return lives() &&
-           copy_all(into.data(), address, into.size(), [&](const iovec& here, const iovec& there) {
-               return ::process_vm_readv(pid_, &here, 1, &there, 1, 0);
-           });
+           copy_all(proof_, into.data(), address, into.size(),
+                    [&](const iovec* here, const iovec* there, std::size_t elements) {
+                        return ::process_vm_readv(pid_, here, elements, there, elements, 0);
+                    });
 }
 
 bool PeerMemory::write(std::uint64_t address, ByteView from) const noexcept {
-    return lives() && copy_all(const_cast<std::byte*>(from.data()), address, from.size(),
-                               [&](const iovec& here, const iovec& there) {
-                                   return ::process_vm_writev(pid_, &here, 1, &there, 1, 0);
-                               });
+    return lives() &&
+           copy_all(proof_, const_cast<std::byte*>(from.data()), address, from.size(),
+                    [&](const iovec* here, const iovec* there, std::size_t elements) {
+                        return ::process_vm_writev(pid_, here, elements, there, elements, 0);
+                    });
 }
 
 }  // namespace weft::na::sm

@@ -1,11 +1,29 @@
 #include "na/sm/region_table.h"
 
+#include <sys/mman.h>
+
+#include <cstring>
+
 #include "base/assert.h"
 
 namespace weft::na::sm {
 
 static constexpr std::uint64_t live_state(std::uint32_t generation) {
     return std::uint64_t{generation} << 1 | 1;
+}
+
+// A page that holds `number` alone, where it says: in a part of the address space that loaders,
+// heaps and sanitizers leave free. Where a machine has no such addresses the kernel chooses.
+static Result<Mapping> map_proof(std::uint64_t number) {
+    constexpr std::uint64_t lowest = std::uint64_t{1} << 45, span = lowest, page_bytes = 4096;
+    const std::uint64_t wanted = lowest + number % span / page_bytes * page_bytes;
+    void* at = ::mmap(reinterpret_cast<void*>(wanted), page_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) {
+        return fail(Code::resource_exhausted, errno_text("weft-sm-regions: mapping a page"));
+    }
+    std::memcpy(at, &number, sizeof number);
+    return Mapping(static_cast<std::byte*>(at), page_bytes);
 }
 
 Result<RegionTable> RegionTable::make(std::uint64_t number) {
@@ -18,9 +36,11 @@ Result<RegionTable> RegionTable::make(std::uint64_t number) {
     if (Status status = seal(file->get(), FutureWrite::forbidden); !status.ok()) return status;
     table.file_ = std::move(*file);
     table.mapping_ = std::move(*mapping);
-    table.proof_ = std::make_unique<std::uint64_t>(number);
+    Result<Mapping> proof = map_proof(number);
+    if (!proof) return std::move(proof).status();
+    table.proof_ = std::move(*proof);
     RegionPage& page = table.page();
-    page.proof_address.store(reinterpret_cast<std::uintptr_t>(table.proof_.get()),
+    page.proof_address.store(reinterpret_cast<std::uintptr_t>(table.proof_.data()),
                              std::memory_order_relaxed);
     page.proof_number.store(number, std::memory_order_relaxed);
     return table;

@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -38,7 +37,8 @@ struct RegionPage {
     // Odd: asleep, wake it by its socket, once per value. Alone in its lines: peers read it with
     // every message.
     alignas(128) std::atomic<std::uint32_t> doze;
-    // Where a number lies in the owner's memory, and which (peer_memory.h).
+    // Where a number lies in the owner's private memory, and which (peer_memory.h): alone on a page
+    // at an address of chance, where no other program has anything.
     alignas(128) std::atomic<std::uint64_t> proof_address;
     std::atomic<std::uint64_t> proof_number;
     alignas(4096) RegionEntry entries[regions_max];
@@ -66,7 +66,7 @@ class RegionTable {
 
     base::UniqueFd file_;
     Mapping mapping_;
-    std::unique_ptr<std::uint64_t> proof_;
+    Mapping proof_;
     std::uint32_t dozes_ = 0;
 };
 

@@ -40,8 +40,8 @@ void copy_private(Transfers::Transfer& transfer, std::uint64_t address,
         is_get ? peer.memory.read(address, local) : peer.memory.write(address, local);
     if (copied) {
         transfer.done += bytes;
-    } else if (!peer.memory.lives()) {
-        refuse(transfer, Code::unavailable, "its process is gone");
+    } else if (!peer.memory.is_there()) {
+        refuse(transfer, Code::unavailable, "its process is gone, or executes another program");
     } else if (!base::can_touch(local, is_get)) {
         refuse_local(transfer);
     } else {

@@ -412,9 +412,11 @@ void TcpEndpoint::forgive(Duration stall) {
         Connection* connection = slot.connection.get();
         if (!connection) continue;
         connection->deadline = postponed(connection->deadline, stall, latest);
+        connection->hang_ups.postpone(stall, now_);
         if (!connection->bulk) continue;
-        TimePoint& deadline = connection->bulk->deadline;
-        deadline = postponed(deadline, stall, latest);
+        Bulk& bulk = *connection->bulk;
+        bulk.deadline = postponed(bulk.deadline, stall, latest);
+        bulk.hang_ups.postpone(stall, now_);
     }
 }
 

@@ -255,6 +255,7 @@ void VerbsEndpoint::forgive(Duration stall) {
         Peer& peer = entry.value;
         if (peer.state == PeerState::up) return;
         peer.started = std::min(peer.started + stall, now_);
+        peer.hang_ups.postpone(stall, now_);
         const bool has_deadline = peer.state != PeerState::resolving && peer.broken.empty();
         if (has_deadline) peer.due = postponed(peer.due, stall, now_ + handshake_max);
     });

@@ -1,0 +1,15 @@
+// Names in a .proto that C++ or generated code uses for something else.
+#include "names.weft.h"
+#include "support/catch.h"
+
+using namespace names::v1;
+
+TEST_CASE("a method whose name is taken has another one in C++ and its own on the wire") {
+    CHECK(WordsMethods::delete_3.id.name == "names.v1.Words/delete");
+    CHECK(WordsMethods::delete_.id.name == "names.v1.Words/delete_");
+    CHECK(WordsMethods::delete_2.id.name == "names.v1.Words/delete_2");
+    CHECK(WordsMethods::WordsClient_.id.name == "names.v1.Words/WordsClient");
+    CHECK(WordsMethods::weft_channel__.id.name == "names.v1.Words/weft_channel_");
+    CHECK(WordsMethods::WeftToken_.id.name == "names.v1.Words/WeftToken");
+    CHECK(WordsMethods::std.id.name == "names.v1.Words/std");
+}
