@@ -39,7 +39,8 @@ class GroupAuthority {
     // OK when that is over. Both are called by one thread of its own, on which no signal is
     // delivered and which the destructor waits for: they may call view() and change(), and may not
     // destroy this. Errors, `told` is not called then: as view(); FAILED_PRECONDITION: somebody
-    // follows already; RESOURCE_EXHAUSTED: no descriptor, no thread.
+    // follows already; RESOURCE_EXHAUSTED: no descriptor, no thread. A forked child has no
+    // follower, and may follow with its copy of this.
     virtual Status follow(Told told, Troubled troubled) = 0;
 };
 

@@ -5,6 +5,7 @@
 // RuntimeOptions::parsed_bytes_max.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -37,8 +38,14 @@ class Layout;
 const Layout& layout_of(const google::protobuf::Descriptor& type);
 template <class Message>
 const Layout& layout_of() {
-    static const Layout& layout = layout_of(*Message::descriptor());
-    return layout;
+    // No static of a reference: a child forked while it is found would wait for it for ever.
+    static constinit std::atomic<const Layout*> found{nullptr};
+    const Layout* layout = found.load(std::memory_order_acquire);
+    if (!layout) [[unlikely]] {
+        layout = &layout_of(*Message::descriptor());
+        found.store(layout, std::memory_order_release);
+    }
+    return *layout;
 }
 
 // An upper bound of the memory that parsing `body` takes at any time, whether or not it parses;

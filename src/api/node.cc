@@ -86,7 +86,8 @@ Node::Node(RuntimeOptions given, NodeParts with)
           [this](Function<void()> work) { on_context(std::move(work)); },
           options.argument_bytes_max),
       driver(context, *parts.clock, {options.wait, options.spin, options.cpu}),
-      stop_fd_(base::UniqueFd::closed_in_children(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
+      stop_fd_(base::UniqueFd::closed_in_children(
+          [&] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
 
 Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts) {
     std::shared_ptr<Node> node(new Node(std::move(options), std::move(parts)));

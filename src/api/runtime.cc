@@ -130,7 +130,8 @@ static void take_signals(int signal_fd) {
 }
 
 static base::UniqueFd open_signals(const sigset_t& signals) {
-    return base::UniqueFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+    return base::UniqueFd::closed_in_children(
+        [&] { return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK); });
 }
 
 // Returns when there is a reason to end.

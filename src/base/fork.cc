@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 
 namespace weft::base {
@@ -15,16 +16,30 @@ constinit std::atomic<unsigned> ClosedInChildren::words_used{0};
 
 namespace {
 
-struct Watchers {
+struct Forks {
     std::mutex mutex;
-    IntrusiveList<ForkWatcher> all;
+    std::atomic<unsigned> held{
+        0};  // Threads that have a ForksHeld; more of them by the mutex only.
+    IntrusiveList<ForkWatcher> watchers;
 };
 
+constinit thread_local unsigned held_here = 0;
+
 // Never destroyed: a program may fork after the end of main().
-Watchers& watchers() {
-    static auto* const one = new Watchers;
+Forks& forks() {
+    static auto* const one = new Forks;
     return *one;
 }
+
+// Returns with the mutex, which is held over the fork: the child finds the list whole.
+void before_fork() {
+    constexpr timespec pause{0, 20'000};
+    const unsigned own = held_here > 0 ? 1 : 0;  // Of a signal's handler that forks.
+    forks().mutex.lock();
+    while (forks().held.load(std::memory_order_acquire) != own) (void)::nanosleep(&pause, nullptr);
+}
+
+void after_fork() { forks().mutex.unlock(); }
 
 }  // namespace
 
@@ -37,39 +52,49 @@ void forked_child() {
             ::close(static_cast<int>(at * 64) + std::countr_zero(word));
         }
     }
-    watchers().all.for_each([](ForkWatcher& watcher) { watcher.on_forked(); });
-    watchers().mutex.unlock();
+    forks().watchers.for_each([](ForkWatcher& watcher) { watcher.on_forked(); });
+    after_fork();
 }
 
-// Held over the fork, so that the child finds the list whole and the mutex free.
-static void watch_forks() {
-    static const int registered = ::pthread_atfork([] { watchers().mutex.lock(); },
-                                                   [] { watchers().mutex.unlock(); }, forked_child);
-    (void)registered;
+// When the library is loaded: a thread that does so when it first has need may be cut short by the
+// fork of another one.
+[[gnu::constructor]] static void watch_forks() {
+    (void)::pthread_atfork(before_fork, after_fork, forked_child);
 }
 
-OwnerProcess::OwnerProcess() : forks_(forks.load(std::memory_order_relaxed)) { watch_forks(); }
+ForksHeld::ForksHeld() {
+    if (held_here++ > 0) return;
+    const std::lock_guard lock(forks().mutex);
+    forks().held.fetch_add(1, std::memory_order_relaxed);
+}
+
+ForksHeld::~ForksHeld() {
+    if (--held_here == 0) forks().held.fetch_sub(1, std::memory_order_release);
+}
 
 void ForkWatcher::watch() {
-    watch_forks();
-    const std::lock_guard lock(watchers().mutex);
-    watchers().all.push_back(*this);
+    const std::lock_guard lock(forks().mutex);
+    forks().watchers.push_back(*this);
 }
 
 void ForkWatcher::unwatch() {
-    const std::lock_guard lock(watchers().mutex);
+    const std::lock_guard lock(forks().mutex);
     unlink();
 }
 
-void ClosedInChildren::add(int fd) {
+void ClosedInChildren::remove(int fd, const ForksHeld&) {
+    if (has(fd)) {
+        words[static_cast<unsigned>(fd) / 64].fetch_and(~bit_of(fd), std::memory_order_relaxed);
+    }
+}
+
+void ClosedInChildren::add(int fd, const ForksHeld&) {
     if (fd < 0 || fd >= fds_max) return;
-    watch_forks();
     const unsigned at = static_cast<unsigned>(fd) / 64;
     unsigned used = words_used.load(std::memory_order_relaxed);
     while (used <= at && !words_used.compare_exchange_weak(used, at + 1)) {
     }
-    words[at].fetch_or(std::uint64_t{1} << (static_cast<unsigned>(fd) % 64),
-                       std::memory_order_relaxed);
+    words[at].fetch_or(bit_of(fd), std::memory_order_relaxed);
 }
 
 static void write_forked(const char* operation) {

@@ -10,7 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <string>
+#include <utility>
 
 #include "base/intrusive_list.h"
 
@@ -29,14 +29,25 @@ void report_forked(const char* operation);
 // The process that made something.
 class OwnerProcess {
   public:
-    OwnerProcess();
+    OwnerProcess() : forks_(forks.load(std::memory_order_relaxed)) {}
     // False: this process is a fork()ed child of it. Thread: any. Cost: a load.
     bool is_this() const { return forks_ == forks.load(std::memory_order_relaxed); }
 
   private:
     friend void forked_child();
     static constinit std::atomic<std::uint32_t> forks;  // From the first process to this one.
-    const std::uint32_t forks_;
+    std::uint32_t forks_;
+};
+
+// As long as one exists fork() waits, in whatever thread it is called: around what a child must
+// find done or not begun. Held for system calls that return at once, never over code of the
+// program. Thread: any; threads do not wait for each other.
+class ForksHeld {
+  public:
+    ForksHeld();
+    ~ForksHeld();
+    ForksHeld(const ForksHeld&) = delete;
+    ForksHeld& operator=(const ForksHeld&) = delete;
 };
 
 // Something that is told in each forked child, in the forking thread, before fork() returns there.
@@ -75,23 +86,52 @@ T& per_process() {
     return made->value;
 }
 
+// What `find` finds, the same each time: kept from its first end on. A static variable of a
+// function would be locked meanwhile, in a child forked then for ever. Threads may call `find` at
+// once.
+template <bool (*find)()>
+bool found_once() {
+    static constinit std::atomic<int> found{-1};
+    int value = found.load(std::memory_order_relaxed);
+    if (value < 0) [[unlikely]] {
+        value = find() ? 1 : 0;
+        found.store(value, std::memory_order_relaxed);
+    }
+    return value != 0;
+}
+
+// Never destroyed; reachable, so that no leak checker takes it for a leak. Takes no lock.
+// Thread: any.
+template <class T>
+void keep_for_ever(T value) {
+    struct Kept {
+        T value;
+        Kept* next;
+    };
+    static constinit std::atomic<Kept*> all{nullptr};
+    auto* const kept = new Kept{std::move(value), all.load(std::memory_order_relaxed)};
+    while (!all.compare_exchange_weak(kept->next, kept, std::memory_order_acq_rel)) {
+    }
+}
+
 // Descriptors that forked children close at once: as long as a copy of a socket is open peers do
 // not see that it ends, its name or port stays taken, and an epoll set goes on reporting it.
+// `held`: since before it was opened, and until it is closed.
 class ClosedInChildren {
   public:
-    static void add(int fd);
-    // Before it is closed here.
-    static void remove(int fd) {
-        if (fd < 0 || fd >= fds_max) return;
-        std::atomic<std::uint64_t>& word = words[static_cast<unsigned>(fd) / 64];
-        const std::uint64_t bit = std::uint64_t{1} << (static_cast<unsigned>(fd) % 64);
-        if ((word.load(std::memory_order_relaxed) & bit) != 0) {
-            word.fetch_and(~bit, std::memory_order_relaxed);
-        }
+    static void add(int fd, const ForksHeld& held);
+    static void remove(int fd, const ForksHeld& held);
+    static bool has(int fd) {
+        return fd >= 0 && fd < fds_max &&
+               (words[static_cast<unsigned>(fd) / 64].load(std::memory_order_relaxed) &
+                bit_of(fd)) != 0;
     }
 
   private:
     friend void forked_child();
+    static constexpr std::uint64_t bit_of(int fd) {
+        return std::uint64_t{1} << (static_cast<unsigned>(fd) % 64);
+    }
     static constexpr int fds_max = 1 << 20;  // Higher ones stay open in children.
     static constinit std::atomic<std::uint64_t> words[fds_max / 64];
     static constinit std::atomic<unsigned> words_used;

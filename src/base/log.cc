@@ -1,17 +1,49 @@
 #include "base/log.h"
 
+#include <chrono>
+#include <cstdio>
+#include <ctime>
 #include <utility>
 
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include "base/text.h"
 
 namespace weft::base {
 
+namespace {
+
+// When a line was written, in UTC: "2026-02-28T23:59:59.123Z". By arithmetic: the functions of the
+// C library, local time or not, take a lock that a forked child may inherit taken.
+class Stamp final : public spdlog::custom_flag_formatter {
+  public:
+    void format(const spdlog::details::log_msg& line, const std::tm&,
+                spdlog::memory_buf_t& into) override {
+        const auto day = std::chrono::floor<std::chrono::days>(line.time);
+        const std::chrono::year_month_day date(day);
+        const std::chrono::hh_mm_ss time(
+            std::chrono::floor<std::chrono::milliseconds>(line.time - day));
+        char text[64];
+        const int bytes = std::snprintf(
+            text, sizeof text, "%04d-%02u-%02uT%02d:%02d:%02d.%03dZ", static_cast<int>(date.year()),
+            static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+            static_cast<int>(time.hours().count()), static_cast<int>(time.minutes().count()),
+            static_cast<int>(time.seconds().count()), static_cast<int>(time.subseconds().count()));
+        into.append(text, text + bytes);
+    }
+    std::unique_ptr<custom_flag_formatter> clone() const override {
+        return std::make_unique<Stamp>();
+    }
+};
+
+}  // namespace
+
 struct Log::Impl {
-    // Not registered with spdlog: nothing of ours is process-global.
-    spdlog::logger logger{"weft", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()};
+    // Not registered with spdlog, and without its mutex, which all consoles of a process share and
+    // a forked child may inherit taken: nothing of ours is process-global.
+    spdlog::logger logger{"weft", std::make_shared<spdlog::sinks::stderr_sink_st>()};
 };
 
 static spdlog::level::level_enum to_spdlog(LogLevel level) {
@@ -30,7 +62,9 @@ Log::Log(LogLevel level, LogSink sink) : level_(level), sink_(std::move(sink)) {
     if (sink_ || level_ == LogLevel::off) return;
     impl_ = std::make_unique<Impl>();
     impl_->logger.set_level(to_spdlog(level_));
-    impl_->logger.set_pattern("%Y-%m-%dT%H:%M:%S.%e %l weft: %v");
+    auto format = std::make_unique<spdlog::pattern_formatter>();
+    format->add_flag<Stamp>('*').set_pattern("%* %l weft: %v");
+    impl_->logger.set_formatter(std::move(format));
 }
 
 Log::~Log() = default;
@@ -38,8 +72,8 @@ Log::~Log() = default;
 void Log::write(LogLevel level, std::string_view line) {
     if (!enabled(level)) return;
     const std::string text = printable_lines(line);  // Parts of it may be a peer's.
+    const std::lock_guard lock(mutex_);
     if (sink_) {
-        std::lock_guard lock(mutex_);
         sink_(level, text);
     } else if (impl_) {
         impl_->logger.log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));

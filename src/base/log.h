@@ -36,7 +36,7 @@ class Log {
     struct Impl;
     LogLevel level_;
     LogSink sink_;
-    std::mutex mutex_;  // One line at a time into the user's sink; and guards these:
+    std::mutex mutex_;  // One line at a time into the sink; and guards these:
     TimePoint second_{};
     unsigned peer_lines_ = 0;  // Since then.
     std::uint64_t left_out_ = 0;

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <string>
 
+#include "base/fork.h"
+
 namespace weft::base {
 
 constinit thread_local CounterLine SteadyClock::line_;
@@ -31,8 +33,7 @@ static bool kernel_trusts_counter() {
 
 TimePoint SteadyClock::ask_kernel() {
 #if defined(__x86_64__)
-    static const bool trusted = kernel_trusts_counter();
-    if (trusted) {
+    if (found_once<kernel_trusts_counter>()) {
         CounterLine& line = line_;
         for (int tries = 0; tries < 3; ++tries) {
             const std::uint64_t before = __rdtsc();

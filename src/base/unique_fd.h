@@ -13,34 +13,45 @@ class UniqueFd {
   public:
     UniqueFd() = default;
     explicit UniqueFd(int fd) : fd_(fd) {}
-    // One that forked children close at once.
-    static UniqueFd closed_in_children(int fd) {
-        ClosedInChildren::add(fd);
+    // One that forked children close at once, opened since `held`; or by `open`, which keeps errno
+    // for the caller.
+    static UniqueFd closed_in_children(int fd, const ForksHeld& held) {
+        ClosedInChildren::add(fd, held);
         return UniqueFd(fd);
     }
-    UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    template <class Open>
+    static UniqueFd closed_in_children(Open&& open) {
+        const ForksHeld held;
+        return closed_in_children(open(), held);
+    }
+    UniqueFd(UniqueFd&& other) noexcept
+        : fd_(std::exchange(other.fd_, -1)), process_(other.process_) {}
     UniqueFd& operator=(UniqueFd&& other) noexcept {
-        if (this != &other) reset(std::exchange(other.fd_, -1));
+        if (this == &other) return *this;
+        reset(std::exchange(other.fd_, -1));
+        process_ = other.process_;
         return *this;
     }
     ~UniqueFd() { reset(); }
 
     int get() const { return fd_; }
     explicit operator bool() const { return fd_ >= 0; }
-    int release() {
-        ClosedInChildren::remove(fd_);
-        return std::exchange(fd_, -1);
-    }
     void reset(int fd = -1) {
-        if (fd_ >= 0) {
-            ClosedInChildren::remove(fd_);
-            ::close(fd_);
+        const int old = std::exchange(fd_, fd);
+        const OwnerProcess before = std::exchange(process_, OwnerProcess());
+        if (!before.is_this()) return;  // In a child its number may be another's by now.
+        if (ClosedInChildren::has(old)) {
+            const ForksHeld held;
+            ClosedInChildren::remove(old, held);
+            ::close(old);
+        } else if (old >= 0) {
+            ::close(old);
         }
-        fd_ = fd;
     }
 
   private:
     int fd_ = -1;
+    OwnerProcess process_;
 };
 
 }  // namespace weft::base

@@ -23,9 +23,14 @@ constexpr std::size_t page_bytes = 4096;
 // Where the other way is not allowed (seccomp), and for pages that only a plain copy reaches, like
 // those of a device.
 bool copy_through_pipe(const std::byte* from, std::byte* to, std::size_t bytes) noexcept {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
-    const UniqueFd out(ends[0]), in(ends[1]);
+    int ends[2] = {-1, -1};
+    UniqueFd out, in;
+    {
+        const ForksHeld held;
+        if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+        out = UniqueFd::closed_in_children(ends[0], held);
+        in = UniqueFd::closed_in_children(ends[1], held);
+    }
     while (bytes > 0) {
         const ssize_t put = ::write(in.get(), from, std::min(bytes, page_bytes));
         if (put <= 0) return false;
@@ -64,6 +69,11 @@ bool populate(void* pages, std::size_t bytes, bool to_write) noexcept {
     return true;
 }
 
+bool can_populate() {
+    alignas(page_bytes) static std::byte probe[page_bytes];
+    return populate(probe, page_bytes, true);
+}
+
 }  // namespace
 
 bool copy_to_user(Bytes to, ByteView from) noexcept {
@@ -75,9 +85,7 @@ bool copy_from_user(ByteView from, Bytes to) noexcept {
 }
 
 bool can_touch(ByteView memory, bool to_write) noexcept {
-    alignas(page_bytes) static std::byte probe[page_bytes];
-    static const bool knows = populate(probe, page_bytes, true);
-    if (!knows || memory.empty()) return true;
+    if (!found_once<can_populate>() || memory.empty()) return true;
     const auto first = reinterpret_cast<std::uintptr_t>(memory.data()) & ~(page_bytes - 1);
     const auto end = reinterpret_cast<std::uintptr_t>(memory.data()) + memory.size();
     const std::size_t bytes = (end - first + page_bytes - 1) & ~(page_bytes - 1);

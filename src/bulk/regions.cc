@@ -158,16 +158,13 @@ void Regions::close(std::uint32_t region, std::uint32_t generation, Function<voi
     close_here(region, generation, std::move(fenced));
 }
 
-// Of peers that may still write there. Reachable, so that no leak checker takes it for a leak.
+// Of peers that may still write there.
 void keep_for_ever(Buffer memory, Function<void()> fenced) {
     struct Kept {
         Buffer memory;
         Function<void()> fenced;  // What it holds may be the memory.
     };
-    static std::mutex mutex;
-    static auto& kept = *new std::vector<Kept>;
-    const std::lock_guard lock(mutex);
-    kept.push_back({std::move(memory), std::move(fenced)});
+    base::keep_for_ever(Kept{std::move(memory), std::move(fenced)});
 }
 
 void Regions::close_here(std::uint32_t region, std::uint32_t generation, Function<void()> fenced) {

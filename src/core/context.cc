@@ -45,7 +45,8 @@ Context::Context(base::Clock& clock, base::Random& random, base::Log& log, Conte
       now_(clock.now()),
       timers_(now_),
       peers_(options.peers_max),
-      wake_fd_(base::UniqueFd::closed_in_children(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
+      wake_fd_(base::UniqueFd::closed_in_children(
+          [&] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {
     endpoints_.reserve(endpoints_max);  // A forked child finds them whole.
     sinks_.fill(&own_frames_);
     adopt_thread();

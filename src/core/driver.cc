@@ -21,7 +21,7 @@ Driver::Driver(Context& context, base::Clock& clock, DriverOptions options)
     : context_(context),
       clock_(clock),
       options_(options),
-      epoll_(base::UniqueFd::closed_in_children(epoll_create1(EPOLL_CLOEXEC))) {
+      epoll_(base::UniqueFd::closed_in_children([&] { return epoll_create1(EPOLL_CLOEXEC); })) {
     if (!watch(context_.wake_fd())) epoll_.reset();
     watch_endpoints();
 }

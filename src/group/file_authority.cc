@@ -1,8 +1,10 @@
-#include <mutex>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
 
 #include <weft/group_authority.h>
 
-#include "base/fork.h"
 #include "group/file_follower.h"
 #include "group/replace_file.h"
 
@@ -24,25 +26,31 @@ Status judge_decision(const GroupView& before, const GroupView& after) {
 class FileAuthority final : public GroupAuthority {
   public:
     explicit FileAuthority(std::string path) : path_(std::move(path)) {}
-    ~FileAuthority() override {
-        if (!owner_.is_this()) (void)follower_.release();  // Its thread is the parent's.
-    }
+    ~FileAuthority() override { forget_parents(); }
 
     Result<GroupView> view() override { return GroupView::load(path_); }
     Result<GroupView> change(const Decision& decision) override;
     Status follow(Told told, Troubled troubled) override;
 
   private:
-    const base::OwnerProcess owner_;
+    void forget_parents();
+
     const std::string path_;
-    std::mutex mutex_;
+    // The process that follows, as a forked child may do beside its parent. No mutex: the child may
+    // inherit it taken.
+    std::atomic<pid_t> followed_by_{0};
     std::unique_ptr<group::FileFollower> follower_;
 };
+
+// The thread of the one that this process was forked with is its parent's.
+void FileAuthority::forget_parents() {
+    if (follower_ && !follower_->is_of_this_process()) (void)follower_.release();
+}
 
 Result<GroupView> FileAuthority::change(const Decision& decision) {
     const Result<std::string> target = group::resolve_link(path_);
     if (!target) return target.status();
-    const Result<base::UniqueFd> lock = group::lock_file(*target);
+    const Result<group::FileLock> lock = group::lock_file(*target);
     if (!lock) return lock.status();
     const Result<GroupView> before = GroupView::load(*target);
     if (!before) return before.status();
@@ -55,15 +63,19 @@ Result<GroupView> FileAuthority::change(const Decision& decision) {
 }
 
 Status FileAuthority::follow(Told told, Troubled troubled) {
-    const std::lock_guard lock(mutex_);
-    if (follower_) {
+    if (followed_by_.exchange(::getpid()) == ::getpid()) {
         return fail(Code::failed_precondition,
                     "the group file '" + path_ + "' is followed already");
     }
+    forget_parents();
     auto follower =
         std::make_unique<group::FileFollower>(path_, std::move(told), std::move(troubled));
     Status status = follower->start();
-    if (status.ok()) follower_ = std::move(follower);
+    if (status.ok()) {
+        follower_ = std::move(follower);
+    } else {
+        followed_by_ = 0;
+    }
     return status;
 }
 

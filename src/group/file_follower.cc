@@ -28,9 +28,10 @@ FileFollower::~FileFollower() {
 }
 
 Status FileFollower::start() {
-    stop_ = base::UniqueFd::closed_in_children(::eventfd(0, EFD_CLOEXEC));
+    stop_ = base::UniqueFd::closed_in_children([&] { return ::eventfd(0, EFD_CLOEXEC); });
     if (!stop_) return file_error("can't follow the group file '" + path_ + "'");
-    inotify_ = base::UniqueFd::closed_in_children(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    inotify_ = base::UniqueFd::closed_in_children(
+        [&] { return ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK); });
     watch();
     seen_ = stamp_of(path_);
     Result<GroupView> view = GroupView::load(path_);

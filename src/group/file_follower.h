@@ -22,14 +22,15 @@ namespace weft::group {
 class FileFollower {
   public:
     FileFollower(std::string path, GroupAuthority::Told told, GroupAuthority::Troubled troubled);
-    // Waits for a call that is under way. Requires: not in a forked child, which has no such
-    // thread.
+    // Waits for a call that is under way. Requires: is_of_this_process().
     ~FileFollower();
     FileFollower(const FileFollower&) = delete;
     FileFollower& operator=(const FileFollower&) = delete;
 
     // Once. Errors: as GroupAuthority::follow().
     Status start();
+    // False: this is a forked child, which has the object and not its thread.
+    bool is_of_this_process() const { return process_.is_this(); }
 
   private:
     // What tells one file under this name from another, or from an earlier state of it.
@@ -49,6 +50,7 @@ class FileFollower {
     void look();
     Status judge(const Result<GroupView>& found) const;
 
+    const base::OwnerProcess process_;
     const std::string path_;
     const GroupAuthority::Told told_;
     const GroupAuthority::Troubled troubled_;

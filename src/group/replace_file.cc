@@ -31,7 +31,11 @@ static void share(int lock, const std::string& path) {
     [[maybe_unused]] const int shared = ::fchmod(lock, file.st_mode & 0666);
 }
 
-Result<base::UniqueFd> lock_file(const std::string& path) {
+FileLock::~FileLock() {
+    if (held_ && process_.is_this()) (void)::flock(held_.get(), LOCK_UN);
+}
+
+Result<FileLock> lock_file(const std::string& path) {
     const std::string name = path + ".lock";
     constexpr int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     base::UniqueFd lock(::open(name.c_str(), flags | O_RDWR | O_CREAT, 0666));
@@ -46,7 +50,7 @@ Result<base::UniqueFd> lock_file(const std::string& path) {
     while (held < 0 && (held = ::flock(lock.get(), LOCK_EX)) < 0 && errno == EINTR) {
     }
     if (!lock || held < 0) return file_error("can't lock '" + name + "'");
-    return lock;
+    return FileLock(std::move(lock));
 }
 
 static bool write_all(int fd, std::string_view text) {

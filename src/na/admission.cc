@@ -15,7 +15,8 @@ bool Admission::open(int epoll, int listener, std::uint64_t id, Refuse refuse) {
     listener_ = listener;
     id_ = id;
     refuse_ = refuse;
-    spare_ = base::UniqueFd::closed_in_children(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    spare_ =
+        base::UniqueFd::closed_in_children([&] { return ::fcntl(epoll_, F_DUPFD_CLOEXEC, 0); });
     epoll_event wanted{};
     wanted.events = EPOLLIN;
     wanted.data.u64 = id_;
@@ -24,11 +25,13 @@ bool Admission::open(int epoll, int listener, std::uint64_t id, Refuse refuse) {
 
 base::UniqueFd Admission::accept_raw() const {
     return base::UniqueFd::closed_in_children(
-        ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        [&] { return ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
 }
 
 base::UniqueFd Admission::accept(TimePoint now, base::Log& log, const std::string& address) {
-    if (!spare_) spare_ = base::UniqueFd::closed_in_children(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    if (!spare_)
+        spare_ =
+            base::UniqueFd::closed_in_children([&] { return ::fcntl(epoll_, F_DUPFD_CLOEXEC, 0); });
     base::UniqueFd socket = accept_raw();
     if (socket) return socket;
     const bool no_descriptor = errno == EMFILE || errno == ENFILE;
@@ -58,7 +61,8 @@ bool Admission::refuse_one() {
                                    "(ulimit -n of the server's process)"));
     }
     socket.reset();
-    spare_ = base::UniqueFd::closed_in_children(::fcntl(epoll_, F_DUPFD_CLOEXEC, 0));
+    spare_ =
+        base::UniqueFd::closed_in_children([&] { return ::fcntl(epoll_, F_DUPFD_CLOEXEC, 0); });
     return refused;
 }
 

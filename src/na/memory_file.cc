@@ -42,7 +42,8 @@ Result<base::UniqueFd> make_memory_file(const char* name, std::size_t bytes) {
         return fail(Code::resource_exhausted, std::string(name) + ": " + std::to_string(bytes) +
                                                   " bytes exceed the file size limit (ulimit -f)");
     }
-    base::UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    auto fd = base::UniqueFd::closed_in_children(
+        [&] { return ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); });
     if (!fd)
         return fail(Code::resource_exhausted, errno_text(std::string(name) + ": memfd_create"));
     if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {

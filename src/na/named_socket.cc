@@ -45,7 +45,7 @@ static bool is_named(const struct stat& open, const std::string& path) {
 static Result<base::UniqueFd> take_lock(const std::string& path, const std::string& uri) {
     for (int tries = 0; tries < lock_tries_max; ++tries) {
         auto lock = base::UniqueFd::closed_in_children(
-            ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
+            [&] { return ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600); });
         if (!lock) return fail(Code::unavailable, errno_text("opening " + path));
         struct stat file {};
         if (::fstat(lock.get(), &file) != 0 || !S_ISREG(file.st_mode) || file.st_size != 0) {
@@ -66,7 +66,8 @@ static Status clear_path(const sockaddr_un& address, int type, const std::string
     struct stat file {};
     if (::lstat(address.sun_path, &file) != 0) return {};  // bind() says what else is wrong.
     if (!S_ISSOCK(file.st_mode)) return in_use(uri, "can't be served: a file is there");
-    const base::UniqueFd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const auto probe = base::UniqueFd::closed_in_children(
+        [&] { return ::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!probe) return fail(Code::unavailable, errno_text(uri + ": socket"));
     const bool is_dead =
         ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
@@ -86,7 +87,7 @@ Result<NamedSocket> NamedSocket::listen(const std::string& path, const std::stri
     named.lock_ = std::move(*lock);
     named.lock_path_ = lock_path;
     named.socket_ = base::UniqueFd::closed_in_children(
-        ::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        [&] { return ::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!named.socket_) return fail(Code::unavailable, errno_text(uri + ": socket"));
     if (Status status = clear_path(*address, type, uri); !status.ok()) return status;
     if (::bind(named.socket_.get(), reinterpret_cast<const sockaddr*>(&*address),

@@ -69,7 +69,8 @@ std::optional<SocketName> SocketName::from_wire(ByteView bytes) {
 
 std::optional<SocketName> SocketName::route_to(const SocketName& to) {
     // Connecting a datagram socket sends nothing; it only asks the routing table.
-    base::UniqueFd fd(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const auto fd = base::UniqueFd::closed_in_children(
+        [&] { return ::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0); });
     if (!fd || ::connect(fd.get(), to.get(), static_cast<socklen_t>(to.size())) != 0) {
         return std::nullopt;
     }

@@ -15,6 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fork.h"
+
 namespace weft::detail {
 
 using google::protobuf::Descriptor;
@@ -126,10 +128,7 @@ const Layout nothing_known(nullptr);
 // Of all types that were asked for, and of those in them, until the process ends.
 class Layouts {
   public:
-    static Layouts& all() {
-        static auto& layouts = *new Layouts;
-        return layouts;
-    }
+    static Layouts& all() { return base::per_process<Layouts>(); }
     const Layout& of(const Descriptor& type) {
         const std::lock_guard lock(mutex_);
         return build(type);

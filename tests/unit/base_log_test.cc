@@ -1,9 +1,16 @@
 #include "base/log.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/catch.h"
+#include "support/child.h"
 
 using namespace weft;
 
@@ -22,4 +29,71 @@ TEST_CASE("log: lines about peers are ten a second, and those left out are count
     // Lines of the program's own are not counted.
     for (int i = 0; i < 100; ++i) log.warning("own line");
     CHECK(lines.size() == base::Log::peer_lines_per_s + 102);
+}
+
+// A child that is forked while `busy` runs in another thread writes its first line.
+static void check_child_logs(void (*busy)()) {
+    // In a process of its own, whose standard error leads nowhere.
+    const int end = test::end_of_child([&] {
+        std::thread([busy] {
+            while (true) busy();
+        }).detach();
+        for (int i = 0; i < 300; ++i) {
+            const pid_t child = ::fork();
+            if (child == 0) {
+                ::alarm(20);
+                base::Log().warning("hello");
+                ::_exit(0);
+            }
+            int status = 0;
+            if (::waitpid(child, &status, 0) != child || status != 0) return 1;
+        }
+        return 0;
+    });
+    CHECK(end == 0);
+}
+
+TEST_CASE("log: a forked child writes to standard error though its parent was writing there") {
+    check_child_logs([] {
+        static base::Log log;
+        log.warning("a line of the parent's");
+    });
+}
+
+TEST_CASE("log: a forked child writes the time though its parent was asking for the local one") {
+    check_child_logs([] {
+        const std::time_t now = std::time(nullptr);
+        std::tm parts{};
+        ::localtime_r(&now, &parts);
+    });
+}
+
+TEST_CASE("log: a line on standard error begins with its time in UTC") {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const int said = ends[1];
+    const std::time_t before = std::time(nullptr);
+    CHECK(test::end_of_child([said] {
+              ::dup2(said, STDERR_FILENO);
+              base::Log().warning("low on memory");
+              return 0;
+          }) == 0);
+    char text[128] = {};
+    const ssize_t bytes = ::read(ends[0], text, sizeof text - 1);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    const std::string line(text, bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+    CHECK_THAT(line, Catch::Matchers::EndsWith(" warning weft: low on memory\n"));
+    std::tm parts{};
+    unsigned ms = 0;
+    char zone = 0;
+    REQUIRE(std::sscanf(line.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3u%c", &parts.tm_year,
+                        &parts.tm_mon, &parts.tm_mday, &parts.tm_hour, &parts.tm_min, &parts.tm_sec,
+                        &ms, &zone) == 8);
+    CHECK(zone == 'Z');
+    parts.tm_year -= 1900;
+    parts.tm_mon -= 1;
+    const std::time_t written = ::timegm(&parts);
+    CHECK(written >= before);
+    CHECK(written <= std::time(nullptr));
 }

@@ -3,7 +3,6 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "base/log.h"
 #include "base/random.h"
@@ -20,8 +19,8 @@ OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
       parts_(std::move(parts)),
       fences_(can_fence(row)),
       now_(now),
-      wait_fd_(
-          base::UniqueFd::closed_in_children(parts_.sleeps ? ::epoll_create1(EPOLL_CLOEXEC) : -1)),
+      wait_fd_(base::UniqueFd::closed_in_children(
+          [&] { return parts_.sleeps ? ::epoll_create1(EPOLL_CLOEXEC) : -1; })),
       sends_(send_slots, message_bytes_wanted),
       receives_(receive_buffers, piece_bytes_max),
       unread_{parts_.random.next(), parts_.random.next()},
@@ -39,14 +38,6 @@ OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
     for (Transfer& transfer : transfers_) transfers_free_.push_back(&transfer);
 }
 
-// Nobody drives it any more, so it touches no memory.
-static void keep_for_ever(std::unique_ptr<Fabric> fabric) {
-    static std::mutex mutex;
-    static auto& kept = *new std::vector<std::unique_ptr<Fabric>>;
-    const std::lock_guard lock(mutex);
-    kept.push_back(std::move(fabric));
-}
-
 OfiEndpoint::~OfiEndpoint() {
     peers_.for_each([this](PeerEntry& entry) {
         say_bye(entry.value);
@@ -57,7 +48,7 @@ OfiEndpoint::~OfiEndpoint() {
                          ": a peer stands still in the middle of an answer, and libfabric can't "
                          "close such a connection: its objects stay until the process ends");
         regions_.clear();
-        keep_for_ever(std::move(fabric_));
+        base::keep_for_ever(std::move(fabric_));  // Nothing drives it, so it touches no memory.
         return;
     }
     if (fabric_) fabric_->close_endpoint();  // libfabric lets go of all memory here,

@@ -2,8 +2,11 @@
 
 #include <dlfcn.h>
 
+#include <mutex>
+#include <optional>
 #include <string>
 
+#include "base/fork.h"
 #include "base/quiet_thread.h"
 #include "na/ofi/signals.h"
 
@@ -50,8 +53,13 @@ struct Loaded {
 };
 
 const Loaded& loaded() {
-    static const Loaded once;
-    return once;
+    struct Place {
+        std::once_flag once;
+        std::optional<Loaded> loaded;
+    };
+    Place& place = base::per_process<Place>();
+    std::call_once(place.once, [&] { place.loaded.emplace(); });
+    return *place.loaded;
 }
 
 }  // namespace

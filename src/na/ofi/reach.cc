@@ -10,7 +10,7 @@ void ListenerProbe::start(const SocketName& to) {
     started_ = true;
     answered_ = false;
     fd_ = base::UniqueFd::closed_in_children(
-        ::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        [&] { return ::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
     if (!fd_) return;
     if (::connect(fd_.get(), to.get(), static_cast<socklen_t>(to.size())) == 0) {
         answered_ = true;

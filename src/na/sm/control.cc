@@ -46,7 +46,8 @@ SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
 Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, EndpointParts parts,
                                                    TimePoint now) {
     std::unique_ptr<SmEndpoint> endpoint(new SmEndpoint(std::move(parts), now));
-    endpoint->epoll_ = base::UniqueFd::closed_in_children(::epoll_create1(EPOLL_CLOEXEC));
+    endpoint->epoll_ =
+        base::UniqueFd::closed_in_children([&] { return ::epoll_create1(EPOLL_CLOEXEC); });
     if (!endpoint->epoll_) return fail(Code::unavailable, errno_text("sm: epoll_create1"));
     Result<RegionTable> table = RegionTable::make(endpoint->parts_.random.next());
     if (!table) return std::move(table).status().in("sm");
@@ -197,7 +198,7 @@ void SmEndpoint::call(Connection& connection, TimePoint now) {
         return take_down(connection, address.status().code(), std::string(address.status().text()));
     }
     connection.socket = base::UniqueFd::closed_in_children(
-        ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        [&] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!connection.socket) {
         return take_down(connection, Code::resource_exhausted, errno_text(uri + ": socket"));
     }

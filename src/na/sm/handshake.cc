@@ -47,13 +47,14 @@ struct Packet {
 };
 
 // Takes over every descriptor of the message before anything can go wrong with it.
-void take_files(msghdr& message, Packet& packet) {
+void take_files(msghdr& message, Packet& packet, const base::ForksHeld& held) {
     for (cmsghdr* at = CMSG_FIRSTHDR(&message); at; at = CMSG_NXTHDR(&message, at)) {
         if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
         const std::size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (std::size_t i = 0; i < count; ++i) {
-            base::UniqueFd fd(base::load<int>(reinterpret_cast<const std::byte*>(CMSG_DATA(at)) +
-                                              i * sizeof(int)));
+            const auto* const data = reinterpret_cast<const std::byte*>(CMSG_DATA(at));
+            auto fd =
+                base::UniqueFd::closed_in_children(base::load<int>(data + i * sizeof(int)), held);
             if (packet.file_count < files_max) {
                 packet.files[packet.file_count++] = std::move(fd);
             } else {
@@ -74,13 +75,14 @@ Result<bool> receive(int socket, Packet& packet) {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
+    const base::ForksHeld held;
     ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     // A reset is reported once, before what the peer sent ahead of it.
     if (got < 0 && errno == ECONNRESET) {
         got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     }
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    if (got >= 0) take_files(message, packet);
+    if (got >= 0) take_files(message, packet, held);
     if (got <= 0) {
         return fail(Code::unavailable,
                     "the peer hung up during the handshake: it ends, or has no file descriptor "

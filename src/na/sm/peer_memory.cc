@@ -34,16 +34,15 @@ bool copy_all(const Proof& proof, std::byte* local, std::uint64_t address, std::
     return true;
 }
 
+bool can_read_own() {
+    int from = 1, to = 0;
+    const iovec here{&to, sizeof to}, there{&from, sizeof from};
+    return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == sizeof to;
+}
+
 }  // namespace
 
-bool PeerMemory::is_allowed() noexcept {
-    static const bool allowed = [] {
-        int from = 1, to = 0;
-        const iovec here{&to, sizeof to}, there{&from, sizeof from};
-        return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == sizeof to;
-    }();
-    return allowed;
-}
+bool PeerMemory::is_allowed() noexcept { return base::found_once<can_read_own>(); }
 
 const PeerMemory::Answer& PeerMemory::reach(int socket, const Proof& proof) noexcept {
     if (asked_) return answer_;
@@ -62,7 +61,8 @@ PeerMemory::Answer PeerMemory::ask(int socket, const Proof& proof) noexcept {
     pid_ = peer.pid;
     socket_ = socket;
     proof_ = proof;
-    process_.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+    process_ = base::UniqueFd::closed_in_children(
+        [&] { return static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)); });
     if (!process_) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
             return {Code::resource_exhausted,

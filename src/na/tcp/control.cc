@@ -29,7 +29,7 @@ constexpr int accepts_per_look = 16;
 TcpEndpoint::TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint now)
     : scheme_(scheme),
       parts_(std::move(parts)),
-      epoll_(base::UniqueFd::closed_in_children(::epoll_create1(EPOLL_CLOEXEC))),
+      epoll_(base::UniqueFd::closed_in_children([&] { return ::epoll_create1(EPOLL_CLOEXEC); })),
       owner_(::getpid()),
       looked_at_(now),
       transfers_(rma_depth),

@@ -54,7 +54,7 @@ void set_greeting_options(int socket) {
 
 Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri) {
     auto socket = base::UniqueFd::closed_in_children(
-        ::socket(at.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        [&] { return ::socket(at.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
     if (!socket) return no_socket().in(uri);
     // The connections of a dead predecessor that the kernel still winds down do not keep us out;
     // one that lives does.
@@ -77,7 +77,7 @@ Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri) {
 
 Result<base::UniqueFd> start_connecting(const SocketName& to) {
     auto socket = base::UniqueFd::closed_in_children(
-        ::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        [&] { return ::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
     if (!socket) return no_socket();
     set_lasting_options(socket.get());
     if (::connect(socket.get(), to.get(), static_cast<socklen_t>(to.size())) != 0 &&

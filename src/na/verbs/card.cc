@@ -42,7 +42,7 @@ Status Card::open_all(ibv_device* device, const CardOptions& options) {
 
 Status Card::open_device(ibv_device* device) {
     const std::string name = ::ibv_get_device_name(device);
-    context_.reset(::ibv_open_device(device));
+    context_ = open_context(device);
     if (!context_) {
         return fail(Code::unavailable,
                     "can't open the RDMA device " + name + ": " + describe(errno));
@@ -92,7 +92,7 @@ Status Card::open_domain() {
 
 Status Card::open_queues(const CardOptions& options) {
     if (options.sleeps) {
-        channel_.reset(::ibv_create_comp_channel(context_.get()));
+        channel_ = open_completion_channel(context_.get());
         if (!channel_ || !set_nonblocking(channel_->fd))
             return no_room("completion channels", errno);
     }

@@ -59,7 +59,7 @@ static Owned<ibv_context> first_device() {
     ibv_device** devices = ::ibv_get_device_list(&count);
     Owned<ibv_context> found;
     for (int i = 0; i < count && !found; ++i) {
-        Owned<ibv_context> context(::ibv_open_device(devices[i]));
+        Owned<ibv_context> context = open_context(devices[i]);
         if (context && has_port_up(context.get())) found = std::move(context);
     }
     if (devices) ::ibv_free_device_list(devices);
@@ -99,7 +99,7 @@ Status VerbsEndpoint::open_card(const Address* listen) {
                     "verbs: this machine has no RDMA device; `weft info` says what "
                     "works here");
     }
-    channel_.reset(::rdma_create_event_channel());
+    channel_ = open_event_channel();
     if (!channel_ || !set_nonblocking(channel_->fd)) {
         return fail(Code::unavailable, "verbs: no channel for connections: " + describe(errno) +
                                            "; is the kernel module rdma_ucm loaded?");

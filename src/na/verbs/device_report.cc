@@ -215,7 +215,7 @@ RdmaDevice report_one(ibv_device* device) {
     if (const std::string node = first_line(bus + "/numa_node"); !node.empty()) {
         report.numa_node = static_cast<int>(std::strtol(node.c_str(), nullptr, 10));
     }
-    const Owned<ibv_context> context(::ibv_open_device(device));
+    const Owned<ibv_context> context = open_context(device);
     if (!context) {
         report.mends.push_back(std::string("can't be opened: ") + describe(errno) +
                                ": /dev/infiniband/" + device->dev_name +

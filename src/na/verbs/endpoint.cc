@@ -24,7 +24,7 @@ VerbsEndpoint::VerbsEndpoint(EndpointParts parts, TimePoint now)
     : parts_(std::move(parts)),
       owner_(::getpid()),
       now_(now),
-      epoll_(base::UniqueFd::closed_in_children(::epoll_create1(EPOLL_CLOEXEC))),
+      epoll_(base::UniqueFd::closed_in_children([&] { return ::epoll_create1(EPOLL_CLOEXEC); })),
       peers_(table_slots(parts_.peers_max)),
       lanes_(lanes_max),
       looked_at_(now) {

@@ -37,7 +37,7 @@ Result<SocketName> numeric(const std::string& host) {
 Result<RdmaPlace> find_rdma_place(const std::string& host) {
     Result<SocketName> name = numeric(host);
     if (!name) return std::move(name).status();
-    const Owned<rdma_event_channel> channel(::rdma_create_event_channel());
+    const Owned<rdma_event_channel> channel = open_event_channel();
     rdma_cm_id* made = nullptr;
     if (!channel || ::rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0) {
         return fail(Code::unavailable, "no connection manager for RDMA: " + describe(errno));

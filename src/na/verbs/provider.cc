@@ -47,7 +47,7 @@ static std::optional<SocketName> global_name(const sockaddr* address) {
 }
 
 std::optional<std::string> find_rdma_host() {
-    const verbs::Owned<rdma_event_channel> channel(::rdma_create_event_channel());
+    const verbs::Owned<rdma_event_channel> channel = verbs::open_event_channel();
     ifaddrs* all = nullptr;
     if (!channel || ::getifaddrs(&all) != 0) return std::nullopt;
     std::optional<std::string> found;

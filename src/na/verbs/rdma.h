@@ -12,19 +12,25 @@ namespace weft::na::verbs {
 
 // What can't be closed is a leak that the kernel ends with the process: nothing is to be done.
 struct Closer {
-    void operator()(ibv_context* object) const { (void)::ibv_close_device(object); }
+    void operator()(ibv_context* object) const;
     void operator()(ibv_pd* object) const { (void)::ibv_dealloc_pd(object); }
     void operator()(ibv_td* object) const { (void)::ibv_dealloc_td(object); }
     void operator()(ibv_mr* object) const { (void)::ibv_dereg_mr(object); }
     void operator()(ibv_cq* object) const { (void)::ibv_destroy_cq(object); }
     void operator()(ibv_srq* object) const { (void)::ibv_destroy_srq(object); }
     void operator()(ibv_qp* object) const { (void)::ibv_destroy_qp(object); }
-    void operator()(ibv_comp_channel* object) const { (void)::ibv_destroy_comp_channel(object); }
-    void operator()(rdma_event_channel* object) const { ::rdma_destroy_event_channel(object); }
+    void operator()(ibv_comp_channel* object) const;
+    void operator()(rdma_event_channel* object) const;
     void operator()(rdma_cm_id* object) const { (void)::rdma_destroy_id(object); }
 };
 template <class T>
 using Owned = std::unique_ptr<T, Closer>;
+
+// Their descriptors are closed in forked children: a copy would keep a device's objects, or a port,
+// when their process has ended. nullptr: errno.
+Owned<ibv_context> open_context(ibv_device* device);
+Owned<ibv_comp_channel> open_completion_channel(ibv_context* context);
+Owned<rdma_event_channel> open_event_channel();
 
 std::string describe(int error);                 // "Connection refused (111)".
 std::string describe_status(ibv_wc_status why);  // "remote access error (10)".

@@ -1,0 +1,165 @@
+// Descriptors in a forked child: none of a runtime's stays open there, whatever other threads of
+// the parent are opening and closing at that moment.
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/runtime.h>
+
+#include "base/unique_fd.h"
+#include "support/catch.h"
+#include "support/child.h"
+#include "support/patience.h"
+#include "support/special_descriptors.h"
+
+namespace weft::fork_descriptors {
+namespace {
+
+using test::descriptors_besides;
+using test::patience;
+using test::special_descriptors;
+
+constexpr MethodId lend("test.ForkDescriptors/Lend");
+
+// Lends memory that is not of allocate().
+struct LendService final : Service {
+    std::vector<std::byte> memory = std::vector<std::byte>(100'000);
+    Region region;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(lend, [this](Call call) {
+            std::array<std::byte, RegionRef::wire_bytes> ref;
+            region.ref().encode(ref);
+            call.reply(ref);
+        });
+    }
+    Status start(Runtime& runtime, const std::string& uri) {
+        auto exposed = runtime.expose(Buffer::adopt(memory, nullptr), {.access = Access::read});
+        if (!exposed) return exposed.status();
+        region = *std::move(exposed);
+        return runtime.serve(*this, uri);
+    }
+};
+
+struct End {
+    Status status;
+    std::string reply;
+    std::atomic<bool> is_known{false};
+    bool wait() const {
+        const auto until = std::chrono::steady_clock::now() + 2 * patience;
+        while (!is_known && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+        return is_known && status.ok();
+    }
+};
+
+bool call(const Channel& channel, std::string& reply) {
+    End end;
+    channel.call(lend, {}, {.timeout = patience}, [&](const Status& status, ByteView body) {
+        end.status = status;
+        end.reply = as_text(body);
+        end.is_known = true;
+    });
+    reply = end.wait() ? end.reply : "";
+    return end.status.ok();
+}
+
+bool get(const Channel& channel, const RegionRef& from) {
+    static std::vector<std::byte> into(100'000);
+    End end;
+    channel.get(from, 0, Buffer::adopt(into, nullptr), {.timeout = patience},
+                [&](const Status& status) {
+                    end.status = status;
+                    end.is_known = true;
+                });
+    return end.wait();
+}
+
+std::vector<std::string> uris() {
+    static int count = 0;
+    const std::string name =
+        "fork-fd-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
+    return {"sm://" + name, "unix:///tmp/weft-" + name, "tcp://127.0.0.1:0"};
+}
+
+// A server and its client, between which all has been opened that a transport opens.
+struct Pair {
+    explicit Pair(const std::string& uri)
+        : server(Runtime::create().value()), client(Runtime::create().value()) {
+        is_good = service.start(*server, uri).ok();
+        if (!is_good) return;
+        channel = client->connect(server->addresses().front()).value();
+        std::string reply;
+        is_good = call(channel, reply) && get(channel, RegionRef::decode(as_bytes(reply)).value());
+    }
+    ~Pair() {
+        channel = Channel();
+        service.region = Region();
+    }
+    LendService service;
+    std::optional<Runtime> server, client;
+    Channel channel;
+    bool is_good = false;
+};
+
+TEST_CASE("a forked child keeps no descriptor of a runtime") {
+    for (const std::string& uri : uris()) {
+        INFO(uri);
+        const std::set<int> before = special_descriptors();
+        const Pair pair(uri);
+        REQUIRE(pair.is_good);
+        CHECK(descriptors_besides(before) > 0);
+        CHECK(test::end_of_child([&] { return descriptors_besides(before); }) == 0);
+    }
+}
+
+// Forks while `churn` runs in a thread, time and again.
+void check_none_is_kept(int forks, const std::function<bool()>& churn) {
+    const std::set<int> before = special_descriptors();
+    std::atomic<bool> over{false}, good{true};
+    std::thread thread([&] {
+        while (!over && good) good = churn();
+    });
+    int kept = 0;
+    for (int i = 0; i < forks && kept == 0; ++i) {
+        kept = test::end_of_child([&] { return descriptors_besides(before); });
+    }
+    over = true;
+    thread.join();
+    CHECK(kept == 0);
+    CHECK(good);
+}
+
+TEST_CASE("a forked child keeps no descriptor that a thread was opening or closing at the fork") {
+    check_none_is_kept(150, [] {
+        return bool(base::UniqueFd::closed_in_children(
+            [] { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }));
+    });
+}
+
+TEST_CASE("a forked child that drops a descriptor of its parent's closes none of its own") {
+    auto fd = base::UniqueFd::closed_in_children(
+        [] { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); });
+    REQUIRE(fd);
+    CHECK(test::end_of_child([&] {
+              const int number = fd.get();
+              if (::dup2(STDOUT_FILENO, number) != number) return 1;
+              fd.reset();
+              return ::fcntl(number, F_GETFD) >= 0 ? 0 : 2;
+          }) == 0);
+}
+
+TEST_CASE("a forked child keeps no descriptor of runtimes that begin and end at the fork") {
+    for (std::size_t kind = 0; kind < uris().size(); ++kind) {
+        INFO(uris()[kind]);
+        check_none_is_kept(100, [&] { return Pair(uris()[kind]).is_good; });
+    }
+}
+
+}  // namespace
+}  // namespace weft::fork_descriptors

@@ -1,0 +1,58 @@
+// A group file in a forked child, and in a parent whose child lives on.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+
+#include "support/catch.h"
+#include "support/child.h"
+#include "support/group_file.h"
+
+using namespace weft;
+using test::admitting;
+using test::GroupDirectory;
+
+TEST_CASE("a forked child follows with its parent's authority, and hears nothing after its end") {
+    const GroupDirectory at;
+    for (const bool parent_follows : {false, true}) {
+        INFO(parent_follows);
+        auto authority = at.authority();
+        if (parent_follows) REQUIRE(authority->follow([](const GroupView&) {}, {}).ok());
+        const int end = test::end_of_child([&] {
+            auto held = std::make_shared<int>();
+            const std::weak_ptr<int> callback = held;
+            if (!authority->follow([held](const GroupView&) {}, {}).ok()) return 1;
+            held.reset();
+            if (authority->follow([](const GroupView&) {}, {}).ok()) return 2;
+            if (callback.expired()) return 3;
+            authority.reset();
+            return callback.expired() ? 0 : 4;
+        });
+        CHECK(end == 0);
+    }
+}
+
+TEST_CASE("a change of a group lets others change it though a child forked meanwhile lives on") {
+    const GroupDirectory at;
+    // In a process of its own, for a lock that is kept is waited for without end.
+    const int end = test::end_of_child([&] {
+        pid_t child = -1;
+        const auto forking = [&](const GroupView& view) {
+            child = ::fork();
+            if (child == 0) {
+                ::alarm(30);
+                ::pause();
+                ::_exit(0);
+            }
+            return admitting(5)(view);
+        };
+        if (!at.authority()->change(forking).ok()) return 1;
+        ::alarm(15);
+        const bool changed = at.authority()->change(admitting(6)).ok();
+        ::kill(child, SIGKILL);
+        ::waitpid(child, nullptr, 0);
+        return changed ? 0 : 2;
+    });
+    CHECK(end == 0);
+}

@@ -1,0 +1,18 @@
+// What a forked child keeps of an RDMA device.
+#include "support/child.h"
+#include "support/special_descriptors.h"
+#include "support/verbs_rig.h"
+
+using namespace weft;
+using namespace weft::test;
+
+TEST_CASE("verbs fork: a forked child keeps no descriptor of a device, nor of its connections") {
+    const std::set<int> before = special_descriptors();
+    VerbsRig rig;
+    NaNode& server = rig->open();
+    NaNode& client = rig->open({.listens = false});
+    rig->connect(client, server);
+    const int of_rdma_cm = 1;  // Its own of the device, which nothing tells the end of.
+    CHECK(descriptors_besides(before) > of_rdma_cm);
+    CHECK(end_of_child([&] { return descriptors_besides(before); }) == of_rdma_cm);
+}
