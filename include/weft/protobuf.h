@@ -79,10 +79,9 @@ concept IsDefined = requires {
     sizeof(T);
 };
 
-// Apart, so that small replies cost what they did.
+// Apart, so that small replies of flat types cost no more.
 template <class Reply, class Done>
-[[gnu::noinline]] void receive_large(Done& done, ByteView body) {
-    Pooled<Reply> reply;
+[[gnu::noinline]] void receive_measured(Done& done, ByteView body, Pooled<Reply>& reply) {
     const Status status = reply.read_reply(body);
     done(status, status.ok() ? *reply : Reply::default_instance());
 }
@@ -107,9 +106,9 @@ OperationId call(const Channel& channel, const ProtoMethod<Request, Reply>& meth
         [done = std::forward<Done>(done)](const Status& status, ByteView body) mutable {
             if (!status.ok()) [[unlikely]]
                 return done(status, Reply::default_instance());
-            if (body.size() > detail::unmeasured_bytes_max) [[unlikely]]
-                return detail::receive_large<Reply>(done, body);
             detail::Pooled<Reply> reply;
+            if (body.size() > reply.unmeasured()) [[unlikely]]
+                return detail::receive_measured(done, body, reply);
             if (reply.parse(body)) [[likely]]
                 return done(status, *reply);
             done(detail::bad_reply((*reply).GetTypeName(), body.size(), false),
@@ -175,29 +174,28 @@ class [[nodiscard]] ProtoCall : public detail::Operation {
 namespace detail {
 
 template <class Reply>
-void answer(Call& call, const Status& status, const Reply& reply) {
+[[gnu::always_inline]] inline void answer(Call& call, const Status& status, Pooled<Reply>& reply) {
     if (!status.ok()) [[unlikely]] {
-        (void)reply.ByteSizeLong();  // Nobody else asks: Pooled must know it.
+        reply.not_written();
         return call.fail(status);
     }
-    call.reply_with(writer_of(reply));
+    call.reply_with(reply.writer());
 }
 
 template <auto handler, class Service, class Request, class Reply>
 [[gnu::always_inline]] inline void serve_parsed(Service& service, Call& call, const Request& in) {
-    const Pooled<Reply> out;
+    Pooled<Reply> out;
     try {
-        answer(call, (service.*handler)(call, in, *out), *out);
+        answer(call, (service.*handler)(call, in, *out), out);
     } catch (...) {
-        (void)(*out).ByteSizeLong();
+        out.not_written();
         call.fail(std::current_exception());
     }
 }
 
-// Apart, so that small requests cost what they did.
+// Apart, so that small requests of flat types cost no more.
 template <auto handler, class Service, class Request, class Reply>
-[[gnu::noinline]] void serve_large(Service& service, Call& call) {
-    Pooled<Request> in;
+[[gnu::noinline]] void serve_measured(Service& service, Call& call, Pooled<Request>& in) {
     if (Status status = in.read_request(call); !status.ok()) return call.fail(status);
     serve_parsed<handler, Service, Request, Reply>(service, call, *in);
 }
@@ -206,8 +204,8 @@ template <auto handler, class Service, class Request, class Reply>
 void serve_inline(Service& service, Call call) {
     Pooled<Request> in;
     const ByteView body = call.request();
-    if (body.size() > unmeasured_bytes_max) [[unlikely]] {
-        return serve_large<handler, Service, Request, Reply>(service, call);
+    if (body.size() > in.unmeasured()) [[unlikely]] {
+        return serve_measured<handler, Service, Request, Reply>(service, call, in);
     }
     if (!in.parse(body)) return call.fail(bad_request((*in).GetTypeName(), call, false));
     serve_parsed<handler, Service, Request, Reply>(service, call, *in);
@@ -216,16 +214,16 @@ void serve_inline(Service& service, Call call) {
 template <auto handler, class Service, class Request, class Reply>
 Detached serve_task(Service& service, Call call) {
     Pooled<Request> in;
-    const Pooled<Reply> out;
+    Pooled<Reply> out;
     if (Status status = in.read_request(call); !status.ok()) {
         call.fail(status);
         co_return;
     }
     try {
         const Status status = co_await (service.*handler)(call, *in, *out);
-        answer(call, status, *out);
+        answer(call, status, out);
     } catch (...) {
-        (void)(*out).ByteSizeLong();
+        out.not_written();
         call.fail(std::current_exception());
     }
 }

@@ -149,14 +149,19 @@ Status replies(std::vector<std::byte>& into, ByteView from, Status (*fields)(Rep
         Status status = merged.read_reply(into);
         if (status.ok()) status = other.read_reply(from);
         if (!status.ok()) return status;
+        merged.mix(other);
         status = fields(*merged, *other);
-        const std::size_t bytes = (*merged).ByteSizeLong();  // Pooled must know it, in any case.
-        if (!status.ok()) return status;
-        if (bytes > most) return too_large(type());
-        into.resize(bytes);
-        (*merged).SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(into.data()));
+        if (!status.ok()) {
+            merged.not_written();
+            return status;
+        }
+        const BodyWriter writer = merged.writer();
+        if (writer.bytes > most) return too_large(type());
+        into.resize(writer.bytes);
+        writer(into.data());
         return {};
     } catch (...) {
+        merged.not_written();
         return thrown(type());
     }
 }

@@ -2,9 +2,12 @@
 //
 // A message takes more memory than its bytes: an empty one of two bytes becomes an object. So a
 // body is measured before it is parsed, and refused when it would take more than a share of
-// RuntimeOptions::parsed_bytes_max.
+// RuntimeOptions::parsed_bytes_max. A message that is kept for reuse keeps what it was cleared of,
+// at every depth, so that each use may add to it: what uses add is summed up, compared with what
+// the message holds, and a message that holds too much is freed.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -27,8 +30,10 @@ namespace weft::detail {
 
 // ---- how much memory a message takes ------------------------------------------------------------
 
-// Bodies up to here are not measured: of messages that live in one callback, and of those that live
-// as long as a coroutine, of which a client may have 1024.
+// Bodies of flat types up to here are not measured: of messages that live in one callback, and of
+// those that live as long as a coroutine, of which a client may have 1024. Flat is a type of single
+// numbers and of a few single texts and flat messages: whatever the uses, one holds no more than a
+// multiple of its largest body.
 inline constexpr std::size_t unmeasured_bytes_max = 4096;
 inline constexpr std::size_t unheld_bytes_max = 256;
 inline constexpr std::size_t too_large = std::numeric_limits<std::size_t>::max();
@@ -47,16 +52,21 @@ const Layout& layout_of() {
     }
     return *layout;
 }
+// unmeasured_bytes_max where the type is flat, else none.
+std::size_t unmeasured_bytes(const Layout& layout);
 
 // An upper bound of the memory that parsing `body` takes at any time, whether or not it parses;
-// too_large when that is more than `most`. Takes no memory. Thread: any.
-std::size_t measure(const Layout& layout, ByteView body, std::size_t most);
+// too_large when that is more than `most`. Adds to `hidden` what stays of that in a cleared message
+// where SpaceUsedLong() does not see it: tables of maps and lists of unknown fields. Takes no
+// memory. Thread: any.
+std::size_t measure(const Layout& layout, ByteView body, std::size_t most,
+                    std::size_t* hidden = nullptr);
 // parsed_bytes_max of the context that this thread is in. A message that no call holds may take
 // half of it.
 std::size_t parsed_bytes_max();
 // The same for a call's request: within the share of its client, where the call then holds it until
 // it is answered.
-std::size_t hold_measured(const Layout& layout, const Call& call);
+std::size_t hold_measured(const Layout& layout, const Call& call, std::size_t* hidden);
 
 // INVALID_ARGUMENT for what does not parse, RESOURCE_EXHAUSTED for what was too large; effect none.
 Status bad_request(std::string_view type, const Call& call, bool is_too_large);
@@ -73,74 +83,154 @@ bool parse(Message& into, ByteView bytes) {
            into.IsInitialized();
 }
 
+// `bytes` is its size, cached in the message, so that it must be written before it changes.
+template <class Message>
+BodyWriter writer_of(const Message& message, std::size_t bytes) {
+    return {bytes, const_cast<Message*>(&message), [](void* object, std::byte* to) {
+                static_cast<const Message*>(object)->SerializeWithCachedSizesToArray(
+                    reinterpret_cast<std::uint8_t*>(to));
+            }};
+}
+template <class Message>
+BodyWriter writer_of(const Message& message) {
+    return writer_of(message, message.ByteSizeLong());
+}
+
 // A cleared message from this thread's pool of its type. It keeps the memory of its strings and
 // fields from one use to the next. Thread: given back where it was taken.
 template <class Message>
 class Pooled {
   public:
-    Pooled() {
-        if (auto& kept = pool(); !kept.empty()) [[likely]] {
-            message_ = std::move(kept.back());
-            kept.pop_back();
-        } else {
-            message_ = std::make_unique<Message>();
-        }
-    }
-    Pooled(Pooled&&) noexcept = default;
-    Pooled& operator=(Pooled&&) = delete;
+    Pooled() : kept_(take()) {}
+    Pooled(const Pooled&) = delete;
+    Pooled& operator=(const Pooled&) = delete;
     ~Pooled() {
-        // A large one would keep its memory. What was sent knows its size.
-        if (!message_ || measured_ > kept_measured_max ||
-            message_->GetCachedSize() > kept_bytes_max) {
+        kept_->grown += used_;
+        if (kept_->grown > grown_max && !may_stay()) [[unlikely]] {
+            delete kept_;
             return;
         }
-        message_->Clear();
-        if (auto& kept = pool(); kept.size() < kept_max) kept.push_back(std::move(message_));
+        kept_->message.Clear();
+        give_back(kept_);
     }
 
-    Message& operator*() const { return *message_; }
+    Message& operator*() const { return kept_->message; }
 
-    // Of bodies that are not measured.
-    bool parse(ByteView bytes) { return detail::parse(*message_, bytes); }
+    // Bodies up to here are not measured.
+    std::size_t unmeasured() const { return kept_->unmeasured; }
+    // Of those.
+    bool parse(ByteView bytes) { return detail::parse(kept_->message, bytes); }
 
     // Of any body: measured, where it is not small. OK: it was parsed.
     Status read_request(const Call& call) {
         const ByteView bytes = call.request();
-        if (bytes.size() > unheld_bytes_max) measured_ = hold_measured(layout(), call);
-        if (measured_ != too_large && parse(bytes)) return {};
-        return bad_request(message_->GetTypeName(), call, measured_ == too_large);
+        std::size_t measured = 0;
+        if (bytes.size() > std::min(unmeasured(), unheld_bytes_max)) {
+            measured = hold_measured(layout(), call, &kept_->hidden);
+        }
+        if (parse_measured(bytes, measured)) return {};
+        return bad_request(kept_->message.GetTypeName(), call, measured == too_large);
     }
     Status read_reply(ByteView bytes) {
-        if (bytes.size() > unmeasured_bytes_max) {
-            measured_ = measure(layout(), bytes, parsed_bytes_max() / 2);
+        std::size_t measured = 0;
+        if (bytes.size() > unmeasured()) {
+            measured = measure(layout(), bytes, parsed_bytes_max() / 2, &kept_->hidden);
         }
-        if (measured_ != too_large && parse(bytes)) return {};
-        return bad_reply(message_->GetTypeName(), bytes.size(), measured_ == too_large);
+        if (parse_measured(bytes, measured)) return {};
+        return bad_reply(kept_->message.GetTypeName(), bytes.size(), measured == too_large);
+    }
+
+    // Of a message that the program has filled: what it holds is measured as it is written.
+    BodyWriter writer() {
+        const std::size_t bytes = kept_->message.ByteSizeLong();
+        if (bytes > unmeasured()) [[unlikely]]
+            return measured_writer(bytes);
+        return writer_of(kept_->message, bytes);
+    }
+    // The same, where it is not written.
+    [[gnu::noinline]] void not_written() {
+        if (kept_->message.ByteSizeLong() > unmeasured()) used_ += not_kept;
+    }
+    // Either may get what the other holds.
+    void mix(Pooled& other) {
+        used_ = other.used_ = used_ + other.used_;
+        if (kept_->hidden + other.kept_->hidden > 0) used_ = other.used_ = not_kept;
     }
 
   private:
-    static constexpr std::size_t kept_max = 64;  // As many as coroutine frames (rpc/frame_pool.cc).
-    static constexpr int kept_bytes_max = 64 << 10;
-    static constexpr std::size_t kept_measured_max = 2 * kept_bytes_max;
+    struct Kept {
+        Message message;
+        const std::size_t unmeasured = unmeasured_bytes(layout());
+        std::size_t grown = 0;   // What it held when that was asked, and what uses may have added.
+        std::size_t hidden = 0;  // What they may have added that SpaceUsedLong() does not see.
+        Kept* next = nullptr;
+    };
+    struct Pool {
+        Kept* first = nullptr;
+        std::uint32_t size = 0;
+        ~Pool() {
+            while (first) delete std::exchange(first, first->next);
+        }
+    };
+
+    // As many as coroutine frames (rpc/frame_pool.cc).
+    static constexpr std::uint32_t kept_max = 64;
+    static constexpr std::size_t kept_bytes_max = 128 << 10;
+    static constexpr std::size_t grown_max = 2 * kept_bytes_max;
+    static constexpr std::size_t not_kept = too_large / 4;
+    // So that one that is never measured is asked, too, once in 4096 uses.
+    static constexpr std::size_t used_min = 64;
+
     static const Layout& layout() { return layout_of<Message>(); }
-    static std::vector<std::unique_ptr<Message>>& pool() {
-        thread_local std::vector<std::unique_ptr<Message>> kept;
-        return kept;
+    static Pool& pool() {
+        thread_local Pool of_this_thread;
+        return of_this_thread;
+    }
+    static Kept* take() {
+        Pool& from = pool();
+        if (!from.first) [[unlikely]]
+            return make();
+        --from.size;
+        return std::exchange(from.first, from.first->next);
+    }
+    [[gnu::noinline]] static Kept* make() { return new Kept; }
+    static void give_back(Kept* kept) {
+        Pool& to = pool();
+        if (to.size == kept_max) [[unlikely]] {
+            delete kept;
+            return;
+        }
+        ++to.size;
+        kept->next = std::exchange(to.first, kept);
     }
 
-    std::unique_ptr<Message> message_;
-    std::size_t measured_ = 0;
-};
+    bool parse_measured(ByteView bytes, std::size_t measured) {
+        if (measured == too_large) return false;
+        used_ += measured;
+        return parse(bytes);
+    }
+    [[gnu::noinline]] BodyWriter measured_writer(std::size_t bytes) {
+        used_ += not_kept;  // Until it is written.
+        return {bytes, this, [](void* object, std::byte* to) {
+                    static_cast<Pooled*>(object)->write_measured(to);
+                }};
+    }
+    void write_measured(std::byte* to) {
+        const auto bytes = static_cast<std::size_t>(kept_->message.GetCachedSize());
+        kept_->message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(to));
+        const std::size_t measured = measure(layout(), {to, bytes}, kept_bytes_max, &kept_->hidden);
+        if (measured != too_large) used_ += measured - not_kept;
+    }
+    // What it holds is asked only when uses have added as much as may be kept.
+    [[gnu::noinline]] bool may_stay() {
+        if (used_ > kept_bytes_max) return false;
+        kept_->grown = kept_->message.SpaceUsedLong() + kept_->hidden;
+        return kept_->grown <= kept_bytes_max;
+    }
 
-// Its size is computed here and cached in the message, so it must be written before it changes.
-template <class Message>
-BodyWriter writer_of(const Message& message) {
-    return {message.ByteSizeLong(), const_cast<Message*>(&message),
-            [](void* object, std::byte* to) {
-                static_cast<const Message*>(object)->SerializeWithCachedSizesToArray(
-                    reinterpret_cast<std::uint8_t*>(to));
-            }};
-}
+    Kept* const kept_;
+    std::size_t used_ = used_min;
+};
 
 // A reply among others that live as long: it may take half of what they leave of `room`.
 template <class Reply>
@@ -155,7 +245,8 @@ Status read_reply(Reply& reply, ByteView bytes, std::size_t& room) {
 template <class Reply>
 Status read_reply(void* object, ByteView bytes) {
     auto& reply = *static_cast<Reply*>(object);
-    if (bytes.size() > unmeasured_bytes_max) [[unlikely]] {
+    static const std::size_t unmeasured = unmeasured_bytes(layout_of<Reply>());
+    if (bytes.size() > unmeasured) [[unlikely]] {
         std::size_t room = parsed_bytes_max();
         return read_reply(reply, bytes, room);
     }

@@ -43,6 +43,9 @@ constexpr std::size_t extension = 256;
 constexpr std::size_t first_unknown = 96;  // The set of them.
 constexpr std::size_t unknown_field = growth * 16;
 constexpr std::size_t unknown_group = 32;
+// A table's part for an entry, or all of the smallest table: it stays when its map is cleared.
+constexpr std::size_t hidden_of_map = 80;
+constexpr std::size_t flat_parts_max = 8;
 
 constexpr std::size_t text_bytes(std::size_t length) { return length > 15 ? length + 32 : 0; }
 
@@ -85,6 +88,7 @@ struct Field {
     std::uint32_t index = 0;
     Wire wire = varint;
     bool is_repeated = false;
+    bool is_map = false;
     std::size_t copies = 1;           // Of a text: a map's key is carried there.
     std::size_t each = 0;             // What one more takes, besides its bytes or fields.
     const Layout* message = nullptr;  // Of one.
@@ -114,11 +118,15 @@ class Layout {
     }
     // Its extensions are named by their number, in an encoding of their own.
     bool is_message_set() const { return type_ && type_->options().message_set_wire_format(); }
+    bool is_flat() const { return parts_ <= flat_parts_max; }
 
   private:
     friend class Layouts;
     const Descriptor* const type_;  // nullptr: no field is known.
     std::vector<Field> fields_;     // By number.
+    // Texts and messages in one of this type, which are single, as are its numbers; too_large: not
+    // all are, or not yet known.
+    std::size_t parts_ = too_large;
 };
 
 namespace {
@@ -146,7 +154,17 @@ class Layouts {
         Layout& made = *kept;
         for (int i = 0; i < type.field_count(); ++i) made.fields_.push_back(build(*type.field(i)));
         std::ranges::sort(made.fields_, {}, &Field::number);
+        made.parts_ = parts_of(type, made.fields_);
         return made;
+    }
+    static std::size_t parts_of(const Descriptor& type, const std::vector<Field>& fields) {
+        std::size_t parts = 0;
+        for (const Field& field : fields) {
+            if (field.is_repeated) return too_large;
+            if (field.message && !field.message->is_flat()) return too_large;
+            parts += field.message ? 1 + field.message->parts_ : field.wire == delimited;
+        }
+        return type.extension_range_count() == 0 ? parts : too_large;
     }
     Field build(const FieldDescriptor& field) {
         Field made;
@@ -154,6 +172,7 @@ class Layouts {
         made.index = static_cast<std::uint32_t>(field.index());
         made.wire = wire_of(field);
         made.is_repeated = field.is_repeated();
+        made.is_map = field.is_map();
         if (field.containing_type()->options().map_entry() && field.number() == 1) made.copies = 4;
         if (field.is_map()) {
             const Descriptor* const value = field.message_type()->map_value()->message_type();
@@ -181,20 +200,22 @@ namespace {
 class Walk {
   public:
     Walk(ByteView body, std::size_t most)
-        : at_(body.data()), body_end_(at_ + body.size()), most_(most) {}
+        : at_(body.data()), body_end_(at_ + body.size()), body_bytes_(body.size()), most_(most) {}
 
     void whole(const Layout& layout) {
         spend(entry_object);
-        message(layout, body_end_, 0);
+        message(layout, body_end_, 0, false);
     }
     std::size_t spent() const { return spent_; }
+    std::size_t hidden() const { return hidden_; }
 
   private:
-    // What was seen of one message.
+    // What was seen of one message, where it occurs: a single one that occurs again is the same
+    // object, and what it holds already may have been seen there.
     struct Seen {
-        const std::byte* begin;
+        bool is_same = false;
         std::uint64_t fields = 0;  // By index, the first 64.
-        std::uint64_t packed = 0;
+        std::uint64_t packed = 0;  // Lists of their exact size.
         bool has_unknown = false;
     };
     struct Extent {
@@ -213,6 +234,10 @@ class Walk {
     void spend(std::size_t bytes) {
         spent_ += bytes;
         if (spent_ > most_) stop();
+    }
+    void hide(std::size_t bytes) {
+        hidden_ += bytes;
+        spend(bytes);
     }
 
     std::uint64_t number() {
@@ -241,10 +266,10 @@ class Walk {
     }
 
     // Up to `end`, or to the end of the group of this number.
-    void message(const Layout& layout, const std::byte* end, std::uint32_t group) {
+    void message(const Layout& layout, const std::byte* end, std::uint32_t group, bool is_same) {
         if (layout.is_message_set()) return refuse();
         if (++depth_ > depth_max_ + 1) return stop();
-        Seen seen{at_};
+        Seen seen{is_same};
         while (!is_over_ && at_ < end) {
             const auto tag = static_cast<std::uint32_t>(number());
             if (tag >> 3 == 0) stop();
@@ -284,15 +309,17 @@ class Walk {
         // 0: beyond the 64th each occurrence is the first and another one.
         const std::uint64_t bit = field.index < 64 ? std::uint64_t{1} << field.index : 0;
         const bool is_first = !(seen.fields & bit);
-        const bool is_again = bit == 0 || !is_first;
+        const bool is_again = bit == 0 || !is_first || seen.is_same;
         seen.fields |= bit;
         if (field.is_repeated && is_first) spend(first_of_list);
         if (field.message) {
             spend(field.each);
+            if (field.is_map) hidden_ += hidden_of_map;
             if (is_over_) return;
-            if (wire == group_begin) return message(*field.message, end, field.number);
+            const bool is_same = is_again && !field.is_repeated;
+            if (wire == group_begin) return message(*field.message, end, field.number, is_same);
             const Extent inner = extent(end);
-            if (!is_over_) message(*field.message, inner.end, 0);
+            if (!is_over_) message(*field.message, inner.end, 0, is_same);
             if (inner.is_outside) stop();
         } else if (field.wire == delimited) {
             const Extent text = extent(end);
@@ -304,16 +331,19 @@ class Walk {
         } else if (wire == delimited) {
             packed(field, end, seen, bit, is_again);
         } else {
-            // The list may have had its exact size.
-            if (seen.packed & bit) spend_on_list(seen);
+            if (field.is_repeated) spend_on_list(seen, bit);
             spend(field.each);
             scalar(field);
         }
     }
 
-    // It may move once more.
-    void spend_on_list(const Seen& seen) {
-        spend((growth - 1) * static_cast<std::size_t>(at_ - seen.begin));
+    // One that has its exact size may move once more. Spent once for all: they are the body's
+    // parts.
+    void spend_on_list(const Seen& seen, std::uint64_t bit) {
+        const bool may_be_exact = bit != 0 && (seen.is_same || (seen.packed & bit));
+        if (may_be_exact && !std::exchange(lists_may_move_, true)) {
+            spend((growth - 1) * body_bytes_);
+        }
     }
 
     void packed(const Field& field, const std::byte* end, Seen& seen, std::uint64_t bit,
@@ -337,8 +367,8 @@ class Walk {
             // The parser knows how many they are, and takes as much memory, the first time.
             const bool is_exact = bit != 0 && !is_again && !list.is_outside;
             spend((is_exact ? 1 : growth) * list.bytes(at_));
-            if (is_again) spend_on_list(seen);
-            seen.packed |= bit;
+            spend_on_list(seen, bit);
+            if (is_exact) seen.packed |= bit;
         }
         at_ = list.end;
         if (list.is_outside) stop();
@@ -350,13 +380,13 @@ class Walk {
         const std::uint64_t value = number();
         // Kept as unknown, for a closed enum.
         if (field.values && !field.values->FindValueByNumber(static_cast<int>(value))) {
-            spend(first_unknown + unknown_field);
+            hide(first_unknown + unknown_field);
         }
     }
 
     void unknown(std::uint32_t field, Wire wire, const std::byte* end, Seen& seen) {
-        spend(unknown_field);
-        if (!std::exchange(seen.has_unknown, true)) spend(first_unknown);
+        hide(unknown_field);
+        if (!std::exchange(seen.has_unknown, true)) hide(first_unknown);
         if (wire == varint) {
             number();
         } else if (wire == fixed64) {
@@ -365,7 +395,7 @@ class Walk {
             skip(4);
         } else if (wire == group_begin) {
             spend(unknown_group);
-            if (!is_over_) message(nothing_known, end, field);
+            if (!is_over_) message(nothing_known, end, field, false);
         } else if (wire == delimited) {
             const Extent text = extent(end);
             spend(text_object + (text.is_outside ? growth : 1) * text_bytes(text.bytes(at_)));
@@ -378,8 +408,11 @@ class Walk {
 
     const std::byte* at_;
     const std::byte* const body_end_;
+    const std::size_t body_bytes_;
     const std::size_t most_;
     std::size_t spent_ = 0;
+    std::size_t hidden_ = 0;
+    bool lists_may_move_ = false;
     int depth_ = 0;
     const int depth_max_ = google::protobuf::io::CodedInputStream::GetDefaultRecursionLimit();
     bool is_over_ = false;
@@ -389,10 +422,16 @@ class Walk {
 
 const Layout& layout_of(const Descriptor& type) { return Layouts::all().of(type); }
 
-std::size_t measure(const Layout& layout, ByteView body, std::size_t most) {
+std::size_t unmeasured_bytes(const Layout& layout) {
+    return layout.is_flat() ? unmeasured_bytes_max : 0;
+}
+
+std::size_t measure(const Layout& layout, ByteView body, std::size_t most, std::size_t* hidden) {
     Walk walk(body, most);
     walk.whole(layout);
-    return walk.spent() > most ? too_large : walk.spent();
+    if (walk.spent() > most) return too_large;
+    if (hidden) *hidden += walk.hidden();
+    return walk.spent();
 }
 
 }  // namespace weft::detail

@@ -27,10 +27,11 @@ namespace detail {
 
 std::size_t parsed_bytes_max() { return core::Context::parsed_bytes_max(); }
 
-std::size_t hold_measured(const Layout& layout, const Call& call) {
+std::size_t hold_measured(const Layout& layout, const Call& call, std::size_t* hidden) {
     rpc::Server& server = CallAccess::server(call);
     rpc::ServerCall& record = CallAccess::record(call);
-    const std::size_t measured = measure(layout, record.request, server.parsed_room(record));
+    const std::size_t measured =
+        measure(layout, record.request, server.parsed_room(record), hidden);
     if (measured != too_large) server.hold_parsed(record, measured);
     return measured;
 }

@@ -8,6 +8,7 @@
 #include "merge.weft.h"
 #include "sizes.weft.h"
 #include "support/catch.h"
+#include "support/message_bytes.h"
 #include "support/seed.h"
 #include "support/sim_rig.h"
 
@@ -17,40 +18,18 @@ using sizes::v1::Many;
 using sizes::v1::SizesClient;
 using sizes::v1::SizesMethods;
 using test::allocations_count;
+using test::group_in;
+using test::in;
 using test::live_bytes;
+using test::number_of;
+using test::repeat;
 using test::SimRig;
+using test::tag;
 using test::take_peak_bytes;
 
 namespace {
 
 constexpr std::size_t mib = 1 << 20;
-
-std::string repeat(std::string_view piece, std::size_t bytes) {
-    std::string all;
-    while (all.size() + piece.size() <= bytes) all += piece;
-    return all;
-}
-
-std::string tag(std::uint32_t field, std::uint32_t wire) {
-    std::string made;
-    std::uint32_t value = field << 3 | wire;
-    for (; value >= 0x80; value >>= 7) made += static_cast<char>(value | 0x80);
-    return made += static_cast<char>(value);
-}
-
-std::string number_of(std::size_t value) {
-    std::string made;
-    for (; value >= 0x80; value >>= 7) made += static_cast<char>(value | 0x80);
-    return made += static_cast<char>(value);
-}
-
-std::string in(std::uint32_t field, const std::string& bytes) {
-    return tag(field, 2) + number_of(bytes.size()) + bytes;
-}
-
-std::string group_in(std::uint32_t field, const std::string& bytes) {
-    return tag(field, 3) + bytes + tag(field, 4);
-}
 
 // Pairs of a map, all with other keys.
 std::string pairs(std::uint32_t field, std::size_t bytes) {
@@ -90,6 +69,8 @@ std::vector<Kind> kinds(std::size_t bytes) {
         for (int i = 0; i < depth; ++i) body = in(4, body);
         return body;
     };
+    const std::string list(bytes & ~std::size_t{7}, '\1'), eight(8, '\1');
+    const std::string doubles = in(10, list), one_double = in(10, eight);
     return {
         {"empty messages", repeat(in(5, ""), bytes)},
         {"empty messages of many fields", repeat(in(6, ""), bytes)},
@@ -127,6 +108,18 @@ std::vector<Kind> kinds(std::size_t bytes) {
         {"extensions, each once",
          repeat(in(6, in(3, tag(100, 0) + '\1' + in(101, "x") + in(102, ""))), bytes)},
         {"extensions that are unknown", repeat(tag(999, 0) + '\1', bytes)},
+        {"a list in two parts of a message", in(4, doubles) + in(4, one_double)},
+        {"a list in two parts of a message in it",
+         in(4, in(4, doubles)) + in(4, in(4, one_double))},
+        {"a list, packed and one by one, in two parts of a message",
+         in(4, doubles) + in(4, tag(10, 1) + eight)},
+        {"a list in two parts of a group", group_in(22, in(1, list)) + group_in(22, in(1, eight))},
+        {"a list in two parts of a pair's message",
+         in(16, in(2, in(5, list)) + in(2, in(5, eight)))},
+        {"a list in two parts of a side", in(20, in(5, list)) + in(20, in(5, eight))},
+        {"a list in two parts of an extension", in(102, in(5, list)) + in(102, in(5, eight))},
+        {"a text in two parts of a message",
+         in(4, in(2, std::string(bytes, 'x'))) + in(4, in(2, std::string(bytes + 1, 'x')))},
         {"deep messages", nested(90)},
         {"too deep messages", nested(120)},
         {"a length that leads out", in(4, tag(4, 2) + number_of(bytes)) + repeat(in(5, ""), bytes)},
@@ -161,13 +154,18 @@ std::string random_body(std::mt19937_64& random, int depth = 0) {
     std::string body;
     const auto pick = [&](std::uint64_t below) { return random() % below; };
     for (std::uint64_t fields = pick(12); fields > 0; --fields) {
-        const auto field = static_cast<std::uint32_t>(pick(8) == 0 ? 98 + pick(8) : 1 + pick(22));
+        const auto field = static_cast<std::uint32_t>(pick(8) == 0 ? 98 + pick(8) : 1 + pick(23));
         switch (pick(6)) {
             case 0: body += tag(field, 0) + number_of(pick(pick(2) ? 3 : 1 << 20)); break;
             case 1: body += tag(field, 1) + std::string(8, static_cast<char>(pick(256))); break;
             case 2: body += tag(field, 5) + std::string(4, static_cast<char>(pick(256))); break;
             case 3: body += group_in(field, depth < 5 ? random_body(random, depth + 1) : ""); break;
-            case 4: body += in(field, std::string(pick(60), static_cast<char>(pick(256)))); break;
+            case 4: {
+                const std::size_t bytes =
+                    pick(8) == 0 ? pick(1 << 14) & ~std::uint64_t{7} : pick(60);
+                body += in(field, std::string(bytes, static_cast<char>(pick(256))));
+                break;
+            }
             default: body += in(field, depth < 5 ? random_body(random, depth + 1) : "");
         }
     }

@@ -1,5 +1,6 @@
 // Merge functions on whatever two members may send: each ends with a message or with a status that
-// has changed nothing. And what a message takes in memory is measured before it is parsed.
+// has changed nothing. And what a message takes in memory, and keeps when it is used again, is
+// measured before it is parsed.
 #include <google/protobuf/stubs/logging.h>
 
 #include "fuzz/fuzz.h"
@@ -18,6 +19,18 @@ static void check_measured(ByteView bytes) {
          "a bound is kept to the byte");
 }
 
+// One that is cleared and used again keeps no more than its uses were measured to add.
+static void check_reused(ByteView first, ByteView second) {
+    merge::v1::All all;
+    std::size_t measured = sizeof all;
+    for (const ByteView bytes : {first, second}) {
+        (void)detail::parse(all, bytes);
+        measured += detail::measure(detail::layout_of<merge::v1::All>(), bytes, detail::too_large);
+        all.Clear();
+    }
+    must(all.SpaceUsedLong() <= measured, "a message keeps no more than its uses were measured to");
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
     fuzz::Input input(data, size);
@@ -27,6 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const ByteView second = both.subspan(first.size());
     check_measured(first);
     check_measured(second);
+    check_reused(first, second);
     std::vector<std::byte> merged(first.begin(), first.end());
     const Status status = merge::v1::MergingMethods::Everything.merge(merged, second);
     if (!status.ok()) {
