@@ -33,7 +33,7 @@ class Nursery {
         pid_ = ::fork();
         REQUIRE(pid_ >= 0);
         if (pid_ == 0) {
-            ours_.reset();
+            ::close(ours_.get());  // A UniqueFd leaves its parent's descriptors alone.
             raise_children(theirs.get(), child);
         }
         const timeval limit{patience / 1s, 0};
