@@ -1,16 +1,24 @@
 // A process of its own for what ends one, or needs all threads to be its own.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
 #include <functional>
 
 #include "support/catch.h"
 
 namespace weft::test {
+
+// False: the sanitizers' allocators lock nothing over a fork, so that a child may find them taken
+// where other threads of its parent allocate.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool can_allocate_amid_threads = false;
+#else
+inline constexpr bool can_allocate_amid_threads = true;
+#endif
 
 // What the body returned, or minus the signal that ended it.
 inline int end_of_child(const std::function<int()>& body) {
@@ -19,7 +27,7 @@ inline int end_of_child(const std::function<int()>& body) {
     if (child == 0) {
         for (const int sig : {SIGABRT, SIGTERM, SIGINT}) ::signal(sig, SIG_DFL);
         ::alarm(60);  // One that hangs must not outlive its test.
-        [[maybe_unused]] const auto quiet = std::freopen("/dev/null", "w", stderr);
+        (void)::dup2(::open("/dev/null", O_WRONLY), STDERR_FILENO);
         ::_exit(body());
     }
     int status = 0;

@@ -4,33 +4,33 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <set>
-#include <string>
+#include <bitset>
+#include <cstdio>
 #include <string_view>
 
 namespace weft::test {
 
-inline std::set<int> special_descriptors() {
-    std::set<int> found;
-    for (int fd = 0; fd < 1024; ++fd) {
-        char name[256];
-        const std::string at = "/proc/self/fd/" + std::to_string(fd);
-        const ssize_t bytes = ::readlink(at.c_str(), name, sizeof name);
+using Descriptors = std::bitset<1024>;
+
+// Allocates nothing, as a child that is forked amid threads has to.
+inline Descriptors special_descriptors() {
+    Descriptors found;
+    for (std::size_t fd = 0; fd < found.size(); ++fd) {
+        char at[64], name[256];
+        (void)std::snprintf(at, sizeof at, "/proc/self/fd/%zu", fd);
+        const ssize_t bytes = ::readlink(at, name, sizeof name);
         if (bytes <= 0) continue;
         const std::string_view what(name, static_cast<std::size_t>(bytes));
         for (const char* kind : {"socket:", "anon_inode:", "/memfd:", ".lock"}) {
-            if (what.find(kind) != std::string_view::npos) found.insert(fd);
+            if (what.find(kind) != std::string_view::npos) found.set(fd);
         }
     }
     return found;
 }
 
 // How many there are now that were not `before`.
-inline int descriptors_besides(const std::set<int>& before) {
-    const std::set<int> now = special_descriptors();
-    return static_cast<int>(
-        std::count_if(now.begin(), now.end(), [&](int fd) { return before.count(fd) == 0; }));
+inline int descriptors_besides(const Descriptors& before) {
+    return static_cast<int>((special_descriptors() & ~before).count());
 }
 
 }  // namespace weft::test

@@ -110,7 +110,7 @@ struct Pair {
 TEST_CASE("a forked child keeps no descriptor of a runtime") {
     for (const std::string& uri : uris()) {
         INFO(uri);
-        const std::set<int> before = special_descriptors();
+        const auto before = special_descriptors();
         const Pair pair(uri);
         REQUIRE(pair.is_good);
         CHECK(descriptors_besides(before) > 0);
@@ -120,7 +120,7 @@ TEST_CASE("a forked child keeps no descriptor of a runtime") {
 
 // Forks while `churn` runs in a thread, time and again.
 void check_none_is_kept(int forks, const std::function<bool()>& churn) {
-    const std::set<int> before = special_descriptors();
+    const auto before = special_descriptors();
     std::atomic<bool> over{false}, good{true};
     std::thread thread([&] {
         while (!over && good) good = churn();

@@ -7,7 +7,7 @@ using namespace weft;
 using namespace weft::test;
 
 TEST_CASE("verbs fork: a forked child keeps no descriptor of a device, nor of its connections") {
-    const std::set<int> before = special_descriptors();
+    const auto before = special_descriptors();
     VerbsRig rig;
     NaNode& server = rig->open();
     NaNode& client = rig->open({.listens = false});
