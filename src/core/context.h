@@ -215,10 +215,10 @@ class Context final : public Executor {
     // True: the thread may sleep on the endpoints' descriptors and wake_fd(), until the next turn.
     // Any later post() or message makes one of them readable.
     bool arm();
-    // eventfd, readable after wake(), until disarm() or the next turn.
-    int wake_fd() const { return wake_fd_.get(); }
+    int wake_fd() const { return wake_fd_.get(); }  // Readable after wake(), until the next turn.
     void disarm();
     bool on_thread() const { return thread_.load(std::memory_order_relaxed) == thread_identity(); }
+    bool is_elsewhere() const { return thread_.load(std::memory_order_relaxed) && !on_thread(); }
     // Makes the calling thread the one that may call; turn() does it too.
     void adopt_thread() { thread_.store(thread_identity(), std::memory_order_relaxed); }
     // From here on no thread may, until one turns.

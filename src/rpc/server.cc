@@ -291,7 +291,7 @@ inline void Server::give_back(ServerCall& call) {
 }
 
 inline void Server::recycle(ServerCall& call) {
-    WEFT_DCHECK(left_ || context_.on_thread() || context_.is_forked());  // As call.h requires.
+    WEFT_DCHECK(left_ || !context_.is_elsewhere());  // As call.h requires.
     if (base::is_mutated(base::Mutant::record_leak) && !call.peer() && !call.local) return;
     if (call.marked) [[unlikely]] {
         return recycle_marked(call);

@@ -25,11 +25,13 @@ struct OneClient {
     template <class Request, class Reply>
     std::size_t open_all(const ProtoMethod<Request, Reply>& method, Request request) {
         std::size_t opened = 0;
-        std::optional<Status> refused;
+        // Also by calls that end with their runtime.
+        const auto refusal = std::make_shared<std::optional<Status>>();
+        const std::optional<Status>& refused = *refusal;
         while (!refused && opened <= storage::transfers_max) {
             request.set_transfer(++transfers);
             weft::call(client.channel(), method, request, CallOptions{.timeout = no_timeout},
-                       [&](const Status& status, const Reply&) { refused = status; });
+                       [refusal](const Status& status, const Reply&) { *refusal = status; });
             rig.rig.run_for(20us);
             ++opened;
         }

@@ -2,7 +2,7 @@
 
 #include <map>
 #include <set>
-#include <type_traits>
+#include <utility>
 
 #include <google/protobuf/compiler/cpp/names.h>
 
@@ -72,77 +72,63 @@ void check_method(const MethodDescriptor& method, std::vector<std::string>& prob
     }
 }
 
-// The message or enum whose class has this name, "Store.Client" for Store_Client; empty: none.
-template <class Scope>
-std::string find_class(const Scope& scope, const std::string& name) {
-    for (int i = 0; i < scope.enum_type_count(); ++i) {
-        if (compiler::cpp::ClassName(scope.enum_type(i)) == name) {
-            return scope.enum_type(i)->full_name();
-        }
-    }
-    const auto find_in = [&](const Descriptor& message) {
-        if (compiler::cpp::ClassName(&message) == name) return message.full_name();
-        return find_class(message, name);
-    };
-    if constexpr (std::is_same_v<Scope, Descriptor>) {
-        for (int i = 0; i < scope.nested_type_count(); ++i) {
-            if (const std::string found = find_in(*scope.nested_type(i)); !found.empty()) {
-                return found;
-            }
-        }
-    } else {
-        for (int i = 0; i < scope.message_type_count(); ++i) {
-            if (const std::string found = find_in(*scope.message_type(i)); !found.empty()) {
-                return found;
-            }
-        }
-    }
-    return "";
-}
+// Names in C++ in the namespace of a file, and what has them.
+using Names = std::map<std::string, std::string>;
 
-// What is called `name` in C++ in the namespace of `file`; empty: nothing in what it can see.
-std::string find_holder(const FileDescriptor& file, const std::string& name) {
-    const DescriptorPool& pool = *file.pool();
-    const std::string full_name = file.package().empty() ? name : file.package() + "." + name;
-    const ServiceDescriptor* const service = pool.FindServiceByName(full_name);
-    // A service alone makes no class, unless protoc is asked for one.
-    if (service && service->file()->options().cc_generic_services()) return full_name;
-    if (!service && pool.FindFileContainingSymbol(full_name)) return full_name;
-    if (const std::string found = find_class(file, name); !found.empty()) return found;
-    for (int i = 0; i < file.dependency_count(); ++i) {
-        if (file.dependency(i)->package() != file.package()) continue;
-        if (const std::string found = find_class(*file.dependency(i), name); !found.empty()) {
-            return found;
-        }
+void take_classes(const Descriptor& message, Names& names) {
+    names.emplace(compiler::cpp::ClassName(&message), message.full_name());
+    for (int i = 0; i < message.enum_type_count(); ++i) {
+        const EnumDescriptor& type = *message.enum_type(i);
+        names.emplace(compiler::cpp::ClassName(&type), type.full_name());
     }
-    return "";
-}
-
-using ClassNames = std::map<std::string, const ServiceDescriptor*>;
-
-// `taken`: by services before this one, in the namespace of it.
-void check_class_names(const ServiceDescriptor& service, ClassNames& taken,
-                       std::vector<std::string>& problems) {
-    const FileDescriptor& file = *service.file();
-    for (const std::string& name : class_names(service)) {
-        const auto [at, is_new] = taken.emplace(name, &service);
-        const std::string holder = is_new ? find_holder(file, name) : at->second->full_name();
-        if (holder.empty()) continue;
-        problems.push_back(place_of(file, service) + "a class generated for " +
-                           service.full_name() + " would be called " + name + ", as that of " +
-                           holder + " is; rename one of them");
+    for (int i = 0; i < message.nested_type_count(); ++i) {
+        take_classes(*message.nested_type(i), names);
     }
 }
 
-void take_class_names(const FileDescriptor& file, ClassNames& taken) {
+void take_classes(const FileDescriptor& file, Names& names) {
+    for (int i = 0; i < file.message_type_count(); ++i) take_classes(*file.message_type(i), names);
+}
+
+// Of what `file` sees of its namespace in others.
+Names names_beside(const FileDescriptor& file) {
+    Names names;
+    take_classes(file, names);
     for (int i = 0; i < file.dependency_count(); ++i) {
         const FileDescriptor& other = *file.dependency(i);
         if (other.package() != file.package()) continue;
+        take_classes(other, names);
         for (int s = 0; s < other.service_count(); ++s) {
-            for (const std::string& name : class_names(*other.service(s))) {
-                taken.emplace(name, other.service(s));
+            const ServiceDescriptor& service = *other.service(s);
+            for (std::string& name : class_names(service)) {
+                names.emplace(std::move(name), service.full_name());
             }
         }
+    }
+    return names;
+}
+
+// Whether something in the .proto has this name and is called so in C++, too: a service is only
+// where protoc is asked for a class of its own.
+bool is_symbol(const DescriptorPool& pool, const std::string& full_name) {
+    const ServiceDescriptor* const service = pool.FindServiceByName(full_name);
+    return service ? service->file()->options().cc_generic_services()
+                   : pool.FindFileContainingSymbol(full_name) != nullptr;
+}
+
+void check_class_names(const ServiceDescriptor& service, Names& taken,
+                       std::vector<std::string>& problems) {
+    const FileDescriptor& file = *service.file();
+    const std::string scope = file.package().empty() ? "" : file.package() + ".";
+    for (const std::string& name : class_names(service)) {
+        const std::string symbol = scope + name;
+        if (is_symbol(*file.pool(), symbol)) taken.emplace(name, symbol);
+        const auto [at, is_new] = taken.emplace(name, service.full_name());
+        if (is_new) continue;
+        std::string problem = place_of(file, service) + "a class generated for ";
+        problem += service.full_name() + " would be called " + name;
+        problem += ", as that of " + at->second + " is; rename one of them";
+        problems.push_back(std::move(problem));
     }
 }
 
@@ -169,8 +155,7 @@ void take_hashes(const FileDescriptor& file, MethodHash hash, Taken& taken,
 
 std::vector<std::string> find_problems(const FileDescriptor& file, MethodHash hash) {
     std::vector<std::string> problems;
-    ClassNames names;
-    take_class_names(file, names);
+    Names names = names_beside(file);
     for (int s = 0; s < file.service_count(); ++s) {
         const ServiceDescriptor& service = *file.service(s);
         check_class_names(service, names, problems);
