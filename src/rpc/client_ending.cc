@@ -307,8 +307,9 @@ void Client::give_up(ClientCall& call) {
     if (call.slot && call.session->state == SessionState::open) {
         send_cancel(call.session->peer, *call.slot);
     }
-    if (call.stage == Stage::executing) {
-        bulk_.staging.cancel(fetches_[entry_of(call).id().slot]);
+    const std::uint32_t at = entry_of(call).id().slot;
+    if (call.stage == Stage::executing && at < fetches_.size()) {
+        bulk_.staging.cancel(fetches_[at]);
     }
 }
 

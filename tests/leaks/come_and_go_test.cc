@@ -56,6 +56,7 @@ void go_on(Runtime& runtime, bool manual, Ops& ops, Way way, std::size_t sure,
            base::Random& random) {
     if (way == Way::in_order) {
         REQUIRE(ops.wait(runtime, manual, sure));
+        INFO(ops.failed());
         REQUIRE(ops.ok() == sure);
     } else if (manual) {
         for (std::size_t turns = moment(random, 8); turns > 0; --turns) runtime.turn();

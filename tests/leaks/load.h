@@ -97,12 +97,14 @@ class Ops {
         const std::lock_guard lock(mutex_);
         ++visit_;
         started_ = ended_ = ok_ = 0;
+        failed_.clear();
         seen_.fill(false);
     }
 
     std::size_t started() const { return locked(started_); }
     std::size_t ended() const { return locked(ended_); }
     std::size_t ok() const { return locked(ok_); }
+    std::string failed() const { return locked(failed_); }
     bool all_ended() const {
         const std::lock_guard lock(mutex_);
         return ended_ == started_;
@@ -143,6 +145,7 @@ class Ops {
         }
         ++ended_;
         ok_ += status.ok();
+        if (!status.ok()) failed_ += status.to_string() + "; ";
         // The last: by a server that takes its memory back as it goes.
         const bool cut = status.code() == Code::cancelled || status.code() == Code::unavailable ||
                          status.code() == Code::permission_denied;
@@ -160,6 +163,7 @@ class Ops {
     std::uint32_t visit_ = 0;
     std::array<bool, ops_max> seen_{};
     std::size_t started_ = 0, ended_ = 0, ok_ = 0, ended_again_ = 0;
+    std::string failed_;  // What ended otherwise in this visit.
     std::string strange_;
 };
 
