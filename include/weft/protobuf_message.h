@@ -245,8 +245,7 @@ Status read_reply(Reply& reply, ByteView bytes, std::size_t& room) {
 template <class Reply>
 Status read_reply(void* object, ByteView bytes) {
     auto& reply = *static_cast<Reply*>(object);
-    static const std::size_t unmeasured = unmeasured_bytes(layout_of<Reply>());
-    if (bytes.size() > unmeasured) [[unlikely]] {
+    if (bytes.size() > unmeasured_bytes(layout_of<Reply>())) [[unlikely]] {
         std::size_t room = parsed_bytes_max();
         return read_reply(reply, bytes, room);
     }

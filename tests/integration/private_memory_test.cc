@@ -16,6 +16,7 @@
 
 #include "na/sm/peer_memory.h"
 #include "support/catch.h"
+#include "support/lender.h"
 #include "support/patience.h"
 
 using namespace weft;
@@ -23,31 +24,18 @@ using test::patience;
 
 namespace {
 
-constexpr MethodId lend("test.Private/Lend");
 constexpr MethodId look("test.Private/Look");
 constexpr std::size_t bytes = 3'000'001;
 
-// Lends a vector of its own, and says whether it is filled with what a put brought.
-struct Lender final : Service {
-    std::vector<std::byte> memory = std::vector<std::byte>(bytes, std::byte{7});
-    Region region;
+// Says whether its memory is filled with what a put brought.
+struct FilledLender final : test::Lender {
+    FilledLender() : Lender(bytes, std::byte{7}) {}
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(lend, [this](Call call) {
-            std::array<std::byte, RegionRef::wire_bytes> ref;
-            region.ref().encode(ref);
-            call.reply(ref);
-        });
+        Lender::register_methods(registrar);
         registrar.add(look, [this](Call call) {
             const bool filled = memory == std::vector<std::byte>(bytes, std::byte{9});
             call.reply(as_bytes(filled ? "filled" : "not filled"));
         });
-    }
-    Status start(Runtime& runtime, const std::string& uri) {
-        Result<Region> exposed =
-            runtime.expose(Buffer::adopt(memory, nullptr), {.access = Access::read_write});
-        if (!exposed) return exposed.status();
-        region = *std::move(exposed);
-        return runtime.serve(*this, uri);
     }
 };
 
@@ -65,7 +53,7 @@ struct Client {
     }
     RegionRef ref() {
         std::string reply;
-        REQUIRE(call(lend, reply).ok());
+        REQUIRE(call(test::Lender::lend, reply).ok());
         return RegionRef::decode(as_bytes(reply)).value();
     }
     Status get(const RegionRef& from, Buffer local) {
@@ -130,9 +118,9 @@ TEST_CASE("private memory of another process is read and written over sm") {
     REQUIRE(server >= 0);
     if (server == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        Lender lender;
+        FilledLender lender;
         Runtime runtime = Runtime::create().value();
-        if (!lender.start(runtime, uri).ok()) ::_exit(1);
+        if (!lender.start(runtime, uri, Access::read_write).ok()) ::_exit(1);
         (void)!::write(ready[1], "r", 1);
         while (true) ::pause();
     }
@@ -162,9 +150,9 @@ TEST_CASE("private memory of another process is read and written over sm") {
 TEST_CASE("where the kernel refuses private memory the transfer says so") {
     if (!is_allowed()) return;
     const std::string uri = uri_of("refused");
-    Lender lender;
+    FilledLender lender;
     Runtime server = Runtime::create().value();
-    REQUIRE(lender.start(server, uri).ok());
+    REQUIRE(lender.start(server, uri, Access::read_write).ok());
     Status status;
     std::string after;
     std::thread([&] {

@@ -311,40 +311,41 @@ TEST_CASE("the end of a server does not wait for sessions that are resumed one a
     CHECK(rig.rig.clock->now() - begin < 1500ms);
 }
 
-TEST_CASE("a server keeps nothing of a client whose runtime has ended in order") {
-    Lost rig;
-    rig.warm_up();
-    rig.service.hold = true;
+namespace {
+
+// A call that a handler holds when its client's runtime ends.
+struct HeldCall : Lost {
+    HeldCall() {
+        warm_up();
+        service.hold = true;
+        channel.call(echo_method, {}, {.timeout = 60s}, outcome.done());
+        REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
+        CHECK(server.node().server.sessions() == 1);
+    }
+    void check_end_is_heard() {
+        rig.runtimes.pop_back();
+        channel = Channel();
+        rig.run_for(1ms);
+        CHECK(service.held[0].cancelled());
+        CHECK(server.node().server.sessions() == 0);
+        CHECK(server.node().context.counters().broken_peers == 0);
+        service.held.clear();
+        CHECK(outcome.status.code() == Code::cancelled);
+    }
     CallOutcome outcome;
-    rig.channel.call(echo_method, {}, {.timeout = 60s}, outcome.done());
-    REQUIRE(rig.rig.run_until([&] { return rig.service.held.size() == 1; }));
-    CHECK(rig.server.node().server.sessions() == 1);
-    rig.rig.runtimes.pop_back();
-    rig.channel = Channel();
-    rig.rig.run_for(1ms);
-    CHECK(rig.service.held[0].cancelled());
-    CHECK(rig.server.node().server.sessions() == 0);
-    CHECK(rig.server.node().context.counters().broken_peers == 0);
-    rig.service.held.clear();
-    CHECK(outcome.status.code() == Code::cancelled);
+};
+
+}  // namespace
+
+TEST_CASE("a server keeps nothing of a client whose runtime has ended in order") {
+    HeldCall held;
+    held.check_end_is_heard();
 }
 
 TEST_CASE("a server keeps nothing of a client whose runtime ends while its session is resumed") {
-    Lost rig;
-    rig.warm_up();
-    rig.service.hold = true;
-    CallOutcome outcome;
-    rig.channel.call(echo_method, {}, {.timeout = 60s}, outcome.done());
-    REQUIRE(rig.rig.run_until([&] { return rig.service.held.size() == 1; }));
-    rig.lose_connection();
-    REQUIRE(rig.rig.run_until([&] { return rig.served().resumed == 1; }));
-    REQUIRE(rig.calls.counters().resumed == 0);  // The answer is on its way.
-    rig.rig.runtimes.pop_back();
-    rig.channel = Channel();
-    rig.rig.run_for(1ms);
-    CHECK(rig.service.held[0].cancelled());
-    CHECK(rig.server.node().server.sessions() == 0);
-    CHECK(rig.server.node().context.counters().broken_peers == 0);
-    rig.service.held.clear();
-    CHECK(outcome.status.code() == Code::cancelled);
+    HeldCall held;
+    held.lose_connection();
+    REQUIRE(held.rig.run_until([&] { return held.served().resumed == 1; }));
+    REQUIRE(held.calls.counters().resumed == 0);  // The answer is on its way.
+    held.check_end_is_heard();
 }

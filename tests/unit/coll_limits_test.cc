@@ -209,7 +209,7 @@ TEST_CASE("coll limits: members that one peer names take a share of what a rank 
     constexpr std::uint32_t named = 600;
     std::vector<Member> members{{0, {"sim://s0"}, 0, false}};
     for (std::uint32_t i = 1; i <= named; ++i) {
-        members.push_back({i, {"sim://nobody-" + std::to_string(i)}, 0, false});
+        members.push_back({i, {"sim://missing-" + std::to_string(i)}, 0, false});
     }
     std::vector<const Member*> all;
     for (const Member& member : members) all.push_back(&member);
@@ -280,7 +280,7 @@ TEST_CASE("coll limits: members named by peers that have gone leave their places
     Flood honest(rig);
     coll::ForwardHeader header = honest.header();
     header.last = 2;
-    honest.send({header, {}, names_of(1, "sim://nobody-"), {}});
+    honest.send({header, {}, names_of(1, "sim://missing-"), {}});
     REQUIRE(rig.sim.run_until([&] { return honest.codes[Code::ok] == 1; }));
     REQUIRE(honest.answer.outcomes.size() == 1);
     CHECK(honest.answer.outcomes[0].status.code() == Code::unavailable);
@@ -356,7 +356,7 @@ TEST_CASE("coll limits: members above a peer's share are refused with their subt
         }
     }
     CHECK(taken.size() == coll::Shares::strangers_all);
-    flood.send({header, {}, names_of(named, "sim://nobody-"), {}});
+    flood.send({header, {}, names_of(named, "sim://missing-"), {}});
     REQUIRE(rig.sim.run_until([&] { return flood.codes[Code::ok] == 1; }));
     CHECK(flood.answer.outcomes.size() == named);
     for (const coll::Outcome& one : flood.answer.outcomes) {

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <atomic>
 #include <functional>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "base/unique_fd.h"
 #include "support/catch.h"
 #include "support/child.h"
+#include "support/lender.h"
 #include "support/patience.h"
 #include "support/special_descriptors.h"
 
@@ -23,29 +23,9 @@ namespace weft::fork_descriptors {
 namespace {
 
 using test::descriptors_besides;
+using test::Lender;
 using test::patience;
 using test::special_descriptors;
-
-constexpr MethodId lend("test.ForkDescriptors/Lend");
-
-// Lends memory that is not of allocate().
-struct LendService final : Service {
-    std::vector<std::byte> memory = std::vector<std::byte>(100'000);
-    Region region;
-    void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(lend, [this](Call call) {
-            std::array<std::byte, RegionRef::wire_bytes> ref;
-            region.ref().encode(ref);
-            call.reply(ref);
-        });
-    }
-    Status start(Runtime& runtime, const std::string& uri) {
-        auto exposed = runtime.expose(Buffer::adopt(memory, nullptr), {.access = Access::read});
-        if (!exposed) return exposed.status();
-        region = *std::move(exposed);
-        return runtime.serve(*this, uri);
-    }
-};
 
 struct End {
     Status status;
@@ -60,7 +40,7 @@ struct End {
 
 bool call(const Channel& channel, std::string& reply) {
     End end;
-    channel.call(lend, {}, {.timeout = patience}, [&](const Status& status, ByteView body) {
+    channel.call(Lender::lend, {}, {.timeout = patience}, [&](const Status& status, ByteView body) {
         end.status = status;
         end.reply = as_text(body);
         end.is_known = true;
@@ -91,7 +71,7 @@ std::vector<std::string> uris() {
 struct Pair {
     explicit Pair(const std::string& uri)
         : server(Runtime::create().value()), client(Runtime::create().value()) {
-        is_good = service.start(*server, uri).ok();
+        is_good = service.start(*server, uri, Access::read).ok();
         if (!is_good) return;
         channel = client->connect(server->addresses().front()).value();
         std::string reply;
@@ -101,7 +81,7 @@ struct Pair {
         channel = Channel();
         service.region = Region();
     }
-    LendService service;
+    Lender service{100'000, std::byte{0}};
     std::optional<Runtime> server, client;
     Channel channel;
     bool is_good = false;
