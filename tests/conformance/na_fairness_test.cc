@@ -46,16 +46,22 @@ struct Crowd {
                 left -= std::min(left, bytes);
             }
         }
-        for (NaNode* client : clients) {
-            (*client)->flush();
-            client->poll();
-        }
+        for (std::size_t i = 0; i < clients.size(); ++i) refill(*clients[i], to[i]);
         if (server.poll(batch) != 0) {
             ++polls;
         } else {
             rig.step_time();
         }
         server->flush();
+    }
+    // Sends what there is room for. A client whose way was full may take some polls to see that it
+    // is not any more; those of the server count.
+    static void refill(NaNode& client, PeerId server) {
+        for (int polls = 0; polls < 20; ++polls) {
+            client->flush();
+            client.poll();
+            if (client->unsent(server) < bytes_per_turn) return;
+        }
     }
     // False: that took longer than any network does.
     template <class Done>
