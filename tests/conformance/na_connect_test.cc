@@ -29,20 +29,20 @@ CONFORMANCE("what a provider can do is stated") {
     CHECK(limits.message_bytes_max > limits.eager_bytes_max);
     CHECK(limits.eager_bytes_max >= 4096);
     CHECK(limits.peers_max >= 1);
-    if (rig.caps.rma) {
+    if (rig.caps().rma) {
         CHECK(limits.rma_bytes_max >= 64 * 1024);
         CHECK(limits.rma_depth >= 1);
     }
-    CHECK((node->wait_fd() >= 0) == rig.caps.wait_fd);
+    CHECK((node->wait_fd() >= 0) == rig.caps().wait_fd);
     const std::pair<const char*, bool> abilities[] = {
-        {"put and get", rig.caps.rma},
-        {"exposing private memory", rig.caps.rma_private},
-        {"judging each access itself", rig.caps.rma_checked},
-        {"sleeping on a descriptor", rig.caps.wait_fd},
-        {"reporting the death of a peer by itself", rig.caps.reports_peer_death},
-        {"fencing a region while peers live", rig.caps.fences_region},
-        {"fencing all regions by its own end", rig.caps.fenced_by_end},
-        {"knowing at an end that what was sent arrives", rig.caps.sent_survives},
+        {"put and get", rig.caps().rma},
+        {"exposing private memory", rig.caps().rma_private},
+        {"judging each access itself", rig.caps().rma_checked},
+        {"sleeping on a descriptor", rig.caps().wait_fd},
+        {"reporting the death of a peer by itself", rig.caps().reports_peer_death},
+        {"fencing a region while peers live", rig.caps().fences_region},
+        {"fencing all regions by its own end", rig.caps().fenced_by_end},
+        {"knowing at an end that what was sent arrives", rig.caps().sent_survives},
     };
     for (const auto& [what, can] : abilities) {
         if (!can) note_capability(rig.wire.scheme, std::string("no ") + what);
@@ -261,7 +261,7 @@ CONFORMANCE("a stale peer id is refused everywhere, and harms no newer peer") {
         CHECK(pair.a->reserve(stale, 64) == nullptr);
         pair.a->close(stale);
     }
-    if (rig.caps.rma) {
+    if (rig.caps().rma) {
         Buffer local = rig.allocate(64);
         RmaItem item;
         item.peer = pair.ab;
@@ -396,7 +396,7 @@ CONFORMANCE("peers come and go two hundred times") {
     if (!rig.usable()) return;
     NaNode& server = rig.open();
     NaNode& client = rig.open({.listens = false});
-    const int rounds = rig.caps.virtual_time ? 200 : 50;
+    const int rounds = rig.caps().virtual_time ? 200 : 50;
     for (int round = 0; round < rounds; ++round) {
         const PeerId peer = rig.connect(client, server);
         REQUIRE(client.send(peer, 100));

@@ -52,7 +52,7 @@ CONFORMANCE_SEEDED("a fence ends, and no write lands after it, whenever it is ca
         for (int i = 0; i < 6; ++i) pair.a.post(region.put(pair.ab, 0, local.bytes()));
         const std::uint64_t turns = rig.random.next() % 150;
         for (std::uint64_t i = 0; i < turns && !pair.a.rma_under_way.empty(); ++i) rig.pump();
-        if (!rig.caps.rma_checked) {
+        if (!rig.caps().rma_checked) {
             // Where only the fabric judges, core fences when every holder of a grant has answered
             // or is gone (na/provider.h); a write that is under way then would land.
             REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
@@ -70,13 +70,13 @@ CONFORMANCE_SEEDED("a fence ends, and no write lands after it, whenever it is ca
         REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
         rig.settle();
         REQUIRE(std::ranges::equal(region.bytes(), shadow));
-        if (!rig.caps.rma_checked) {
+        if (!rig.caps().rma_checked) {
             // The fabric enforced the fence in its own way.
             note_capability(rig.wire.scheme, "a late transfer may cost its connection");
             if (!pair.a.downs.empty() || !pair.b.downs.empty()) return;
         }
         for (const auto& [cookie, code] : pair.a.rma_done) {
-            if (!rig.caps.rma_checked) break;
+            if (!rig.caps().rma_checked) break;
             CHECK((code == Code::ok || code == Code::permission_denied));
         }
         pair.a.rma_done.clear();

@@ -32,13 +32,13 @@ CONFORMANCE("an idle endpoint asks for no more than a few polls a second") {
     if (!rig.usable()) return;
     NaPair pair(rig);
     rig.settle();
-    if (rig.caps.virtual_time) {
+    if (rig.caps().virtual_time) {
         // Nothing is under way, so nothing has to be polled for.
         REQUIRE(rig.wire.world->next_event() == never);
         CHECK(pair.a->next_deadline() == never);
         return;
     }
-    if (!rig.caps.wait_fd) {
+    if (!rig.caps().wait_fd) {
         note_capability(rig.wire.scheme, "an idle endpoint has to be polled");
         return;
     }
@@ -57,7 +57,7 @@ CONFORMANCE("a message makes the descriptor of an armed endpoint readable") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
-    if (!rig.caps.wait_fd) {
+    if (!rig.caps().wait_fd) {
         CHECK(pair.b->wait_fd() == -1);
         note_capability(rig.wire.scheme, "no sleeping on a descriptor");
         return;

@@ -68,10 +68,10 @@ class Spoiled {
 CONFORMANCE("memory that can't be touched costs its transfer and nothing else") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
-    if (!rig.caps.rma_private) {
+    if (!rig.caps().rma_private) {
         return note_capability(rig.wire.scheme, "no private memory, so none that goes");
     }
-    if (!rig.caps.rma_survives) {
+    if (!rig.caps().rma_survives) {
         return note_capability(rig.wire.scheme, "memory of the other side must stay as it is");
     }
     NaPair pair(rig);
@@ -121,7 +121,7 @@ CONFORMANCE("memory that can't be touched costs its transfer and nothing else") 
 CONFORMANCE("transfers beside one whose memory can't be touched move the right bytes") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
-    if (!rig.caps.rma_private || !rig.caps.rma_survives) return;
+    if (!rig.caps().rma_private || !rig.caps().rma_survives) return;
     NaPair pair(rig);
     Spoiled spoiled(Kind::unmapped);
     ExposedMemory bad(rig, pair.b, spoiled.memory(), Access::read_write);

@@ -198,7 +198,7 @@ CONFORMANCE("messages flow both ways at once and keep their order per peer") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
-    const std::uint64_t goal = rig.caps.virtual_time ? 3000 : 20'000;
+    const std::uint64_t goal = rig.caps().virtual_time ? 3000 : 20'000;
     const TimePoint end = rig.now() + patience;
     while (pair.a.at(pair.ab).sent < goal || pair.b.at(pair.ba).sent < goal) {
         REQUIRE(rig.now() < end);

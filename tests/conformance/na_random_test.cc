@@ -73,7 +73,7 @@ CONFORMANCE_SEEDED("random traffic among three peers arrives whole and in order"
             lanes.push_back({nodes[j], nodes[i], here, there, {}, {}, {}, 0, {}});
         }
     }
-    const bool transfers = rig.caps.rma;
+    const bool transfers = rig.caps().rma;
     for (Lane& lane : lanes) {
         if (!transfers) break;
         lane.region =

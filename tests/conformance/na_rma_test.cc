@@ -14,7 +14,7 @@ CONFORMANCE("put and get move the right bytes at every size and offset") {
     if (!rig.usable() || !has_rma(rig)) return;
     NaPair pair(rig);
     for (const bool arena : {true, false}) {
-        if (!arena && !rig.caps.rma_private) continue;
+        if (!arena && !rig.caps().rma_private) continue;
         constexpr std::size_t size = 2 << 20;
         ExposedMemory region(rig, pair.b, size, Access::read_write, arena);
         Buffer local = rig.allocate(size);
@@ -62,7 +62,7 @@ CONFORMANCE("a transfer with a wrong reference is refused and touches nothing") 
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     NaPair pair(rig);
-    if (!rig.caps.rma_checked) {
+    if (!rig.caps().rma_checked) {
         note_capability(rig.wire.scheme, "references are judged by the owner before the transfer");
         return;
     }

@@ -230,7 +230,7 @@ NaNode& NaRig::open(OpenOptions options) {
     REQUIRE(endpoint);
     node->endpoint = std::move(*endpoint);
     node->rig_ = this;
-    if (nodes_.empty()) caps = node->endpoint->caps();
+    if (!caps_) caps_ = node->endpoint->caps();
     nodes_.push_back(std::move(node));
     return *nodes_.back();
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -112,6 +113,12 @@ class NaRig {
     na::PeerId start_connect(NaNode& from, const std::string& uri);
     Result<na::PeerId> try_connect(NaNode& from, const std::string& uri);
 
+    // Of the first endpoint. Requires: it was opened.
+    const na::Caps& caps() const {
+        REQUIRE(caps_);
+        return *caps_;
+    }
+
     // One turn of every node; moves the virtual clock on when nothing happened.
     void pump();
     bool pump_until(const std::function<bool()>& done, Duration limit = patience);
@@ -130,9 +137,9 @@ class NaRig {
 
     base::SeededRandom random;
     Wire wire;
-    na::Caps caps;  // Of the first endpoint.
 
   private:
+    std::optional<na::Caps> caps_;
     base::ManualClock manual_;
     base::SteadyClock steady_;
     Duration skipped_{};  // On top of it.
