@@ -129,8 +129,6 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
             on_other_event(slot, event);
         } else if (Peer* peer = sender_of(slot, event.peer)) [[likely]] {
             on_message(*peer, event.bytes.data(), event.bytes.size());
-        } else {
-            departures_.on_message(slot, event.peer, event.bytes);
         }
     }
     if (count >= many_events || has_joined_) [[unlikely]] {

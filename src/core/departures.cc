@@ -42,25 +42,7 @@ bool Departures::has_left(Departure& one) {
         slot.unflushed |= slot.endpoint->commit(queued->frame_bytes);
         destroy(*queued);
     }
-    if (slot.caps.sent_survives) return !slot.unflushed && slot.endpoint->has_left(id);
-    if (one.is_asked) return one.is_answered;
-    if (std::byte* to = slot.endpoint->reserve(id, sizeof(FrameHead))) {
-        base::store(to, FrameHead{FrameKind::ping, 0, last_ping, sizeof(FrameHead)});
-        slot.unflushed |= slot.endpoint->commit(sizeof(FrameHead));
-        one.is_asked = true;
-    }
-    return false;
-}
-
-void Departures::on_message(const EndpointSlot& endpoint, na::PeerId id,
-                            ByteView message) noexcept {
-    for (Departure& one : all_) {
-        if (one.connection.endpoint != &endpoint || one.connection.id != id) continue;
-        for_each_frame(message, [&](FrameHead head, ByteView) {
-            one.is_answered |= head.kind == FrameKind::pong && head.aux == last_ping;
-            return true;
-        });
-    }
+    return !slot.unflushed && slot.endpoint->has_left(id);
 }
 
 void Departures::look(TimePoint now) {

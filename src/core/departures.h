@@ -19,12 +19,9 @@ class Departures : base::Timer {
 
     // Takes both: sends the frames, in order, and closes the connection when all has left, at
     // `until` at the latest. False: no memory, and nothing is taken. Requires: the connection is
-    // up, and belongs to no peer any more.
+    // up, belongs to no peer any more, and what its transport has sent survives (Caps).
     bool add(const Peer::Connection& connection, base::IntrusiveList<QueuedFrame>& frames,
              TimePoint now, TimePoint until);
-    // From a connection that belongs to no peer.
-    [[gnu::noinline, gnu::cold]] void on_message(const EndpointSlot& endpoint, na::PeerId id,
-                                                 ByteView message) noexcept;
     bool empty() const { return all_.empty(); }
     // Closes all of them now.
     void end() noexcept;
@@ -34,7 +31,6 @@ class Departures : base::Timer {
         Peer::Connection connection;
         base::IntrusiveList<QueuedFrame> frames;
         TimePoint until;
-        bool is_asked = false, is_answered = false;  // A last ping, where only that is proof.
     };
     static bool has_left(Departure& one);
     void look(TimePoint now);

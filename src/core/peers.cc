@@ -233,15 +233,15 @@ void Context::lost(Peer& peer, Status why) {
 
 // Closes the connection: at once where nothing is on its way, else when that has left. The peer may
 // read none of it for as long as a silent one is given, and no longer. Transfers under way are
-// cancelled by the close, which does not wait then.
+// cancelled by the close, which does not wait then. Nor does it where only an answer would prove
+// that all has left: over libfabric, later connections lost operations when it waited.
 void Context::leave(Peer& peer) {
     if (!peer.na_id) return;
     na::Endpoint& endpoint = *peer.endpoint->endpoint;
     const bool is_up = peer.state == PeerState::up && peer.traffic.posted == 0;
     if (is_up) flush(*peer.endpoint);
-    // A server keeps the calls of a client until it reads that the client ends.
-    const bool is_proved = peer.endpoint->caps.sent_survives || !peer.client_session;
-    if (!is_up || (peer.waiting.empty() && is_proved && endpoint.has_left(peer.na_id)) ||
+    const bool can_wait = is_up && peer.endpoint->caps.sent_survives;
+    if (!can_wait || (peer.waiting.empty() && endpoint.has_left(peer.na_id)) ||
         base::is_mutated(base::Mutant::last_words_dropped)) {
         return endpoint.close(peer.na_id);
     }

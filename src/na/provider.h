@@ -232,7 +232,8 @@ class Endpoint {
     // messages; it shrinks as the peer reads and poll() is called. 0 for one that is not up.
     virtual std::size_t unsent(PeerId peer) const = 0;
     // Whether all that was committed to a peer, and flushed, gets there though close() follows now:
-    // the peer is told of the close behind it. True for one that is not up.
+    // the peer is told of the close behind it. True for one that is not up. Requires:
+    // Caps::sent_survives.
     virtual bool has_left(PeerId peer) const { return unsent(peer) == 0; }
 
     // Writes at most events.size() events. Frees the message bytes of the poll before. An empty

@@ -116,8 +116,9 @@ struct FullWay {
 
 }  // namespace
 
+// Over ofi and verbs it counts as lost (docs/limits.md).
 TEST_CASE("handlers hear at once of a client that ends in order while its way is full") {
-    const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm", "ofi+tcp");
+    const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm");
     const bool channel_only = GENERATE(true, false);
     if (!is_usable(scheme)) return;
     INFO(scheme << ", " << (channel_only ? "the channel ends" : "the runtime ends"));
