@@ -282,8 +282,19 @@ Status Node::open(na::Provider& provider) {
     return {};
 }
 
-// Rate-limited: one that blocks once may do it for ever.
+static bool has_peers(const core::Context& context) {
+    const auto is_up = [](const core::Peer* peer) {
+        return peer && peer->state == core::PeerState::up;
+    };
+    return std::ranges::any_of(context.endpoints(), [&](const auto& slot) {
+        return std::ranges::any_of(slot->peers, is_up);
+    });
+}
+
+// Rate-limited: one that blocks once may do it for ever. Without peers it harms none: a transport
+// that is opened on a busy machine takes as long.
 void Node::on_blocked(Duration took) {
+    if (!has_peers(context)) return;
     const std::string_view method = server.last_method();
     context.note("blocked", std::string(method), static_cast<std::uint64_t>(took / 1ms));
     const TimePoint now = parts.clock->now();

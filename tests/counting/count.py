@@ -4,9 +4,9 @@
 The program steps client and server in one thread; the difference of two run lengths is the calls'
 alone. Instructions by callgrind, system calls by strace, allocations by the program itself.
 
-A loaded machine only ever adds to a run (timed work falls due more often the longer it takes), so
-of several runs of one length the least is the calls' own. What the kernel is asked for the time is
-left out: that happens once a millisecond, which is thousands of calls, but only some under callgrind.
+The program's clock goes on by the turn, so that a loaded machine adds no timed work. What the kernel
+is asked for the time is left out: that happens once a millisecond, which is thousands of calls, but
+only some under callgrind. Of several runs of one length the least is the calls' own.
 """
 
 import json

@@ -135,6 +135,7 @@ TEST_CASE("a slow server does not raise a fast one's p99 more than twice") {
             REQUIRE(client.runtime.turn_until([&] { return client.waiting == 0; }, patience));
             ratios.push_back(static_cast<double>(beside.count()) /
                              static_cast<double>(alone.count()));
+            if (!by_median && ratios.back() <= 2.0) break;
         }
         std::sort(ratios.begin(), ratios.end());
         INFO(fast_uri << ": " << ratios.front() << " to " << ratios.back() << ", median "

@@ -40,7 +40,7 @@ class Nursery {
         REQUIRE(::setsockopt(ours_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
     }
     ~Nursery() {
-        ours_.reset();
+        ::kill(pid_, SIGKILL);  // After a failure it may wait for a child, which dies with it.
         ::waitpid(pid_, nullptr, 0);
     }
     Nursery(const Nursery&) = delete;

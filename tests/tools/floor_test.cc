@@ -3,9 +3,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "cli/text.h"
 #include "support/catch.h"
+#include "support/patience.h"
 
 using namespace weft;
 using namespace weft::tool;
@@ -28,6 +30,14 @@ class OnCpu {
     cpu_set_t before_;
 };
 
+// A busy machine makes any measure slow: the best is taken of as many as it needs, until `is_so`.
+template <class Measure, class IsSo>
+void measure_until(const Measure& measure, const IsSo& is_so) {
+    const auto end = std::chrono::steady_clock::now() + test::patience;
+    do measure();
+    while (!is_so() && std::chrono::steady_clock::now() < end);
+}
+
 }  // namespace
 
 // Loose on purpose: the machine may be busy. What they exclude is a measurement of nothing.
@@ -35,14 +45,21 @@ TEST_CASE("a cache line takes between 10 ns and 100 us to go round") {
     const CpuPair cpus = pick_cpus();
     if (!cpus.two()) return;
     const OnCpu bound(cpus.client);
-    const double trip = line_round_trip_ns(cpus, 20ms);
+    double trip = 1e18;
+    measure_until([&] { trip = std::min(trip, line_round_trip_ns(cpus, 20ms)); },
+                  [&] { return trip < 100'000; });
     CHECK(trip > 10);
     CHECK(trip < 100'000);
 }
 
 TEST_CASE("copying sixteen times as much takes longer, and neither is free") {
-    const double small = copy_ns(64 << 10, 20ms);
-    const double large = copy_ns(1 << 20, 20ms);
+    double small = 1e18, large = 1e18;
+    measure_until(
+        [&] {
+            small = std::min(small, copy_ns(64 << 10, 20ms));
+            large = std::min(large, copy_ns(1 << 20, 20ms));
+        },
+        [&] { return large > 4 * small; });
     CHECK(small > 64e3 / 500);  // 500 GB/s
     CHECK(large > 4 * small);
 }
@@ -63,15 +80,16 @@ TEST_CASE("bodies that are copied on the way take longer") {
     const CpuPair cpus = pick_cpus();
     if (!cpus.two()) return;
     const OnCpu bound(cpus.client);
-    // The best of some, as a busy machine may make any of them slow.
     double small = 1e18, shared = 1e18, socket = 1e18;
-    for (int round = 0; round < 10; ++round) {
-        small = std::min(small, shared_round_trip_ns({64, 64, true}, cpus, 20ms));
-        shared = std::min(shared, shared_round_trip_ns({4 << 20, 64, true}, cpus, 20ms));
-        socket = std::min(socket, socket_round_trip_ns(SocketKind::tcp, {1 << 20, 64, true},
-                                                       WaitMode::block, cpus, 20ms)
-                                      .value());
-    }
+    measure_until(
+        [&] {
+            small = std::min(small, shared_round_trip_ns({64, 64, true}, cpus, 20ms));
+            shared = std::min(shared, shared_round_trip_ns({4 << 20, 64, true}, cpus, 20ms));
+            socket = std::min(socket, socket_round_trip_ns(SocketKind::tcp, {1 << 20, 64, true},
+                                                           WaitMode::block, cpus, 20ms)
+                                          .value());
+        },
+        [&] { return shared > 4 * small && socket > 4 * small; });
     CHECK(small > 10);
     CHECK(shared > 4 * small);
     CHECK(socket > 4 * small);

@@ -152,6 +152,14 @@ TEST_CASE("state: a handler that blocks the context is told of, with its method 
     CHECK(heard.count("weft::offload") == 1);
 }
 
+TEST_CASE("state: a context that blocks while it has no peer says nothing") {
+    Heard heard;
+    Runtime runtime = Runtime::create({.log_sink = heard.sink(), .manual = true}).value();
+    runtime.executor().post([] { std::this_thread::sleep_for(1200ms); });
+    for (int i = 0; i < 3; ++i) runtime.turn_until([i] { return i > 0; }, 1ms);
+    CHECK(heard.count("blocked or stopped for") == 0);
+}
+
 TEST_CASE("state: run() tells it on a signal, also when a handler blocks") {
     CHECK(end_of_child([] {
               sigset_t signals;
