@@ -58,7 +58,7 @@ class Runtime {
     // The two halves of serve(). A service is added with all of its methods or with none.
     Status add(Service& service);
     Status listen(std::string_view uri);
-    // What to type to reach this runtime: one address per listen(), ports filled in.
+    // What to type to reach this: per listen() one, of 0.0.0.0 and [::] each; ports are filled in.
     std::vector<std::string> addresses() const;
 
     // Blocks until SIGINT, SIGTERM or stop(), then refuses new calls, tells the handlers that asked

@@ -1,10 +1,13 @@
 #include "api/environment.h"
 
+#include <algorithm>
 #include <charconv>
 #include <csignal>
-#include <string>
+#include <optional>
 #include <string_view>
+#include <vector>
 
+#include "base/text.h"
 #include "na/economies.h"
 
 namespace weft::api {
@@ -18,24 +21,45 @@ constexpr std::uint64_t waiting_bytes_least = 1u << 20;
 constexpr std::uint64_t waiting_bytes_most = std::uint64_t{1} << 40;
 constexpr std::uint64_t arena_bytes_most = std::uint64_t{1} << 40;
 
-Status bad(std::string_view name, std::string_view value, std::string_view good) {
-    return fail(Code::invalid_argument, std::string(name) + "='" + std::string(value) +
+struct Given {
+    std::string_view name;
+    std::string_view value;
+};
+
+Status bad(const Given& given, std::string_view good) {
+    return fail(Code::invalid_argument, std::string(given.name) + "='" + std::string(given.value) +
                                             "' in the environment: expected " + std::string(good));
 }
 
-bool parse(std::string_view text, std::uint64_t min, std::uint64_t max, std::uint64_t& into) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into);
-    return error == std::errc() && end == text.data() + text.size() && into >= min && into <= max;
+std::string range_of(std::string_view what, std::uint64_t least, std::uint64_t most) {
+    return std::string(what) + " from " + std::to_string(least) + " to " + std::to_string(most);
 }
 
-bool parse_level(std::string_view text, LogLevel& into) {
-    constexpr std::string_view names[] = {"trace", "debug", "info", "warning", "error", "off"};
-    for (std::size_t i = 0; i < std::size(names); ++i) {
-        if (text != names[i]) continue;
-        into = static_cast<LogLevel>(i);
-        return true;
+// All of the text. False: it is no such number.
+bool parse(std::string_view text, std::uint64_t least, std::uint64_t most, std::uint64_t& into) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into);
+    return error == std::errc() && end == text.data() + text.size() && into >= least &&
+           into <= most;
+}
+
+template <class Option>
+struct Word {
+    std::string_view word;
+    Option means;
+};
+
+template <class Option, std::size_t count>
+Status take_word(Option& option, const Given& given, const Word<Option> (&words)[count]) {
+    std::string good;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (given.value == words[i].word) {
+            option = words[i].means;
+            return {};
+        }
+        good += i == 0 ? "" : i + 1 == count ? " or " : ", ";
+        good += words[i].word;
     }
-    return false;
+    return bad(given, good);
 }
 
 // Limits that are plain numbers, in a RuntimeOptions and in the environment.
@@ -75,91 +99,138 @@ constexpr Limit limits[] = {
                                              std::uint64_t{1} << 40),
 };
 
-std::string range_of(const Limit& limit) {
-    return "a number from " + std::to_string(limit.least) + " to " + std::to_string(limit.most);
+std::string range_of(const Limit& limit) { return range_of("a number", limit.least, limit.most); }
+
+struct Variable {
+    std::string_view name;
+    Status (*take)(RuntimeOptions& to, const Given& given);
+};
+
+template <class Option>
+void assign(Option& option, std::uint64_t number) {
+    option = static_cast<Option>(number);
+}
+void assign(std::optional<unsigned>& option, std::uint64_t number) {
+    option = static_cast<unsigned>(number);
 }
 
-Status apply_signal(RuntimeOptions& options, std::string_view name, std::string_view value) {
-    if (value == "USR1") options.state_signal = SIGUSR1;
-    else if (value == "USR2") options.state_signal = SIGUSR2;
-    else if (value == "none") options.state_signal = 0;
-    else return bad(name, value, "USR1, USR2 or none");
-    return {};
-}
+enum class Unit : std::uint8_t { number, cpu, bytes, us, ms };
 
-Status apply_economies(RuntimeOptions& options, std::string_view name, std::string_view value) {
-    if (!na::economies_without(value)) {
-        return bad(name, value, "names of " + na::economy_names() + ", with commas between");
-    }
-    options.verbs_without = value;
-    return {};
-}
-
-Status apply(RuntimeOptions& options, std::string_view name, std::string_view value) {
-    for (const Limit& limit : limits) {
-        if (name != limit.name) continue;
-        std::uint64_t given = 0;
-        if (!parse(value, limit.least, limit.most, given)) return bad(name, value, range_of(limit));
-        limit.set(options, given);
-        return {};
-    }
+template <auto member, Unit unit, std::uint64_t least, std::uint64_t most>
+Status take_number(RuntimeOptions& to, const Given& given) {
+    constexpr std::string_view names[] = {"a number", "a cpu number", "bytes", "microseconds",
+                                          "milliseconds"};
     std::uint64_t number = 0;
-    auto ranged = [&](std::uint64_t min, std::uint64_t max) {
-        return parse(value, min, max, number);
-    };
-    if (name == "WEFT_STATE_SIGNAL") return apply_signal(options, name, value);
-    if (name == "WEFT_VERBS_WITHOUT") return apply_economies(options, name, value);
-    if (name == "WEFT_WAIT") {
-        if (value == "adaptive") options.wait = WaitMode::adaptive;
-        else if (value == "spin") options.wait = WaitMode::spin;
-        else if (value == "block") options.wait = WaitMode::block;
-        else return bad(name, value, "adaptive, spin or block");
-    } else if (name == "WEFT_SPIN") {
-        if (!ranged(0, 1'000'000)) return bad(name, value, "microseconds from 0 to 1000000");
-        options.spin = std::chrono::microseconds(number);
-    } else if (name == "WEFT_CPU") {
-        if (!ranged(0, 1023)) return bad(name, value, "a cpu number from 0 to 1023");
-        options.cpu = static_cast<unsigned>(number);
-    } else if (name == "WEFT_TIMEOUT") {
-        if (!ranged(1, 86'400'000)) return bad(name, value, "milliseconds from 1 to 86400000");
-        options.default_timeout = std::chrono::milliseconds(number);
-    } else if (name == "WEFT_ARENA") {
-        if (!ranged(arena_bytes_min, arena_bytes_most)) {
-            return bad(name, value, "bytes from 1048576 to 1099511627776");
+    if (!parse(given.value, least, most, number)) {
+        return bad(given, range_of(names[static_cast<std::size_t>(unit)], least, most));
+    }
+    if constexpr (unit == Unit::us) to.*member = std::chrono::microseconds(number);
+    else if constexpr (unit == Unit::ms) to.*member = std::chrono::milliseconds(number);
+    else assign(to.*member, number);
+    return {};
+}
+
+Status take_wait(RuntimeOptions& to, const Given& given) {
+    static constexpr Word<WaitMode> words[] = {
+        {"adaptive", WaitMode::adaptive}, {"spin", WaitMode::spin}, {"block", WaitMode::block}};
+    return take_word(to.wait, given, words);
+}
+
+Status take_signal(RuntimeOptions& to, const Given& given) {
+    static constexpr Word<int> words[] = {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"none", 0}};
+    return take_word(to.state_signal, given, words);
+}
+
+Status take_level(RuntimeOptions& to, const Given& given) {
+    static constexpr Word<LogLevel> words[] = {
+        {"trace", LogLevel::trace},     {"debug", LogLevel::debug}, {"info", LogLevel::info},
+        {"warning", LogLevel::warning}, {"error", LogLevel::error}, {"off", LogLevel::off}};
+    return take_word(to.log_level, given, words);
+}
+
+Status take_economies(RuntimeOptions& to, const Given& given) {
+    if (!na::economies_without(given.value)) {
+        return bad(given, "names of " + na::economy_names() + ", with commas between");
+    }
+    to.verbs_without = given.value;
+    return {};
+}
+
+using Options = RuntimeOptions;
+
+constexpr Variable variables[] = {
+    {"WEFT_WAIT", take_wait},
+    {"WEFT_SPIN", take_number<&Options::spin, Unit::us, 0, 1'000'000>},
+    {"WEFT_CPU", take_number<&Options::cpu, Unit::cpu, 0, 1023>},
+    {"WEFT_TIMEOUT", take_number<&Options::default_timeout, Unit::ms, 1, 86'400'000>},
+    {"WEFT_ARENA",
+     take_number<&Options::arena_bytes_max, Unit::bytes, arena_bytes_min, arena_bytes_most>},
+    {"WEFT_ARGUMENT", take_number<&Options::argument_bytes_max, Unit::bytes, argument_bytes_least,
+                                  argument_bytes_most>},
+    {"WEFT_WAITING", take_number<&Options::waiting_bytes_max, Unit::bytes, waiting_bytes_least,
+                                 waiting_bytes_most>},
+    {"WEFT_HEARTBEAT", take_number<&Options::heartbeat_interval, Unit::ms, 1, 60'000>},
+    {"WEFT_PEERS", take_number<&Options::peers_max, Unit::number, 1, 65536>},
+    {"WEFT_VERBS_WITHOUT", take_economies},
+    {"WEFT_DRAIN", take_number<&Options::drain_timeout, Unit::ms, 0, 3'600'000>},
+    {"WEFT_STATE_SIGNAL", take_signal},
+    {"WEFT_OFFLOAD_THREADS", take_number<&Options::offload_threads, Unit::number, 1, 256>},
+    {"WEFT_LOG", take_level},
+};
+
+// Whether names that weft does not know are errors.
+constexpr std::string_view strict = "WEFT_STRICT";
+
+// Nothing: weft knows no variable of that name.
+std::optional<Status> take(RuntimeOptions& to, const Given& given) {
+    for (const Limit& limit : limits) {
+        if (given.name != limit.name) continue;
+        std::uint64_t number = 0;
+        if (!parse(given.value, limit.least, limit.most, number)) {
+            return bad(given, range_of(limit));
         }
-        options.arena_bytes_max = number;
-    } else if (name == "WEFT_ARGUMENT") {
-        if (!ranged(argument_bytes_least, argument_bytes_most)) {
-            return bad(name, value, "bytes from 65536 to 1073741824");
-        }
-        options.argument_bytes_max = number;
-    } else if (name == "WEFT_WAITING") {
-        if (!ranged(waiting_bytes_least, waiting_bytes_most)) {
-            return bad(name, value, "bytes from 1048576 to 1099511627776");
-        }
-        options.waiting_bytes_max = number;
-    } else if (name == "WEFT_HEARTBEAT") {
-        if (!ranged(1, 60'000)) return bad(name, value, "milliseconds from 1 to 60000");
-        options.heartbeat_interval = std::chrono::milliseconds(number);
-    } else if (name == "WEFT_PEERS") {
-        if (!ranged(1, 65536)) return bad(name, value, "a number from 1 to 65536");
-        options.peers_max = number;
-    } else if (name == "WEFT_DRAIN") {
-        if (!ranged(0, 3'600'000)) return bad(name, value, "milliseconds from 0 to 3600000");
-        options.drain_timeout = std::chrono::milliseconds(number);
-    } else if (name == "WEFT_OFFLOAD_THREADS") {
-        if (!ranged(1, 256)) return bad(name, value, "a number from 1 to 256");
-        options.offload_threads = static_cast<unsigned>(number);
-    } else if (name == "WEFT_LOG") {
-        if (!parse_level(value, options.log_level)) {
-            return bad(name, value, "trace, debug, info, warning, error or off");
-        }
-    } else {
-        return fail(Code::invalid_argument,
-                    "unknown variable " + std::string(name) +
-                        " in the environment; docs/environment.md lists what weft reads");
+        limit.set(to, number);
+        return Status();
+    }
+    for (const Variable& variable : variables) {
+        if (given.name == variable.name) return variable.take(to, given);
     }
     return {};
+}
+
+// The name that may have been meant. Empty: none is near.
+std::string_view nearest(std::string_view name) {
+    std::string_view best;
+    std::size_t least = name.size() / 4 + 1;  // Edits that make another word of it.
+    const auto look_at = [&](std::string_view known) {
+        if (name.size() >= known.size() + least || known.size() >= name.size() + least) return;
+        const std::size_t edits = base::edits_between(name, known);
+        if (edits >= least) return;
+        least = edits;
+        best = known;
+    };
+    for (const Limit& limit : limits) look_at(limit.name);
+    for (const Variable& variable : variables) look_at(variable.name);
+    look_at(strict);
+    return best;
+}
+
+constexpr std::size_t foreign_told_max = 8;
+
+// "WEFT_ROOT, WEFT_TIMOUT (is WEFT_TIMEOUT meant?)".
+std::string told(const std::vector<std::string_view>& foreign) {
+    std::string text;
+    for (std::size_t i = 0; i < std::min(foreign.size(), foreign_told_max); ++i) {
+        if (i > 0) text += ", ";
+        text += base::printable(foreign[i].substr(0, 64));
+        if (const std::string_view meant = nearest(foreign[i]); !meant.empty()) {
+            text += " (is " + std::string(meant) + " meant?)";
+        }
+    }
+    if (foreign.size() > foreign_told_max) {
+        text += " and " + std::to_string(foreign.size() - foreign_told_max) + " more";
+    }
+    return text;
 }
 
 }  // namespace
@@ -208,16 +279,37 @@ Status judge(const RuntimeOptions& options) {
     return {};
 }
 
-Result<RuntimeOptions> overlay_environment(RuntimeOptions options, char** environment) {
+Result<Overlaid> overlay_environment(RuntimeOptions options, char** environment) {
+    std::vector<std::string_view> foreign;
+    bool is_strict = false;
     for (char** at = environment; at && *at; ++at) {
         const std::string_view entry(*at);
         if (!entry.starts_with("WEFT_")) continue;
         const std::size_t equals = entry.find('=');
         if (equals == std::string_view::npos) continue;
-        Status status = apply(options, entry.substr(0, equals), entry.substr(equals + 1));
-        if (!status.ok()) return status;
+        const Given given{entry.substr(0, equals), entry.substr(equals + 1)};
+        if (given.name == strict) {
+            is_strict = given.value == "1";
+            if (!is_strict && given.value != "0") return bad(given, "0 or 1");
+            continue;
+        }
+        const std::optional<Status> status = take(options, given);
+        if (!status) {
+            foreign.push_back(given.name);
+        } else if (!status->ok()) {
+            return *status;
+        }
     }
-    return options;
+    Overlaid overlaid{std::move(options), {}};
+    if (foreign.empty()) return overlaid;
+    if (is_strict) {
+        return fail(Code::invalid_argument,
+                    "WEFT_STRICT=1, and weft knows no variable " + told(foreign) +
+                        " in the environment; docs/environment.md lists what weft reads");
+    }
+    overlaid.warning = "weft does not read " + told(foreign) +
+                       " in the environment; docs/environment.md lists what it reads";
+    return overlaid;
 }
 
 }  // namespace weft::api

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/steady_clock.h"
+#include "na/host_addresses.h"
 #include "na/sm/sm.h"
 #include "na/tcp/tcp.h"
 
@@ -236,8 +237,11 @@ Status Node::serve(Service* service, const std::vector<std::string>& uris) {
         if (is_new) status = add_here(*service);
         if (!status.ok()) return;
         for (EndpointPtr& endpoint : opened) {
-            addresses_.push_back(endpoint->address());
-            reach_.add(addresses_.back());
+            const std::string address = endpoint->address();
+            reach_.add(address);
+            for (std::string& uri : na::addresses_to_type(address)) {
+                addresses_.push_back(std::move(uri));
+            }
             take_in(std::move(endpoint));
         }
     });

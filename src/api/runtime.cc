@@ -7,6 +7,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "api/environment.h"
 #include "api/node.h"
 #include "base/assert.h"
@@ -32,13 +34,20 @@ Runtime::~Runtime() {
     if (node_) node_->shutdown();
 }
 
+// Once in a process: its other runtimes have the same environment.
+static void warn_once(base::Log& log, const std::string& warning) {
+    static std::atomic<bool> has_warned{false};
+    if (!warning.empty() && !has_warned.exchange(true)) log.warning(warning);
+}
+
 Result<Runtime> Runtime::create(RuntimeOptions options) {
-    Result<RuntimeOptions> overlaid = api::overlay_environment(std::move(options), environ);
+    Result<api::Overlaid> overlaid = api::overlay_environment(std::move(options), environ);
     if (!overlaid) return std::move(overlaid).status();
-    if (Status status = api::judge(*overlaid); !status.ok()) return status;
+    if (Status status = api::judge(overlaid->options); !status.ok()) return status;
     Result<std::shared_ptr<api::Node>> node =
-        api::Node::make(*std::move(overlaid), api::real_parts());
+        api::Node::make(std::move(overlaid->options), api::real_parts());
     if (!node) return std::move(node).status();
+    warn_once((*node)->log, overlaid->warning);
     return Runtime(*std::move(node));
 }
 

@@ -8,25 +8,30 @@
 
 namespace weft::base {
 
-struct MpscNode {
-    std::atomic<MpscNode*> next{nullptr};
+// `Atomic`: std::atomic but in tests/models, which go through all executions.
+template <template <class> class Atomic>
+struct BasicMpscNode {
+    Atomic<BasicMpscNode*> next{nullptr};
 };
 
-class MpscQueue {
+template <template <class> class Atomic>
+class BasicMpscQueue {
   public:
-    MpscQueue() : head_(&stub_), tail_(&stub_) {}
+    using Node = BasicMpscNode<Atomic>;
 
-    void push(MpscNode& node) {
+    BasicMpscQueue() : head_(&stub_), tail_(&stub_) {}
+
+    void push(Node& node) {
         node.next.store(nullptr, std::memory_order_relaxed);
         // Sequentially consistent with empty(), for consumers that announce their sleep and then
         // look once more.
-        MpscNode* prev = head_.exchange(&node, std::memory_order_seq_cst);
+        Node* prev = head_.exchange(&node, std::memory_order_seq_cst);
         prev->next.store(&node, std::memory_order_release);
     }
 
-    MpscNode* pop() {
-        MpscNode* tail = tail_;
-        MpscNode* next = tail->next.load(std::memory_order_acquire);
+    Node* pop() {
+        Node* tail = tail_;
+        Node* next = tail->next.load(std::memory_order_acquire);
         if (tail == &stub_) {
             if (!next) return nullptr;
             tail_ = tail = next;
@@ -50,9 +55,12 @@ class MpscQueue {
     }
 
   private:
-    alignas(64) std::atomic<MpscNode*> head_;
-    alignas(64) MpscNode* tail_;
-    MpscNode stub_;
+    alignas(64) Atomic<Node*> head_;
+    alignas(64) Node* tail_;
+    Node stub_;
 };
+
+using MpscNode = BasicMpscNode<std::atomic>;
+using MpscQueue = BasicMpscQueue<std::atomic>;
 
 }  // namespace weft::base

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 namespace weft::base {
 
@@ -85,6 +88,20 @@ bool is_utf8(std::string_view text) {
         text.remove_prefix(bytes);
     }
     return true;
+}
+
+std::size_t edits_between(std::string_view one, std::string_view other) {
+    std::vector<std::size_t> edits(other.size() + 1);  // From the start of `one` that was read.
+    std::iota(edits.begin(), edits.end(), std::size_t{0});
+    for (std::size_t i = 0; i < one.size(); ++i) {
+        std::size_t without_both = std::exchange(edits[0], i + 1);
+        for (std::size_t j = 0; j < other.size(); ++j) {
+            const std::size_t replaced = without_both + (one[i] != other[j]);
+            without_both = edits[j + 1];
+            edits[j + 1] = std::min({replaced, edits[j] + 1, edits[j + 1] + 1});
+        }
+    }
+    return edits.back();
 }
 
 std::string printable_lines(std::string_view text) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,5 +13,8 @@ std::string printable(std::string_view text);
 std::string printable_lines(std::string_view text);
 // As in RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text);
+// How many characters must be put in, taken out or replaced to make one of the other (Levenshtein
+// 1966). Time and memory by the product of their lengths.
+std::size_t edits_between(std::string_view one, std::string_view other);
 
 }  // namespace weft::base

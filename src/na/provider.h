@@ -160,6 +160,8 @@ struct RmaItem {
     std::uint64_t cookie = 0;
 };
 
+class Resolver;
+
 // What an endpoint is made with. Everything here outlives it.
 struct EndpointParts {
     base::Random& random;
@@ -172,7 +174,8 @@ struct EndpointParts {
     // False: the thread spins, nobody will call arm(). A transport whose descriptor costs time even
     // when nobody sleeps on it goes without (caps().wait_fd is false then).
     bool sleeps = true;
-    Economies economies = {};  // verbs only.
+    Economies economies = {};      // verbs only.
+    Resolver* resolver = nullptr;  // Of host names; none: that of the system.
 };
 
 class Endpoint {

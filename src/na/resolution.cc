@@ -1,5 +1,7 @@
 #include "na/resolution.h"
 
+#include <algorithm>
+
 namespace weft::na {
 
 std::unique_ptr<Resolution> Resolution::start(const Address& to, TimePoint now,
@@ -11,15 +13,27 @@ std::unique_ptr<Resolution> Resolution::start(const Address& to, TimePoint now,
 void Resolution::wait() const { question_->done.wait(false, std::memory_order_acquire); }
 bool Resolution::done() const { return question_->done.load(std::memory_order_acquire); }
 
-Result<SocketName> Resolution::answer() const {
+Result<std::vector<SocketName>> Resolution::answers() const {
     const Resolver::Answer& answer = question_->answer;
-    // A name of a peer's may stand for what only this host reaches.
-    if (named_by_peer_ && (answer.name.is_loopback() || answer.name.is_any())) {
-        return fail(Code::unavailable,
-                    "'" + host_ + "', which a peer named, stands for this host's loopback");
+    if (answer.names.empty()) {
+        return fail(answer.code, "can't resolve '" + host_ + "': " + answer.error);
     }
-    if (!answer.name.empty()) return answer.name.with_port(port_);
-    return fail(answer.code, "can't resolve '" + host_ + "': " + answer.error);
+    std::vector<SocketName> names;
+    for (const SocketName& name : answer.names) {
+        // A name of a peer's may stand for what only this host reaches.
+        if (named_by_peer_ && (name.is_loopback() || name.is_any())) continue;
+        names.push_back(name.with_port(port_));
+    }
+    if (!names.empty()) return names;
+    return fail(Code::unavailable,
+                "'" + host_ + "', which a peer named, stands for this host's loopback");
+}
+
+Result<SocketName> Resolution::answer() const {
+    const Result<std::vector<SocketName>> names = answers();
+    if (!names) return names.status();
+    const auto v4 = std::ranges::find(*names, AF_INET, &SocketName::family);
+    return v4 == names->end() ? names->front() : *v4;
 }
 
 std::optional<SocketName> numeric_name(const Address& address) {

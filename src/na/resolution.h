@@ -1,9 +1,10 @@
-// The name of the socket that an address stands for, which may take a while to find out.
+// The names of the sockets that an address stands for, which may take a while to find out.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <weft/result.h>
 
@@ -19,7 +20,10 @@ class Resolution {
                                              Resolver& resolver = Resolver::system());
     bool done() const;
     void wait() const;  // Until done().
-    // Requires: done(). Errors: UNAVAILABLE; RESOURCE_EXHAUSTED: no thread, or no room to wait.
+    // In the order to try; not empty. Requires: done(). Errors: UNAVAILABLE; RESOURCE_EXHAUSTED: no
+    // thread, or no room to wait.
+    Result<std::vector<SocketName>> answers() const;
+    // The one for an endpoint that tries one: IPv4 where there is one, as our listeners are.
     Result<SocketName> answer() const;
 
     Resolution(const Address& to, std::shared_ptr<const Resolver::Question> question)

@@ -13,6 +13,21 @@
 
 namespace weft::na {
 
+// The families take turns, as the system ordered each (RFC 8305, 4): a host whose IPv6 leads
+// nowhere costs one try.
+static std::vector<SocketName> in_turn(const std::vector<SocketName>& names) {
+    const int first = names.front().family();
+    std::vector<SocketName> of_first, of_other, all;
+    for (const SocketName& name : names) {
+        (name.family() == first ? of_first : of_other).push_back(name);
+    }
+    for (std::size_t i = 0; i < names.size() && all.size() < Resolver::names_max; ++i) {
+        if (i < of_first.size()) all.push_back(of_first[i]);
+        if (i < of_other.size()) all.push_back(of_other[i]);
+    }
+    return all;
+}
+
 static Resolver::Answer ask_system(const std::string& host) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
@@ -20,19 +35,14 @@ static Resolver::Answer ask_system(const std::string& host) {
     if (const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found); code != 0) {
         return {{}, ::gai_strerror(code)};
     }
-    Resolver::Answer answer;
-    // IPv4 first: an endpoint speaks one family, and our listeners default to 127.0.0.1.
-    for (const int family : {AF_INET, AF_INET6}) {
-        for (const addrinfo* at = found; at && answer.name.empty(); at = at->ai_next) {
-            if (at->ai_family != family) continue;
-            if (const auto known = SocketName::from_kernel(at->ai_addr, at->ai_addrlen)) {
-                answer.name = *known;
-            }
-        }
+    std::vector<SocketName> names;
+    for (const addrinfo* at = found; at; at = at->ai_next) {
+        const auto known = SocketName::from_kernel(at->ai_addr, at->ai_addrlen);
+        if (known) names.push_back(*known);
     }
     ::freeaddrinfo(found);
-    if (answer.name.empty()) answer.error = "no IPv4 or IPv6 address";
-    return answer;
+    if (names.empty()) return {{}, "no IPv4 or IPv6 address"};
+    return {in_turn(names), {}};
 }
 
 struct Resolver::State : std::enable_shared_from_this<State> {
@@ -90,7 +100,7 @@ bool Resolver::State::is_of_use(Entry& entry, TimePoint now) const {
         entry.is_answered = true;
         entry.found_at = now;
     }
-    return entry.question->answer.name.empty() && now - entry.found_at < failure_kept;
+    return entry.question->answer.names.empty() && now - entry.found_at < failure_kept;
 }
 
 void Resolver::State::sweep(TimePoint now) {

@@ -1,4 +1,4 @@
-// Which address a host name stands for, asked once for all who want to know at the same time.
+// Which addresses a host name stands for, asked once for all who want to know at the same time.
 //
 // The system's resolver blocks for seconds, so questions are asked on a few threads, which exist
 // while questions wait. Host names that peers named have a share of the threads and a short queue
@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <weft/function.h>
 #include <weft/status.h>
@@ -22,7 +23,7 @@ namespace weft::na {
 class Resolver {
   public:
     struct Answer {
-        SocketName name;                // Of port 0. Empty: there is none,
+        std::vector<SocketName> names;  // Of port 0, in the order to try. Empty: there is none,
         std::string error;              // and why,
         Code code = Code::unavailable;  // as this. RESOURCE_EXHAUSTED: of a limit of this process.
     };
@@ -37,6 +38,7 @@ class Resolver {
 
     static constexpr Duration failure_kept_default = 1s;
     static constexpr unsigned threads_max = 8;
+    static constexpr std::size_t names_max = 16;         // Of an answer.
     static constexpr std::size_t waiting_max = 1 << 16;  // As many as a runtime has peers.
     // Of these for host names that peers named.
     static constexpr unsigned peer_threads_max = 2;

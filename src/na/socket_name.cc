@@ -98,6 +98,10 @@ bool SocketName::is_loopback() const {
     return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
 }
 
+bool SocketName::is_link_local() const {
+    return family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&any_.v6.sin6_addr);
+}
+
 std::uint16_t SocketName::port() const {
     if (empty() || family() == AF_UNIX) return 0;
     return ntohs(family() == AF_INET ? any_.v4.sin_port : any_.v6.sin6_port);

@@ -32,6 +32,7 @@ class SocketName {
     int family() const { return any_.sa.sa_family; }
     bool is_any() const;
     bool is_loopback() const;
+    bool is_link_local() const;  // IPv6: means nothing without its interface.
     std::uint16_t port() const;
     std::string host() const;  // Numeric, no brackets.
     std::string text() const;  // host:port, [host]:port for IPv6, or the path.

@@ -82,12 +82,14 @@ static void check_group(std::string_view text) {
 static void check_variable(std::string text) {
     text = "WEFT_" + text.substr(0, text.find('\0'));
     char* environment[] = {text.data(), nullptr};
-    const Result<RuntimeOptions> options = api::overlay_environment({}, environment);
-    if (options) {
-        must(api::judge(*options).ok(), "what a variable may say is a good option");
+    const Result<api::Overlaid> read = api::overlay_environment({}, environment);
+    const Status status = read.status();
+    if (read) {
+        must(api::judge(read->options).ok(), "what a variable may say is a good option");
+        must(read->warning.find('\n') == std::string::npos, "a warning is one line");
     } else {
-        must(options.status().code() == Code::invalid_argument, "a bad variable is the caller's");
-        must(options.status().text().find(text.substr(0, text.find('='))) != std::string_view::npos,
+        must(status.code() == Code::invalid_argument, "a bad variable is the caller's");
+        must(status.text().find(text.substr(0, text.find('='))) != std::string_view::npos,
              "a bad variable is named");
     }
 }

@@ -650,9 +650,22 @@ class Usage(BadInput):
         for name, value in (("WEFT_WAIT", "sometimes"), ("WEFT_SPIN", "-1"), ("WEFT_CPU", "x"),
                             ("WEFT_TIMEOUT", "0"), ("WEFT_TIMEOUT", ""), ("WEFT_ARENA", "64MiB"),
                             ("WEFT_PEERS", "65537"), ("WEFT_VERBS_WITHOUT", "list"), ("WEFT_WAITING", "1048575"), ("WEFT_CALLS", "0"),
-                            ("WEFT_NONSENSE", "1")):
+                            ("WEFT_STRICT", "yes")):
             environment = {**os.environ, name: value}
             self.refused(3, [name], "ls", "--server", self.uri, env=environment)
+        environment = {**os.environ, "WEFT_NONSENSE": "1", "WEFT_STRICT": "1"}
+        self.refused(3, ["WEFT_NONSENSE", "WEFT_STRICT"], "ls", "--server", self.uri, env=environment)
+
+    def test_a_foreign_variable_is_one_warning(self):
+        """Of a cluster's services, of modules, and one that was mistyped."""
+        environment = {**os.environ, "WEFT_SERVICE_HOST": "10.0.0.1", "WEFT_ROOT": "/opt/weft",
+                       "WEFT_TIMOUT": "5"}
+        code, _, error = weft("ls", "--server", self.uri, env=environment)
+        self.assertEqual(code, 0, error)
+        told = [line for line in error.splitlines() if "WEFT_" in line]
+        self.assertEqual(len(told), 1, error)
+        for word in ("WEFT_SERVICE_HOST", "WEFT_ROOT", "WEFT_TIMOUT (is WEFT_TIMEOUT meant?)"):
+            self.assertIn(word, told[0])
 
 
 class RawBytes(BadInput):

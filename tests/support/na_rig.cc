@@ -216,9 +216,15 @@ Result<std::unique_ptr<Endpoint>> NaRig::try_open(const OpenOptions& options,
                                                   Incarnation incarnation) {
     Result<Address> address = parse_address(options.uri.empty() ? fresh_uri() : options.uri);
     REQUIRE(address);
-    EndpointParts parts{
-        random,           log_, *arena_, incarnation, "", options.peers_max, options.sleeps,
-        options.economies};
+    EndpointParts parts{random,
+                        log_,
+                        *arena_,
+                        incarnation,
+                        "",
+                        options.peers_max,
+                        options.sleeps,
+                        options.economies,
+                        options.resolver};
     return wire.provider->open(options.listens ? &*address : nullptr, parts, now());
 }
 

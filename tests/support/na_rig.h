@@ -89,6 +89,7 @@ struct OpenOptions {
     std::size_t peers_max = 64;
     bool sleeps = true;
     na::Economies economies = {};
+    na::Resolver* resolver = nullptr;
 };
 
 class NaRig {

@@ -378,6 +378,12 @@ class Info(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertIn("WEFT_WAIT", done.stdout + done.stderr)
 
+    def test_a_foreign_variable_is_told(self):
+        done = subprocess.run([WEFT, "info", "--json"], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "WEFT_ROOT": "/opt/weft"})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("WEFT_ROOT", json.loads(done.stdout)["environment_warning"])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

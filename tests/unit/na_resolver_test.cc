@@ -21,7 +21,7 @@ Resolver::Answer look_up(const std::string& host) {
     ++asked;
     may_answer.wait(false);
     if (host.starts_with("no")) return {{}, "there is none"};
-    return {*SocketName::from_numeric("192.0.2.1", 0), {}};
+    return {{*SocketName::from_numeric("192.0.2.1", 0)}, {}};
 }
 
 Address host(std::string name, std::uint16_t port) {
@@ -172,7 +172,7 @@ TEST_CASE("resolver: more host names of peers than may wait are refused") {
 
 TEST_CASE("resolver: a host name of a peer's that stands for loopback leads nowhere") {
     Resolver resolver([](const std::string&) {
-        return Resolver::Answer{*SocketName::from_numeric("127.0.0.1", 0), {}};
+        return Resolver::Answer{{*SocketName::from_numeric("127.0.0.1", 0)}, {}};
     });
     const auto of_peer = Resolution::start(named("rebound"), TimePoint(), resolver);
     of_peer->wait();

@@ -82,8 +82,7 @@ struct Connection {
     }
     // The region of ours that the peer may be inside of right now, plus 1; or no_region.
     std::uint32_t accessing() const {
-        return segment && !peer_gone ? reader.words().accessing.load(std::memory_order_seq_cst)
-                                     : no_region;
+        return segment && !peer_gone ? look_inside(reader.words().accessing) : no_region;
     }
 };
 

@@ -67,8 +67,7 @@ Status RegionTable::expose(const Exposure& exposure, std::optional<std::uint64_t
 void RegionTable::revoke(std::uint32_t region) {
     if (region >= regions_max) return;
     std::atomic<std::uint64_t>& state = page().entries[region].state;
-    state.exchange(state.load(std::memory_order_relaxed) & ~std::uint64_t{1},
-                   std::memory_order_seq_cst);
+    revoke_region(state, state.load(std::memory_order_relaxed) & ~std::uint64_t{1});
 }
 
 Result<RegionView> RegionView::attach(int file) {
@@ -90,7 +89,7 @@ std::optional<AccessPlace> RegionView::judge(const AccessWish& wish, std::uint64
     };
     if (wish.region >= regions_max) return refuse("there is no such region");
     const RegionEntry& entry = page().entries[wish.region];
-    const std::uint64_t state = entry.state.load(std::memory_order_seq_cst);
+    const std::uint64_t state = look_at_state(entry.state);
     if (state >> 1 != wish.generation) return refuse("the reference is stale");
     if ((state & 1) == 0) return refuse("the region was revoked");
     // Our word is set and the mark is not: the owner does not reuse the entry until we are done.

@@ -5,8 +5,8 @@
 // The fence: an initiator names the region in its connection's `accessing` word by an exchange,
 // judges the entry after that, copies a slice and clears the word. The owner marks the entry
 // revoked by an exchange and then looks at the words: either the initiator sees the mark, or the
-// owner sees the word and waits (Dekker; both sides use full barriers). A slice is bounded, so is
-// the wait, unless the initiator is stopped in mid-copy.
+// owner sees the word and waits (dekker.h). A slice is bounded, so is the wait, unless the
+// initiator is stopped in mid-copy.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@
 
 #include "na/memory_file.h"
 #include "na/provider.h"
+#include "na/sm/dekker.h"
 #include "na/sm/peer_memory.h"
 
 namespace weft::na::sm {
@@ -58,7 +59,7 @@ class RegionTable {
     void revoke(std::uint32_t region);
 
     // A full barrier in front of the last look for work.
-    void doze() { page().doze.exchange(++dozes_, std::memory_order_seq_cst); }
+    void doze() { announce_doze(page().doze, ++dozes_); }
     void wake() { page().doze.store(++dozes_, std::memory_order_release); }
 
   private:
@@ -93,7 +94,7 @@ class RegionView {
     static Result<RegionView> attach(int file);
 
     bool is_dozing() const { return (doze() & 1) != 0; }
-    std::uint32_t doze() const { return page().doze.load(std::memory_order_relaxed); }
+    std::uint32_t doze() const { return look_at_doze(page().doze); }
 
     Proof proof() const {
         return {page().proof_address.load(std::memory_order_relaxed),

@@ -30,6 +30,7 @@
 #include <weft/bytes.h>
 
 #include "base/assert.h"
+#include "na/sm/dekker.h"
 
 namespace weft::na::sm {
 
@@ -95,9 +96,8 @@ class RingWriter {
         std::memcpy(words->letter_near, draft_, letter_near_bytes);
         words->letter.store(tail << 8 | (bytes + 1), std::memory_order_relaxed);
         words->taken.store(taken, std::memory_order_release);
-        words->tail.store(tail + record_unit, std::memory_order_release);
+        publish_up_to(words->tail, tail + record_unit);
         tail_ = tail + record_unit;
-        full_barrier();
     }
 
     // Where the next message of up to `bytes` goes in the ring, or nullptr: full (the reader is
@@ -121,8 +121,7 @@ class RingWriter {
     // A full barrier.
     void publish(std::uint64_t taken) noexcept {
         words_->taken.store(taken, std::memory_order_release);
-        words_->tail.store(tail_, std::memory_order_release);
-        full_barrier();
+        publish_up_to(words_->tail, tail_);
     }
 
     // What the reader says it has taken. Errors: false when it can't have.
@@ -143,28 +142,18 @@ class RingWriter {
     RingWords& words() const { return *words_; }
 
   private:
-    static void full_barrier() noexcept {
-#ifdef __SANITIZE_THREAD__  // Knows no fences.
-        std::atomic<int> word{0};
-        word.exchange(1, std::memory_order_seq_cst);
-#else
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-    }
-
-    bool read_head() noexcept {
-        const std::uint64_t head = words_->head.load(std::memory_order_acquire);
+    bool take_head(std::uint64_t head) noexcept {
         // It goes by quarters, so it may be behind what we know; it can't be ahead of the tail.
         if (!acknowledge(head)) broken_ = true;
         return !broken_;
     }
 
-    // Dekker with RingReader::free(): either we see the space or the reader sees the wish.
+    // Either we see the space or the reader sees the wish.
     [[gnu::noinline, gnu::cold]] bool look_for_space(std::size_t record) noexcept {
-        if (!read_head()) return false;
+        if (!take_head(words_->head.load(std::memory_order_acquire))) return false;
         if (tail_ - taken_ <= ring_bytes - record) return true;
-        words_->want_space.exchange(1, std::memory_order_seq_cst);
-        return read_head() && tail_ - taken_ <= ring_bytes - record;
+        return take_head(wish_for_space(words_->want_space, words_->head)) &&
+               tail_ - taken_ <= ring_bytes - record;
     }
 
     RingWords* words_ = nullptr;
@@ -250,9 +239,7 @@ class RingReader {
             return false;
         }
         head_freed_ = head_;
-        words_->head.exchange(head_, std::memory_order_seq_cst);
-        return words_->want_space.load(std::memory_order_relaxed) != 0 &&
-               words_->want_space.exchange(0, std::memory_order_seq_cst) != 0;
+        return free_up_to(words_->head, head_, words_->want_space);
     }
 
     RingWords& words() const { return *words_; }

@@ -11,9 +11,9 @@ namespace {
 class Accessing {
   public:
     Accessing(std::atomic<std::uint32_t>& word, std::uint32_t region) : word_(word) {
-        word_.exchange(region + 1, std::memory_order_seq_cst);
+        enter_region(word_, region + 1);
     }
-    ~Accessing() { word_.store(no_region, std::memory_order_release); }
+    ~Accessing() { leave_region(word_, no_region); }
 
   private:
     std::atomic<std::uint32_t>& word_;

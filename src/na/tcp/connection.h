@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/slot_table.h"
 #include "base/unique_fd.h"
+#include "na/alternatives.h"
 #include "na/connect_pacer.h"
 #include "na/listed.h"
 #include "na/provider.h"
@@ -20,6 +21,10 @@ namespace weft::na::tcp {
 
 struct Connection;
 struct Stranger;
+
+// Below the promise of 3 s for a peer that does not answer. A listener that is there may take
+// longer: it is waited for.
+inline constexpr Duration handshake_max = 2500ms;
 
 // One socket of the endpoint's epoll set. Linked: it is hot, read without asking epoll first.
 struct Lane : Listed {
@@ -56,7 +61,8 @@ enum class Phase : std::uint8_t { resolving, waiting, connecting, greeting, up, 
 
 constexpr bool can_move(Phase from, Phase to) {
     if (to == Phase::down) return from != Phase::down;
-    if (to == Phase::waiting && from == Phase::greeting) return true;  // The listener is busy.
+    // The listener is busy, or another address of the host is tried.
+    if (to == Phase::waiting && (from == Phase::greeting || from == Phase::connecting)) return true;
     return static_cast<int>(to) == static_cast<int>(from) + 1;
 }
 
@@ -116,7 +122,8 @@ struct Connection : FlushNode, WritableNode {
     // In use while it is up; the tables of a peer that moves no bulk cost nothing.
     std::unique_ptr<Bulk> bulk;
 
-    SocketName name;  // That we connect to.
+    SocketName name;                             // That we connect to,
+    std::unique_ptr<Alternatives> alternatives;  // where the host has several.
     std::unique_ptr<Resolution> resolution;
     Greeting greeting;
     Ticket ticket;               // Shown, or to be shown, by the bulk lane.

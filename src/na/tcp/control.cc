@@ -1,4 +1,4 @@
-// Connecting and accepting.
+// Opening an endpoint and connecting.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -13,18 +13,6 @@
 #include "na/tcp/endpoint.h"
 
 namespace weft::na::tcp {
-namespace {
-
-// Below the promise of 3 s for a peer that does not answer. A listener that is there may take
-// longer: it is waited for.
-constexpr Duration handshake_max = 2500ms;
-// Strangers, which are not identified yet. The oldest gives way to the next once it was silent
-// for so long; until then the next ones wait in the listener's queue.
-constexpr std::size_t strangers_max = 64;
-constexpr Duration silent_max = 5ms;
-constexpr int accepts_per_look = 16;
-
-}  // namespace
 
 TcpEndpoint::TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint now)
     : scheme_(scheme),
@@ -90,12 +78,17 @@ std::string TcpEndpoint::address() const {
     return name_.empty() ? std::string() : std::string(scheme_) + "://" + name_.text();
 }
 
-Hello TcpEndpoint::hello() const {
+// To the peer at the other end of `socket`, which reaches us where it ends here.
+Hello TcpEndpoint::hello(int socket) const {
     Hello hello;
     hello.incarnation = parts_.incarnation;
     hello.message_bytes_max = tcp::message_bytes_max;
     hello.eager_bytes_max = tcp::eager_bytes_max;
-    hello.uri = parts_.public_uri.empty() ? address() : parts_.public_uri;
+    hello.uri = parts_.public_uri;
+    if (!hello.uri.empty() || name_.empty()) return hello;
+    const SocketName here = !is_local() && name_.is_any() ? local_name(socket) : SocketName();
+    hello.uri = here.empty() ? address()
+                             : std::string(scheme_) + "://" + here.with_port(name_.port()).text();
     return hello;
 }
 
@@ -123,9 +116,19 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
         enter(connection);
     } else {
         connection.phase = Phase::resolving;
-        connection.resolution = Resolution::start(to, now);
+        connection.resolution =
+            Resolution::start(to, now, parts_.resolver ? *parts_.resolver : Resolver::system());
     }
     return id;
+}
+
+static Duration handshake_time(const Connection& connection) {
+    return connection.alternatives ? connection.alternatives->time(handshake_max) : handshake_max;
+}
+
+// For people: the address that is tried, where the host has several.
+static std::string place_of(const Connection& connection) {
+    return connection.alternatives ? connection.name.text() : connection.info.uri;
 }
 
 // Waits for its turn, and then for the listener.
@@ -146,7 +149,7 @@ void TcpEndpoint::give_turns() {
         // A listener is there: each connect has its own time to reach it. Where it is silent now,
         // those that waited have waited long enough.
         const bool is_there = pacer_.answered_at(turn.to) != TimePoint::min();
-        if (is_there) connection->deadline = now_ + handshake_max;
+        if (is_there) connection->deadline = now_ + handshake_time(*connection);
         start(*connection);
     }
 }
@@ -162,8 +165,8 @@ void TcpEndpoint::start(Connection& connection) {
         return;
     }
     if (!socket) {
-        return take_down(connection, socket.status().code(),
-                         connection.info.uri + ": " + std::string(socket.status().text()));
+        return fail_to_connect(connection, socket.status().code(),
+                               place_of(connection) + ": " + std::string(socket.status().text()));
     }
     connection.talk.socket = *std::move(socket);
     if (!watch(connection.talk, true)) {
@@ -171,12 +174,36 @@ void TcpEndpoint::start(Connection& connection) {
     }
 }
 
+// Back to before its socket.
+void TcpEndpoint::start_over(Connection& connection) {
+    close_lane(connection.talk);
+    connection.greeting = {};
+    if (connection.phase != Phase::waiting) connection.move_to(Phase::waiting);
+    connection.deadline = now_ + handshake_time(connection);
+}
+
+// An address of the host leads nowhere: the next is tried, if there is one. `silent`: it had no
+// answer.
+void TcpEndpoint::fail_to_connect(Connection& connection, Code code, std::string why, bool silent) {
+    if (connection.alternatives && code == Code::unavailable) {
+        if (connection.alternatives->next(why, silent)) {
+            connection.name = connection.alternatives->name();
+            start_over(connection);
+            connection.hang_ups.clear();
+            connection.retry_at = now_;
+            look_now_ = true;
+            return;
+        }
+        why = connection.info.uri + ": " + connection.alternatives->told();
+    }
+    if (silent) pacer_.unanswered(connection.info.uri, connection.since);
+    take_down(connection, code, std::move(why));
+}
+
 // The listener is there and has no place for us now.
 void TcpEndpoint::try_again(Connection& connection, std::string why) {
-    close_lane(connection.talk);
     pacer_.refused(connection.info.uri, std::move(why));
-    connection.greeting = {};
-    connection.move_to(Phase::waiting);
+    start_over(connection);
     pacer_.answered(connection.info.uri, now_);
     connection.deadline = now_ + handshake_max;
     connection.retry_at = now_ + ConnectPacer::pause(++connection.attempts, parts_.random);
@@ -196,13 +223,14 @@ static bool is_silence(int error) {
 
 void TcpEndpoint::on_connected(Connection& connection) {
     const std::string& uri = connection.info.uri;
+    const std::string place = place_of(connection);
     const int error = socket_error(connection.talk.socket.get());
     if (error != 0 && error != ECONNRESET && error != EPIPE) {
-        if (is_silence(error)) pacer_.unanswered(uri, connection.since);
-        return take_down(connection, Code::unavailable,
-                         error == ECONNREFUSED
-                             ? "nobody serves " + uri + " (connection refused)"
-                             : "connecting to " + uri + ": " + std::strerror(error));
+        return fail_to_connect(connection, Code::unavailable,
+                               error == ECONNREFUSED
+                                   ? "nothing listens at " + place + " (connection refused)"
+                                   : "connecting to " + place + ": " + std::strerror(error),
+                               is_silence(error));
     }
     use_plain_congestion_control(connection.talk.socket.get());
     want_room(connection.talk, false);
@@ -212,7 +240,7 @@ void TcpEndpoint::on_connected(Connection& connection) {
     connection.since = now_;
     connection.deadline = never;
     std::byte frame[greeting_bytes_max];
-    const std::size_t bytes = encode_hello(hello(), frame);
+    const std::size_t bytes = encode_hello(hello(connection.talk.socket.get()), frame);
     connection.move_to(Phase::greeting);
     if (error == 0 && send_greeting(connection.talk.socket.get(), {frame, bytes})) return;
     read_welcome(connection);  // A refusal that came before is there.
@@ -221,11 +249,11 @@ void TcpEndpoint::on_connected(Connection& connection) {
 
 // A listener that hangs up without a word may have had no place for us, too.
 void TcpEndpoint::on_hang_up(Connection& connection) {
-    std::string why = connection.info.uri +
+    std::string why = place_of(connection) +
                       " hung up during the handshake: it ends, has no file descriptor left "
                       "(ulimit -n of its process), or does not speak weft";
     if (connection.hang_ups.may_try_again(now_)) return try_again(connection, std::move(why));
-    take_down(connection, Code::unavailable, std::move(why));
+    fail_to_connect(connection, Code::unavailable, std::move(why));
 }
 
 void TcpEndpoint::read_welcome(Connection& connection) {
@@ -235,10 +263,10 @@ void TcpEndpoint::read_welcome(Connection& connection) {
         case Greeting::Read::whole: break;
         case Greeting::Read::gone:
             if (!is_silence(connection.greeting.error())) return on_hang_up(connection);
-            pacer_.unanswered(uri, connection.since);
-            return take_down(connection, Code::unavailable,
-                             "lost " + uri + " during the handshake: " +
-                                 std::strerror(connection.greeting.error()));
+            return fail_to_connect(connection, Code::unavailable,
+                                   "lost " + place_of(connection) + " during the handshake: " +
+                                       std::strerror(connection.greeting.error()),
+                                   true);
         case Greeting::Read::garbage:
             return take_down(connection, Code::data_loss,
                              uri + " does not speak weft over tcp (garbage for a greeting)");
@@ -272,99 +300,6 @@ void TcpEndpoint::go_up(Connection& connection) {
     notify(std::move(notice));
 }
 
-void TcpEndpoint::accept_some() {
-    for (int i = 0; i < accepts_per_look; ++i) {
-        if (strangers_.size() >= strangers_max && !make_room()) return;
-        base::UniqueFd socket = admission_.accept(now_, parts_.log, address());
-        if (!socket) return;
-        set_accepted_options(socket.get());
-        strangers_.push_back(std::make_unique<Stranger>());
-        Stranger& stranger = *strangers_.back();
-        stranger.lane.kind = Lane::Kind::stranger;
-        stranger.lane.stranger = &stranger;
-        stranger.lane.socket = std::move(socket);
-        stranger.since = now_;
-        stranger.deadline = now_ + handshake_max;
-        if (!watch(stranger.lane, false)) {
-            return refuse(stranger, fail(busy_code, "epoll takes no more descriptors"));
-        }
-        read_stranger(stranger);  // Mostly it is there already.
-    }
-}
-
-// False: all of them have come just now.
-bool TcpEndpoint::make_room() {
-    Stranger& oldest = *strangers_.front();
-    if (now_ - oldest.since < silent_max) {
-        admission_.rest_until(oldest.since + silent_max);
-        return false;
-    }
-    refuse(oldest, fail(busy_code, "too many unfinished handshakes"));
-    return true;
-}
-
-void TcpEndpoint::read_stranger(Stranger& stranger) {
-    switch (stranger.greeting.read(stranger.lane.socket.get())) {
-        case Greeting::Read::more: return;
-        case Greeting::Read::whole: break;
-        case Greeting::Read::gone: drop(stranger); return;
-        case Greeting::Read::garbage:
-            return refuse(stranger, fail(Code::data_loss, "not a greeting of weft over tcp"));
-    }
-    const ByteView frame = stranger.greeting.frame();
-    const bool joins =
-        base::load<StreamHead>(frame.data()).kind == static_cast<std::uint8_t>(Signal::join);
-    Status status;
-    if (joins) {
-        const Result<Ticket> ticket = decode_join(frame);
-        status = ticket ? join(stranger, *ticket) : ticket.status();
-    } else {
-        const Result<Hello> theirs = decode_hello_frame(frame);
-        status = theirs ? welcome(stranger, *theirs) : theirs.status();
-    }
-    if (!status.ok()) refuse(stranger, status);
-}
-
-// Gives an incoming peer a slot and answers it. It may use everything as soon as it has the answer.
-Status TcpEndpoint::welcome(Stranger& stranger, const Hello& theirs) {
-    Slot* slot = take_slot();
-    if (!slot) {
-        return fail(Code::resource_exhausted,
-                    "all of the " + std::to_string(parts_.peers_max) + " peers_max are in use");
-    }
-    Connection& connection = *slot->connection;
-    const PeerId id = connection.id;
-    connection.incoming = true;
-    connection.phase = Phase::greeting;  // Where it begins.
-    connection.info.uri = theirs.uri.empty() ? "an unnamed peer" : theirs.uri;
-    take_hello(connection.info, theirs, limits_);
-    connection.ticket = {parts_.random.next(), parts_.random.next()};
-    std::byte frame[greeting_bytes_max];
-    const std::size_t bytes = encode_welcome(connection.ticket, hello(), frame);
-    if (!send_greeting(stranger.lane.socket.get(), {frame, bytes})) {
-        release(id);
-        return fail(Code::unavailable, "it hung up during the handshake");
-    }
-    hand_over(stranger.lane, connection.talk);
-    drop(stranger);
-    ++handshakes_;
-    go_up(connection);
-    return {};
-}
-
-void TcpEndpoint::refuse(Stranger& stranger, const Status& why) {
-    parts_.log.write_of_peer(LogLevel::info, now_,
-                             "refused a connection to " + address() + ": " + why.to_string());
-    send_refusal(stranger.lane.socket.get(), why);
-    drop(stranger);
-}
-
-void TcpEndpoint::drop(Stranger& stranger) {
-    close_lane(stranger.lane);
-    std::erase_if(strangers_, [&](const auto& one) { return one.get() == &stranger; });
-    admission_.resume();
-}
-
 void TcpEndpoint::serve_handshakes() {
     while (!strangers_.empty() && strangers_.front()->deadline <= now_) {
         refuse(*strangers_.front(), fail(Code::deadline_exceeded, "the handshake took too long"));
@@ -384,17 +319,21 @@ void TcpEndpoint::serve_handshake(Connection& connection) {
     // Those before it find out whether anything is there.
     if (connection.phase == Phase::waiting && !connection.has_turn) return;
     if (connection.phase == Phase::resolving && connection.resolution->done()) {
-        Result<SocketName> name = connection.resolution->answer();
+        Result<std::vector<SocketName>> names = connection.resolution->answers();
         connection.resolution.reset();
-        if (!name) {
-            return take_down(connection, Code::unavailable, std::string(name.status().text()));
+        if (!names) {
+            return take_down(connection, Code::unavailable, std::string(names.status().text()));
         }
-        connection.name = *name;
+        connection.name = names->front();
+        if (names->size() > 1) {
+            connection.alternatives = std::make_unique<Alternatives>(*std::move(names));
+            connection.deadline = now_ + handshake_time(connection);
+        }
         connection.move_to(Phase::waiting);
         enter(connection);
     } else if (connection.deadline <= now_) {
-        pacer_.unanswered(connection.info.uri, connection.since);
-        take_down(connection, Code::unavailable, connection.info.uri + " did not answer in time");
+        fail_to_connect(connection, Code::unavailable,
+                        place_of(connection) + " did not answer in time", true);
     } else if (connection.phase <= Phase::connecting && connection.retry_at <= now_) {
         connection.retry_at = never;
         start(connection);

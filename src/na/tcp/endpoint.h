@@ -1,8 +1,8 @@
 // An endpoint of the tcp transport.
 //
 // endpoint.cc: messages, the hot path. lanes.cc: which sockets are looked at, and when. control.cc:
-// connecting and accepting. ending.cc: how connections end. bulk_lane.cc: the second socket of a
-// peer. access.cc: exposed regions and transfers.
+// connecting. accepting.cc: strangers that connect. ending.cc: how connections end. bulk_lane.cc:
+// the second socket of a peer. access.cc: exposed regions and transfers.
 #pragma once
 
 #include <vector>
@@ -126,9 +126,11 @@ class TcpEndpoint final : public Endpoint {
     void handle(Lane& lane, std::uint32_t ready, std::span<Event> events,
                 std::size_t& count) noexcept;
 
-    // Connecting and accepting (control.cc).
+    // Connecting (control.cc) and accepting (accepting.cc).
     void enter(Connection& connection);
     void start(Connection& connection);
+    void start_over(Connection& connection);
+    void fail_to_connect(Connection& connection, Code code, std::string why, bool silent = false);
     void try_again(Connection& connection, std::string why);
     void on_hang_up(Connection& connection);
     void end_handshake(Connection& connection);
@@ -145,7 +147,7 @@ class TcpEndpoint final : public Endpoint {
     bool make_room();
     void serve_handshakes();
     void forgive(Duration stall);
-    Hello hello() const;
+    Hello hello(int socket) const;
     Slot* take_slot();
     void release(PeerId peer);
 

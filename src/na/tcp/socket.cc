@@ -59,6 +59,8 @@ Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri) {
     // The connections of a dead predecessor that the kernel still winds down do not keep us out;
     // one that lives does.
     set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    // On all addresses is on those of IPv4 as well, whatever the system's default is.
+    if (at.family() == AF_INET6 && at.is_any()) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
     if (::bind(socket.get(), at.get(), static_cast<socklen_t>(at.size())) != 0 ||
         ::listen(socket.get(), backlog) != 0) {
         const int error = errno;

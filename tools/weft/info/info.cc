@@ -107,11 +107,19 @@ void print_transport(const Transport& transport) {
     std::printf("             %s\n", words.c_str());
 }
 
-// Whether the WEFT_ variables are ones that weft takes.
-Status check_environment() { return api::overlay_environment({}, environ).status(); }
+// What is to be said of the WEFT_ variables.
+struct EnvironmentCheck {
+    EnvironmentCheck() {
+        const Result<api::Overlaid> overlaid = api::overlay_environment({}, environ);
+        if (overlaid) warning = overlaid->warning;
+        else status = overlaid.status();
+    }
+    Status status;
+    std::string warning;
+};
 
 void print_all(const std::vector<Transport>& transports, const std::vector<Finding>& limits,
-               const Status& environment) {
+               const EnvironmentCheck& environment) {
     std::printf("weft %s\n\ntransports\n", WEFT_VERSION);
     for (const Transport& transport : transports) print_transport(transport);
     std::printf("\nrdma devices\n%s\nlimits\n", rdma_to_text().c_str());
@@ -125,22 +133,23 @@ void print_all(const std::vector<Transport>& transports, const std::vector<Findi
         std::printf("  %s\n", base::printable(variable).c_str());
     }
     if (variables.empty()) std::printf("  no WEFT_ variable is set\n");
-    if (!environment.ok()) {
-        std::printf("    mend: %s\n", base::printable(environment.text()).c_str());
-    }
+    const std::string_view said =
+        environment.status.ok() ? environment.warning : environment.status.text();
+    if (!said.empty()) std::printf("    mend: %s\n", base::printable(said).c_str());
 }
 
 void examine(Invocation& invocation) {
     const std::vector<Transport> transports = examine_transports();
     const std::vector<Finding> limits = examine_limits();
-    invocation.status = check_environment();
+    const EnvironmentCheck environment;
+    invocation.status = environment.status;
     std::size_t working = 0;
     for (const Transport& transport : transports) working += transport.works();
     if (working == 0 && invocation.status.ok()) {
         invocation.status = fail(Code::unavailable, "no transport of this build works here");
     }
     if (!invocation.json) {
-        print_all(transports, limits, check_environment());
+        print_all(transports, limits, environment);
         std::printf("\n%zu of %zu transports work\n", working, transports.size());
         return;
     }
@@ -157,6 +166,8 @@ void examine(Invocation& invocation) {
              {"mend", finding.mend.empty() ? Json(nullptr) : Json(finding.mend)}});
     }
     json["environment"] = weft_environment();
+    json["environment_warning"] =
+        environment.warning.empty() ? Json(nullptr) : Json(environment.warning);
     json["error"] = nullptr;
     invocation.answer = std::move(json);
 }

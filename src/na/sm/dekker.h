@@ -1,0 +1,88 @@
+// How the two sides of a connection hear of each other's sleep, wishes and accesses. Each announces
+// in a word of its own and then looks at a word of the other's; one of them at least sees the
+// other's (Dekker). The orders are those that the C++ memory model asks for, on every processor:
+// tests/models goes through all executions of these very functions.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace weft::na::sm {
+
+inline void full_barrier() noexcept {
+#ifdef __SANITIZE_THREAD__  // Knows no fences.
+    std::atomic<int> word{0};
+    word.exchange(1, std::memory_order_seq_cst);
+#else
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+// ---- the reader sleeps -------------------------------------------------------------------------
+
+// Writer: what is published ends at `end`. Afterwards it looks at the reader's doze word.
+template <class Word>
+void publish_up_to(Word& tail, std::uint64_t end) noexcept {
+    tail.store(end, std::memory_order_release);
+    full_barrier();
+}
+
+// Writer, after publish_up_to(): odd while the reader sleeps, or is about to.
+template <class Word>
+std::uint32_t look_at_doze(const Word& doze) noexcept {
+    return doze.load(std::memory_order_relaxed);
+}
+
+// Reader: sleeps unless it finds something published afterwards.
+template <class Word>
+void announce_doze(Word& doze, std::uint32_t number) noexcept {
+    doze.exchange(number, std::memory_order_seq_cst);
+    full_barrier();
+}
+
+// ---- the writer waits for space ----------------------------------------------------------------
+
+// Writer: asks to be woken. Returns what the reader has freed up to, seen afterwards.
+template <class Word, class Head>
+std::uint64_t wish_for_space(Word& want_space, const Head& head) noexcept {
+    want_space.exchange(1, std::memory_order_seq_cst);
+    return head.load(std::memory_order_seq_cst);
+}
+
+// Reader: frees up to `end`. True: the writer asked to be woken, and is answered once.
+template <class Head, class Word>
+bool free_up_to(Head& head, std::uint64_t end, Word& want_space) noexcept {
+    head.exchange(end, std::memory_order_seq_cst);
+    return want_space.load(std::memory_order_seq_cst) != 0 &&
+           want_space.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+// ---- the owner of a region revokes it ----------------------------------------------------------
+
+// Initiator: names the region that it is about to touch, judges its state, and touches it where
+// that is live. leave_region() follows in any case.
+template <class Word>
+void enter_region(Word& accessing, std::uint32_t name) noexcept {
+    accessing.exchange(name, std::memory_order_seq_cst);
+}
+template <class Word>
+std::uint64_t look_at_state(const Word& state) noexcept {
+    return state.load(std::memory_order_seq_cst);
+}
+template <class Word>
+void leave_region(Word& accessing, std::uint32_t none) noexcept {
+    accessing.store(none, std::memory_order_release);
+}
+
+// Owner: an initiator that is not seen inside afterwards, by each of look_inside(), never touches
+// the region again.
+template <class Word>
+void revoke_region(Word& state, std::uint64_t revoked) noexcept {
+    state.exchange(revoked, std::memory_order_seq_cst);
+}
+template <class Word>
+std::uint32_t look_inside(const Word& accessing) noexcept {
+    return accessing.load(std::memory_order_seq_cst);
+}
+
+}  // namespace weft::na::sm

@@ -1,0 +1,150 @@
+// What the two sides of a connection over shared memory announce to each other
+// (src/na/sm/dekker.h), and that the search finds what is wrong with weaker orders.
+#include "models/relacy.h"
+
+#include "na/sm/dekker.h"
+
+using namespace weft::na::sm;
+using Word32 = rl::atomic<std::uint32_t>;
+using Word64 = rl::atomic<std::uint64_t>;
+
+namespace {
+
+// A record is written and published while the reader goes to sleep.
+struct Doze : rl::test_suite<Doze, 2> {
+    Word64 tail;
+    Word32 doze;
+    rl::var<int> record;
+    bool woken = false, asleep = false;
+
+    void before() {
+        tail.store(0, std::memory_order_relaxed);
+        doze.store(0, std::memory_order_relaxed);
+        woken = asleep = false;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            record($) = 7;
+            publish_up_to(tail, 16);
+            woken = (look_at_doze(doze) & 1) != 0;
+        } else {
+            announce_doze(doze, 1);
+            asleep = tail.load(std::memory_order_acquire) == 0;
+            if (!asleep) RL_ASSERT(record($) == 7);
+        }
+    }
+    void after() { RL_ASSERT(!asleep || woken); }
+};
+
+// The writer has no room and asks to be woken while the reader frees some, twice.
+struct Space : rl::test_suite<Space, 2> {
+    Word64 head;
+    Word32 want_space;
+    std::uint64_t seen = 0;
+    int wakes = 0;
+
+    void before() {
+        head.store(0, std::memory_order_relaxed);
+        want_space.store(0, std::memory_order_relaxed);
+        seen = 0;
+        wakes = 0;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            seen = wish_for_space(want_space, head);
+        } else {
+            wakes += free_up_to(head, 1, want_space);
+            wakes += free_up_to(head, 2, want_space);
+        }
+    }
+    // A writer that saw all that was freed needs no wake; any other has one, and not two.
+    void after() {
+        RL_ASSERT(seen == 2 || wakes == 1);
+        RL_ASSERT(wakes <= 1);
+    }
+};
+
+// A region is revoked, and its memory used for something else, while an initiator is about to write
+// there.
+struct Fence : rl::test_suite<Fence, 2> {
+    static constexpr std::uint64_t live = 3, revoked = 2;
+    Word32 accessing;
+    Word64 state;
+    rl::var<int> memory;
+
+    void before() {
+        accessing.store(0, std::memory_order_relaxed);
+        state.store(live, std::memory_order_relaxed);
+        memory($) = 0;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            enter_region(accessing, 1);
+            if (look_at_state(state) == live) memory($) = 1;
+            leave_region(accessing, 0);
+        } else {
+            revoke_region(state, revoked);
+            if (look_inside(accessing) == 0) memory($) = 2;  // Else it looks again later.
+        }
+    }
+};
+
+// As free_up_to(), with the look that a strongly ordered processor forgives.
+struct WeakSpace : rl::test_suite<WeakSpace, 2> {
+    Word64 head;
+    Word32 want_space;
+    std::uint64_t seen = 0;
+    bool is_woken = false;
+
+    void before() {
+        head.store(0, std::memory_order_relaxed);
+        want_space.store(0, std::memory_order_relaxed);
+        seen = 0;
+        is_woken = false;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            seen = wish_for_space(want_space, head);
+        } else {
+            head.exchange(1, std::memory_order_seq_cst);
+            is_woken = want_space.load(std::memory_order_relaxed) != 0;
+        }
+    }
+    void after() { RL_ASSERT(seen == 1 || is_woken); }
+};
+
+// As announce_doze(), without its fence.
+struct WeakDoze : rl::test_suite<WeakDoze, 2> {
+    Word64 tail;
+    Word32 doze;
+    bool woken = false, asleep = false;
+
+    void before() {
+        tail.store(0, std::memory_order_relaxed);
+        doze.store(0, std::memory_order_relaxed);
+        woken = asleep = false;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            publish_up_to(tail, 16);
+            woken = (look_at_doze(doze) & 1) != 0;
+        } else {
+            doze.exchange(1, std::memory_order_seq_cst);
+            asleep = tail.load(std::memory_order_acquire) == 0;
+        }
+    }
+    void after() { RL_ASSERT(!asleep || woken); }
+};
+
+}  // namespace
+
+int main() {
+    using weft::models::breaks;
+    using weft::models::holds;
+    bool good = holds<Doze>("a reader that goes to sleep is woken, or sees what was published");
+    good &= holds<Space>("a writer that waits for space is woken, or sees it");
+    good &= holds<Fence>("memory of a region that was revoked is not written by an initiator");
+    good &= breaks<WeakSpace>("a relaxed look for the wish");
+    good &= breaks<WeakDoze>("a doze without a fence");
+    return good ? 0 : 1;
+}

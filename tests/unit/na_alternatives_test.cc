@@ -1,0 +1,145 @@
+// A host name that has several addresses: which are tried, in what order, and what is told.
+#include "na/alternatives.h"
+
+#include <sys/socket.h>
+
+#include <vector>
+
+#include "na/resolver.h"
+#include "na/tcp/greeting.h"
+#include "na/tcp/socket.h"
+#include "support/accept.h"
+#include "support/na_rig.h"
+
+using namespace weft;
+using namespace weft::na;
+using namespace weft::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+SocketName name(const std::string& host, std::uint16_t port = 0) {
+    return *SocketName::from_numeric(host, port);
+}
+
+std::vector<SocketName> found;  // What the resolver answers.
+
+Resolver::Answer look_up(const std::string&) { return {found, {}}; }
+
+// A client of a host that has these addresses.
+struct Client {
+    NaRig rig = NaRig::on<wires::Tcp>();
+    Resolver resolver{&look_up};
+    NaNode* node = nullptr;
+    PeerId peer;
+
+    void connect(std::vector<SocketName> names, std::uint16_t port) {
+        found = std::move(names);
+        node = &rig.open({.listens = false, .resolver = &resolver});
+        peer = rig.start_connect(*node, "tcp://several.test:" + std::to_string(port));
+    }
+    bool comes_up() {
+        return rig.pump_until([&] {
+            return node->at(peer).state == PeerState::up || !node->downs.empty();
+        }) && node->downs.empty();
+    }
+};
+
+std::uint16_t port_of(const std::string& uri) {
+    return static_cast<std::uint16_t>(std::stoi(uri.substr(uri.rfind(':') + 1)));
+}
+
+// A listener at which the kernel drops what asks for a connection.
+struct Silent {
+    base::UniqueFd listener;
+    std::vector<base::UniqueFd> waiting;
+
+    explicit Silent(const SocketName& at) {
+        listener.reset(::socket(at.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        REQUIRE(::bind(listener.get(), at.get(), static_cast<socklen_t>(at.size())) == 0);
+        REQUIRE(::listen(listener.get(), 0) == 0);
+        // One is let in beyond the backlog.
+        for (int i = 0; i < 2; ++i) waiting.push_back(*tcp::start_connecting(at));
+    }
+    void let_in() { REQUIRE(::listen(listener.get(), 16) == 0); }
+};
+
+}  // namespace
+
+TEST_CASE("alternatives: each has a moment, and then the silent ones their whole time") {
+    Alternatives all({name("192.0.2.1"), name("192.0.2.2"), name("192.0.2.3")});
+    CHECK(all.name().host() == "192.0.2.1");
+    CHECK(all.time(3s) == Alternatives::moment);
+    REQUIRE(all.next("first silent", true));
+    CHECK(all.name().host() == "192.0.2.2");
+    REQUIRE(all.next("second refused", false));
+    CHECK(all.name().host() == "192.0.2.3");
+    REQUIRE(all.next("third silent", true));
+    CHECK(all.name().host() == "192.0.2.1");
+    CHECK(all.time(3s) == 3s);
+    REQUIRE(all.next("first refused", false));
+    CHECK(all.name().host() == "192.0.2.3");
+    CHECK_FALSE(all.next("third still silent", true));
+    CHECK(all.told() == "first refused; second refused; third still silent");
+}
+
+TEST_CASE("alternatives: none is tried twice where none was silent") {
+    Alternatives all({name("192.0.2.1"), name("::1")});
+    REQUIRE(all.next("no", false));
+    CHECK_FALSE(all.next("nor that", false));
+    CHECK(all.told() == "no; nor that");
+}
+
+TEST_CASE("tcp: a host whose first addresses refuse is reached at another one") {
+    Client client;
+    NaNode& server = client.rig.open();
+    client.connect({name("::1"), name("127.0.0.2"), name("127.0.0.3"), name("127.0.0.1")},
+                   port_of(server->address()));
+    CHECK(client.comes_up());
+    CHECK(client.rig.pump_until([&] { return server.count(PeerState::up) == 1; }));
+}
+
+TEST_CASE("tcp: a host whose first address is silent is reached at another one") {
+    Client client;
+    NaNode& server = client.rig.open();
+    const std::uint16_t port = port_of(server->address());
+    const Silent silent(name("127.0.0.2", port));
+    client.connect({name("127.0.0.2"), name("127.0.0.1")}, port);
+    CHECK(client.comes_up());
+}
+
+TEST_CASE("tcp: the error names each address of the host and what it came to") {
+    Client client;
+    NaNode& server = client.rig.open();
+    const std::uint16_t port = port_of(server->address());
+    client.rig.destroy(server);
+    client.connect({name("127.0.0.2"), name("127.0.0.1")}, port);
+    CHECK_FALSE(client.comes_up());
+    REQUIRE(client.node->downs.size() == 1);
+    CHECK(client.node->downs[0].code == Code::unavailable);
+    const std::string digits = std::to_string(port);
+    CHECK_THAT(client.node->downs[0].error,
+               Contains("tcp://several.test:" + digits) && Contains("127.0.0.1:" + digits) &&
+                   Contains("127.0.0.2:" + digits) && Contains("connection refused"));
+}
+
+TEST_CASE("tcp: an address that is slow has its whole time when no other is there") {
+    Client client;
+    Silent slow(name("127.0.0.2"));
+    const std::uint16_t port = tcp::local_name(slow.listener.get()).port();
+    client.connect({name("127.0.0.2"), name("127.0.0.1")}, port);
+    // The second round, for the other one has refused.
+    client.rig.pass(Alternatives::moment + 100ms);
+    REQUIRE(client.node->downs.empty());
+    slow.let_in();
+    slow.waiting.clear();
+    tcp::Greeting hello;
+    base::UniqueFd accepted;
+    CHECK(client.rig.pump_until([&] {
+        if (!accepted) accepted = accept_one(slow.listener.get());
+        if (!accepted) return false;
+        const tcp::Greeting::Read read = hello.read(accepted.get());
+        if (read == tcp::Greeting::Read::gone) accepted.reset();  // One that filled the queue.
+        return read == tcp::Greeting::Read::whole;
+    }));
+}
