@@ -169,7 +169,7 @@ Status failed(const char* what, std::size_t bytes) {
 Status MemoryArena::try_create(std::size_t bytes) {
     Result<base::UniqueFd> fd = make_memory_file("weft-arena", bytes);
     if (!fd) return std::move(fd).status();
-    if (Status status = seal(fd->get(), FutureWrite::allowed); !status.ok()) return status;
+    if (Status status = seal(*fd, FutureWrite::allowed); !status.ok()) return status;
     // Reserved a little larger, so that 2 MiB aligned offsets are 2 MiB aligned addresses.
     const std::size_t reserve = bytes + large_bytes;
     void* at =

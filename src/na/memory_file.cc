@@ -53,12 +53,20 @@ Result<base::UniqueFd> make_memory_file(const char* name, std::size_t bytes) {
     return fd;
 }
 
-Status seal(int fd, FutureWrite future_write) {
-    int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    if (future_write == FutureWrite::forbidden) seals |= F_SEAL_FUTURE_WRITE;
-    if (::fcntl(fd, F_ADD_SEALS, seals) != 0) {
+Status seal(base::UniqueFd& fd, FutureWrite future_write) {
+    const bool is_forbidden = future_write == FutureWrite::forbidden;
+    constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    const int seals = is_forbidden ? size_seals | F_SEAL_FUTURE_WRITE : size_seals;
+    if (::fcntl(fd.get(), F_ADD_SEALS, seals) == 0) return {};
+    if (!is_forbidden || errno != EINVAL || ::fcntl(fd.get(), F_ADD_SEALS, size_seals) != 0) {
         return fail(Code::unavailable, errno_text("sealing shared memory"));
     }
+    // A kernel before 5.1: what is handed out only reads.
+    const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
+    auto reader = base::UniqueFd::closed_in_children(
+        [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+    if (!reader) return fail(Code::unavailable, errno_text("opening shared memory to read"));
+    fd = std::move(reader);
     return {};
 }
 

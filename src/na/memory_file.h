@@ -40,8 +40,9 @@ Result<base::UniqueFd> make_memory_file(const char* name, std::size_t bytes);
 
 enum class FutureWrite : bool { forbidden, allowed };
 
-// Fixes the size for ever. `forbidden`: besides, nobody can map it writable from now on.
-Status seal(int fd, FutureWrite future_write);
+// Fixes the size for ever. `forbidden`: besides, `fd` can't be mapped writable from now on, and nor
+// can what others get of it; before Linux 5.1 a process of this user may open it anew.
+Status seal(base::UniqueFd& fd, FutureWrite future_write);
 
 // Errors: RESOURCE_EXHAUSTED.
 Result<Mapping> map_file(int fd, std::size_t bytes, Writable writable);

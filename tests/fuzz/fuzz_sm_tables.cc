@@ -21,7 +21,7 @@ struct Table {
     Mapping mapping = map_file(file.get(), sizeof(RegionPage), Writable::yes).value();
     RegionView view;
     Table() {
-        must(seal(file.get(), FutureWrite::allowed).ok(), "sealed");
+        must(seal(file, FutureWrite::allowed).ok(), "sealed");
         view = RegionView::attach(file.get()).value();
     }
     RegionPage& page() { return *reinterpret_cast<RegionPage*>(mapping.data()); }

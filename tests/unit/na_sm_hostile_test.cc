@@ -32,7 +32,7 @@ struct HostileRig {
 base::UniqueFd memory_file(std::size_t bytes, bool sealed) {
     Result<base::UniqueFd> file = na::make_memory_file("test", bytes);
     REQUIRE(file.ok());
-    if (sealed) REQUIRE(na::seal(file->get(), na::FutureWrite::allowed).ok());
+    if (sealed) REQUIRE(na::seal(*file, na::FutureWrite::allowed).ok());
     return std::move(*file);
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("sm: descriptors that could harm are refused before they are mapped") 
         bad.reset(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
         if (!bad) return;  // No huge pages here.
         if (::ftruncate(bad.get(), 2 << 20) != 0) return;
-        (void)na::seal(bad.get(), na::FutureWrite::allowed);
+        (void)na::seal(bad, na::FutureWrite::allowed);
     }
     files.rings = bad.get();
     SECTION("a region table that can be truncated") {

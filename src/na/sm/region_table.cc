@@ -33,7 +33,7 @@ Result<RegionTable> RegionTable::make(std::uint64_t number) {
     Result<Mapping> mapping = map_file(file->get(), sizeof(RegionPage), Writable::yes);
     if (!mapping) return std::move(mapping).status();
     // After our own writable mapping: it is the last one there will be.
-    if (Status status = seal(file->get(), FutureWrite::forbidden); !status.ok()) return status;
+    if (Status status = seal(*file, FutureWrite::forbidden); !status.ok()) return status;
     table.file_ = std::move(*file);
     table.mapping_ = std::move(*mapping);
     Result<Mapping> proof = map_proof(number);

@@ -12,7 +12,7 @@ static_assert(2 * sizeof(RingWords) <= words_bytes);
 Result<Segment> Segment::make(base::UniqueFd* file) {
     Result<base::UniqueFd> made = make_memory_file("weft-sm-rings", file_bytes);
     if (!made) return std::move(made).status();
-    if (Status status = seal(made->get(), FutureWrite::allowed); !status.ok()) return status;
+    if (Status status = seal(*made, FutureWrite::allowed); !status.ok()) return status;
     Result<Segment> segment = map(made->get());
     if (segment) *file = std::move(*made);
     return segment;
