@@ -34,7 +34,15 @@ bool copy_all(const Proof& proof, std::byte* local, std::uint64_t address, std::
     return true;
 }
 
-bool can_read_own() {
+base::UniqueFd watch_process(pid_t pid) {
+    return base::UniqueFd::closed_in_children(
+        [&] { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); });
+}
+
+// A peer's process is seen to end, and its memory reached, as ours is. A want of descriptors says
+// nothing of that.
+bool can_reach_own() {
+    if (!watch_process(::getpid()) && (errno == ENOSYS || errno == EPERM)) return false;
     int from = 1, to = 0;
     const iovec here{&to, sizeof to}, there{&from, sizeof from};
     return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == sizeof to;
@@ -42,7 +50,7 @@ bool can_read_own() {
 
 }  // namespace
 
-bool PeerMemory::is_allowed() noexcept { return base::found_once<can_read_own>(); }
+bool PeerMemory::is_allowed() noexcept { return base::found_once<can_reach_own>(); }
 
 const PeerMemory::Answer& PeerMemory::reach(int socket, const Proof& proof) noexcept {
     if (asked_) return answer_;
@@ -61,8 +69,7 @@ PeerMemory::Answer PeerMemory::ask(int socket, const Proof& proof) noexcept {
     pid_ = peer.pid;
     socket_ = socket;
     proof_ = proof;
-    process_ = base::UniqueFd::closed_in_children(
-        [&] { return static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)); });
+    process_ = watch_process(peer.pid);
     if (!process_) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
             return {Code::resource_exhausted,
