@@ -4,8 +4,8 @@
 //
 // What a program must not do for that: ask another clock or other randomness, start threads, or let
 // pointers decide an order. Offloaded work (weft/offload.h) runs in turns of its host, and a
-// thread's sleep in it takes real time and no virtual time, which its host logs: pauses are
-// co_await sleep_for(), the time is weft::now() (weft/sleep.h).
+// thread's sleep in it takes real time and no virtual time (from 100 ms on it is logged): pauses
+// are co_await sleep_for(), the time is weft::now() (weft/sleep.h).
 #pragma once
 
 #include <cstdint>

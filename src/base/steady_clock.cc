@@ -12,15 +12,11 @@ namespace weft::base {
 
 constinit thread_local CounterLine SteadyClock::line_;
 
-static Duration time_of(clockid_t clock) {
+static TimePoint kernel_time() {
     timespec at;
-    clock_gettime(clock, &at);
-    return Duration(at.tv_sec * 1'000'000'000 + at.tv_nsec);
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return TimePoint(Duration(at.tv_sec * 1'000'000'000 + at.tv_nsec));
 }
-
-static TimePoint kernel_time() { return TimePoint(time_of(CLOCK_MONOTONIC)); }
-
-Duration SteadyClock::thread_time() { return time_of(CLOCK_THREAD_CPUTIME_ID); }
 
 #if defined(__x86_64__)
 

@@ -30,9 +30,6 @@ class SteadyClock final : public Clock {
         return ask_kernel();
     }
 
-    // What the calling thread has computed since it began.
-    static Duration thread_time();
-
   private:
     static TimePoint ask_kernel();
 

@@ -1,6 +1,7 @@
 // What a context does after its last turn, and offloaded work where there is no thread for it.
 #include "base/fork.h"
 #include "base/steady_clock.h"
+#include "base/thread_use.h"
 #include "core/context.h"
 
 namespace weft::core {
@@ -10,7 +11,7 @@ namespace weft::core {
 static constexpr std::uint32_t late_depth_max = 1000;
 
 // Offloaded work that waits longer is logged where there is no thread for it.
-static constexpr Duration slow_work = 10ms;
+static constexpr Duration slow_work = 100ms;
 
 // A post that raced with this either sees the flag or is seen here.
 void Context::close_submissions() {
@@ -79,10 +80,12 @@ void Context::offload(Function<void()> work) {
 void Context::run_offloaded(Function<void()>& work) {
     const base::SteadyClock real;
     const TimePoint began = real.now();
-    const Duration computed = base::SteadyClock::thread_time();
+    const base::ThreadUse before = base::thread_use();
     work();
-    const Duration waited = (real.now() - began) - (base::SteadyClock::thread_time() - computed);
-    if (waited < slow_work || std::exchange(has_logged_slow_, true)) return;
+    const base::ThreadUse after = base::thread_use();
+    const Duration waited = (real.now() - began) - (after.computed - before.computed);
+    if (waited < slow_work || after.waits == before.waits) return;
+    if (std::exchange(has_logged_slow_, true)) return;
     log_.warning("offloaded work waited for " + std::to_string(waited / 1ms) +
                  " ms on a runtime that has no thread for it (RuntimeOptions::manual, a "
                  "simulation), and all else waited, too; for a pause, which takes virtual time in "

@@ -225,7 +225,7 @@ TEST_CASE("simulation: a thread's sleep in offloaded work is logged, once") {
     simulation.add("host", no_program, options);
     Runtime& runtime = *simulation.runtime("host");
     for (int i = 0; i < 2; ++i) {
-        runtime.executor().offload([] { std::this_thread::sleep_for(20ms); });
+        runtime.executor().offload([] { std::this_thread::sleep_for(150ms); });
     }
     runtime.executor().offload([] {});
     const TimePoint start = simulation.now();
