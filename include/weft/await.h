@@ -46,7 +46,11 @@ class Operation {
     Operation& operator=(const Operation&) = delete;
 
     bool await_ready() const noexcept { return done_; }
-    void await_suspend(std::coroutine_handle<> awaiting) noexcept { awaiting_ = awaiting; }
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
+        awaiting_ = awaiting;
+        branch_ = branch_of(awaiting);
+    }
 
   protected:
     enum class Kind : std::uint8_t { none, call, get, put };
@@ -77,6 +81,7 @@ class Operation {
     Kind kind_ = Kind::none;
     OperationId id_;
     std::coroutine_handle<> awaiting_;
+    Branch* branch_ = nullptr;  // That it is in.
     ReplyReader reader_;
     Channel channel_;             // Empty for transfers of a Call.
     const Call* call_ = nullptr;  // Outlives the operation: it is the handler's.

@@ -23,7 +23,8 @@ enum class ClientId : std::uint64_t { none = 0 };
 // Handed to the handler, who answers exactly once; a Call that is dropped unanswered answers
 // INTERNAL by itself. Move-only.
 //
-// Thread: the context's that received the call; coroutine handlers are resumed there. Lifetime: may
+// Thread: the context's that received the call; coroutine handlers are resumed there. To answer it
+// on another one, or to drop it unanswered there, aborts the program and says so. Lifetime: may
 // outlive its client and its runtime (on_cancel() tells of both); the answer then goes nowhere.
 // Calls that are left when the runtime is gone are one thread's at a time; one that was answered
 // can then only be destroyed.
@@ -105,6 +106,10 @@ class Call {
     OperationId transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
                          TransferCompletion done) const;
     Call(rpc::Server& server, rpc::ServerCall& call) : server_(&server), call_(&call) {}
+    // Ends the program, with the name of what was called, on a thread that is not the context's.
+    void require_thread(const char* called) const;
+    void require_no_other_thread(const char* called) const;
+    void answer(const Status& status);
 
     rpc::Server* server_ = nullptr;
     rpc::ServerCall* call_ = nullptr;

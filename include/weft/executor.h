@@ -7,6 +7,8 @@ namespace weft {
 
 class Executor {
   public:
+    // Both abort the program, and say so, when `work` is empty.
+    //
     // Runs `work` on this executor's thread, soon, never inside post(). Once its runtime is gone:
     // inside post(), on the calling thread or on another one that does the same; work that posts
     // itself again a thousand times is dropped then. In a forked child of its process: dropped, and

@@ -15,6 +15,18 @@ namespace weft {
 template <class Signature, std::size_t inline_bytes = 48>
 class Function;
 
+namespace detail {
+
+// What may hold nothing to call: a pointer, a std::function or another of its kind.
+template <class C>
+concept MayBeEmpty = std::is_pointer_v<C> || std::is_member_pointer_v<C> ||
+    (std::is_class_v<C> && !std::is_empty_v<C> && std::is_constructible_v<bool, const C&>);
+
+// Ends the program with a sentence: `call` was given an empty function.
+[[noreturn]] void refuse_empty(const char* call);
+
+}  // namespace detail
+
 template <class R, class... Args, std::size_t inline_bytes>
 class Function<R(Args...), inline_bytes> {
   public:
@@ -22,12 +34,16 @@ class Function<R(Args...), inline_bytes> {
     Function(std::nullptr_t) {}
 
     // Allocates only when the closure is over `inline_bytes`, wants to be aligned to more than a
-    // pointer, or may throw when moved.
+    // pointer, or may throw when moved. Of an empty std::function or a null pointer: empty.
     template <class F>
         requires(!std::is_same_v<std::decay_t<F>, Function> &&
                  std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
     Function(F&& closure) {
         using Closure = std::decay_t<F>;
+        if constexpr (detail::MayBeEmpty<Closure> &&
+                      !std::is_function_v<std::remove_reference_t<F>>) {
+            if (!static_cast<bool>(closure)) return;
+        }
         if constexpr (fits<Closure>) {
             ::new (static_cast<void*>(storage_)) Closure(std::forward<F>(closure));
             table_ = &inline_table<Closure>;

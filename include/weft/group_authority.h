@@ -28,19 +28,21 @@ class GroupAuthority {
     // What `decision` makes of the view that holds, holds from then on, and is returned: nobody
     // else changes it in between, so no change is lost. The next view is of the same group, in a
     // later epoch; to return the view as it was changes nothing. `decision` runs on this thread,
-    // once, and may not call this authority. Errors: as view(); what `decision` returns;
-    // INVALID_ARGUMENT: a decision for no later epoch, or another group; of group_file():
-    // PERMISSION_DENIED, RESOURCE_EXHAUSTED (disk), FAILED_PRECONDITION: it can't be written.
+    // once, and may not call this. Errors: as view(); what `decision` returns; INVALID_ARGUMENT: an
+    // empty function, a decision for no later epoch, or another group; of group_file():
+    // PERMISSION_DENIED, RESOURCE_EXHAUSTED (disk), FAILED_PRECONDITION: it can't be written, or
+    // this is called by a decision about the same file.
     virtual Result<GroupView> change(const Decision& decision) = 0;
 
     // From here on until this authority is destroyed, `told` hears of the view that holds: at first
     // of the present one, then of later ones, the last of them always; epochs only grow. `troubled`
     // may be empty; it hears why no later view can be had at present, once for each reason, and of
     // OK when that is over. Both are called by one thread of its own, on which no signal is
-    // delivered and which the destructor waits for: they may call view() and change(), and may not
-    // destroy this. Errors, `told` is not called then: as view(); FAILED_PRECONDITION: somebody
-    // follows already; RESOURCE_EXHAUSTED: no descriptor, no thread. A forked child has no
-    // follower, and may follow with its copy of this.
+    // delivered and which the destructor waits for: they may call view() and change(); to destroy
+    // this there aborts the program and says so. Errors, `told` is not called then: as view();
+    // INVALID_ARGUMENT: `told` is empty; FAILED_PRECONDITION: it is followed already;
+    // RESOURCE_EXHAUSTED: no descriptor, no thread. A forked child has no follower, and may follow
+    // with its copy of this.
     virtual Status follow(Told told, Troubled troubled) = 0;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <coroutine>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -22,10 +23,11 @@ class HeldScope {
   public:
     HeldScope();
     ~HeldScope();
-    // Requires: inside a turn of a context, as for resume(). `branch`: that the coroutine is in.
-    // False: that was dropped, and begins nothing any more.
-    bool hold(Branch* branch);
-    // Resumes it, unless its branch was dropped meanwhile.
+    // `branch`: that the coroutine is in. dropped: that was, and begins nothing any more. over: its
+    // runtime ends, and the coroutine goes on and on. Throws std::logic_error outside of a turn.
+    enum class Begin : std::uint8_t { now, dropped, over };
+    Begin hold(Branch* branch);
+    // Resumes it, unless its branch was dropped meanwhile. Requires: inside a turn of a context.
     void resume(std::coroutine_handle<> awaiting);
 
   private:
@@ -45,10 +47,13 @@ class OffloadAwaiter {
     bool await_ready() const noexcept { return false; }
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> awaiting) {
-        Executor* home = Executor::current();
-        if (!scope_.hold(branch_of(awaiting))) return;
+        const HeldScope::Begin begin = scope_.hold(branch_of(awaiting));
+        if (begin == HeldScope::Begin::dropped) return;
+        Executor* const home = Executor::current();
+        Work given(*this, *home, awaiting);
+        if (begin == HeldScope::Begin::over) return;
         try {
-            home->offload([work = Work(*this, *home, awaiting)]() mutable { work.run(); });
+            home->offload([work = std::move(given)]() mutable { work.run(); });
         } catch (...) {
             thrown_ = std::current_exception();  // Dropped, which resumes the coroutine.
         }
@@ -117,9 +122,11 @@ class OffloadAwaiter {
 // strings or handles before awaiting it.
 // Throws std::system_error: when the system gives not a single thread for it, and, with
 // operation_canceled, when the runtime ended before the work began: at once for the work of calls,
-// which no caller waits for then, after RuntimeOptions::drain_timeout for other work.
-// Requires: inside a turn of a context; the task is not destroyed meanwhile, which aborts the
-// program: the work may use it. What weft/combine.h drops is destroyed when the work has ended.
+// which no caller waits for then, after RuntimeOptions::drain_timeout for other work. What a
+// coroutine offloads from then on, to clean up, runs, 100 times at most. std::logic_error outside
+// of a turn of a context.
+// Requires: the task is not destroyed meanwhile, which aborts the program: the work may use it.
+// What weft/combine.h drops is destroyed when the work has ended.
 template <class F>
     requires AwaitSafe<F&&>
 auto offload(F&& work) {

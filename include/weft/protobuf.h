@@ -101,6 +101,9 @@ concept Receives = std::invocable < std::decay_t<Done>
 template <class Request, class Reply, Receives<Reply> Done>
 OperationId call(const Channel& channel, const ProtoMethod<Request, Reply>& method,
                  const Request& in, const CallOptions& options, Done&& done) {
+    if constexpr (detail::MayBeEmpty<std::decay_t<Done>>) {
+        if (!static_cast<bool>(done)) detail::refuse_empty("a stub's callback");
+    }
     return channel.call_with(
         method.id, detail::writer_of(in), detail::options_for(method, options),
         [done = std::forward<Done>(done)](const Status& status, ByteView body) mutable {

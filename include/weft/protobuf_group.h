@@ -194,7 +194,11 @@ class [[nodiscard]] GroupCall {
     }
 
     bool await_ready() const noexcept { return shared_->done; }
-    void await_suspend(std::coroutine_handle<> awaiting) noexcept { shared_->awaiting = awaiting; }
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
+        shared_->awaiting = awaiting;
+        shared_->branch = detail::branch_of(awaiting);
+    }
     Result await_resume() { return std::move(shared_->result); }
 
   private:
@@ -204,6 +208,7 @@ class [[nodiscard]] GroupCall {
         Result result;      // The completion's until it came home.
         bool done = false;  // Home's thread only, as what follows.
         std::coroutine_handle<> awaiting;
+        detail::Branch* branch = nullptr;  // That it is in.
 
         void bring_home(std::shared_ptr<Shared> self) {
             if (!home || home == Executor::current()) return finish();
@@ -212,7 +217,7 @@ class [[nodiscard]] GroupCall {
 
         void finish() {
             done = true;
-            if (awaiting) awaiting.resume();
+            if (awaiting) detail::resume_or_end(awaiting, branch);
         }
     };
 

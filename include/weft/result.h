@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include <weft/status.h>
@@ -25,6 +26,12 @@ class BadResult : public std::runtime_error {
 
 template <class T>
 class [[nodiscard]] Result {
+    static_assert(!std::is_reference_v<T>,
+                  "weft::Result holds no reference: give a pointer or std::reference_wrapper");
+    static_assert(!std::is_void_v<T>, "weft::Result<void> is weft::Status");
+    static_assert(!std::is_same_v<std::remove_cv_t<T>, Status>,
+                  "weft::Result<weft::Status> would hold two outcomes: give a weft::Status");
+
   public:
     Result(T value) : value_(std::move(value)) {}
     // Requires: !status.ok(). A success without a value becomes INTERNAL.
@@ -48,6 +55,10 @@ class [[nodiscard]] Result {
 
     // Throws BadResult when there is none.
     T& value() & {
+        check();
+        return *value_;
+    }
+    const T& value() const& {
         check();
         return *value_;
     }

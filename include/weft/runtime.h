@@ -36,8 +36,10 @@ class Node;
 // and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
 // Offloaded work that has begun is waited for, however long it takes, since what it uses is
 // destroyed next; work of calls that has not begun is dropped (weft/offload.h).
-// It must not end inside one of its own callbacks, handlers or coroutines: they call stop(), and
-// whoever waits in run() goes on. Ending there aborts the program and says so.
+// It must not end inside one of its own callbacks, handlers, coroutines or offloaded work: they
+// call stop(), and run() returns. Ending there aborts the program and says so. exit() there, with a
+// runtime of static storage, says so too and ends the program with its code; the runtime is left as
+// it is. Coroutines that go on and on when it ends are destroyed.
 class Runtime {
   public:
     // Errors: INVALID_ARGUMENT (an option or a WEFT_ variable, by name), RESOURCE_EXHAUSTED.
@@ -65,9 +67,10 @@ class Runtime {
     // (Call::on_drain()) and waits for them, and until the clients have their replies.
     // Errors: DEADLINE_EXCEEDED when handlers or replies were left after options.drain_timeout,
     // which bounds the destructor, too; CANCELLED when a signal came while it waited for them;
-    // RESOURCE_EXHAUSTED, at once, without a descriptor for signals. A program with other threads
-    // blocks these signals in them before it starts them; the runtime's own threads have them
-    // blocked.
+    // RESOURCE_EXHAUSTED, at once, without a descriptor for signals; FAILED_PRECONDITION, at once,
+    // inside a turn of this runtime or in a simulation. With options.manual another thread turns it
+    // meanwhile. A program with other threads blocks these signals in them before it starts them;
+    // the runtime's own threads have them blocked.
     Status run();
     void stop();
 
@@ -103,22 +106,26 @@ class Runtime {
     Result<Region> expose(Buffer memory, ExposeOptions options);
 
     // ---- coroutines --------------------------------------------------------------------------
-    // Runs the task on the context's thread and waits for it. Not from that thread. An exception
-    // that leaves the task is rethrown here.
+    // Runs the task on the context's thread and waits for it. Inside a callback, handler, coroutine
+    // or offloaded work of this runtime, which would wait for itself, it aborts the program and
+    // says so: co_await the task there. In a simulation it lets virtual time pass. An exception
+    // that leaves the task is rethrown here. Throws BadResult (CANCELLED) when the runtime ended
+    // and the task did not; std::logic_error for an empty task.
     template <class T>
     T block_on(Task<T> task);
-    // Starts the task on the context's thread; what it returns or throws is dropped.
+    // Starts the task on the context's thread; what it returns or throws is dropped. Throws
+    // std::logic_error for an empty task.
     void spawn(Task<void> task);
     // Where completions and coroutines of this runtime run.
     Executor& executor();
 
     // ---- a turn at a time --------------------------------------------------------------------
-    // Neither these nor, with options.manual, block_on() may be called by a handler, a completion
-    // or a coroutine of the same runtime, which run inside a turn: that aborts the program.
+    // Not by a handler, a completion or a coroutine of the same runtime, which run inside a turn,
+    // and turn_until() and arm() not without options.manual: that aborts the program and says so.
     // With options.manual: does what is due and returns the number of events.
     std::uint32_t turn();
     // With options.manual: turns, and sleeps when idle, until `done()`; false when `limit` was over
-    // first.
+    // first. In a simulation, which turns all its hosts meanwhile, the limit is virtual time.
     bool turn_until(Function<bool()> done, Duration limit);
 
     // With options.manual, for an event loop that has a descriptor to watch and a timer (epoll,
@@ -157,21 +164,34 @@ struct BlockOnState {
     std::exception_ptr thrown;
 };
 
+// Lets the waiter go on, whether the coroutine ends or is destroyed with its runtime.
 template <class T>
-Detached run_blocking_task(Task<T> task, BlockOnState<T>& state) {
+struct BlockOnEnd {
+    BlockOnState<T>& state;
+    ~BlockOnEnd() {
+        const std::lock_guard lock(state.mutex);
+        state.done = true;
+        state.changed.notify_all();
+    }
+};
+
+// Throws BadResult: the runtime ended and the task did not.
+[[noreturn]] void throw_cancelled();
+
+template <class T>
+Detached run_blocking_task(Task<T> given, BlockOnState<T>& state) {
+    const BlockOnEnd<T> end{state};
+    Task<T> task = std::move(given);  // Its locals die before the waiter goes on.
     try {
         if constexpr (std::is_void_v<T>) {
             co_await task;
+            state.value.emplace();
         } else {
             state.value.emplace(co_await task);
         }
     } catch (...) {
         state.thrown = std::current_exception();
     }
-    task = Task<T>();  // Its locals die before the waiter goes on.
-    std::lock_guard lock(state.mutex);
-    state.done = true;
-    state.changed.notify_all();
 }
 
 }  // namespace detail
@@ -182,6 +202,7 @@ T Runtime::block_on(Task<T> task) {
     run_blocking([&task, &state] { detail::run_blocking_task(std::move(task), state); }, state.done,
                  state.mutex, state.changed);
     if (state.thrown) std::rethrow_exception(state.thrown);
+    if (!state.value) detail::throw_cancelled();
     if constexpr (!std::is_void_v<T>) return std::move(*state.value);
 }
 

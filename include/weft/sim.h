@@ -4,8 +4,8 @@
 //
 // What a program must not do for that: ask another clock or other randomness, start threads, or let
 // pointers decide an order. Offloaded work (weft/offload.h) runs in turns of its host, and a
-// thread's sleep in it takes real time and no virtual time: pauses are co_await sleep_for(), the
-// time is weft::now() (weft/sleep.h).
+// thread's sleep in it takes real time and no virtual time (from 100 ms on it is logged): pauses
+// are co_await sleep_for(), the time is weft::now() (weft/sleep.h).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,9 @@ struct Options {
     bool judges_access = true;
 };
 
-// Thread: one, for everything here. A host's program runs inside the functions that let time pass.
+// Thread: one, for everything here. A host's program runs inside the functions that let time pass:
+// run_for(), run_until(), and block_on() and turn_until() of a host's runtime. Those abort the
+// program, and say so, inside a turn or a host's program, where no time passes.
 class Simulation {
   public:
     // What a host does whenever it starts: it makes its services, listens on "sim://NAME", calls
@@ -56,6 +58,7 @@ class Simulation {
 
     // ---- time --------------------------------------------------------------------------------
     TimePoint now() const;
+    // A negative time is none, for all of these.
     void run_for(Duration time);
     // False: `limit` was over first.
     bool run_until(const std::function<bool()>& done, Duration limit);
@@ -67,9 +70,9 @@ class Simulation {
     void act_as(const std::string& name, const std::function<void()>& what);
 
     // ---- faults ------------------------------------------------------------------------------
-    // Each may be called for a host that is down. The first four, from a turn, take effect at its
-    // end.
-    // The process ends; its host tells the peers.
+    // Each may be called for a host that is down. The first four take effect at the end of the
+    // turn, or of the program's start, that they are called from. The process ends; its host tells
+    // the peers.
     void kill(const std::string& name);
     // The host stops; nobody is told.
     void crash(const std::string& name);

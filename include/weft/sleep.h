@@ -8,6 +8,7 @@
 
 #include <weft/executor.h>
 #include <weft/status.h>
+#include <weft/task.h>
 #include <weft/time.h>
 
 namespace weft {
@@ -31,7 +32,11 @@ class Alarm {
     Alarm& operator=(const Alarm&) = delete;
 
     bool await_ready() const noexcept { return is_done_; }
-    void await_suspend(std::coroutine_handle<> awaiting) noexcept { awaiting_ = awaiting; }
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
+        awaiting_ = awaiting;
+        branch_ = branch_of(awaiting);
+    }
 
   protected:
     enum class Outcome : std::uint8_t {
@@ -70,6 +75,7 @@ class Alarm {
 
     Executor* const home_;
     std::coroutine_handle<> awaiting_;
+    Branch* branch_ = nullptr;  // That it is in.
     Outcome outcome_ = Outcome::none;
     bool is_done_ = false;
     bool is_bounded_ = false;  // By the call's deadline.

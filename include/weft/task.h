@@ -4,6 +4,8 @@
 // transfer, and every awaitable of weft resumes it on the executor it awaited from. An exception
 // that leaves the body is rethrown to the awaiter. Frames come from a per-thread pool, so a
 // steady state allocates nothing.
+//
+// It is awaited once. To await an empty task, or one a second time, throws std::logic_error.
 #pragma once
 
 #include <coroutine>
@@ -89,15 +91,29 @@ struct TaskPromise<void> : PromiseBase {
     }
 };
 
+// The branch around all that a coroutine awaits which owns itself and ends with its runtime.
+struct Root : Branch {
+    std::coroutine_handle<> coroutine;
+    std::uint32_t late_works = 0;  // That it offloaded after the end of its runtime began.
+};
+
 // nullptr: in none, or not a task.
 template <class Promise>
 Branch* branch_of(std::coroutine_handle<Promise> coroutine) noexcept {
     if constexpr (std::is_base_of_v<PromiseBase, Promise>) {
         return coroutine.promise().branch;
+    } else if constexpr (std::is_base_of_v<Root, Promise>) {
+        return &coroutine.promise();
     } else {
         return nullptr;
     }
 }
+
+// Resumes it. Where no turn will come any more, and it goes on and on: destroys its root instead.
+void resume_or_end(std::coroutine_handle<> awaiting, Branch* branch);
+
+// Throws std::logic_error: what is awaited is an empty task, or one that was awaited before.
+[[noreturn]] void refuse_await(bool is_empty);
 
 struct TaskAccess {
     template <class T>
@@ -113,6 +129,9 @@ struct TaskAccess {
 // in offloaded work (weft/offload.h): that aborts the program.
 template <class T>
 class [[nodiscard]] Task {
+    static_assert(!std::is_reference_v<T>,
+                  "weft::Task returns no reference: give a pointer or std::reference_wrapper");
+
   public:
     using promise_type = detail::TaskPromise<T>;
     using Handle = std::coroutine_handle<promise_type>;
@@ -138,9 +157,15 @@ class [[nodiscard]] Task {
         explicit Awaiter(Handle handle) : handle_(handle) {}
         // The awaiting coroutine may be in the middle of its destruction, which goes on with its
         // locals: the end of one may resume this task, which then resumes nothing.
-        ~Awaiter() { handle_.promise().continuation = std::noop_coroutine(); }
+        ~Awaiter() {
+            if (handle_) handle_.promise().continuation = std::noop_coroutine();
+        }
         Awaiter(const Awaiter&) = delete;
-        bool await_ready() const noexcept { return handle_.done(); }
+        bool await_ready() {
+            if (!handle_ || handle_.promise().continuation) [[unlikely]]
+                detail::refuse_await(!std::exchange(handle_, nullptr));
+            return false;
+        }
         template <class Promise>
         std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
             handle_.promise().continuation = awaiting;
@@ -150,7 +175,7 @@ class [[nodiscard]] Task {
         T await_resume() { return handle_.promise().take(); }
 
       private:
-        Handle handle_;
+        Handle handle_;  // nullptr: it was refused.
     };
     Awaiter operator co_await() && noexcept { return Awaiter(handle_); }
     Awaiter operator co_await() & noexcept { return Awaiter(handle_); }
@@ -172,12 +197,15 @@ namespace detail {
 
 // A coroutine that owns itself: runs at once and frees its frame at the end.
 struct Detached {
-    struct promise_type {
+    struct promise_type : Root {
         static void* operator new(std::size_t bytes) { return take_frame(bytes); }
         static void operator delete(void* frame, std::size_t bytes) {
             give_back_frame(frame, bytes);
         }
-        Detached get_return_object() const noexcept { return {}; }
+        Detached get_return_object() noexcept {
+            coroutine = std::coroutine_handle<promise_type>::from_promise(*this);
+            return {};
+        }
         std::suspend_never initial_suspend() const noexcept { return {}; }
         std::suspend_never final_suspend() const noexcept { return {}; }
         void return_void() const noexcept {}

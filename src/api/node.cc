@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 
-#include "base/assert.h"
+#include "base/exiting.h"
 #include "base/steady_clock.h"
 #include "na/host_addresses.h"
 #include "na/sm/sm.h"
@@ -91,6 +91,7 @@ Node::Node(RuntimeOptions given, NodeParts with)
           [&] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
 
 Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts) {
+    base::watch_exit();  // With options.manual this thread may turn it.
     std::shared_ptr<Node> node(new Node(std::move(options), std::move(parts)));
     node->context.set_owner(node);
     if (node->context.wake_fd() < 0 || !node->stop_fd_ || !node->driver.is_usable()) {

@@ -2,6 +2,7 @@
 // Region or Buffer still refers to it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,6 +35,9 @@ struct NodeParts {
     std::shared_ptr<base::Clock> clock;
     std::shared_ptr<base::Random> random;
     std::shared_ptr<na::Registry> providers;
+    // Where time passes by a call of this: until done(), with turns of all that there is. False:
+    // `limit` was over first, or nothing was left to happen.
+    std::function<bool(const std::function<bool()>& done, Duration limit)> pass_time;
 };
 
 // The real thing: steady clock, kernel randomness, the transports of this build.
@@ -70,7 +74,8 @@ class Node final : public std::enable_shared_from_this<Node>,
     int stop_fd() const { return stop_fd_.get(); }
     void stop();
     // Delivers what collectives owe, until drain_timeout; then stops the driver, completes
-    // everything with CANCELLED, closes all endpoints. Idempotent.
+    // everything with CANCELLED, closes all endpoints. Idempotent. Not in a turn, nor on a thread
+    // of the pool: aborts, unless the program is in exit() there.
     void shutdown();
 
     const RuntimeOptions options;
@@ -96,6 +101,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     void in_turn(Function<void()> work);
     void end_work();
     void deliver_collectives();
+    void stay_for_exit();
     Status add_here(Service& service);
     using EndpointPtr = std::unique_ptr<na::Endpoint>;
     Result<EndpointPtr> make_endpoint(na::Provider& provider, const na::Address* listen,

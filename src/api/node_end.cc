@@ -2,10 +2,12 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <tuple>
 
 #include "api/node.h"
 #include "base/assert.h"
+#include "base/exiting.h"
 
 namespace weft::api {
 
@@ -93,7 +95,7 @@ void Node::end_work() {
                 " ms (drain_timeout) after the runtime began to end, which waits for what "
                 "runs and drops the rest: work that takes long looks at Call::stop_token()");
         }
-        if (is_late) pool.drop(core::OffloadPool::Queued::all);
+        if (is_late) pool.refuse();
         if (!pool.is_idle()) {
             driver.turn_and_wait(10ms);
         } else if (context.turn(parts.clock->now()).events != 0 && ++turns < last_turns_max) {
@@ -125,10 +127,28 @@ void Node::deliver_collectives() {
     }
 }
 
+// exit() never returns to what called it, which may be in the middle of anything.
+void Node::stay_for_exit() {
+    std::fputs(
+        "weft: exit() in a callback, handler, coroutine or offloaded work of a runtime that is "
+        "destroyed with the program: its calls end without a word; call Runtime::stop() there, and "
+        "let main() return\n",
+        stderr);
+    base::keep_for_ever(shared_from_this());
+    if (pool.is_here()) driver.stop();  // What it runs uses what is destroyed next.
+}
+
 void Node::shutdown() {
     if (context.is_forked() || std::exchange(down_, true)) return;
-    // A callback of this runtime would return into what is gone: it asks by stop() instead.
-    WEFT_ASSERT(!context.in_turn());
+    // What called this would return into what is gone, or is what the end waits for.
+    if (context.in_turn() || pool.is_here()) {
+        if (base::is_exiting()) return stay_for_exit();
+        base::abort_misused("Runtime::~Runtime()",
+                            "called in a callback, handler, coroutine or offloaded work of the "
+                            "same runtime (Executor::post(), offload()), which would be waited "
+                            "for; call Runtime::stop() there, and let the thread that is in "
+                            "Runtime::run() destroy it");
+    }
     driver.stop();
     context.adopt_thread();
     if (ends_by_ == never) {
@@ -137,7 +157,7 @@ void Node::shutdown() {
     deliver_collectives();
     // The calls that it was queued for are about to be cancelled; what their handlers queue then,
     // to clean up, runs.
-    pool.drop(core::OffloadPool::Queued::for_calls);
+    pool.drop_for_calls();
     ends_by_ = std::max(ends_by_, saturating_add(parts.clock->now(), cleanup_patience));
     {
         // What completes here runs user code, which is in the context then as it always is.

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <stdexcept>
 
 #include "api/environment.h"
 #include "api/node.h"
@@ -78,6 +79,7 @@ Status Runtime::join(GroupView view, std::uint32_t rank) {
 Executor& Runtime::executor() { return node_->context; }
 
 void Runtime::spawn(Task<void> task) {
+    if (!task) throw std::invalid_argument("Runtime::spawn() of an empty task");
     struct Starter {
         std::shared_ptr<Task<void>> task;  // Function holds it in place.
         void operator()() const {
@@ -87,31 +89,57 @@ void Runtime::spawn(Task<void> task) {
     node_->context.post(Starter{std::make_shared<Task<void>>(std::move(task))});
 }
 
+void detail::throw_cancelled() {
+    throw BadResult(fail(Code::cancelled, "Runtime::block_on(): the runtime ended first"));
+}
+
+// What runs on a thread of the runtime's own, or in a turn, would wait for itself.
+static void check_may_wait(const api::Node& node, const char* call) {
+    if (!node.context.in_turn() && !node.pool.is_here()) return;
+    base::abort_misused(call,
+                        "called in a callback, handler, coroutine or offloaded work of the same "
+                        "runtime (Executor::post(), offload()), it would wait for itself: co_await "
+                        "the task in a coroutine there (Runtime::spawn()), or return and go on in "
+                        "a completion");
+}
+
+// By value: a host of a simulation may go down meanwhile, with its Runtime.
+static void turn_until_done(std::shared_ptr<api::Node> node, const bool& done) {
+    if (!node->parts.pass_time) {
+        while (!done) node->driver.turn_and_wait(10ms);
+    } else if (!node->parts.pass_time([&] { return done; }, Duration::max())) {
+        base::abort_misused("Runtime::block_on()",
+                            "nothing is left to happen in the simulation, and the task has not "
+                            "ended: what it waits for never comes");
+    }
+}
+
 void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex,
                            std::condition_variable& changed) {
     if (node_->context.is_forked()) {
         start();  // What it starts fails at once.
         return done ? void() : base::abort_forked("Runtime::block_on()");
     }
-    if (node_->options.manual) {
-        node_->context.post(std::move(start));
-        while (!done) node_->driver.turn_and_wait(10ms);
-        return;
-    }
+    check_may_wait(*node_, "Runtime::block_on()");
     node_->context.post(std::move(start));
+    if (node_->options.manual) return turn_until_done(node_, done);
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return done; });
 }
 
-static void check_owner(const api::Node& node, const char* operation) {
-    if (node.context.is_forked()) base::abort_forked(operation);
+static void check_turner(const api::Node& node, const char* call) {
+    if (node.context.is_forked()) base::abort_forked(call);
+    check_may_wait(node, call);
+    if (node.options.manual) return;
+    base::abort_misused(call,
+                        "the runtime has a thread of its own that turns it; only with "
+                        "RuntimeOptions::manual a program does");
 }
 
 std::uint32_t Runtime::turn() { return node_->context.turn(node_->parts.clock->now()).events; }
 
 bool Runtime::arm() {
-    check_owner(*node_, "Runtime::arm()");
-    WEFT_ASSERT(node_->options.manual);  // Else its own thread sleeps on the same descriptor.
+    check_turner(*node_, "Runtime::arm()");  // Else its thread sleeps on the same descriptor.
     return node_->context.arm();
 }
 
@@ -119,8 +147,9 @@ TimePoint Runtime::next_deadline() const { return node_->driver.next_deadline();
 int Runtime::wait_fd() const { return node_->driver.wait_fd(); }
 
 bool Runtime::turn_until(Function<bool()> done, Duration limit) {
-    check_owner(*node_, "Runtime::turn_until()");
-    WEFT_ASSERT(!node_->context.in_turn());  // Also when it is done at once.
+    check_turner(*node_, "Runtime::turn_until()");  // Also when it is done at once.
+    if (!done) detail::refuse_empty("Runtime::turn_until()");
+    if (node_->parts.pass_time) return node_->parts.pass_time([&] { return done(); }, limit);
     const TimePoint end = saturating_add(node_->parts.clock->now(), limit);
     while (!done()) {
         const TimePoint now = node_->parts.clock->now();
@@ -155,8 +184,23 @@ static void wait_for_end(api::Node& node, int ending_fd, int state_fd) {
     }
 }
 
+static Status why_no_run(const api::Node& node) {
+    if (Status why = node.context.why_forked(); !why.ok()) return why;
+    if (node.context.in_turn()) {
+        return fail(Code::failed_precondition,
+                    "Runtime::run() in a callback, handler or coroutine of the same runtime would "
+                    "wait for itself: call it in main(), and Runtime::stop() there");
+    }
+    if (node.parts.pass_time) {
+        return fail(Code::failed_precondition,
+                    "Runtime::run() in a simulation, where nothing turns the host meanwhile: call "
+                    "Simulation::run_until()");
+    }
+    return {};
+}
+
 Status Runtime::run() {
-    if (Status why = node_->context.why_forked(); !why.ok()) return why;
+    if (Status why = why_no_run(*node_); !why.ok()) return why;
     const int state_signal = node_->options.state_signal;
     sigset_t ending, asking, both, before;
     sigemptyset(&ending);

@@ -79,6 +79,7 @@ void come_to_meeting(Engine& engine, coll::Meetings::Coming&& coming) {
 
 CollectiveId Group::collective(const MethodId& method, const BodyWriter& body,
                                const GroupCallOptions& options, GroupCompletion done) const {
+    if (!done) detail::refuse_empty("Group::collective(), as its completion");
     Engine::Beginning beginning = beginning_of(impl_, method, options);
     beginning.done = std::move(done);
     const auto fill = [&](Engine::Beginning& into) {
@@ -90,6 +91,7 @@ CollectiveId Group::collective(const MethodId& method, const BodyWriter& body,
 
 CollectiveId Group::scatter(const MethodId& method, std::span<const RankBody> bodies,
                             const GroupCallOptions& options, GroupCompletion done) const {
+    if (!done) detail::refuse_empty("Group::scatter(), as its completion");
     Engine::Beginning beginning = beginning_of(impl_, method, options);
     beginning.done = std::move(done);
     beginning.scatters = true;
@@ -107,6 +109,7 @@ CollectiveId Group::scatter(const MethodId& method, std::span<const RankBody> bo
 
 CollectiveId Group::meet(std::string_view name, ByteView value, const GroupCallOptions& options,
                          GroupCompletion done) const {
+    if (!done) detail::refuse_empty("Group::meet(), as its completion");
     Engine::Beginning beginning = beginning_of(impl_, MethodId(), options);
     coll::Meetings::Coming coming;
     coming.id = beginning.id;

@@ -23,9 +23,6 @@ static constexpr std::uint32_t idle_polls_max = 64;
 static constexpr std::uint64_t idle_stride = 64;
 static constexpr Duration unpolled_max = 1ms;
 
-// Work that is posted after the end by such work, and again by that: so often and no more.
-static constexpr std::uint32_t late_depth_max = 1000;
-
 // A fork inside a turn is for an exec or _exit().
 static constexpr const char* returned_text =
     "a handler, completion or coroutine called fork() and returned in the child";
@@ -61,6 +58,12 @@ Context::~Context() {
     deferred_.splice_back(at_end_);
     while (deferred_.pop_front()) {
     }
+}
+
+void Context::abort_nested_turn() {
+    base::abort_misused("Runtime::turn()",
+                        "called in a callback, handler or coroutine of the same runtime, which "
+                        "runs inside a turn: return from it, or co_await what it waits for");
 }
 
 EndpointSlot& Context::add_endpoint(std::unique_ptr<na::Endpoint> endpoint) {
@@ -293,6 +296,18 @@ TimePoint Context::next_deadline() const {
     return next;
 }
 
+bool Context::has_work() const {
+    return !submissions_.empty() || !deferred_.empty() ||
+           std::any_of(endpoints_.begin(), endpoints_.end(),
+                       [](const auto& slot) { return slot->unflushed; });
+}
+
+TimePoint Context::inherited_deadline() {
+    const auto* const here = static_cast<const Context*>(current_);
+    const Scope* const scope = here ? here->scope() : nullptr;
+    return scope ? scope->deadline : never;
+}
+
 bool Context::arm() {
     sleeping_.store(true, std::memory_order_seq_cst);
     bool quiet = submissions_.empty() && deferred_.empty();
@@ -320,6 +335,8 @@ void Context::post(Function<void()> work) {
     }
     auto* submission = new Submission;
     submission->work = std::move(work);
+    if (!submission->work) [[unlikely]]
+        detail::refuse_empty("Executor::post()");
     if (submissions_closed_.load(std::memory_order_relaxed) && in_turn()) [[unlikely]] {
         submission->depth = late_depth_ + 1;
     }
@@ -348,54 +365,6 @@ Status Context::why_not_admitted(std::size_t bytes) const {
                                                " bytes; pass large data by weft.BulkRef");
     }
     return std::move(why).with_stage(Stage::queued);
-}
-
-// A post that raced with this either sees the flag or is seen here.
-void Context::close_submissions() {
-    post([this] { run_deferred(); });  // No turn will come for it.
-    submissions_closed_.store(true, std::memory_order_seq_cst);
-    run_late_submissions();
-}
-
-// One thread at a time: who finds one running leaves his work to it, which looks once more before
-// it ends.
-void Context::run_late_submissions() noexcept {
-    {
-        const std::lock_guard lock(late_mutex_);
-        if (std::exchange(running_late_, true)) return;
-    }
-    // Destroyed last: with what the work holds and lets go of, this context may go.
-    const std::shared_ptr<void> owner = owner_.lock();
-    const Entered scope(*this);
-    while (true) {
-        base::MpscNode* node = submissions_.pop();
-        if (node) {
-            const std::unique_ptr<Submission> submission(static_cast<Submission*>(node));
-            late_depth_ = submission->depth;
-            if (late_depth_ <= late_depth_max) {
-                submission->work();
-            } else {
-                log_.error(
-                    "work that posts itself for ever does not end with its runtime: dropped");
-            }
-            continue;
-        }
-        const std::lock_guard lock(late_mutex_);
-        // Not empty: more came, or somebody is between the two steps of a push.
-        if (!submissions_.empty()) continue;
-        running_late_ = false;
-        return;
-    }
-}
-
-void Context::offload(Function<void()> work) {
-    if (is_forked_) return base::report_forked("offloaded work is dropped");
-    // Without a pool (simulations: one thread, one order) the work runs as a submission.
-    if (pool_) {
-        pool_->run(std::move(work), in_turn() && scope() != nullptr);
-    } else {
-        post(std::move(work));
-    }
 }
 
 void Context::wake() {

@@ -130,7 +130,8 @@ class Context final : public Executor {
       public:
         explicit Entered(Context& context) : outer_(current_) {
             // Else messages would be freed that the turn around this one is still looking at.
-            WEFT_ASSERT(outer_ != &context);
+            if (outer_ == &context) [[unlikely]]
+                abort_nested_turn();
             current_ = &context;
         }
         Entered(const Entered&) = delete;
@@ -147,11 +148,7 @@ class Context final : public Executor {
     // The same, for who looks at scope() next: true where there may be one.
     bool may_have_scope() const { return scope_ != nullptr; }
     // Of whatever context this thread is in: `never` where nothing is inherited.
-    static TimePoint inherited_deadline() {
-        const auto* const here = static_cast<const Context*>(current_);
-        const Scope* const scope = here ? here->scope() : nullptr;
-        return scope ? scope->deadline : never;
-    }
+    static TimePoint inherited_deadline();
     // Of whatever context this thread is in; the default where it is in none.
     static std::size_t parsed_bytes_max() {
         const auto* const here = static_cast<const Context*>(current_);
@@ -207,11 +204,7 @@ class Context final : public Executor {
     // Nothing to do before this instant unless something arrives.
     TimePoint next_deadline() const;
     // Something waits for the next turn, besides what time or a peer brings.
-    bool has_work() const {
-        return !submissions_.empty() || !deferred_.empty() ||
-               std::any_of(endpoints_.begin(), endpoints_.end(),
-                           [](const auto& slot) { return slot->unflushed; });
-    }
+    bool has_work() const;
     // True: the thread may sleep on the endpoints' descriptors and wake_fd(), until the next turn.
     // Any later post() or message makes one of them readable.
     bool arm();
@@ -369,7 +362,7 @@ class Context final : public Executor {
         quick_ = nullptr;
         rouse();
         if (submissions_closed_.load(std::memory_order_relaxed)) [[unlikely]]
-            post([this] { run_deferred(); });
+            post_deferred();
     }
     // Requires: not linked. Runs in the first turn after shutdown(), unless it is deferred before.
     void defer_to_end(Deferred& work) { at_end_.push_back(work); }
@@ -388,6 +381,8 @@ class Context final : public Executor {
     // In the FIFOs of all peers. Cost: a walk over them.
     std::uint64_t waiting_frames();
     bool is_leaving() const { return !departures_.empty(); }  // What was said last is on its way.
+    // What waited after the end, and did so again and again, is ended: coroutines are destroyed.
+    bool is_ending_waiters() const { return is_ending_waiters_; }
 
   private:
     struct Submission : base::MpscNode {
@@ -405,6 +400,9 @@ class Context final : public Executor {
     void drain(Peer& peer);
     std::uint32_t run_submissions();
     void run_late_submissions() noexcept;
+    void post_deferred();
+    void run_offloaded(Function<void()>& work);
+    [[noreturn]] static void abort_nested_turn();
     std::uint32_t run_deferred();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
     std::uint32_t turn_with_work(TimePoint now);
@@ -491,7 +489,9 @@ class Context final : public Executor {
     std::weak_ptr<void> owner_;
     std::mutex late_mutex_;  // Guards the next. Never held over user code.
     bool running_late_ = false;
-    std::uint32_t late_depth_ = 0;  // Of what runs; the runner's.
+    std::uint32_t late_depth_ = 0;     // Of what runs; the runner's, as the next three.
+    bool is_deferred_posted_ = false;  // One submission for all deferred work.
+    bool is_ending_waiters_ = false, has_logged_late_ = false, has_logged_slow_ = false;
     std::atomic<bool> sleeping_{false};
     std::atomic<const void*> thread_{nullptr};  // Whose the context is.
     base::UniqueFd wake_fd_;

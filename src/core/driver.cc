@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/assert.h"
+#include "base/exiting.h"
 #include "base/fork.h"
 #include "base/quiet_thread.h"
 #include "base/wait_for_events.h"
@@ -78,6 +79,7 @@ void Driver::stop() {
 }
 
 void Driver::loop() {
+    base::watch_exit();
     TimePoint last_event = clock_.now();
     TimePoint turned_at = last_event;
     Courtesy courtesy;

@@ -27,16 +27,21 @@ class OffloadPool {
     // Starts a thread when all are busy and fewer than the limit exist. `for_call`: for the sake of
     // a call. Throws NoThread, and drops the work. Thread: any.
     void run(Function<void()> work, bool for_call = false);
-    // Destroys what has not begun. Thread: any; the destructors run there.
-    enum class Queued : std::uint8_t { for_calls, all };
-    void drop(Queued which);
+    // Destroys what has not begun. Thread: any; the destructors run there. refuse(): all of it, and
+    // from here on what is given to run().
+    void drop_for_calls();
+    void refuse();
+    // This thread is one of it.
+    bool is_here() const;
     // Nothing runs and nothing waits: what was posted by its work has been posted. Thread: any.
     bool is_idle();
-    // Runs what is queued, then joins. run() afterwards works inline.
+    // Runs what is queued, then joins. run() afterwards drops the work.
     void stop();
 
   private:
     void loop();
+    template <class Keeps>
+    void drop_unless(Keeps keeps);
 
     const unsigned threads_max_;
     std::mutex mutex_;
@@ -49,6 +54,7 @@ class OffloadPool {
     std::vector<std::thread> threads_;
     unsigned idle_ = 0;
     bool stopping_ = false;
+    bool refusing_ = false;
 };
 
 }  // namespace weft::core

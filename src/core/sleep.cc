@@ -109,13 +109,14 @@ void Alarm::reset() {
     outcome_ = Outcome::none;
     is_done_ = false;
     awaiting_ = nullptr;
+    branch_ = nullptr;
 }
 
 void Alarm::finish() {
     is_done_ = true;
     if (!awaiting_) return;
     const core::Context::Within within(node().context(), node().scope);
-    awaiting_.resume();  // May destroy this.
+    resume_or_end(awaiting_, branch_);  // May destroy this.
 }
 
 }  // namespace detail

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <utility>
 
 #include <weft/group_authority.h>
 
@@ -34,6 +35,8 @@ class FileAuthority final : public GroupAuthority {
 
   private:
     void forget_parents();
+    static Result<GroupView> decide(const Decision& decision, const GroupView& now,
+                                    const std::string& about);
 
     const std::string path_;
     // The process that follows, as a forked child may do beside its parent. No mutex: the child may
@@ -47,14 +50,35 @@ void FileAuthority::forget_parents() {
     if (follower_ && !follower_->is_of_this_process()) (void)follower_.release();
 }
 
+// The file that a decision on this thread is about, which holds its lock.
+static constinit thread_local const std::string* decided_here = nullptr;
+
+Result<GroupView> FileAuthority::decide(const Decision& decision, const GroupView& now,
+                                        const std::string& about) {
+    struct Deciding {
+        const std::string* outer;
+        ~Deciding() { decided_here = outer; }
+    } const scope{std::exchange(decided_here, &about)};
+    return decision(now);
+}
+
 Result<GroupView> FileAuthority::change(const Decision& decision) {
+    if (!decision) {
+        return fail(Code::invalid_argument,
+                    "GroupAuthority::change() with an empty function; pass a decision");
+    }
     const Result<std::string> target = group::resolve_link(path_);
     if (!target) return target.status();
+    if (decided_here && *decided_here == *target) {
+        return fail(Code::failed_precondition,
+                    "GroupAuthority::change() inside a decision about the same file, '" + path_ +
+                        "', would wait for itself; return what is to hold from the first one");
+    }
     const Result<group::FileLock> lock = group::lock_file(*target);
     if (!lock) return lock.status();
     const Result<GroupView> before = GroupView::load(*target);
     if (!before) return before.status();
-    Result<GroupView> after = decision(*before);
+    Result<GroupView> after = decide(decision, *before, *target);
     if (!after || after->digest() == before->digest()) return after;
     if (Status status = judge_decision(*before, *after); !status.ok()) return status;
     Status written = group::replace_file(*target, after->to_json());
@@ -63,6 +87,10 @@ Result<GroupView> FileAuthority::change(const Decision& decision) {
 }
 
 Status FileAuthority::follow(Told told, Troubled troubled) {
+    if (!told) {
+        return fail(Code::invalid_argument,
+                    "GroupAuthority::follow() with an empty function; pass what takes the views");
+    }
     if (followed_by_.exchange(::getpid()) == ::getpid()) {
         return fail(Code::failed_precondition,
                     "the group file '" + path_ + "' is followed already");

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <system_error>
 
+#include "base/assert.h"
 #include "base/quiet_thread.h"
 #include "group/file_error.h"
 #include "group/replace_file.h"
@@ -22,6 +23,11 @@ FileFollower::FileFollower(std::string path, GroupAuthority::Told told,
 
 FileFollower::~FileFollower() {
     if (!thread_.joinable()) return;
+    if (thread_.get_id() == std::this_thread::get_id()) {
+        base::abort_misused("GroupAuthority::~GroupAuthority()",
+                            "called in what its follow() calls, which it would wait for; let "
+                            "another thread destroy it");
+    }
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto put = ::write(stop_.get(), &one, sizeof one);
     thread_.join();

@@ -1,5 +1,6 @@
 #include <weft/call.h>
 
+#include "base/assert.h"
 #include "core/offload_pool.h"
 #include "rpc/server.h"
 
@@ -35,6 +36,7 @@ std::string_view Call::method() const {
 
 std::stop_token Call::stop_token() const {
     if (!call_) return {};
+    require_thread("Call::stop_token()");
     call_->marked = true;
     if (!call_->stop.stop_possible()) {
         call_->stop = std::stop_source();
@@ -45,6 +47,7 @@ std::stop_token Call::stop_token() const {
 
 void Call::on_cancel(Function<void()> notice) {
     if (!call_) return;
+    require_thread("Call::on_cancel()");
     call_->marked = true;
     call_->on_cancel = std::move(notice);
     if (call_->cancelled) {
@@ -56,18 +59,23 @@ bool Call::draining() const { return call_ && server_->draining_; }
 
 void Call::on_drain(Function<void()> notice) {
     if (!call_) return;
-    if (server_->draining_) return notice();
+    require_thread("Call::on_drain()");
+    if (server_->draining_) return notice ? notice() : void();
     call_->marked = true;
     call_->on_drain = std::move(notice);
 }
 
 OperationId Call::get(const RegionRef& from, std::uint64_t offset, Buffer local,
                       TransferCompletion done) const {
+    if (call_) require_thread("Call::get()");
+    if (!done) detail::refuse_empty("Call::get(), as its completion");
     return transfer(false, from, offset, std::move(local), std::move(done));
 }
 
 OperationId Call::put(const RegionRef& to, std::uint64_t offset, Buffer local,
                       TransferCompletion done) const {
+    if (call_) require_thread("Call::put()");
+    if (!done) detail::refuse_empty("Call::put(), as its completion");
     return transfer(true, to, offset, std::move(local), std::move(done));
 }
 
@@ -104,9 +112,20 @@ std::size_t Call::reply_bytes_max() const {
     return call_ && !server_->left_ ? server_->bulk_.staging.body_bytes_max() : 0;
 }
 
+void Call::require_no_other_thread(const char* called) const {
+    if (server_->left_ || !server_->context_.is_elsewhere()) return;
+    base::abort_misused(called,
+                        "called on a thread that does not turn the runtime of the call: post it "
+                        "there (Executor::post()), or co_await offload() what takes long and "
+                        "answer after it");
+}
+
+void Call::answer(const Status& status) { server_->answer(*std::exchange(call_, nullptr), status); }
+
 void Call::fail(const Status& status) {
     if (!call_) return;
-    server_->answer(*std::exchange(call_, nullptr), status);
+    require_thread("Call::fail()");
+    answer(status);
 }
 
 void Call::fail(std::exception_ptr thrown) {

@@ -131,6 +131,7 @@ struct Riding {
 
 OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& body,
                                      const CallOptions& options, Completion&& done) {
+    if (!done) detail::refuse_empty(empty_completion);
     const Riding riding{context_,
                         client_,
                         bulk_,
@@ -167,6 +168,7 @@ OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& b
 // From another thread: the request is copied. The channel may be gone when its turn comes.
 void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
                             const CallOptions& options, Completion&& done) {
+    if (!done) detail::refuse_empty(empty_completion);
     if (context_.is_forked()) return done(why_forked(), {});
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
     core::Context::Admission admission(context_, bytes);
@@ -197,6 +199,10 @@ void ChannelImpl::refuse(std::size_t bytes, Completion done) {
 OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                                   Buffer local, const CallOptions& options,
                                   TransferCompletion done) {
+    if (!done) {
+        detail::refuse_empty(kind == na::RmaKind::get ? "Channel::get(), as its completion"
+                                                      : "Channel::put(), as its completion");
+    }
     bulk::TransferSpec spec{kind, remote, offset, std::move(local), deadline_elsewhere(options)};
     if (context_.on_thread()) {
         context_.rouse();

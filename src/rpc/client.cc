@@ -43,6 +43,7 @@ std::size_t Client::eager_bytes_max(const core::Peer& peer) const {
 CallId Client::submit_nested(core::Scope& scope, core::PeerRef peer, const MethodId& method,
                              const BodyWriter& body, TimePoint deadline, CallTraits traits,
                              Completion&& done) {
+    if (!done) detail::refuse_empty(empty_completion);
     CallId id;
     if (scope.cancelled) {
         ++counters_.submitted;
@@ -242,6 +243,7 @@ Status Client::why_refused() const {
 }
 
 CallId Client::refuse(CallEntry* entry, Completion&& done, Status why) {
+    if (!done) detail::refuse_empty(empty_completion);
     if (!entry) {
         // No record to wait with: the only case in which a completion runs inside the call.
         ++counters_.completed[static_cast<std::size_t>(Code::resource_exhausted)];

@@ -207,6 +207,8 @@ inline void Client::release(ClientSession& session, ClientSlot& slot) {
     session.release(slot);
 }
 
+inline constexpr const char* empty_completion = "Channel::call(), as its completion";
+
 // Here for Channel::call, whose larger part it is.
 [[gnu::always_inline]] inline CallId Client::submit(core::PeerRef peer_ref, const MethodId& method,
                                                     BodyWriter body, TimePoint deadline,
@@ -224,6 +226,8 @@ inline void Client::release(ClientSession& session, ClientSlot& slot) {
     call.session = session;
     call.traits = traits;
     std::construct_at(&call.done, std::move(done));  // It was empty.
+    if (!call.done) [[unlikely]]
+        detail::refuse_empty(empty_completion);
     context_.add_interest(*peer);
     context_.timers().arm(call, deadline);
     // What a slot can't keep, and must, takes the longer way.

@@ -16,6 +16,11 @@ Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTr
                                                     std::string(full_name) +
                                                     " have the same hash; rename one");
     }
+    if (!handler) {
+        return fail(Code::invalid_argument,
+                    "method " + std::string(full_name) +
+                        " has an empty function for its handler; pass one that answers the call");
+    }
     auto method = std::make_unique<Method>();
     method->hash = hash;
     method->name = full_name;

@@ -291,7 +291,6 @@ inline void Server::give_back(ServerCall& call) {
 }
 
 inline void Server::recycle(ServerCall& call) {
-    WEFT_DCHECK(left_ || !context_.is_elsewhere());  // As call.h requires.
     if (base::is_mutated(base::Mutant::record_leak) && !call.peer() && !call.local) return;
     if (call.marked) [[unlikely]] {
         return recycle_marked(call);
@@ -457,19 +456,23 @@ namespace weft {
 
 Call::~Call() {
     if (!call_) return;
+    require_thread("Call::~Call()");
     ++server_->counters_.unanswered;
-    fail(Status(Code::internal, "the handler ended without a reply").with_effect(Effect::unknown));
+    answer(
+        Status(Code::internal, "the handler ended without a reply").with_effect(Effect::unknown));
 }
 
 ByteView Call::request() const { return call_ ? call_->request : ByteView(); }
 
 void Call::reply(ByteView body) {
     if (!call_) return;
+    require_thread("Call::reply()");
     server_->answer(*std::exchange(call_, nullptr), BodyWriter::of(body));
 }
 
 void Call::reply_with(const BodyWriter& body) {
     if (!call_) return;
+    require_thread("Call::reply_with()");
     server_->answer(*std::exchange(call_, nullptr), body);
 }
 

@@ -216,3 +216,9 @@ class Server final : public core::FrameSink {
 };
 
 }  // namespace weft::rpc
+
+// Costs a comparison inside a turn.
+inline void weft::Call::require_thread(const char* called) const {
+    if (!server_->context_.in_turn()) [[unlikely]]
+        require_no_other_thread(called);
+}

@@ -91,6 +91,7 @@ class Simulation::Impl {
 
 void Simulation::Impl::add(const std::string& name, Program program, RuntimeOptions options) {
     WEFT_ASSERT(!find(name));
+    if (!program) detail::refuse_empty("Simulation::add()");
     auto added = std::make_unique<Host>();
     added->name = name;
     added->program = std::move(program);
@@ -122,11 +123,18 @@ void Simulation::Impl::start(Host& host) {
     parts.random = std::make_shared<base::SeededRandom>(host.seeds.next());
     parts.providers = std::make_shared<na::Registry>();
     parts.providers->add(na::sim::make_sim_provider(world_, host.name));
+    parts.pass_time = [this](const std::function<bool()>& done, Duration limit) {
+        return run(done, limit);
+    };
     Result<std::shared_ptr<api::Node>> node = api::Node::make(host.options, std::move(parts));
     host.process = std::make_unique<Runtime>(Runtime::from_node(std::move(node).value()).value());
     host.busy_until = clock_->now();
     host.is_paused = false;
+    // What it does to hosts, itself among them, comes after, as after a turn.
+    const bool was_in_turn = std::exchange(in_turn_, true);
     host.state = host.program(*host.process);
+    in_turn_ = was_in_turn;
+    run_changes();
 }
 
 void Simulation::Impl::stop(Host& host, bool is_crash) {
@@ -239,9 +247,15 @@ void Simulation::Impl::turn_hosts() {
 }
 
 bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit) {
-    WEFT_ASSERT(!in_turn_);
-    const TimePoint end = saturating_add(clock_->now(), limit);
-    ++state_;  // Whoever runs it may have done anything before.
+    if (in_turn_) {
+        base::abort_misused(
+            "Simulation::run_for(), run_until(), or block_on() and turn_until() of "
+            "a host's runtime",
+            "called in a turn or the program of a host, where no time passes: "
+            "co_await what is waited for, in a coroutine (Runtime::spawn())");
+    }
+    const TimePoint end = saturating_add(clock_->now(), std::max(limit, Duration::zero()));
+    ++state_;  // Anything may have been done before.
     while (!done()) {
         const TimePoint next = next_instant();
         if (next > end || next == never) {
@@ -292,11 +306,13 @@ void Simulation::run_for(Duration time) {
     impl_->run([] { return false; }, time);
 }
 bool Simulation::run_until(const std::function<bool()>& done, Duration limit) {
+    if (!done) detail::refuse_empty("Simulation::run_until()");
     return impl_->run(done, limit);
 }
 
 void Simulation::in(Duration time, std::function<void()> what) {
-    impl_->script(time, std::move(what));
+    if (!what) detail::refuse_empty("Simulation::in()");
+    impl_->script(std::max(time, Duration::zero()), std::move(what));
 }
 
 std::uint64_t Simulation::random() { return impl_->workload_.next(); }

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <functional>
+#include <string>
 
 #include "support/catch.h"
 
@@ -20,19 +21,51 @@ inline constexpr bool can_allocate_amid_threads = false;
 inline constexpr bool can_allocate_amid_threads = true;
 #endif
 
-// What the body returned, or minus the signal that ended it.
-inline int end_of_child(const std::function<int()>& body) {
+// A child that runs the body, with that descriptor for its standard error.
+inline pid_t start_child(const std::function<int()>& body, int error_fd) {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
         for (const int sig : {SIGABRT, SIGTERM, SIGINT}) ::signal(sig, SIG_DFL);
         ::alarm(60);  // One that hangs must not outlive its test.
-        (void)::dup2(::open("/dev/null", O_WRONLY), STDERR_FILENO);
+        (void)::dup2(error_fd, STDERR_FILENO);
         ::_exit(body());
     }
+    return child;
+}
+
+inline int end_of(pid_t child) {
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// What the body returned, or minus the signal that ended it.
+inline int end_of_child(const std::function<int()>& body) {
+    const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    const int end = end_of(start_child(body, nowhere));
+    ::close(nowhere);
+    return end;
+}
+
+// The same, and what it wrote to its standard error.
+struct Said {
+    int end = 0;
+    std::string text;
+};
+inline Said said_by_child(const std::function<int()>& body) {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const pid_t child = start_child(body, ends[1]);
+    ::close(ends[1]);
+    Said said;
+    char part[512];
+    for (ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;) {
+        said.text.append(part, static_cast<std::size_t>(got));
+    }
+    ::close(ends[0]);
+    said.end = end_of(child);
+    return said;
 }
 
 }  // namespace weft::test

@@ -121,6 +121,24 @@ TEST_CASE("a decision that fails, or is none, changes nothing") {
     CHECK(was.st_ino == is.st_ino);
 }
 
+TEST_CASE(
+    "a change inside a decision about the same file is refused, about another one it is not") {
+    const GroupDirectory at, other;
+    const auto authority = at.authority();
+    Status inside, elsewhere;
+    const Status outside = change(at, [&](const GroupView& now) -> Result<GroupView> {
+        inside = authority->change(admitting(5)).status();
+        elsewhere = change(other, admitting(5));
+        return now;
+    });
+    CHECK(outside.ok());
+    CHECK(elsewhere.ok());
+    CHECK(inside.code() == Code::failed_precondition);
+    CHECK(inside.text().find("GroupAuthority::change()") != std::string_view::npos);
+    CHECK(change(at, nullptr).code() == Code::invalid_argument);
+    CHECK(authority->follow(nullptr, nullptr).code() == Code::invalid_argument);
+}
+
 TEST_CASE("a group file that is not there, or is none, is not changed") {
     const GroupDirectory at;
     std::filesystem::remove(at.path);

@@ -100,6 +100,19 @@ TEST_CASE("a follower ends at once") {
     CHECK(std::chrono::steady_clock::now() - begin < test::promised(500ms));
 }
 
+TEST_CASE("a follower that destroys its authority ends the program with a sentence") {
+    const GroupDirectory at;
+    const test::Said said = test::said_by_child([&] {
+        ::alarm(10);
+        auto authority = at.authority();
+        const Status status = authority->follow([&](const GroupView&) { authority.reset(); }, {});
+        while (status.ok()) ::pause();
+        return 0;
+    });
+    CHECK(said.end == -SIGABRT);
+    CHECK(said.text.find("GroupAuthority::~GroupAuthority()") != said.text.npos);
+}
+
 TEST_CASE("a follower may change what it follows") {
     const GroupDirectory at;
     Heard heard;

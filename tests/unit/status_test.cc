@@ -74,6 +74,7 @@ TEST_CASE("a result holds a value or says why not") {
     CHECK(*good == "value");
     CHECK(good->size() == 5);
     CHECK(good.value() == "value");
+    CHECK(std::as_const(good).value() == "value");
 
     Result<std::string> bad(fail(Code::not_found, "no file"));
     CHECK_FALSE(bad);

@@ -1,0 +1,95 @@
+// What a context does after its last turn, and offloaded work where there is no thread for it.
+#include "base/fork.h"
+#include "base/steady_clock.h"
+#include "base/thread_use.h"
+#include "core/context.h"
+
+namespace weft::core {
+
+// Work that is posted after the end by such work, and again by that: so often and no more. Then
+// what still waits is run once more, to be ended.
+static constexpr std::uint32_t late_depth_max = 1000;
+
+// Offloaded work that waits longer is logged where there is no thread for it.
+static constexpr Duration slow_work = 100ms;
+
+// A post that raced with this either sees the flag or is seen here.
+void Context::close_submissions() {
+    post_deferred();  // No turn will come for it.
+    submissions_closed_.store(true, std::memory_order_seq_cst);
+    run_late_submissions();
+}
+
+void Context::post_deferred() {
+    if (std::exchange(is_deferred_posted_, true)) return;
+    post([this] {
+        is_deferred_posted_ = false;
+        run_deferred();
+    });
+}
+
+// One thread at a time: one that finds another running leaves its work to that, which looks once
+// more before it ends.
+void Context::run_late_submissions() noexcept {
+    {
+        const std::lock_guard lock(late_mutex_);
+        if (std::exchange(running_late_, true)) return;
+    }
+    // Destroyed last: with what the work holds and lets go of, this context may go.
+    const std::shared_ptr<void> owner = owner_.lock();
+    const Entered scope(*this);
+    while (true) {
+        base::MpscNode* node = submissions_.pop();
+        if (node) {
+            const std::unique_ptr<Submission> submission(static_cast<Submission*>(node));
+            late_depth_ = submission->depth;
+            if (late_depth_ > late_depth_max && !std::exchange(has_logged_late_, true)) {
+                log_.error(
+                    "work or a coroutine that goes on and on does not end with its runtime: "
+                    "dropped");
+            }
+            if (late_depth_ > late_depth_max + 1) {
+                is_deferred_posted_ = false;  // It may be this.
+                continue;
+            }
+            is_ending_waiters_ = late_depth_ > late_depth_max;
+            submission->work();
+            is_ending_waiters_ = false;
+            continue;
+        }
+        const std::lock_guard lock(late_mutex_);
+        // Not empty: more came, or somebody is between the two steps of a push.
+        if (!submissions_.empty()) continue;
+        running_late_ = false;
+        return;
+    }
+}
+
+void Context::offload(Function<void()> work) {
+    if (is_forked_) return base::report_forked("offloaded work is dropped");
+    if (!work) detail::refuse_empty("Executor::offload()");
+    // Without a pool (simulations: one thread, one order) the work runs as a submission.
+    if (pool_) {
+        pool_->run(std::move(work), in_turn() && scope() != nullptr);
+    } else {
+        post([this, work = std::move(work)]() mutable { run_offloaded(work); });
+    }
+}
+
+// All else waits for it.
+void Context::run_offloaded(Function<void()>& work) {
+    const base::SteadyClock real;
+    const TimePoint began = real.now();
+    const base::ThreadUse before = base::thread_use();
+    work();
+    const base::ThreadUse after = base::thread_use();
+    const Duration waited = (real.now() - began) - (after.computed - before.computed);
+    if (waited < slow_work || after.waits == before.waits) return;
+    if (std::exchange(has_logged_slow_, true)) return;
+    log_.warning("offloaded work waited for " + std::to_string(waited / 1ms) +
+                 " ms on a runtime that has no thread for it (RuntimeOptions::manual, a "
+                 "simulation), and all else waited, too; for a pause, which takes virtual time in "
+                 "a simulation, co_await weft::sleep_for()");
+}
+
+}  // namespace weft::core
