@@ -18,6 +18,7 @@ class Function;
 template <class R, class... Args, std::size_t inline_bytes>
 class Function<R(Args...), inline_bytes> {
   public:
+    // Empty, as one that was moved from, consumed or reset: it can't be called.
     Function() = default;
     Function(std::nullptr_t) {}
 

@@ -51,6 +51,10 @@ class [[nodiscard]] Result {
         check();
         return *value_;
     }
+    const T& value() const& {
+        check();
+        return *value_;
+    }
     T&& value() && {
         check();
         return std::move(*value_);

@@ -32,6 +32,9 @@ class Node;
 // there at once with FAILED_PRECONDITION, and one without a result to say so with aborts the child
 // and writes the reason. Create the runtime after fork() or daemon().
 //
+// Empty when moved from: it can be destroyed and assigned to, anything else aborts the program and
+// says so (turn() does not look, to save the time, and crashes).
+//
 // Thread: any, unless said otherwise. Lifetime: destroying it completes every call with CANCELLED
 // and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
 // Offloaded work that has begun is waited for, however long it takes, since what it uses is
@@ -104,10 +107,11 @@ class Runtime {
 
     // ---- coroutines --------------------------------------------------------------------------
     // Runs the task on the context's thread and waits for it. Not from that thread. An exception
-    // that leaves the task is rethrown here.
+    // that leaves the task is rethrown here; of an empty task std::invalid_argument.
     template <class T>
     T block_on(Task<T> task);
-    // Starts the task on the context's thread; what it returns or throws is dropped.
+    // Starts the task on the context's thread. An exception that leaves it is logged, as an error.
+    // Throws std::invalid_argument for an empty task.
     void spawn(Task<void> task);
     // Where completions and coroutines of this runtime run.
     Executor& executor();
@@ -158,7 +162,7 @@ struct BlockOnState {
 };
 
 template <class T>
-Detached run_blocking_task(Task<T> task, BlockOnState<T>& state) {
+WEFT_HEADER_COROUTINE Detached run_blocking_task(Task<T> task, BlockOnState<T>& state) {
     try {
         if constexpr (std::is_void_v<T>) {
             co_await task;

@@ -13,4 +13,9 @@ void assertion_failed(const char* what, const char* file, int line) {
     std::abort();
 }
 
+void misused(const char* sentence) {
+    std::fprintf(stderr, "weft: %s\n", sentence);
+    std::abort();
+}
+
 }  // namespace weft::base

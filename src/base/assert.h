@@ -4,7 +4,10 @@
 
 namespace weft::base {
 [[noreturn]] void assertion_failed(const char* what, const char* file, int line);
-}
+// For a program's misuse of what has no result to report it with: writes the sentence to standard
+// error and aborts.
+[[noreturn]] void misused(const char* sentence);
+}  // namespace weft::base
 
 // Stays on in release builds: for facts whose violation would corrupt memory.
 #define WEFT_ASSERT(fact) \
