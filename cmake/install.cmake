@@ -36,14 +36,22 @@ install(FILES ${PROJECT_BINARY_DIR}/weftConfig.cmake ${PROJECT_BINARY_DIR}/weftC
 
 # An archive brings nothing along, so its dependencies are those of whoever links it; pkg-config's
 # --static would add what these need in turn, for which few machines have the archives.
-set(libraries spdlog)
-if(WEFT_WITH_VERBS)
-    string(APPEND libraries ", libibverbs, librdmacm")
-endif()
+# spdlog is named by its libraries: what requires its package, privately too, compiles with its
+# macros, and no header of weft includes it.
+pkg_check_modules(SPDLOG REQUIRED spdlog)
+list(FILTER SPDLOG_LDFLAGS EXCLUDE REGEX "^(-L/usr/lib|-pthread)")
+string(JOIN " " spdlog_libraries ${SPDLOG_LDFLAGS})
+set(pc_libraries "")
+set(pc_requires "Requires: protobuf")
 if(BUILD_SHARED_LIBS)
-    set(pc_requires "Requires: protobuf\nRequires.private: ${libraries}")
+    string(APPEND pc_requires "\nLibs.private: ${spdlog_libraries}")
 else()
-    set(pc_requires "Requires: protobuf, ${libraries}")
+    set(pc_libraries " ${spdlog_libraries}")
+endif()
+if(WEFT_WITH_VERBS AND BUILD_SHARED_LIBS)
+    string(APPEND pc_requires "\nRequires.private: libibverbs, librdmacm")
+elseif(WEFT_WITH_VERBS)
+    string(APPEND pc_requires ", libibverbs, librdmacm")
 endif()
 file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" pc_prefix ${pc_prefix})

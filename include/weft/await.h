@@ -9,6 +9,10 @@
 // It is awaited at most once and resumes on the executor it was made on. Destroying it before its
 // end cancels it: the peer is told and nothing resumes. Everything that was passed in has been
 // copied when the call returns.
+//
+// It neither moves nor copies, since its completion has its address. One that is to live elsewhere
+// is made there: std::unique_ptr<CallOperation>(new CallOperation(weft::call(...))), and then
+// `co_await *pointer`.
 #pragma once
 
 #include <coroutine>
@@ -20,6 +24,7 @@
 #include <weft/buffer.h>
 #include <weft/call.h>
 #include <weft/channel.h>
+#include <weft/in_place.h>
 #include <weft/result.h>
 #include <weft/sleep.h>
 
@@ -42,7 +47,7 @@ struct ReplyReader {
 // and comes back by post(); `home`, the context it was made on, must outlive it.
 class Operation {
   public:
-    Operation(const Operation&) = delete;
+    Operation(const Operation&) = delete;  // An operation stays where it was made.
     Operation& operator=(const Operation&) = delete;
 
     bool await_ready() const noexcept { return done_; }
@@ -93,7 +98,11 @@ class Operation {
 // What `co_await get(...)` and `put(...)` wait for.
 class [[nodiscard]] TransferOperation : public detail::Operation {
   public:
+    TransferOperation(const TransferOperation&) = delete;  // An operation stays where it was made.
     Status await_resume() { return take_status(); }
+    detail::InPlace<TransferOperation> operator co_await() noexcept {
+        return detail::InPlace(*this);
+    }
 
   private:
     friend TransferOperation get(const Channel&, const RegionRef&, std::uint64_t, Buffer,
@@ -125,7 +134,9 @@ TransferOperation put(const Call& call, const RegionRef& to, std::uint64_t offse
 // What `co_await call(...)` waits for.
 class [[nodiscard]] CallOperation : public detail::Operation {
   public:
+    CallOperation(const CallOperation&) = delete;  // An operation stays where it was made.
     Result<std::vector<std::byte>> await_resume();
+    detail::InPlace<CallOperation> operator co_await() noexcept { return detail::InPlace(*this); }
 
   private:
     friend CallOperation call(const Channel&, const MethodId&, ByteView, CallOptions);

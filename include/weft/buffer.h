@@ -15,7 +15,9 @@ namespace weft {
 // Thread: handles may be copied and dropped on any thread; the bytes are the user's to share.
 class Buffer {
   public:
-    Buffer() = default;  // Empty.
+    // Empty, as one that was moved from: no bytes. It can't be exposed (INVALID_ARGUMENT), and a
+    // transfer of it moves nothing.
+    Buffer() = default;
 
     // Memory of the caller's own, outside the arena; `release` runs when nothing uses it any more,
     // on whatever thread that is. To be exposed, memory of Runtime::allocate() is better.

@@ -23,6 +23,9 @@ enum class ClientId : std::uint64_t { none = 0 };
 // Handed to the handler, who answers exactly once; a Call that is dropped unanswered answers
 // INTERNAL by itself. Move-only.
 //
+// Empty when default-made, moved from or answered: answers and notices go nowhere, the request and
+// what tells of the call are empty, its deadline is `never`, and get() and put() fail.
+//
 // Thread: the context's that received the call; coroutine handlers are resumed there. To answer it
 // on another one, or to drop it unanswered there, aborts the program and says so. Lifetime: may
 // outlive its client and its runtime (on_cancel() tells of both); the answer then goes nowhere.
@@ -89,7 +92,8 @@ class Call {
 
     // Bulk with the client's memory, by a reference from the request: get() pulls, put() pushes. As
     // Channel::get and put; the call's deadline counts. Errors also: CANCELLED after the answer,
-    // and for a default constructed Call or one whose runtime is gone, there inside the call.
+    // and for one whose runtime is gone, there inside the call; FAILED_PRECONDITION, inside the
+    // call, for one that was default-made.
     OperationId get(const RegionRef& from, std::uint64_t offset, Buffer local,
                     TransferCompletion done) const;
     OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,

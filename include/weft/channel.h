@@ -22,8 +22,13 @@ class ChannelImpl;
 }
 class Call;
 
+namespace detail {
+Status empty_channel();
+}
+
 // Runs exactly once, in a later turn of the channel's context, never inside the call that started
-// the operation, unless its runtime is gone and no turn will come, or no record is left for it.
+// the operation, unless its runtime is gone and no turn will come, no record is left for it, or the
+// channel is empty.
 // `reply` is valid until it returns. Must not throw: that ends the program.
 using Completion = Function<void(const Status&, ByteView reply), 64>;
 using TransferCompletion = Function<void(const Status&), 64>;
@@ -56,6 +61,9 @@ struct BodyWriter {
 // A shared handle: copies speak to the same peer. Connects with the first call and again with the
 // first call after a loss. With the last copy the connection goes: what is under way then ends with
 // CANCELLED, so keep one as long as a callback is awaited (awaited operations keep their own).
+//
+// Empty when default-made or moved from: operations fail inside the call with FAILED_PRECONDITION,
+// effect none; cancel and abandon do nothing; executor() aborts the program and says so.
 //
 // Thread: any. On the context's own thread a call costs no lock, allocation or hop; from another
 // thread the request is copied and handed over, and the returned id is none.

@@ -178,7 +178,8 @@ using TimedOf = std::conditional_t<
 namespace detail {
 
 template <class... Ts, std::size_t... at>
-Task<AllOf<Ts...>> all_of(std::tuple<Task<Ts>...> given, std::index_sequence<at...>) {
+WEFT_HEADER_COROUTINE Task<AllOf<Ts...>> all_of(std::tuple<Task<Ts>...> given,
+                                                std::index_sequence<at...>) {
     (require_task(static_cast<bool>(std::get<at>(given))), ...);
     Branch branches[sizeof...(Ts)];
     std::tuple<Task<Ts>...> tasks(std::move(given));
@@ -190,8 +191,8 @@ Task<AllOf<Ts...>> all_of(std::tuple<Task<Ts>...> given, std::index_sequence<at.
 }
 
 template <class T>
-Task<std::conditional_t<std::is_void_v<T>, void, std::vector<Kept<T>>>> all_of_many(
-    ManyTasks<T> tasks) {
+WEFT_HEADER_COROUTINE Task<std::conditional_t<std::is_void_v<T>, void, std::vector<Kept<T>>>>
+all_of_many(ManyTasks<T> tasks) {
     for (std::size_t i = 0; i < tasks.size(); ++i) require_task(static_cast<bool>(tasks[i]));
     Branch* const outer = co_await OwnBranch();
     Fork fork(outer, tasks.size());
@@ -208,7 +209,7 @@ Task<std::conditional_t<std::is_void_v<T>, void, std::vector<Kept<T>>>> all_of_m
 }
 
 template <class T, class Tasks>
-Task<FirstOf<T>> first_of(Tasks tasks) {
+WEFT_HEADER_COROUTINE Task<FirstOf<T>> first_of(Tasks tasks) {
     require_task(tasks.size() != 0);
     for (std::size_t i = 0; i < tasks.size(); ++i) require_task(static_cast<bool>(tasks[i]));
     Branch* const outer = co_await OwnBranch();
@@ -270,7 +271,7 @@ Task<FirstOf<T>> when_any(std::vector<Task<T>> tasks) {
 // Status.
 // Errors also: DEADLINE_EXCEEDED, effect unknown: a call of the task may have left.
 template <class T>
-Task<TimedOf<T>> with_timeout(Duration limit, Task<T> task) {
+WEFT_HEADER_COROUTINE Task<TimedOf<T>> with_timeout(Duration limit, Task<T> task) {
     detail::require_task(static_cast<bool>(task));
     detail::Branch branch;
     Task<T> started(std::move(task));

@@ -30,6 +30,7 @@ concept MayBeEmpty = std::is_pointer_v<C> || std::is_member_pointer_v<C> ||
 template <class R, class... Args, std::size_t inline_bytes>
 class Function<R(Args...), inline_bytes> {
   public:
+    // Empty, as one that was moved from, consumed or reset: it can't be called.
     Function() = default;
     Function(std::nullptr_t) {}
 

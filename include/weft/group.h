@@ -18,6 +18,9 @@ namespace weft {
 namespace coll {
 class GroupImpl;
 }
+namespace detail {
+Status empty_group();
+}
 
 // What one rank answered to a collective; for each that takes part there is exactly one.
 struct RankOutcome {
@@ -52,6 +55,10 @@ struct RankBody {
 
 // A handle on a group, for members and for outside clients: copies are the same one. Thread: as
 // Channel.
+//
+// Empty when default-made or moved from: collectives and meetings end inside the call with
+// FAILED_PRECONDITION and no ranks, install() and channel() return that, the view is the empty one,
+// cancel() does nothing; on_change() and executor() abort the program and say so.
 class Group {
   public:
     Group() = default;

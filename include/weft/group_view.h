@@ -27,8 +27,13 @@ struct Member {
 
 // Immutable and shared: a copy costs a reference. A change makes a new view with a higher epoch.
 // Members are in order of rank; a member's index is its place in that order.
+//
+// Empty when default-made or moved from: no name, epoch 0, no members. No group has such a view:
+// what takes one refuses it with INVALID_ARGUMENT.
 class GroupView {
   public:
+    GroupView() = default;
+
     static constexpr std::size_t members_max = 1u << 20;
     static constexpr std::uint32_t rank_max = 0xfffffffe;
     static constexpr std::size_t name_bytes_max = 256;
@@ -50,16 +55,16 @@ class GroupView {
     std::string encode() const;
     static Result<GroupView> decode(std::string_view bytes);
 
-    const std::string& name() const { return data_->name; }
-    std::uint64_t epoch() const { return data_->epoch; }
-    std::uint32_t size() const { return static_cast<std::uint32_t>(data_->members.size()); }
-    const std::vector<Member>& members() const { return data_->members; }
+    const std::string& name() const { return data().name; }
+    std::uint64_t epoch() const { return data().epoch; }
+    std::uint32_t size() const { return static_cast<std::uint32_t>(data().members.size()); }
+    const std::vector<Member>& members() const { return data().members; }
     // By index. Requires: index < size().
-    const Member& at(std::uint32_t index) const { return data_->members[index]; }
+    const Member& at(std::uint32_t index) const { return data().members[index]; }
     // nullptr: none. Cost: a search, none where ranks are 0 to n-1.
     const Member* find(std::uint32_t rank) const;
     // Equal for equal views, in every process.
-    std::uint64_t digest() const { return data_->digest; }
+    std::uint64_t digest() const { return data().digest; }
 
   private:
     struct Data {
@@ -69,7 +74,10 @@ class GroupView {
         std::uint64_t digest = 0;
     };
     explicit GroupView(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
-    std::shared_ptr<const Data> data_;
+    static const Data& none();
+    const Data& data() const { return data_ ? *data_ : none(); }
+
+    std::shared_ptr<const Data> data_;  // nullptr: empty.
 };
 
 // What became of one member between a view and a later one.

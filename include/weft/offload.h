@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <weft/executor.h>
+#include <weft/in_place.h>
 #include <weft/task.h>
 
 namespace weft {
@@ -43,7 +44,9 @@ class OffloadAwaiter {
     using R = std::invoke_result_t<F&>;
     template <class G>
     explicit OffloadAwaiter(std::in_place_t, G&& work) : work_(std::forward<G>(work)) {}
+    OffloadAwaiter(const OffloadAwaiter&) = delete;  // An operation stays where it was made.
 
+    InPlace<OffloadAwaiter> operator co_await() noexcept { return InPlace(*this); }
     bool await_ready() const noexcept { return false; }
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> awaiting) {
@@ -131,6 +134,9 @@ template <class F>
     requires AwaitSafe<F&&>
 auto offload(F&& work) {
     using Held = std::conditional_t<std::is_lvalue_reference_v<F>, F, std::remove_cvref_t<F>>;
+    static_assert(alignof(detail::OffloadAwaiter<Held>) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__,
+                  "a coroutine's frame can't align this work, or what it returns: keep it behind a "
+                  "std::unique_ptr");
     return detail::OffloadAwaiter<Held>(std::in_place, std::forward<F>(work));
 }
 

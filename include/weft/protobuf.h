@@ -162,6 +162,9 @@ class [[nodiscard]] ProtoCall : public detail::Operation {
                    {&reply_, &detail::read_reply<Reply>});
     }
 
+    ProtoCall(const ProtoCall&) = delete;  // An operation stays where it was made.
+    detail::InPlace<ProtoCall> operator co_await() noexcept { return detail::InPlace(*this); }
+
     Result<Reply> await_resume() {
         if (Status status = take_status(); !status.ok()) [[unlikely]]
             return status;
@@ -215,7 +218,7 @@ void serve_inline(Service& service, Call call) {
 }
 
 template <auto handler, class Service, class Request, class Reply>
-Detached serve_task(Service& service, Call call) {
+WEFT_HEADER_COROUTINE Detached serve_task(Service& service, Call call) {
     Pooled<Request> in;
     Pooled<Reply> out;
     if (Status status = in.read_request(call); !status.ok()) {

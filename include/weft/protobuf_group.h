@@ -126,10 +126,15 @@ class Bodies {
 
 }  // namespace detail
 
-// Requests for ranks: those who are named take part.
+// Requests for ranks, those who are named take part: an lvalue of any type that a std::span can be
+// made of, or a std::vector or std::span made for the call. A std::array is named first: of such a
+// temporary in a co_await expression g++ 12 destroys the elements twice.
+// clang-format off
 template <class Requests, class Request>
-concept RequestsOf = std::constructible_from < std::span<const RankRequest<Request>>,
-const Requests& > ;
+concept RequestsOf = AwaitSafeArgument<Requests> &&
+    std::constructible_from<std::span<const RankRequest<Request>>,
+                            const std::remove_reference_t<Requests>&>;
+// clang-format on
 
 // What generated stubs do with a completion token of Boost.Asio for void(Result): see
 // <weft/asio.h>. `group` is a weft::Group.
@@ -186,13 +191,14 @@ class [[nodiscard]] GroupCall {
             return group.meet(name, value, with, std::move(done));
         });
     }
-    GroupCall(const GroupCall&) = delete;
+    GroupCall(const GroupCall&) = delete;  // An operation stays where it was made.
     GroupCall& operator=(const GroupCall&) = delete;
     ~GroupCall() {
         shared_->awaiting = nullptr;
         if (!shared_->done && cancel_) cancel_();
     }
 
+    detail::InPlace<GroupCall> operator co_await() noexcept { return detail::InPlace(*this); }
     bool await_ready() const noexcept { return shared_->done; }
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
@@ -227,7 +233,7 @@ class [[nodiscard]] GroupCall {
         shared_->home = Executor::current();
         if (!shared_->home && !group.on_thread()) {
             GroupOutcome refused;
-            refused.status = detail::nowhere(group.executor());
+            refused.status = group ? detail::nowhere(group.executor()) : detail::empty_group();
             shared_->result = detail::ReadGroup<Result>()(std::move(refused), wanted);
             shared_->done = true;
             return;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include <weft/buffer.h>
 #include <weft/function.h>
@@ -20,7 +21,8 @@ constexpr bool allows(Access granted, Access wanted) {
 
 // Names a range of an exposed region; 48 bytes that travel in any message (weft.BulkRef carries
 // them in protobuf). A value: copying and dropping it does nothing. Any process that has it may use
-// it until the owner closes the region.
+// it until the owner closes the region. Default-made it names nothing: a transfer by it fails with
+// PERMISSION_DENIED.
 //
 // Its range and right are what an honest peer keeps to, and narrow nothing: the key is the
 // region's, so a peer that changes the other fields reaches all of the region, with the region's
@@ -62,13 +64,17 @@ class Regions;
 // first 4 MiB of a range are probed, when a peer begins: a file that is cut later, or whose disk is
 // full behind them, ends the process by SIGBUS.
 //
+// Empty when default-made, moved from or closed: its reference names nothing once it is moved from,
+// and close() only calls `fenced`.
+//
 // Closing revokes at once and then waits for the fence: until the transport proves that no peer can
 // touch the memory any more the region keeps its Buffer, whatever happens to this handle.
 // Thread: any.
 class Region {
   public:
     Region() = default;
-    Region(Region&& other) noexcept = default;
+    Region(Region&& other) noexcept
+        : owner_(std::move(other.owner_)), ref_(std::exchange(other.ref_, {})) {}
     Region& operator=(Region&& other) noexcept;
     ~Region() { close(); }
 

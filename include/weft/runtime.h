@@ -32,6 +32,9 @@ class Node;
 // there at once with FAILED_PRECONDITION, and one without a result to say so with aborts the child
 // and writes the reason. Create the runtime after fork() or daemon().
 //
+// Empty when moved from: it can be destroyed and assigned to, anything else aborts the program and
+// says so (turn() does not look, to save the time, and crashes).
+//
 // Thread: any, unless said otherwise. Lifetime: destroying it completes every call with CANCELLED
 // and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
 // Offloaded work that has begun is waited for, however long it takes, since what it uses is
@@ -110,11 +113,11 @@ class Runtime {
     // or offloaded work of this runtime, which would wait for itself, it aborts the program and
     // says so: co_await the task there. In a simulation it lets virtual time pass. An exception
     // that leaves the task is rethrown here. Throws BadResult (CANCELLED) when the runtime ended
-    // and the task did not; std::logic_error for an empty task.
+    // and the task did not; std::invalid_argument for an empty task.
     template <class T>
     T block_on(Task<T> task);
-    // Starts the task on the context's thread; what it returns or throws is dropped. Throws
-    // std::logic_error for an empty task.
+    // Starts the task on the context's thread. An exception that leaves it is logged, as an error.
+    // Throws std::invalid_argument for an empty task.
     void spawn(Task<void> task);
     // Where completions and coroutines of this runtime run.
     Executor& executor();
@@ -179,7 +182,7 @@ struct BlockOnEnd {
 [[noreturn]] void throw_cancelled();
 
 template <class T>
-Detached run_blocking_task(Task<T> given, BlockOnState<T>& state) {
+WEFT_HEADER_COROUTINE Detached run_blocking_task(Task<T> given, BlockOnState<T>& state) {
     const BlockOnEnd<T> end{state};
     Task<T> task = std::move(given);  // Its locals die before the waiter goes on.
     try {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <weft/executor.h>
+#include <weft/in_place.h>
 #include <weft/status.h>
 #include <weft/task.h>
 #include <weft/time.h>
@@ -87,7 +88,9 @@ class Alarm {
 // What `co_await sleep_for(...)` waits for.
 class [[nodiscard]] Sleep : public detail::Alarm {
   public:
+    Sleep(const Sleep&) = delete;  // An operation stays where it was made.
     Status await_resume();
+    detail::InPlace<Sleep> operator co_await() noexcept { return detail::InPlace(*this); }
 
   private:
     friend Sleep sleep_for(Duration time);

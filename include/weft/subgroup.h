@@ -17,8 +17,12 @@ namespace weft {
 // name members by their ranks in the group. Lifetime, thread: as Group.
 class Subgroup {
   public:
-    // Errors: INVALID_ARGUMENT: no rank, or more than GroupView::members_max.
+    // Errors: INVALID_ARGUMENT: no rank, or more than GroupView::members_max; FAILED_PRECONDITION:
+    // an empty group.
     static Result<Subgroup> make(Group group, RankSet members);
+    // Never empty: to move one is to copy it.
+    Subgroup(const Subgroup&) = default;
+    Subgroup& operator=(const Subgroup&) = default;
 
     std::uint32_t size() const { return table_->size; }
     const Group& group() const { return group_; }

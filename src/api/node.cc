@@ -393,8 +393,15 @@ Result<Region> Node::expose(Buffer memory, ExposeOptions with) {
     return region;
 }
 
+static Status empty_view() {
+    return fail(Code::invalid_argument,
+                "an empty weft::GroupView, default-made or moved from, is of no group; "
+                "GroupView::make(), parse() and load() return one that is");
+}
+
 Result<Group> Node::group(GroupView view) {
     if (Status why = context.why_forked(); !why.ok()) return why;
+    if (view.size() == 0) return empty_view();
     Result<Group> group = fail(Code::internal, "");
     on_context([&] {
         std::shared_ptr<coll::GroupImpl> impl = collectives.joined(view.name());
@@ -409,6 +416,7 @@ Result<Group> Node::group(GroupView view) {
 
 Status Node::join(GroupView view, std::uint32_t rank) {
     if (Status why = context.why_forked(); !why.ok()) return why;
+    if (view.size() == 0) return empty_view();
     if (!view.find(rank)) {
         return fail(Code::out_of_range, "group '" + view.name() + "' has no rank " +
                                             std::to_string(rank) + " in epoch " +

@@ -52,41 +52,49 @@ Result<Runtime> Runtime::create(RuntimeOptions options) {
     return Runtime(*std::move(node));
 }
 
+static api::Node& own(const std::shared_ptr<api::Node>& node) {
+    if (!node) {
+        base::abort_misused("a weft::Runtime that was moved from",
+                            "it can only be destroyed or assigned to");
+    }
+    return *node;
+}
+
 Result<Runtime> Runtime::from_node(std::shared_ptr<api::Node> node) {
     return Runtime(std::move(node));
 }
 
-Status Runtime::add(Service& service) { return node_->add(service); }
-Status Runtime::listen(std::string_view uri) { return node_->listen(uri); }
-std::vector<std::string> Runtime::addresses() const { return node_->addresses(); }
+Status Runtime::add(Service& service) { return own(node_).add(service); }
+Status Runtime::listen(std::string_view uri) { return own(node_).listen(uri); }
+std::vector<std::string> Runtime::addresses() const { return own(node_).addresses(); }
 
 Status Runtime::serve(Service& service, const Addresses& at) {
-    return node_->serve(&service, at.uris());
+    return own(node_).serve(&service, at.uris());
 }
 
-Result<Channel> Runtime::connect(const Addresses& to) { return node_->connect(to.uris()); }
+Result<Channel> Runtime::connect(const Addresses& to) { return own(node_).connect(to.uris()); }
 
-Result<Buffer> Runtime::allocate(std::size_t bytes) { return node_->arena->allocate(bytes); }
+Result<Buffer> Runtime::allocate(std::size_t bytes) { return own(node_).arena->allocate(bytes); }
 Result<Region> Runtime::expose(Buffer memory, ExposeOptions options) {
-    return node_->expose(std::move(memory), options);
+    return own(node_).expose(std::move(memory), options);
 }
 
-Result<Group> Runtime::group(GroupView view) { return node_->group(std::move(view)); }
+Result<Group> Runtime::group(GroupView view) { return own(node_).group(std::move(view)); }
 Status Runtime::join(GroupView view, std::uint32_t rank) {
-    return node_->join(std::move(view), rank);
+    return own(node_).join(std::move(view), rank);
 }
 
-Executor& Runtime::executor() { return node_->context; }
+Executor& Runtime::executor() { return own(node_).context; }
 
 void Runtime::spawn(Task<void> task) {
-    if (!task) throw std::invalid_argument("Runtime::spawn() of an empty task");
+    if (!task) detail::throw_empty_task();
     struct Starter {
         std::shared_ptr<Task<void>> task;  // Function holds it in place.
         void operator()() const {
             detail::run_detached(std::move(*task), [] {});
         }
     };
-    node_->context.post(Starter{std::make_shared<Task<void>>(std::move(task))});
+    own(node_).context.post(Starter{std::make_shared<Task<void>>(std::move(task))});
 }
 
 void detail::throw_cancelled() {
@@ -116,13 +124,14 @@ static void turn_until_done(std::shared_ptr<api::Node> node, const bool& done) {
 
 void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex,
                            std::condition_variable& changed) {
-    if (node_->context.is_forked()) {
+    api::Node& node = own(node_);
+    if (node.context.is_forked()) {
         start();  // What it starts fails at once.
         return done ? void() : base::abort_forked("Runtime::block_on()");
     }
-    check_may_wait(*node_, "Runtime::block_on()");
-    node_->context.post(std::move(start));
-    if (node_->options.manual) return turn_until_done(node_, done);
+    check_may_wait(node, "Runtime::block_on()");
+    node.context.post(std::move(start));
+    if (node.options.manual) return turn_until_done(node_, done);
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return done; });
 }
@@ -136,25 +145,28 @@ static void check_turner(const api::Node& node, const char* call) {
                         "RuntimeOptions::manual a program does");
 }
 
+// Not own(): two checks in each call of a program that turns its own client and server.
 std::uint32_t Runtime::turn() { return node_->context.turn(node_->parts.clock->now()).events; }
 
 bool Runtime::arm() {
-    check_turner(*node_, "Runtime::arm()");  // Else its thread sleeps on the same descriptor.
-    return node_->context.arm();
+    api::Node& node = own(node_);
+    check_turner(node, "Runtime::arm()");  // Else its thread sleeps on the same descriptor.
+    return node.context.arm();
 }
 
-TimePoint Runtime::next_deadline() const { return node_->driver.next_deadline(); }
-int Runtime::wait_fd() const { return node_->driver.wait_fd(); }
+TimePoint Runtime::next_deadline() const { return own(node_).driver.next_deadline(); }
+int Runtime::wait_fd() const { return own(node_).driver.wait_fd(); }
 
 bool Runtime::turn_until(Function<bool()> done, Duration limit) {
-    check_turner(*node_, "Runtime::turn_until()");  // Also when it is done at once.
+    api::Node& node = own(node_);
+    check_turner(node, "Runtime::turn_until()");  // Also when it is done at once.
     if (!done) detail::refuse_empty("Runtime::turn_until()");
-    if (node_->parts.pass_time) return node_->parts.pass_time([&] { return done(); }, limit);
-    const TimePoint end = saturating_add(node_->parts.clock->now(), limit);
+    if (node.parts.pass_time) return node.parts.pass_time([&] { return done(); }, limit);
+    const TimePoint end = saturating_add(node.parts.clock->now(), limit);
     while (!done()) {
-        const TimePoint now = node_->parts.clock->now();
+        const TimePoint now = node.parts.clock->now();
         if (now >= end) return false;
-        node_->driver.turn_and_wait(end - now);
+        node.driver.turn_and_wait(end - now);
     }
     return true;
 }
@@ -200,8 +212,9 @@ static Status why_no_run(const api::Node& node) {
 }
 
 Status Runtime::run() {
-    if (Status why = why_no_run(*node_); !why.ok()) return why;
-    const int state_signal = node_->options.state_signal;
+    api::Node& node = own(node_);
+    if (Status why = why_no_run(node); !why.ok()) return why;
+    const int state_signal = node.options.state_signal;
     sigset_t ending, asking, both, before;
     sigemptyset(&ending);
     sigaddset(&ending, SIGINT);
@@ -218,12 +231,12 @@ Status Runtime::run() {
     Status status =
         fail(Code::resource_exhausted, "no file descriptor for signals left (ulimit -n)");
     if (ending_fd && state_fd) {
-        wait_for_end(*node_, ending_fd.get(), state_fd.get());
+        wait_for_end(node, ending_fd.get(), state_fd.get());
         take_signals(ending_fd.get());
-        status = node_->drain(ending_fd.get());
+        status = node.drain(ending_fd.get());
         if (status.code() == Code::deadline_exceeded) {
-            node_->log.warning("handlers or replies were left, the state of the runtime:\n" +
-                               node_->state());
+            node.log.warning("handlers or replies were left, the state of the runtime:\n" +
+                             node.state());
         }
         // One that came meanwhile was heard; it must not end the program now.
         take_signals(ending_fd.get());
@@ -233,8 +246,8 @@ Status Runtime::run() {
     return status;
 }
 
-void Runtime::stop() { node_->stop(); }
+void Runtime::stop() { own(node_).stop(); }
 
-std::string Runtime::state() { return node_->state(); }
+std::string Runtime::state() { return own(node_).state(); }
 
 }  // namespace weft

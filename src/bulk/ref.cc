@@ -47,7 +47,7 @@ Region& Region::operator=(Region&& other) noexcept {
     if (this != &other) {
         close();
         owner_ = std::move(other.owner_);
-        ref_ = other.ref_;
+        ref_ = std::exchange(other.ref_, {});
     }
     return *this;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "coll/engine.h"
 
 namespace weft {
@@ -75,11 +76,25 @@ void come_to_meeting(Engine& engine, coll::Meetings::Coming&& coming) {
     engine.meetings().come(std::move(coming));
 }
 
+CollectiveId refuse_empty(GroupCompletion done) {
+    GroupOutcome outcome;
+    outcome.status = detail::empty_group();
+    done(std::move(outcome));
+    return 0;
+}
+
 }  // namespace
+
+Status detail::empty_group() {
+    return fail(Code::failed_precondition,
+                "an empty weft::Group, default-made or moved from, has no members; "
+                "Runtime::group() returns one that has");
+}
 
 CollectiveId Group::collective(const MethodId& method, const BodyWriter& body,
                                const GroupCallOptions& options, GroupCompletion done) const {
     if (!done) detail::refuse_empty("Group::collective(), as its completion");
+    if (!impl_) return refuse_empty(std::move(done));
     Engine::Beginning beginning = beginning_of(impl_, method, options);
     beginning.done = std::move(done);
     const auto fill = [&](Engine::Beginning& into) {
@@ -92,6 +107,7 @@ CollectiveId Group::collective(const MethodId& method, const BodyWriter& body,
 CollectiveId Group::scatter(const MethodId& method, std::span<const RankBody> bodies,
                             const GroupCallOptions& options, GroupCompletion done) const {
     if (!done) detail::refuse_empty("Group::scatter(), as its completion");
+    if (!impl_) return refuse_empty(std::move(done));
     Engine::Beginning beginning = beginning_of(impl_, method, options);
     beginning.done = std::move(done);
     beginning.scatters = true;
@@ -110,6 +126,7 @@ CollectiveId Group::scatter(const MethodId& method, std::span<const RankBody> bo
 CollectiveId Group::meet(std::string_view name, ByteView value, const GroupCallOptions& options,
                          GroupCompletion done) const {
     if (!done) detail::refuse_empty("Group::meet(), as its completion");
+    if (!impl_) return refuse_empty(std::move(done));
     Engine::Beginning beginning = beginning_of(impl_, MethodId(), options);
     coll::Meetings::Coming coming;
     coming.id = beginning.id;
@@ -136,6 +153,7 @@ void Group::refuse(const Status& why, const GroupCallOptions& options, GroupComp
 }
 
 void Group::cancel(CollectiveId id) const {
+    if (!impl_) return;
     core::Context& context = impl_->engine.context();
     if (context.is_forked()) return;
     if (context.on_thread() && impl_->engine.cancel(id)) return;
@@ -143,9 +161,10 @@ void Group::cancel(CollectiveId id) const {
     context.post([group = impl_, id] { (void)group->engine.cancel(id); });
 }
 
-GroupView Group::view() const { return impl_->view(); }
+GroupView Group::view() const { return impl_ ? impl_->view() : GroupView(); }
 
 Status Group::install(const GroupView& view) const {
+    if (!impl_) return detail::empty_group();
     Status status = impl_->engine.context().why_forked();
     if (!status.ok()) return status;
     impl_->engine.run_on_context([&] { status = impl_->install(view); });
@@ -153,14 +172,23 @@ Status Group::install(const GroupView& view) const {
 }
 
 void Group::on_change(Function<void(const MemberChange&)> told) const {
+    if (!impl_)
+        base::abort_misused("Group::on_change()",
+                            "of an empty group, which never changes: Runtime::group() returns one");
     impl_->engine.run_on_context([&] { impl_->on_change(std::move(told)); });
 }
 
-Executor& Group::executor() const { return impl_->engine.context(); }
+Executor& Group::executor() const {
+    if (!impl_)
+        base::abort_misused("Group::executor()",
+                            "of an empty group, which has none: Runtime::group() returns one");
+    return impl_->engine.context();
+}
 
-bool Group::on_thread() const { return impl_->engine.context().on_thread(); }
+bool Group::on_thread() const { return impl_ && impl_->engine.context().on_thread(); }
 
 Result<Channel> Group::channel(std::uint32_t rank) const {
+    if (!impl_) return detail::empty_group();
     if (Status why = impl_->engine.context().why_forked(); !why.ok()) return why;
     Result<Channel> channel = fail(Code::internal, "");
     impl_->engine.run_on_context([&] { channel = impl_->channel(rank); });

@@ -20,6 +20,7 @@ Subgroup::Subgroup(Group group, RankSet members)
     : group_(std::move(group)), table_(std::make_shared<const Table>(std::move(members))) {}
 
 Result<Subgroup> Subgroup::make(Group group, RankSet members) {
+    if (!group) return detail::empty_group();
     if (members.empty()) return fail(Code::invalid_argument, "a subgroup without members");
     if (members.size() > GroupView::members_max) {
         return fail(Code::invalid_argument,

@@ -39,13 +39,6 @@ void require_task(bool is_task) {
     }
 }
 
-void refuse_await(bool is_empty) {
-    throw std::logic_error(
-        is_empty ? "co_await of an empty weft::Task: it was moved from, or none was assigned to it"
-                 : "co_await of a weft::Task that was awaited before: a task is awaited once; its "
-                   "result can be kept in what several coroutines read");
-}
-
 Status timed_out(Duration limit) {
     return fail(Code::deadline_exceeded,
                 "the task had not ended after " + base::duration_text(limit) + " (with_timeout)")

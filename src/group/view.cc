@@ -102,8 +102,13 @@ Result<GroupView> GroupView::make(std::string name, std::uint64_t epoch,
     return GroupView(std::make_shared<const Data>(std::move(data)));
 }
 
+const GroupView::Data& GroupView::none() {
+    static const Data empty;
+    return empty;
+}
+
 const Member* GroupView::find(std::uint32_t rank) const {
-    const std::vector<Member>& members = data_->members;
+    const std::vector<Member>& members = data().members;
     if (rank < members.size() && members[rank].rank == rank) return &members[rank];
     const auto at =
         std::lower_bound(members.begin(), members.end(), rank,

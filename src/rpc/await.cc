@@ -79,6 +79,7 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
             [this](const Status& status, ByteView reply) { arrive(status, reply); });
         return;
     }
+    if (!channel) return arrive(empty_channel(), {});
     if (!Executor::current()) return arrive(nowhere(channel.executor()), {});
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);
@@ -113,6 +114,7 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
                                [this](const Status& status) { arrive(status, {}); });
         return;
     }
+    if (!channel) return arrive(empty_channel(), {});
     if (!Executor::current()) return arrive(nowhere(channel.executor()), {});
     const std::size_t bytes = core::Context::handed_over_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);

@@ -81,10 +81,15 @@ OperationId Call::put(const RegionRef& to, std::uint64_t offset, Buffer local,
 
 OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
                            TransferCompletion done) const {
+    if (!server_) {
+        done(weft::fail(Code::failed_precondition,
+                        "an empty weft::Call, default-made, has no client to get from or put to"));
+        return {};
+    }
     if (!call_ || server_->left_) {
         Status why =
             weft::fail(Code::cancelled, call_ ? "the runtime is gone" : "the call was answered");
-        if (!server_ || server_->left_) {
+        if (server_->left_) {
             done(why);  // Nobody turns for it.
             return {};
         }

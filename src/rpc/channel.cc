@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "base/assert.h"
 #include "rpc/channel_impl.h"
 #include "rpc/riding.h"
 
@@ -237,34 +238,65 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
 
 namespace weft {
 
+Status detail::empty_channel() {
+    return fail(Code::failed_precondition,
+                "an empty weft::Channel, default-made or moved from, leads nowhere; "
+                "Runtime::connect() returns one that does");
+}
+
+[[gnu::noinline]] static OperationId refuse_empty(Completion&& done) {
+    done(detail::empty_channel(), {});
+    return {};
+}
+
+[[gnu::noinline]] static OperationId refuse_empty(TransferCompletion&& done) {
+    done(detail::empty_channel());
+    return {};
+}
+
 OperationId Channel::call_with(const MethodId& method, const BodyWriter& body,
                                const CallOptions& options, Completion&& done) const {
+    if (!impl_) [[unlikely]]
+        return refuse_empty(std::move(done));
     return impl_->call(method, body, options, std::move(done));
 }
 
 OperationId Channel::call(const MethodId& method, ByteView body, const CallOptions& options,
                           Completion&& done) const {
+    if (!impl_) [[unlikely]]
+        return refuse_empty(std::move(done));
     return impl_->call(method, BodyWriter::of(body), options, std::move(done));
 }
 
 OperationId Channel::get(const RegionRef& from, std::uint64_t offset, Buffer local,
                          const CallOptions& options, TransferCompletion done) const {
+    if (!impl_) return refuse_empty(std::move(done));
     return impl_->transfer(na::RmaKind::get, from, offset, std::move(local), options,
                            std::move(done));
 }
 
 OperationId Channel::put(const RegionRef& to, std::uint64_t offset, Buffer local,
                          const CallOptions& options, TransferCompletion done) const {
+    if (!impl_) return refuse_empty(std::move(done));
     return impl_->transfer(na::RmaKind::put, to, offset, std::move(local), options,
                            std::move(done));
 }
 
-void Channel::cancel_call(OperationId id) const { impl_->cancel_call(id); }
-void Channel::cancel_transfer(OperationId id) const { impl_->cancel_transfer(id); }
-void Channel::abandon_call(OperationId id) const { impl_->abandon_call(id); }
-void Channel::abandon_transfer(OperationId id) const { impl_->abandon_transfer(id); }
+void Channel::cancel_call(OperationId id) const {
+    if (impl_) impl_->cancel_call(id);
+}
+void Channel::cancel_transfer(OperationId id) const {
+    if (impl_) impl_->cancel_transfer(id);
+}
+void Channel::abandon_call(OperationId id) const {
+    if (impl_) impl_->abandon_call(id);
+}
+void Channel::abandon_transfer(OperationId id) const {
+    if (impl_) impl_->abandon_transfer(id);
+}
 
 Status Channel::admit(std::size_t bytes) const {
+    if (!impl_) return detail::empty_channel();
     core::Context& context = impl_->context();
     const std::size_t all = bytes + core::Context::handed_over_bytes;
     if (context.is_forked()) return impl_->why_forked();
@@ -272,14 +304,17 @@ Status Channel::admit(std::size_t bytes) const {
 }
 
 void Channel::release(std::size_t bytes) const {
+    if (!impl_) return;
     impl_->context().release(bytes + core::Context::handed_over_bytes);
 }
 
 TimePoint Channel::deadline(const CallOptions& options) const {
+    if (!impl_) return never;
     return impl_->deadline_elsewhere(options);
 }
 
 CallOptions Channel::until(TimePoint deadline, CallOptions options) const {
+    if (!impl_) return options;
     // None is left, where zero would be the default.
     constexpr Duration over{-1};
     const Duration left = deadline - impl_->context().current_time();
@@ -287,8 +322,13 @@ CallOptions Channel::until(TimePoint deadline, CallOptions options) const {
     return options;
 }
 
-Executor& Channel::executor() const { return impl_->context(); }
-bool Channel::on_thread() const { return impl_->context().on_thread(); }
+Executor& Channel::executor() const {
+    if (!impl_)
+        base::abort_misused("Channel::executor()",
+                            "of an empty channel, which has none: Runtime::connect() returns one");
+    return impl_->context();
+}
+bool Channel::on_thread() const { return impl_ && impl_->context().on_thread(); }
 std::string Channel::uri() const { return impl_ ? impl_->uri() : ""; }
 
 }  // namespace weft

@@ -132,6 +132,8 @@ class Consumer:
             shutil.copy(CONSUMER / source, place)
         run("make", "-C", place, "raw", PKG_CONFIG_PATH=str(pc))
         expect("raw", run(place / "raw"), "raw: hello\n")
+        flags = run("pkg-config", "--cflags", "weft", PKG_CONFIG_PATH=str(pc))
+        expect("macros of pkg-config", [one for one in flags.split() if one.startswith("-D")], [])
         version = run("pkg-config", "--modversion", "weft", PKG_CONFIG_PATH=str(pc))
         expect("weft --version", run(self.prefix / "bin/weft", "--version"), f"weft {version}")
         say("pkg-config and make build a program on calls in bytes, and it answers")

@@ -57,6 +57,7 @@ class FakeGroup {
         CHECK(of == id);
         ++asked_->cancelled;
     }
+    explicit operator bool() const { return true; }
     bool on_thread() const { return asked_->here; }
     Executor& executor() const { return *asked_->executor; }
 

@@ -299,3 +299,33 @@ TEST_CASE(
     CHECK(called);
     CHECK(counts.live == 0);
 }
+
+TEST_CASE("asio: operations on an empty channel or group complete with FAILED_PRECONDITION") {
+    asio::io_context io;
+    asio::cancellation_signal signal;
+    int refused = 0;
+    const auto done = [&](const auto& outcome) {
+        refused += outcome.status().code() == Code::failed_precondition;
+    };
+    const auto bytes_done = [&](const Result<std::vector<std::byte>>& reply) { done(reply); };
+    const auto transfer_done = [&](const Status& status) {
+        refused += status.code() == Code::failed_precondition;
+    };
+    async_call(Channel(), now_method, {}, {}, asio::bind_executor(io, bytes_done));
+    async_get(Channel(), {}, 0, {}, {}, asio::bind_executor(io, transfer_done));
+    EchoClient(Channel()).Now(
+        {}, {}, asio::bind_executor(io, [&](const Result<EchoReply>& reply) { done(reply); }));
+    EchoClient(Channel()).Now(
+        {}, {},
+        asio::bind_cancellation_slot(
+            signal.slot(),
+            asio::bind_executor(io, [&](const Result<EchoReply>& reply) { done(reply); })));
+    echo::v1::EchoGroupClient(Group()).Everywhere(
+        echo::v1::EchoRequestText(), {},
+        asio::bind_cancellation_slot(
+            signal.slot(),
+            asio::bind_executor(io, [&](const GroupResult<EchoReply>& result) { done(result); })));
+    CHECK(refused == 0);
+    io.run();
+    CHECK(refused == 5);
+}

@@ -77,11 +77,11 @@ TEST_CASE("what only a later plugin knows is refused") {
     field.set_label(FieldDescriptorProto::LABEL_OPTIONAL);
     field.set_type(FieldDescriptorProto::TYPE_UINT32);
     field.mutable_options()
-        ->MutableExtension(weft::field)
+        ->MutableExtension(weft::detail::proto_options::field)
         ->set_merge(static_cast<weft::FieldOptions::Merge>(42));
     weft::MethodOptions& options =
         *proto.mutable_service(0)->mutable_method(0)->mutable_options()->MutableExtension(
-            weft::method);
+            weft::detail::proto_options::method);
     options.set_collective(true);
     options.mutable_group()->set_policy(static_cast<weft::GroupOptions::Policy>(43));
     options.mutable_group()->set_topology(static_cast<weft::GroupOptions::Topology>(44));

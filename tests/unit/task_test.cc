@@ -1,6 +1,7 @@
 #include <weft/task.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -134,18 +135,130 @@ TEST_CASE("a suspended chain goes on where it was and ends clean") {
     CHECK(alive == 0);
 }
 
-TEST_CASE("neither a deep chain nor a long loop of tasks eats the stack") {
-    // Symmetric transfer is a tail call, which g++ makes from -O2 on only.
-#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    const int length = 1'000'000;
-#else
-    const int length = 500;
-#endif
-    std::optional<int> result, looped;
+TEST_CASE("a deep chain of tasks eats no stack where the compiler makes tail calls") {
+    const int length = detail::has_tail_calls ? 1'000'000 : 500;
+    std::optional<int> result;
     OwnedCoroutine deep = run(nest(length), result);
     CHECK(result == length);
-    OwnedCoroutine loop = run(repeat(length), looped);
-    CHECK(looped == length);
+}
+
+// ---- how a task is started: by a transfer or by a call, whichever the compiler needs ------------
+
+namespace {
+
+// Awaits a task in either way.
+template <bool transfers, class T>
+struct Starts {
+    Task<T> task;
+    auto operator co_await() {
+        return detail::TaskAwaiter<T, transfers>(detail::TaskAccess::handle(task));
+    }
+};
+
+template <bool transfers>
+Task<int> rounds(int times) {
+    int sum = 0, started = 0;
+    for (int i = 0; i < times; ++i) {
+        Starts<transfers, int> one{number(started, 1)};
+        sum += co_await one;
+    }
+    co_return sum;
+}
+
+template <bool transfers>
+Task<int> catches() {
+    Starts<transfers, int> one{throwing()};
+    try {
+        co_return co_await one;
+    } catch (const std::runtime_error&) {
+        co_return 7;
+    }
+}
+
+template <bool transfers>
+Task<int> behind_gate(Gate& gate, int& alive, int times) {
+    int sum = 0;
+    for (int i = 0; i < times; ++i) {
+        Starts<transfers, int> one{at_gate(gate, alive)};
+        sum += co_await one;
+    }
+    co_return sum;
+}
+
+// Resumed, or destroyed with what awaits it, while it is about to be suspended.
+struct Meanwhile {
+    std::function<void(std::coroutine_handle<>)> act;
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> self) const {
+        const auto kept = act;  // This may go with the coroutine.
+        kept(self);
+    }
+    void await_resume() const {}
+};
+
+Task<int> meanwhile(Meanwhile& what, int& alive) {
+    const Alive local(alive);
+    co_await what;
+    co_return 3;
+}
+
+template <bool transfers>
+Task<int> awaits_meanwhile(Meanwhile& what, int& alive) {
+    const Alive local(alive);
+    Starts<transfers, int> one{meanwhile(what, alive)};
+    co_return co_await one + 1;
+}
+
+template <bool transfers>
+void check_starts() {
+    std::optional<int> result;
+    const auto runs = [&](Task<int> task) {
+        result.reset();
+        return run(std::move(task), result);
+    };
+    int alive = 0;
+
+    OwnedCoroutine thrown = runs(catches<transfers>());
+    CHECK(result == 7);
+
+    Gate gate;
+    OwnedCoroutine later = runs(behind_gate<transfers>(gate, alive, 3));
+    for (int i = 0; i < 3; ++i) gate.release();
+    CHECK(result == 3);
+    OwnedCoroutine dropped = runs(behind_gate<transfers>(gate, alive, 3));
+    gate.release();
+    CHECK(alive == 1);
+    dropped.destroy();
+    CHECK(alive == 0);
+
+    Meanwhile resumes{[](std::coroutine_handle<> self) { self.resume(); }};
+    OwnedCoroutine at_once = runs(awaits_meanwhile<transfers>(resumes, alive));
+    CHECK(result == 4);
+    CHECK(alive == 0);
+
+    Task<int> whole;
+    Meanwhile destroys{[&](std::coroutine_handle<>) { whole = Task<int>(); }};
+    whole = awaits_meanwhile<transfers>(destroys, alive);
+    detail::TaskAccess::handle(whole).resume();
+    CHECK(alive == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a loop over tasks that end at once takes no more stack with each round") {
+    std::optional<int> called, looped;
+    OwnedCoroutine by_call = run(rounds<false>(1'000'000), called);
+    CHECK(called == 1'000'000);
+    OwnedCoroutine loop = run(repeat(1'000'000), looped);
+    CHECK(looped == 1'000'000);
+}
+
+TEST_CASE("a task that is started by a transfer ends, waits, throws and is destroyed") {
+    check_starts<true>();
+}
+
+TEST_CASE("a task that is started by a call ends, waits, throws and is destroyed") {
+    check_starts<false>();
 }
 
 TEST_CASE("block_on returns the value and rethrows the exception on the calling thread") {
@@ -180,6 +293,24 @@ TEST_CASE("a task runs on its runtime's thread, and resumes there from offload")
         }
     } burn;
     CHECK(runtime.block_on(burn()) == "disk on fire");
+}
+
+TEST_CASE("an exception that leaves a spawned task is logged") {
+    std::vector<std::string> errors;
+    RuntimeOptions options;
+    options.manual = true;
+    options.log_sink = [&](LogLevel level, std::string_view line) {
+        if (level == LogLevel::error) errors.emplace_back(line);
+    };
+    Runtime runtime = Runtime::create(options).value();
+    runtime.spawn([]() -> Task<void> { (void)co_await throwing(); }());
+    runtime.spawn([]() -> Task<void> {
+        throw 1;
+        co_return;
+    }());
+    CHECK(runtime.turn_until([&] { return errors.size() == 2; }, 10s));
+    CHECK(errors.at(0).find("spawned task: no number") != std::string::npos);
+    CHECK(errors.at(1).ends_with("spawned task"));
 }
 
 TEST_CASE("a spawned task runs by itself") {

@@ -147,15 +147,15 @@ std::string cpp_name(const MethodDescriptor& method) {
 }
 
 const MethodOptions& options_of(const MethodDescriptor& method) {
-    return method.options().GetExtension(weft::method);
+    return method.options().GetExtension(weft::detail::proto_options::method);
 }
 
 FieldOptions::Merge merge_of(const FieldDescriptor& field) {
-    return field.options().GetExtension(weft::field).merge();
+    return field.options().GetExtension(weft::detail::proto_options::field).merge();
 }
 
 const std::string& merge_header_of(const FileDescriptor& file) {
-    return file.options().GetExtension(weft::file).merge_header();
+    return file.options().GetExtension(weft::detail::proto_options::file).merge_header();
 }
 
 static bool is_collective(const MethodDescriptor& method) {

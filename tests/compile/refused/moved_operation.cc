@@ -1,5 +1,5 @@
 // An operation stays where it was made: who completes it knows its address.
-// EXPECT deleted
+// EXPECT An operation stays where it was made
 #include "echo.weft.h"
 
 weft::Task<bool> ask(echo::v1::EchoClient stub) {

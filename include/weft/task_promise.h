@@ -1,0 +1,211 @@
+// What a weft::Task is made of: its promise, and what awaits it. Include weft/task.h.
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace weft {
+
+template <class T = void>
+class Task;
+
+namespace detail {
+
+// clang 14 can't translate what it notes in front of a function for -fsanitize=function where that
+// is a coroutine of a header ("Cannot represent a difference across sections"): no note there.
+#ifdef __clang__
+#define WEFT_HEADER_COROUTINE __attribute__((no_sanitize("function")))
+#else
+#define WEFT_HEADER_COROUTINE
+#endif
+
+// Frames of up to 2 KiB, kept per thread in classes of 256 bytes. Implemented in rpc/frame_pool.cc.
+void* take_frame(std::size_t bytes);
+void give_back_frame(void* frame, std::size_t bytes) noexcept;
+
+class Fork;
+
+// Whether the compiler makes a tail call of each transfer from one coroutine to another: clang
+// does, and g++ when it optimises, without these sanitizers; at -O1 and -Og it has to be told by
+// -foptimize-sibling-calls, as weft's CMake package and pkg-config file do. Else a task is started
+// by a call, so that a loop over tasks that end at once takes no more stack with each round.
+#if defined(__clang__) || \
+    (defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__))
+inline constexpr bool has_tail_calls = true;
+#else
+inline constexpr bool has_tail_calls = false;
+#endif
+
+// A task that runs beside others (weft/combine.h). Lifetime: in place while the task is under way.
+struct Branch {
+    Fork* fork = nullptr;
+    Branch* outer = nullptr;  // The one that the fork is in.
+    Branch* next = nullptr;   // Of the same fork.
+    std::uint32_t held = 0;  // So often by work on other threads, which uses what is in its frames.
+    bool has_ended = false;
+    bool is_dropped = false;  // To be destroyed once it is not held; its fork may be gone.
+    // Or one that it is in.
+    bool is_in_dropped() const;
+};
+// For the fork, unless it was dropped: the task of this branch has ended.
+void end_branch(Branch& branch) noexcept;
+
+struct PromiseBase {
+    std::coroutine_handle<> continuation;
+    Branch* branch = nullptr;  // The innermost that it is in. Of a branch's first task: its own.
+    std::exception_ptr thrown;
+
+    static void* operator new(std::size_t bytes) { return take_frame(bytes); }
+    static void operator delete(void* frame, std::size_t bytes) { give_back_frame(frame, bytes); }
+
+    struct Final {
+        bool await_ready() const noexcept { return false; }
+        template <class Promise>
+        std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> self) const noexcept {
+            if (self.promise().continuation) return self.promise().continuation;
+            if (self.promise().branch) end_branch(*self.promise().branch);
+            return std::noop_coroutine();
+        }
+        void await_resume() const noexcept {}
+    };
+
+    std::suspend_always initial_suspend() const noexcept { return {}; }
+    Final final_suspend() const noexcept { return {}; }
+    void unhandled_exception() { thrown = std::current_exception(); }
+};
+
+template <class T>
+struct TaskPromise : PromiseBase {
+    static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__,
+                  "a coroutine's frame can't align this result: return a std::unique_ptr of it");
+    std::optional<T> value;
+    auto get_return_object();
+    template <class U>
+        requires std::is_constructible_v<T, U&&>
+    void return_value(U&& result) { value.emplace(std::forward<U>(result)); }
+    T take() {
+        if (thrown) std::rethrow_exception(thrown);
+        return std::move(*value);
+    }
+};
+
+template <>
+struct TaskPromise<void> : PromiseBase {
+    auto get_return_object();
+    void return_void() const noexcept {}
+    void take() {
+        if (thrown) std::rethrow_exception(thrown);
+    }
+};
+
+// The branch around all that a coroutine awaits which owns itself and ends with its runtime.
+struct Root : Branch {
+    std::coroutine_handle<> coroutine;
+    std::uint32_t late_works = 0;  // That it offloaded after the end of its runtime began.
+};
+
+// nullptr: in none, or not a task.
+template <class Promise>
+Branch* branch_of(std::coroutine_handle<Promise> coroutine) noexcept {
+    if constexpr (std::is_base_of_v<PromiseBase, Promise>) {
+        return coroutine.promise().branch;
+    } else if constexpr (std::is_base_of_v<Root, Promise>) {
+        return &coroutine.promise();
+    } else {
+        return nullptr;
+    }
+}
+
+// Resumes it. Where no turn will come any more, and it goes on and on: destroys its root instead.
+void resume_or_end(std::coroutine_handle<> awaiting, Branch* branch);
+
+struct TaskAccess {
+    template <class T>
+    static auto handle(const Task<T>& task) {
+        return task.handle_;
+    }
+};
+
+// While a task is started by its awaiter this stands for the awaiting coroutine: laid out as a
+// coroutine's frame, so that the end of the task resumes it, and it only takes note.
+struct TaskStart {
+    using Resume = void(TaskStart*) noexcept;
+
+    std::coroutine_handle<> handle() { return std::coroutine_handle<>::from_address(this); }
+    bool has_ended() const { return !resume; }
+    bool is_awaiter_gone() const { return resume == &ignore; }
+    static void end(TaskStart* self) noexcept { self->resume = nullptr; }
+    static void ignore(TaskStart*) noexcept {}
+
+    Resume* resume = &end;  // Of what destroys a frame there is none: nothing owns this.
+};
+
+[[noreturn]] void throw_empty_task();
+[[noreturn]] void throw_awaited_task();
+
+// Named by what the compiler does, since translation units of all kinds are linked together.
+template <class T, bool transfers = has_tail_calls>
+class TaskAwaiter {
+  public:
+    using Handle = std::coroutine_handle<TaskPromise<T>>;
+
+    explicit TaskAwaiter(Handle handle) : handle_(handle) {
+        if (!handle) [[unlikely]]
+            throw_empty_task();
+        if (handle.promise().continuation) [[unlikely]]
+            throw_awaited_task();
+        if constexpr (!transfers) starting_ = nullptr;
+    }
+    // The awaiting coroutine may be in the middle of its destruction, which goes on with its
+    // locals: the end of one may resume this task, which then resumes nothing.
+    ~TaskAwaiter() {
+        if (handle_.done()) return;
+        handle_.promise().continuation = std::noop_coroutine();
+        if constexpr (!transfers) {
+            if (starting_) starting_->resume = &TaskStart::ignore;
+        }
+    }
+    TaskAwaiter(const TaskAwaiter&) = delete;
+    TaskAwaiter& operator=(const TaskAwaiter&) = delete;
+    bool await_ready() const noexcept { return handle_.done(); }
+    template <class Promise>
+    auto await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
+        handle_.promise().branch = branch_of(awaiting);
+        if constexpr (transfers) {
+            handle_.promise().continuation = awaiting;
+            return std::coroutine_handle<>(handle_);
+        } else {
+            return start(awaiting);
+        }
+    }
+    T await_resume() { return handle_.promise().take(); }
+
+  private:
+    // False: it has ended, and the awaiting coroutine goes on without having been suspended. Out of
+    // line: clang 14 moves locals of what it inlines into a coroutine to the frame, which may be
+    // gone.
+    [[gnu::noinline]] bool start(std::coroutine_handle<> awaiting) noexcept {
+        TaskStart starting;
+        starting_ = &starting;
+        handle_.promise().continuation = starting.handle();
+        handle_.resume();
+        if (starting.has_ended()) return false;
+        if (starting.is_awaiter_gone()) return true;
+        starting_ = nullptr;
+        handle_.promise().continuation = awaiting;
+        return true;
+    }
+
+    Handle handle_;
+    TaskStart* starting_;  // Without tail calls; else unused, so that frames are laid out alike.
+};
+
+}  // namespace detail
+
+}  // namespace weft
