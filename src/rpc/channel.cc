@@ -245,11 +245,13 @@ Status detail::empty_channel() {
 }
 
 [[gnu::noinline]] static OperationId refuse_empty(Completion&& done) {
+    if (!done) detail::refuse_empty(rpc::empty_completion);
     done(detail::empty_channel(), {});
     return {};
 }
 
 [[gnu::noinline]] static OperationId refuse_empty(TransferCompletion&& done) {
+    if (!done) detail::refuse_empty("Channel::get() or put(), as its completion");
     done(detail::empty_channel());
     return {};
 }
