@@ -18,23 +18,23 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-SocketName name(const std::string& host, std::uint16_t port = 0) {
+SocketName address_at(const std::string& host, std::uint16_t port = 0) {
     return *SocketName::from_numeric(host, port);
 }
 
-std::vector<SocketName> found;  // What the resolver answers.
+std::vector<SocketName> several;  // What the resolver answers.
 
-Resolver::Answer look_up(const std::string&) { return {found, {}}; }
+Resolver::Answer answer_several(const std::string&) { return {several, {}}; }
 
 // A client of a host that has these addresses.
-struct Client {
+struct SeveralClient {
     NaRig rig = NaRig::on<wires::Tcp>();
-    Resolver resolver{&look_up};
+    Resolver resolver{&answer_several};
     NaNode* node = nullptr;
     PeerId peer;
 
     void connect(std::vector<SocketName> names, std::uint16_t port) {
-        found = std::move(names);
+        several = std::move(names);
         node = &rig.open({.listens = false, .resolver = &resolver});
         peer = rig.start_connect(*node, "tcp://several.test:" + std::to_string(port));
     }
@@ -45,16 +45,16 @@ struct Client {
     }
 };
 
-std::uint16_t port_of(const std::string& uri) {
+std::uint16_t port_in(const std::string& uri) {
     return static_cast<std::uint16_t>(std::stoi(uri.substr(uri.rfind(':') + 1)));
 }
 
 // A listener at which the kernel drops what asks for a connection.
-struct Silent {
+struct SilentListener {
     base::UniqueFd listener;
     std::vector<base::UniqueFd> waiting;
 
-    explicit Silent(const SocketName& at) {
+    explicit SilentListener(const SocketName& at) {
         listener.reset(::socket(at.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
         REQUIRE(::bind(listener.get(), at.get(), static_cast<socklen_t>(at.size())) == 0);
         REQUIRE(::listen(listener.get(), 0) == 0);
@@ -67,7 +67,7 @@ struct Silent {
 }  // namespace
 
 TEST_CASE("alternatives: each has a moment, and then the silent ones their whole time") {
-    Alternatives all({name("192.0.2.1"), name("192.0.2.2"), name("192.0.2.3")});
+    Alternatives all({address_at("192.0.2.1"), address_at("192.0.2.2"), address_at("192.0.2.3")});
     CHECK(all.name().host() == "192.0.2.1");
     CHECK(all.time(3s) == Alternatives::moment);
     REQUIRE(all.next("first silent", true));
@@ -84,36 +84,37 @@ TEST_CASE("alternatives: each has a moment, and then the silent ones their whole
 }
 
 TEST_CASE("alternatives: none is tried twice where none was silent") {
-    Alternatives all({name("192.0.2.1"), name("::1")});
+    Alternatives all({address_at("192.0.2.1"), address_at("::1")});
     REQUIRE(all.next("no", false));
     CHECK_FALSE(all.next("nor that", false));
     CHECK(all.told() == "no; nor that");
 }
 
 TEST_CASE("tcp: a host whose first addresses refuse is reached at another one") {
-    Client client;
+    SeveralClient client;
     NaNode& server = client.rig.open();
-    client.connect({name("::1"), name("127.0.0.2"), name("127.0.0.3"), name("127.0.0.1")},
-                   port_of(server->address()));
+    client.connect({address_at("::1"), address_at("127.0.0.2"), address_at("127.0.0.3"),
+                    address_at("127.0.0.1")},
+                   port_in(server->address()));
     CHECK(client.comes_up());
     CHECK(client.rig.pump_until([&] { return server.count(PeerState::up) == 1; }));
 }
 
 TEST_CASE("tcp: a host whose first address is silent is reached at another one") {
-    Client client;
+    SeveralClient client;
     NaNode& server = client.rig.open();
-    const std::uint16_t port = port_of(server->address());
-    const Silent silent(name("127.0.0.2", port));
-    client.connect({name("127.0.0.2"), name("127.0.0.1")}, port);
+    const std::uint16_t port = port_in(server->address());
+    const SilentListener silent(address_at("127.0.0.2", port));
+    client.connect({address_at("127.0.0.2"), address_at("127.0.0.1")}, port);
     CHECK(client.comes_up());
 }
 
 TEST_CASE("tcp: the error names each address of the host and what it came to") {
-    Client client;
+    SeveralClient client;
     NaNode& server = client.rig.open();
-    const std::uint16_t port = port_of(server->address());
+    const std::uint16_t port = port_in(server->address());
     client.rig.destroy(server);
-    client.connect({name("127.0.0.2"), name("127.0.0.1")}, port);
+    client.connect({address_at("127.0.0.2"), address_at("127.0.0.1")}, port);
     CHECK_FALSE(client.comes_up());
     REQUIRE(client.node->downs.size() == 1);
     CHECK(client.node->downs[0].code == Code::unavailable);
@@ -124,10 +125,10 @@ TEST_CASE("tcp: the error names each address of the host and what it came to") {
 }
 
 TEST_CASE("tcp: an address that is slow has its whole time when no other is there") {
-    Client client;
-    Silent slow(name("127.0.0.2"));
+    SeveralClient client;
+    SilentListener slow(address_at("127.0.0.2"));
     const std::uint16_t port = tcp::local_name(slow.listener.get()).port();
-    client.connect({name("127.0.0.2"), name("127.0.0.1")}, port);
+    client.connect({address_at("127.0.0.2"), address_at("127.0.0.1")}, port);
     // The second round, for the other one has refused.
     client.rig.pass(Alternatives::moment + 100ms);
     REQUIRE(client.node->downs.empty());

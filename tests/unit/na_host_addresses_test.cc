@@ -13,7 +13,7 @@ using namespace weft::test;
 
 namespace {
 
-SocketName name(const std::string& host, std::uint16_t port = 0) {
+SocketName host_name(const std::string& host, std::uint16_t port = 0) {
     return *SocketName::from_numeric(host, port);
 }
 
@@ -27,19 +27,24 @@ std::string typed(const SocketName& any, const std::vector<SocketName>& of_host,
 }  // namespace
 
 TEST_CASE("a listener on all addresses is reached at those of its family, the preferred first") {
-    const std::vector<SocketName> of_host = {name("127.0.0.1"), name("10.0.0.1"), name("::1"),
-                                             name("fe80::1"),   name("10.0.0.2"), name("2001::1")};
-    CHECK(typed(name("0.0.0.0", 7), of_host) == "10.0.0.1:7 10.0.0.2:7 ");
-    CHECK(typed(name("0.0.0.0", 7), of_host, name("10.0.0.2")) == "10.0.0.2:7 10.0.0.1:7 ");
-    CHECK(typed(name("0.0.0.0", 7), of_host, name("10.0.0.9")) == "10.0.0.1:7 10.0.0.2:7 ");
-    CHECK(typed(name("::", 7), of_host) == "[2001::1]:7 ");
+    const std::vector<SocketName> of_host = {host_name("127.0.0.1"), host_name("10.0.0.1"),
+                                             host_name("::1"),       host_name("fe80::1"),
+                                             host_name("10.0.0.2"),  host_name("2001::1")};
+    CHECK(typed(host_name("0.0.0.0", 7), of_host) == "10.0.0.1:7 10.0.0.2:7 ");
+    CHECK(typed(host_name("0.0.0.0", 7), of_host, host_name("10.0.0.2")) ==
+          "10.0.0.2:7 10.0.0.1:7 ");
+    CHECK(typed(host_name("0.0.0.0", 7), of_host, host_name("10.0.0.9")) ==
+          "10.0.0.1:7 10.0.0.2:7 ");
+    CHECK(typed(host_name("::", 7), of_host) == "[2001::1]:7 ");
 }
 
 TEST_CASE("a listener on all addresses of a host that has none is reached over loopback") {
-    CHECK(typed(name("0.0.0.0", 7), {}) == "127.0.0.1:7 ");
-    CHECK(typed(name("0.0.0.0", 7), {name("127.0.0.1"), name("2001::1")}) == "127.0.0.1:7 ");
-    CHECK(typed(name("::", 7), {name("fe80::1"), name("10.0.0.1")}) == "10.0.0.1:7 ");
-    CHECK(typed(name("::", 7), {}) == "[::1]:7 ");
+    CHECK(typed(host_name("0.0.0.0", 7), {}) == "127.0.0.1:7 ");
+    CHECK(typed(host_name("0.0.0.0", 7), {host_name("127.0.0.1"), host_name("2001::1")}) ==
+          "127.0.0.1:7 ");
+    CHECK(typed(host_name("::", 7), {host_name("fe80::1"), host_name("10.0.0.1")}) ==
+          "10.0.0.1:7 ");
+    CHECK(typed(host_name("::", 7), {}) == "[::1]:7 ");
 }
 
 TEST_CASE("an address that is not of all is typed as it is") {
