@@ -96,12 +96,11 @@ Status FileAuthority::follow(Told told, Troubled troubled) {
                     "the group file '" + path_ + "' is followed already");
     }
     forget_parents();
-    auto follower =
-        std::make_unique<group::FileFollower>(path_, std::move(told), std::move(troubled));
-    Status status = follower->start();
-    if (status.ok()) {
-        follower_ = std::move(follower);
-    } else {
+    // Before its thread begins, which may destroy this.
+    follower_ = std::make_unique<group::FileFollower>(path_, std::move(told), std::move(troubled));
+    Status status = follower_->start();
+    if (!status.ok()) {
+        follower_.reset();
         followed_by_ = 0;
     }
     return status;

@@ -21,13 +21,16 @@ FileFollower::FileFollower(std::string path, GroupAuthority::Told told,
                            GroupAuthority::Troubled troubled)
     : path_(std::move(path)), told_(std::move(told)), troubled_(std::move(troubled)) {}
 
+// Whose thread this is.
+static constinit thread_local const FileFollower* follows_here = nullptr;
+
 FileFollower::~FileFollower() {
-    if (!thread_.joinable()) return;
-    if (thread_.get_id() == std::this_thread::get_id()) {
+    if (follows_here == this) {
         base::abort_misused("GroupAuthority::~GroupAuthority()",
                             "called in what its follow() calls, which it would wait for; let "
                             "another thread destroy it");
     }
+    if (!thread_.joinable()) return;
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto put = ::write(stop_.get(), &one, sizeof one);
     thread_.join();
@@ -54,6 +57,7 @@ Status FileFollower::start() {
 }
 
 void FileFollower::loop() {
+    follows_here = this;
     told_(*view_);
     while (true) {
         pollfd wakes[] = {{stop_.get(), POLLIN, 0}, {inotify_.get(), POLLIN, 0}};

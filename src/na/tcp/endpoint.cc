@@ -9,7 +9,7 @@ namespace weft::na::tcp {
 
 // A turn that commits much starts sending before its flush.
 static constexpr std::size_t send_at_bytes = 64 * 1024;
-static constexpr std::size_t pieces_max = 8;
+static constexpr std::size_t send_pieces_max = 8;
 
 std::byte* TcpEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     WEFT_DCHECK(!claimed_);
@@ -69,7 +69,7 @@ void TcpEndpoint::send_now(Connection& connection) noexcept {
     Outbox& out = connection.out;
     while (!out.empty()) {
         if (connection.lost != 0) return out.clear(chunks_);
-        iovec pieces[pieces_max];
+        iovec pieces[send_pieces_max];
         msghdr message{};
         message.msg_iov = pieces;
         message.msg_iovlen = out.gather(pieces);
