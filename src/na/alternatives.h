@@ -19,8 +19,8 @@ class Alternatives {
     static constexpr Duration moment = 250ms;  // RFC 8305, 5.
 
     // Requires: names is not empty.
-    explicit Alternatives(std::vector<SocketName> names) {
-        for (SocketName& name : names) all_.push_back({std::move(name), {}});
+    explicit Alternatives(const std::vector<SocketName>& names) {
+        for (const SocketName& name : names) all_.push_back({name, {}});
     }
 
     const SocketName& name() const { return all_[at_].name; }  // To be tried now.

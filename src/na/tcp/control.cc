@@ -326,7 +326,7 @@ void TcpEndpoint::serve_handshake(Connection& connection) {
         }
         connection.name = names->front();
         if (names->size() > 1) {
-            connection.alternatives = std::make_unique<Alternatives>(*std::move(names));
+            connection.alternatives = std::make_unique<Alternatives>(*names);
             connection.deadline = now_ + handshake_time(connection);
         }
         connection.move_to(Phase::waiting);
