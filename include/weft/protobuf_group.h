@@ -126,7 +126,7 @@ class Bodies {
 
 }  // namespace detail
 
-// Requests for ranks, those who are named take part: an lvalue of any type that a std::span can be
+// Requests for ranks, of which those named take part: an lvalue of any type that a std::span can be
 // made of, or a std::vector or std::span made for the call. A std::array is named first: of such a
 // temporary in a co_await expression g++ 12 destroys the elements twice.
 // clang-format off

@@ -58,7 +58,7 @@ void Context::run_late_submissions() noexcept {
             continue;
         }
         const std::lock_guard lock(late_mutex_);
-        // Not empty: more came, or somebody is between the two steps of a push.
+        // Not empty: more came, or a producer is between the two steps of a push.
         if (!submissions_.empty()) continue;
         running_late_ = false;
         return;

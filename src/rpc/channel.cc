@@ -200,10 +200,6 @@ void ChannelImpl::refuse(std::size_t bytes, Completion done) {
 OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                                   Buffer local, const CallOptions& options,
                                   TransferCompletion done) {
-    if (!done) {
-        detail::refuse_empty(kind == na::RmaKind::get ? "Channel::get(), as its completion"
-                                                      : "Channel::put(), as its completion");
-    }
     bulk::TransferSpec spec{kind, remote, offset, std::move(local), deadline_elsewhere(options)};
     if (context_.on_thread()) {
         context_.rouse();
@@ -244,6 +240,7 @@ Status detail::empty_channel() {
                 "Runtime::connect() returns one that does");
 }
 
+// Of an empty channel, or without a completion.
 [[gnu::noinline]] static OperationId refuse_empty(Completion&& done) {
     if (!done) detail::refuse_empty(rpc::empty_completion);
     done(detail::empty_channel(), {});
@@ -272,14 +269,14 @@ OperationId Channel::call(const MethodId& method, ByteView body, const CallOptio
 
 OperationId Channel::get(const RegionRef& from, std::uint64_t offset, Buffer local,
                          const CallOptions& options, TransferCompletion done) const {
-    if (!impl_) return refuse_empty(std::move(done));
+    if (!impl_ || !done) return refuse_empty(std::move(done));
     return impl_->transfer(na::RmaKind::get, from, offset, std::move(local), options,
                            std::move(done));
 }
 
 OperationId Channel::put(const RegionRef& to, std::uint64_t offset, Buffer local,
                          const CallOptions& options, TransferCompletion done) const {
-    if (!impl_) return refuse_empty(std::move(done));
+    if (!impl_ || !done) return refuse_empty(std::move(done));
     return impl_->transfer(na::RmaKind::put, to, offset, std::move(local), options,
                            std::move(done));
 }

@@ -207,6 +207,7 @@ inline void Client::release(ClientSession& session, ClientSlot& slot) {
     session.release(slot);
 }
 
+// Looked for where a completion is taken, not once in Channel::call: six instructions less.
 inline constexpr const char* empty_completion = "Channel::call(), as its completion";
 
 // Here for Channel::call, whose larger part it is.

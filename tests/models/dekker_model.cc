@@ -10,8 +10,21 @@ using Word64 = rl::atomic<std::uint64_t>;
 
 namespace {
 
+// As announce_doze(), without its fence.
+void doze_unfenced(Word32& doze, std::uint32_t number) noexcept {
+    doze.exchange(number, std::memory_order_seq_cst);
+}
+
+// As free_up_to(), with a look that a strongly ordered processor forgives.
+bool free_relaxed(Word64& head, std::uint64_t end, Word32& want_space) noexcept {
+    head.exchange(end, std::memory_order_seq_cst);
+    return want_space.load(std::memory_order_relaxed) != 0 &&
+           want_space.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
 // A record is written and published while the reader goes to sleep.
-struct Doze : rl::test_suite<Doze, 2> {
+template <auto announce>
+struct Doze : rl::test_suite<Doze<announce>, 2> {
     Word64 tail;
     Word32 doze;
     rl::var<int> record;
@@ -28,7 +41,7 @@ struct Doze : rl::test_suite<Doze, 2> {
             publish_up_to(tail, 16);
             woken = (look_at_doze(doze) & 1) != 0;
         } else {
-            announce_doze(doze, 1);
+            announce(doze, 1);
             asleep = tail.load(std::memory_order_acquire) == 0;
             if (!asleep) RL_ASSERT(record($) == 7);
         }
@@ -37,7 +50,8 @@ struct Doze : rl::test_suite<Doze, 2> {
 };
 
 // The writer has no room and asks to be woken while the reader frees some, twice.
-struct Space : rl::test_suite<Space, 2> {
+template <auto free_to>
+struct Space : rl::test_suite<Space<free_to>, 2> {
     Word64 head;
     Word32 want_space;
     std::uint64_t seen = 0;
@@ -53,8 +67,8 @@ struct Space : rl::test_suite<Space, 2> {
         if (index == 0) {
             seen = wish_for_space(want_space, head);
         } else {
-            wakes += free_up_to(head, 1, want_space);
-            wakes += free_up_to(head, 2, want_space);
+            wakes += free_to(head, 1, want_space);
+            wakes += free_to(head, 2, want_space);
         }
     }
     // A writer that saw all that was freed needs no wake; any other has one, and not two.
@@ -89,62 +103,17 @@ struct Fence : rl::test_suite<Fence, 2> {
     }
 };
 
-// As free_up_to(), with the look that a strongly ordered processor forgives.
-struct WeakSpace : rl::test_suite<WeakSpace, 2> {
-    Word64 head;
-    Word32 want_space;
-    std::uint64_t seen = 0;
-    bool is_woken = false;
-
-    void before() {
-        head.store(0, std::memory_order_relaxed);
-        want_space.store(0, std::memory_order_relaxed);
-        seen = 0;
-        is_woken = false;
-    }
-    void thread(unsigned index) {
-        if (index == 0) {
-            seen = wish_for_space(want_space, head);
-        } else {
-            head.exchange(1, std::memory_order_seq_cst);
-            is_woken = want_space.load(std::memory_order_relaxed) != 0;
-        }
-    }
-    void after() { RL_ASSERT(seen == 1 || is_woken); }
-};
-
-// As announce_doze(), without its fence.
-struct WeakDoze : rl::test_suite<WeakDoze, 2> {
-    Word64 tail;
-    Word32 doze;
-    bool woken = false, asleep = false;
-
-    void before() {
-        tail.store(0, std::memory_order_relaxed);
-        doze.store(0, std::memory_order_relaxed);
-        woken = asleep = false;
-    }
-    void thread(unsigned index) {
-        if (index == 0) {
-            publish_up_to(tail, 16);
-            woken = (look_at_doze(doze) & 1) != 0;
-        } else {
-            doze.exchange(1, std::memory_order_seq_cst);
-            asleep = tail.load(std::memory_order_acquire) == 0;
-        }
-    }
-    void after() { RL_ASSERT(!asleep || woken); }
-};
-
 }  // namespace
 
 int main() {
     using weft::models::breaks;
     using weft::models::holds;
-    bool good = holds<Doze>("a reader that goes to sleep is woken, or sees what was published");
-    good &= holds<Space>("a writer that waits for space is woken, or sees it");
+    bool good = holds<Doze<announce_doze<Word32>>>(
+        "a reader that goes to sleep is woken, or sees what was published");
+    good &= holds<Space<free_up_to<Word64, Word32>>>(
+        "a writer that waits for space is woken, or sees it");
     good &= holds<Fence>("memory of a region that was revoked is not written by an initiator");
-    good &= breaks<WeakSpace>("a relaxed look for the wish");
-    good &= breaks<WeakDoze>("a doze without a fence");
+    good &= breaks<Doze<doze_unfenced>>("a doze without a fence");
+    good &= breaks<Space<free_relaxed>>("a relaxed look for the wish");
     return good ? 0 : 1;
 }

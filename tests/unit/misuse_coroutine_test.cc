@@ -242,7 +242,7 @@ TEST_CASE("coroutines that go on for ever are destroyed with their runtime, with
 TEST_CASE("what blocks on a coroutine that goes on for ever is told when its runtime ends") {
     int alive = 0;
     auto runtime = std::make_unique<Runtime>(Runtime::create(quiet()).value());
-    const Channel channel = runtime->connect("sm://nobody").value();
+    const Channel channel = runtime->connect("sm://absent").value();
     std::atomic<bool> begun{false};
     std::string thrown;
     std::thread waiter([&, &executor = *runtime] {
@@ -268,7 +268,7 @@ TEST_CASE("a program that crashes and starts for ever in a simulation keeps noth
     const int before = open_files();
     weft::sim::Simulation simulation(1);
     const auto program = [&alive](Runtime& runtime) {
-        runtime.spawn(retry_for_ever(runtime.connect("sim://nobody").value(), alive));
+        runtime.spawn(retry_for_ever(runtime.connect("sim://absent").value(), alive));
         return nullptr;
     };
     simulation.add("host", program, quiet());

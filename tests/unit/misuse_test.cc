@@ -200,7 +200,7 @@ TEST_CASE("a runtime that is destroyed by its own work ends the program with a s
 template <class Body>
 int with_channel(Body body) {
     Runtime runtime = Runtime::create(by_hand()).value();
-    const Channel channel = runtime.connect("sm://nobody").value();
+    const Channel channel = runtime.connect("sm://absent").value();
     body(runtime, channel);
     return int(runtime.turn_until([] { return false; }, 50ms));
 }
@@ -253,7 +253,7 @@ TEST_CASE("an empty completion is refused by the name of the call, wherever it i
         {"an empty completion of a handler's call",
          [&] {
              Runtime runtime = Runtime::create(by_hand()).value();
-             const Channel channel = runtime.connect("sm://nobody").value();
+             const Channel channel = runtime.connect("sm://absent").value();
              Asks service;
              service.to = channel;
              const std::string uri = "sm://misuse-" + std::to_string(::getpid());
