@@ -5,6 +5,14 @@
 #include <boost/asio.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 
+// In 1.81, unless a distribution leaves it out.
+#if __has_include(<boost/asio/any_completion_handler.hpp>)
+#include <boost/asio/any_completion_handler.hpp>
+#define WEFT_TEST_ANY_COMPLETION 1
+#else
+#define WEFT_TEST_ANY_COMPLETION 0
+#endif
+
 #include "support/echo.h"
 
 namespace weft::test {

@@ -15,6 +15,12 @@ namespace {
 // Says when the handler that holds it is gone.
 std::shared_ptr<int> witness() { return std::make_shared<int>(); }
 
+std::shared_ptr<int> watch(std::vector<std::weak_ptr<int>>& witnesses) {
+    const auto held = witness();
+    witnesses.push_back(held);
+    return held;
+}
+
 asio::awaitable<void> wait_for_ever(EchoClient stub, std::shared_ptr<int> held, bool& resumed) {
     (void)co_await stub.Held(request_of("x"), {}, asio::use_awaitable);
     resumed = true;
@@ -55,6 +61,43 @@ TEST_CASE("asio: an io_context takes its handlers with it, uncalled") {
     pair.rig.runtimes.clear();
     CHECK(called == 0);
     CHECK_FALSE(resumed);
+}
+
+TEST_CASE("asio: an io_context takes the handlers on executors whose type is erased, too") {
+    AsioPair pair;
+    auto io = std::make_unique<asio::io_context>(1);
+    int called = 0;
+    std::vector<std::weak_ptr<int>> gone;
+    const auto handler = [&] {
+        return [&called, held = watch(gone)](const Result<EchoReply>&) { ++called; };
+    };
+    const auto start = [&](const auto& executor) {
+        pair.stub().Held(request_of("x"), {}, asio::bind_executor(executor, handler()));
+        pair.stub().Now(request_of("x"), {}, asio::bind_executor(executor, handler()));
+    };
+    const auto own = io->get_executor();
+    start(asio::any_io_executor(own));
+    start(asio::make_strand(asio::any_io_executor(own)));
+    start(asio::any_io_executor(asio::make_strand(own)));
+    int kinds = 3;
+#if WEFT_TEST_ANY_COMPLETION
+    start(asio::any_completion_executor(own));
+    start(asio::any_completion_executor(asio::any_io_executor(own)));
+    start(asio::any_completion_executor(asio::make_strand(own)));
+    start(asio::any_completion_executor(asio::make_strand(asio::any_io_executor(own))));
+    pair.stub().Held(
+        request_of("x"), {},
+        asio::any_completion_handler<void(Result<EchoReply>)>(asio::bind_executor(own, handler())));
+    kinds += 5;
+#endif
+    REQUIRE(pair.rig.run_until([&] { return pair.service.waiting == kinds; }));
+    pair.rig.run_for(1s);  // Half have their results and wait to be run.
+    CHECK(std::ranges::none_of(gone, &std::weak_ptr<int>::expired));
+    io.reset();
+    CHECK(std::ranges::all_of(gone, &std::weak_ptr<int>::expired));
+    pair.settle();
+    pair.rig.runtimes.clear();
+    CHECK(called == 0);
 }
 
 TEST_CASE("asio: a handler that owns its io_context's guest ends with it") {

@@ -217,6 +217,45 @@ TEST_CASE("asio: a handler runs on its executor, which has work until then") {
     CHECK_FALSE(in_turn);
 }
 
+// What Asio gives a handler without an executor of its own since 1.90: it can't be posted to.
+struct AtOnce {
+    bool operator==(const AtOnce&) const noexcept = default;
+    template <class Work>
+    void execute(Work&& work) const {
+        std::forward<Work>(work)();
+    }
+    static constexpr asio::execution::blocking_t query(asio::execution::blocking_t) noexcept {
+        return asio::execution::blocking.always;
+    }
+};
+static_assert(!asio::can_require_v<AtOnce, decltype(asio::execution::blocking_t::never)>);
+
+TEST_CASE(
+    "asio: an executor that runs things at once does so in the turn, and elsewhere at the end") {
+    AsioPair pair;
+    const EchoClient stub = pair.stub();
+    Executor* inside = nullptr;
+    stub.Now(request_of("x"), {}, asio::bind_executor(AtOnce(), [&](Result<EchoReply> reply) {
+                 if (reply) inside = Executor::current();
+             }));
+    CHECK(inside == nullptr);
+    pair.rig.run_for(1s);
+    CHECK(inside == &pair.client.executor());
+
+    // With the runtime gone a call is over as it starts, and its handler does not run in there.
+    pair.rig.runtimes.clear();
+    std::promise<std::thread::id> ran;
+    std::mutex starting;
+    std::unique_lock lock(starting);
+    stub.Now(request_of("x"), {}, asio::bind_executor(AtOnce(), [&](Result<EchoReply> reply) {
+                 const std::lock_guard started(starting);
+                 CHECK(reply.status().code() == Code::cancelled);
+                 ran.set_value(std::this_thread::get_id());
+             }));
+    lock.unlock();
+    CHECK(ran.get_future().get() != std::this_thread::get_id());
+}
+
 TEST_CASE("asio: turned inside its io_context, a handler runs at once, inside the turn") {
     AsioPair pair;
     Executor* inside = nullptr;
@@ -253,6 +292,46 @@ TEST_CASE("asio: a runtime with a thread of its own completes on the io_context'
         asio::detached);
     io.run();  // To the end, since a call under way is work.
     CHECK(right == 100);
+}
+
+TEST_CASE("asio: handlers on executors of every kind run there, which have work until then") {
+    AsioPair pair;
+    asio::thread_pool pool(1);
+    const auto io = pair.io.get_executor();
+    std::atomic<int> on_io = 0, on_pool = 0, failed = 0;
+    const auto there = [&](const Result<EchoReply>& reply) {
+        failed += !reply.ok();
+        on_io += io.running_in_this_thread();
+        on_pool += pool.get_executor().running_in_this_thread();
+    };
+    int started = 0;
+    const auto start = [&](const auto& executor) {
+        ++started;
+        pair.stub().Now(request_of("x"), {}, asio::bind_executor(executor, there));
+    };
+    const auto on_each_form_of = [&](const auto& executor) {
+        start(executor);
+        start(asio::make_strand(executor));
+        start(asio::any_io_executor(executor));
+        start(asio::make_strand(asio::any_io_executor(executor)));
+#if WEFT_TEST_ANY_COMPLETION
+        start(asio::any_completion_executor(executor));
+        start(asio::any_completion_executor(asio::make_strand(executor)));
+        ++started;
+        pair.stub().Now(request_of("x"), {},
+                        asio::any_completion_handler<void(Result<EchoReply>)>(
+                            asio::bind_executor(executor, there)));
+#endif
+    };
+    on_each_form_of(io);
+    on_each_form_of(pool.get_executor());
+    pair.rig.run_for(1s);
+    CHECK(on_io == 0);
+    pair.io.run();
+    pool.join();
+    CHECK(failed == 0);
+    CHECK(on_io == started / 2);
+    CHECK(on_pool == started / 2);
 }
 
 TEST_CASE("asio: what a handler throws leaves io_context::run, and others run on") {

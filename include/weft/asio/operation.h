@@ -10,9 +10,13 @@
 #include <boost/asio/associated_cancellation_slot.hpp>
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/dispatch.hpp>
-#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/execution/blocking.hpp>
+#include <boost/asio/execution/outstanding_work.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/prefer.hpp>
 #include <boost/asio/recycling_allocator.hpp>
+#include <boost/asio/require.hpp>
+#include <boost/asio/system_executor.hpp>
 
 #include <weft/asio/outstanding.h>
 
@@ -26,6 +30,11 @@ template <class Handler>
 HandlerAllocator<Handler> allocator_of(const Handler& handler) {
     return boost::asio::get_associated_allocator(handler, boost::asio::recycling_allocator<void>());
 }
+
+// Not those that run things at once, nor those that may, their type being erased.
+template <class Executor>
+inline constexpr bool can_post =
+    boost::asio::can_require_v<Executor, boost::asio::execution::blocking_t::never_t>;
 
 // While one lives, this thread is inside a function that starts an operation, which must not run
 // handlers: a call on a runtime that has ended completes at once.
@@ -72,7 +81,7 @@ class AsioOperation final : public Waiting {
         return ::new (static_cast<void*>(memory)) AsioOperation(std::move(handler), keep);
     }
 
-    auto executor() const { return work_.get_executor(); }
+    const auto& executor() const { return work_; }
 
     template <class... Said>
     void complete(Said&&... said) {
@@ -81,15 +90,20 @@ class AsioOperation final : public Waiting {
                                                    Read()(std::forward<Said>(said)...)};
         // Before the handler runs: it may start the next operation in the same memory.
         free(arrived.get_allocator());
-        if (Starting::inside()) [[unlikely]] {
-            boost::asio::post(work.get_executor(), std::move(arrived));
-        } else {
-            boost::asio::dispatch(work.get_executor(), std::move(arrived));
+        if (!Starting::inside()) [[likely]] {
+            boost::asio::dispatch(work, std::move(arrived));
+        } else if constexpr (can_post<Work>) {
+            boost::asio::post(work, std::move(arrived));
+        } else {  // By way of a thread of the system's.
+            boost::asio::post(boost::asio::system_executor(),
+                              [work, arrived = std::move(arrived)]() mutable {
+                                  boost::asio::dispatch(work, std::move(arrived));
+                              });
         }
     }
 
   private:
-    using Work = boost::asio::executor_work_guard<boost::asio::associated_executor_t<Handler>>;
+    using Work = Tracked<boost::asio::associated_executor_t<Handler>>;
     using Traits = typename std::allocator_traits<
         HandlerAllocator<Handler>>::template rebind_traits<AsioOperation>;
     using Allocator = typename Traits::allocator_type;
@@ -99,7 +113,8 @@ class AsioOperation final : public Waiting {
     AsioOperation(Handler&& handler, const Keep& keep)
         : Waiting([](Waiting& self) { static_cast<AsioOperation&>(self).destroy_here(); }),
           handler_(std::move(handler)),
-          work_(boost::asio::get_associated_executor(handler_)),
+          work_(boost::asio::prefer(boost::asio::get_associated_executor(handler_),
+                                    boost::asio::execution::outstanding_work.tracked)),
           keep_(keep) {}
     ~AsioOperation() = default;
 

@@ -5,18 +5,23 @@
 // completes it asks here first whether the handler is still there.
 #pragma once
 
+#include <concepts>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/execution/context.hpp>
 #include <boost/asio/execution/outstanding_work.hpp>
 #include <boost/asio/execution_context.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/prefer.hpp>
 #include <boost/asio/query.hpp>
-#include <boost/asio/require.hpp>
 #include <boost/asio/strand.hpp>
+#include <boost/asio/system_context.hpp>
+#include <boost/asio/thread_pool.hpp>
 
 namespace weft::detail {
 
@@ -107,26 +112,61 @@ class OutstandingService final : public boost::asio::execution_context::service 
     void shutdown() override { outstanding->close(); }
 };
 
-// Whether an executor's context may end under a call: one that counts work may. The others (the
-// system's, and use_future's) last as long as the program, and are not to be created for this.
+// An executor that counts as work for its context, where that counts.
 template <class Executor>
-inline constexpr bool has_ending_context =
-    boost::asio::can_require_v<Executor, boost::asio::execution::outstanding_work_t::tracked_t>;
-template <>
-inline constexpr bool has_ending_context<boost::asio::any_io_executor> = true;
-template <class Inner>
-inline constexpr bool has_ending_context<boost::asio::strand<Inner>> = has_ending_context<Inner>;
+using Tracked = std::decay_t<typename boost::asio::prefer_result<
+    Executor, boost::asio::execution::outstanding_work_t::tracked_t>::type>;
+
+// The context of a tracked executor that a program may destroy under a call; nullptr: there is
+// none. That of the system lasts as long as the program and is not to be created for the question;
+// an executor that runs things at once has none. One whose type is erased and that can't be asked
+// is asked for the types of Asio's own contexts.
+template <class Executor>
+boost::asio::execution_context* ending_context(const Executor& executor);
+
+template <class... Types, class Erased>
+boost::asio::execution_context* context_of_target(const Erased& erased) {
+    boost::asio::execution_context* found = nullptr;
+    const auto look = [&]<class Type>(std::type_identity<Type>) {
+        const Type* target = erased.template target<Type>();
+        if (target) found = ending_context(*target);
+        return target != nullptr;
+    };
+    (void)(look(std::type_identity<Types>()) || ...);
+    return found;
+}
+
+template <class Executor>
+boost::asio::execution_context* ending_context(const Executor& executor) {
+    namespace asio = boost::asio;
+    using Io = Tracked<asio::io_context::executor_type>;
+    using Pool = Tracked<asio::thread_pool::executor_type>;
+    if constexpr (requires { executor.get_inner_executor(); }) {  // A strand.
+        return ending_context(executor.get_inner_executor());
+    } else if constexpr (asio::can_query_v<const Executor&, asio::execution::context_t>) {
+        using Context =
+            typename asio::query_result<const Executor&, asio::execution::context_t>::type;
+        if constexpr (std::same_as<std::decay_t<Context>, asio::system_context> ||
+                      !std::convertible_to<Context, asio::execution_context&>) {
+            return nullptr;
+        } else {
+            return &static_cast<asio::execution_context&>(
+                asio::query(executor, asio::execution::context));
+        }
+    } else if constexpr (requires { executor.template target<Io>(); }) {
+        return context_of_target<Io, Pool, asio::strand<Io>, asio::strand<Pool>,
+                                 asio::strand<asio::any_io_executor>>(executor);
+    } else {
+        return nullptr;
+    }
+}
 
 // nullptr: nothing to be asked.
 template <class Executor>
 std::shared_ptr<Outstanding> outstanding_of(const Executor& executor) {
-    if constexpr (has_ending_context<Executor>) {
-        boost::asio::execution_context& context =
-            boost::asio::query(executor, boost::asio::execution::context);
-        return boost::asio::use_service<OutstandingService>(context).outstanding;
-    } else {
-        return nullptr;
-    }
+    boost::asio::execution_context* const context = ending_context(executor);
+    if (!context) return nullptr;
+    return boost::asio::use_service<OutstandingService>(*context).outstanding;
 }
 
 }  // namespace weft::detail
