@@ -44,7 +44,7 @@ struct ReplyReader {
 // What all awaiters have in common. Stays in place: whoever completes it knows its address.
 //
 // Thread: one that turns a context. When that is not the channel's own, the operation goes over
-// and comes back by post(); `home`, the context it was made on, must outlive it.
+// and comes back by post(); it ends with CANCELLED when the runtime that it was made on does.
 class Operation {
   public:
     Operation(const Operation&) = delete;  // An operation stays where it was made.

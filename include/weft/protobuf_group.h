@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,7 @@
 
 #include <weft/group.h>
 #include <weft/group_result.h>
+#include <weft/home.h>
 #include <weft/protobuf.h>
 
 namespace weft {
@@ -195,7 +197,7 @@ class [[nodiscard]] GroupCall {
     GroupCall& operator=(const GroupCall&) = delete;
     ~GroupCall() {
         shared_->awaiting = nullptr;
-        if (!shared_->done && cancel_) cancel_();
+        shared_->stop();
     }
 
     detail::InPlace<GroupCall> operator co_await() noexcept { return detail::InPlace(*this); }
@@ -208,46 +210,61 @@ class [[nodiscard]] GroupCall {
     Result await_resume() { return std::move(shared_->result); }
 
   private:
-    // Of the awaiter and the completion, whichever is left.
-    struct Shared {
-        Executor* home = nullptr;
-        Result result;      // The completion's until it came home.
-        bool done = false;  // Home's thread only, as what follows.
+    // Of the awaiter and the completion, whichever is left. Thread: the one that it is awaited on.
+    struct Shared : std::enable_shared_from_this<Shared> {
+        std::optional<detail::Home> home;  // Unless that is the group's.
+        Result result;
+        bool done = false;
         std::coroutine_handle<> awaiting;
         detail::Branch* branch = nullptr;  // That it is in.
+        Function<void()> cancel;
 
-        void bring_home(std::shared_ptr<Shared> self) {
-            if (!home || home == Executor::current()) return finish();
-            home->post([self = std::move(self)] { self->finish(); });
-        }
-
-        void finish() {
+        void finish(Result&& with) {
+            if (done) return;
+            if (home) home->leave();
+            result = std::move(with);
             done = true;
             if (awaiting) detail::resume_or_end(awaiting, branch);
+        }
+        void stop() {
+            if (done || !cancel) return;
+            if (home) home->leave();
+            cancel();
         }
     };
 
     template <class AnyGroup, class Begin>
     void start(const AnyGroup& group, const GroupCallOptions& options, Begin begin) {
         const detail::Wanted wanted(options);
-        shared_->home = Executor::current();
-        if (!shared_->home && !group.on_thread()) {
+        const auto refuse = [shared = shared_.get(), wanted](Status why) {
             GroupOutcome refused;
-            refused.status = group ? detail::nowhere(group.executor()) : detail::empty_group();
-            shared_->result = detail::ReadGroup<Result>()(std::move(refused), wanted);
-            shared_->done = true;
-            return;
+            refused.status = std::move(why);
+            shared->finish(detail::ReadGroup<Result>()(std::move(refused), wanted));
+        };
+        Executor* const here = Executor::current();
+        if (!group.on_thread() || (here && here != &group.executor())) {
+            if (!here) {
+                return refuse(group ? detail::nowhere(group.executor()) : detail::empty_group());
+            }
+            shared_->home.emplace([shared = shared_.get(), refuse] {
+                const auto kept = shared->shared_from_this();
+                shared->stop();
+                refuse(detail::home_ends().with_effect(Effect::unknown));
+            });
+            if (shared_->home->is_over()) return refuse(detail::home_ends());
         }
         const CollectiveId id =
             begin(options, [shared = shared_, wanted](GroupOutcome outcome) mutable {
-                shared->result = detail::ReadGroup<Result>()(std::move(outcome), wanted);
-                shared->bring_home(shared);
+                Result result = detail::ReadGroup<Result>()(std::move(outcome), wanted);
+                if (!shared->home) return shared->finish(std::move(result));
+                shared->home->bring([shared, result = std::move(result)]() mutable {
+                    shared->finish(std::move(result));
+                });
             });
-        if (id != 0) cancel_ = [group, id] { group.cancel(id); };
+        if (id != 0) shared_->cancel = [group, id] { group.cancel(id); };
     }
 
     const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
-    Function<void()> cancel_;
 };
 
 // ---- members that meet --------------------------------------------------------------------------

@@ -116,8 +116,8 @@ class Context final : public Executor {
     void close_submissions();
     // What this context is a part of: kept alive while late work runs, which may let go of it.
     void set_owner(std::weak_ptr<void> owner) { owner_ = std::move(owner); }
+    std::shared_ptr<Executor> share() { return {owner_.lock(), this}; }
     bool is_closed() const { return closed_; }
-
     // ---- in a child made by fork(): from on_forked() on endpoints take and give nothing --------
     void on_forked() noexcept;  // Takes no lock.
     bool is_forked() const { return is_forked_; }

@@ -2,19 +2,21 @@
 
 #include <cstring>
 
+#include <weft/home.h>
+
 #include "core/context.h"
 #include "rpc/channel_impl.h"
 
 namespace weft::detail {
 
-// An operation between two contexts: its awaiter lives on `home`, its call on the channel's.
+// An operation between two contexts: its awaiter lives at home, its call on the channel's.
 struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
     Relay(Channel through, Operation* from)
-        : channel(std::move(through)), home(here()), awaiter(from) {}
+        : channel(std::move(through)), home([this] { end_at_home(); }), awaiter(from) {}
 
     // Home's thread: the scope that the operation is made in is also the one it ends with.
     void enter_scope() {
-        core::Scope* const outer = home.scope();
+        core::Scope* const outer = here().scope();
         if (!outer) return;
         has_scope = true;
         outer->add(*this);
@@ -28,19 +30,42 @@ struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
             });
         };
     }
+    // The channel's thread.
     void bring_home() {
-        home.post([relay = shared_from_this()] {
-            const core::Context::Within within(relay->home, relay->scope);
-            relay->leave();
-            if (relay->awaiter) relay->awaiter->arrive(relay->status, relay->body);
+        home.bring([relay = shared_from_this()] {
+            const core::Context::Within within(relay->here(), relay->scope);
+            if (Operation* const waits = relay->let_go()) {
+                waits->arrive(relay->status, relay->body);
+            }
         });
     }
+    // Home's thread, as all below: what waits, once.
+    Operation* let_go() {
+        leave();
+        home.leave();
+        return std::exchange(awaiter, nullptr);
+    }
+    void abandon(Kind kind) {
+        there().post([relay = shared_from_this(), kind] {
+            if (kind == Kind::call) {
+                relay->channel.abandon_call(relay->id);
+            } else {
+                relay->channel.abandon_transfer(relay->id);
+            }
+        });
+    }
+    void end_at_home() {
+        const auto self = shared_from_this();
+        Operation* const waits = let_go();
+        abandon(waits->kind_);
+        waits->arrive(home_ends().with_effect(Effect::unknown), {});
+    }
     core::Scope* scope_there() { return has_scope ? &away : nullptr; }
-    static core::Context& here() { return static_cast<core::Context&>(*Executor::current()); }
+    core::Context& here() const { return static_cast<core::Context&>(home.executor()); }
     core::Context& there() const { return static_cast<core::Context&>(channel.executor()); }
 
     const Channel channel;
-    core::Context& home;
+    Home home;
     Operation* awaiter;  // Home's thread only, like the scope it is in; nullptr: gone.
     OperationId id;      // The channel's thread only, like all below until they are posted.
     std::vector<std::byte> body;  // The request on its way out, the reply on its way back.
@@ -68,6 +93,13 @@ Status nowhere(const Executor& there) {
     return forked.ok() ? nowhere() : forked;
 }
 
+// Why nothing of another context can be awaited on this thread.
+static Status why_not_here(const Channel& channel) {
+    const auto* const here = static_cast<const core::Context*>(Executor::current());
+    if (!here) return nowhere(channel.executor());
+    return here->is_closed() ? home_ends() : Status();
+}
+
 void Operation::start_call(const Channel& channel, const MethodId& method, const BodyWriter& body,
                            const CallOptions& options, ReplyReader reader) {
     kind_ = Kind::call;
@@ -80,7 +112,7 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
         return;
     }
     if (!channel) return arrive(empty_channel(), {});
-    if (!Executor::current()) return arrive(nowhere(channel.executor()), {});
+    if (Status why = why_not_here(channel); !why.ok()) return arrive(why, {});
     const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
@@ -115,7 +147,7 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
         return;
     }
     if (!channel) return arrive(empty_channel(), {});
-    if (!Executor::current()) return arrive(nowhere(channel.executor()), {});
+    if (Status why = why_not_here(channel); !why.ok()) return arrive(why, {});
     const std::size_t bytes = core::Context::handed_over_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
@@ -159,15 +191,8 @@ void Operation::arrive(const Status& status, ByteView reply) {
 void Operation::abandon() {
     if (channel_ && channel_.impl()->context().is_forked()) return;
     if (relay_) {
-        relay_->awaiter = nullptr;
-        relay_->leave();
-        channel_.executor().post([relay = relay_, kind = kind_] {
-            if (kind == Kind::call) {
-                relay->channel.abandon_call(relay->id);
-            } else {
-                relay->channel.abandon_transfer(relay->id);
-            }
-        });
+        relay_->let_go();
+        relay_->abandon(kind_);
     } else if (call_) {
         call_->abandon_transfer(id_);
     } else if (kind_ == Kind::call) {

@@ -1,0 +1,43 @@
+// Where an operation is awaited that another runtime completes.
+#pragma once
+
+#include <memory>
+
+#include <weft/executor.h>
+#include <weft/function.h>
+#include <weft/status.h>
+
+namespace weft::detail {
+
+// The executor that turns here, while something is awaited there: its memory stays, and what waits
+// is told when its runtime ends first.
+//
+// Stays in place: the executor has its address. Thread: the executor's, except for bring(), and for
+// the destructor after leave().
+class Home {
+  public:
+    // `on_end` runs once, in the last turns of the runtime, unless leave() comes first.
+    explicit Home(Function<void()> on_end);
+    Home(const Home&) = delete;
+    Home& operator=(const Home&) = delete;
+    ~Home();
+
+    // Nothing is awaited any more.
+    void leave();
+    // The runtime has begun to end, and `on_end` will not run.
+    bool is_over() const;
+    // As Executor::post().
+    void bring(Function<void()> work) const { executor_->post(std::move(work)); }
+    Executor& executor() const { return *executor_; }
+
+  private:
+    struct AtEnd;
+
+    const std::shared_ptr<Executor> executor_;
+    const std::unique_ptr<AtEnd> at_end_;
+};
+
+// What is awaited gets this, and nothing can be awaited there any more.
+Status home_ends();
+
+}  // namespace weft::detail

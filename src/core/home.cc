@@ -1,0 +1,29 @@
+#include <weft/home.h>
+
+#include "core/context.h"
+
+namespace weft::detail {
+
+struct Home::AtEnd : core::Deferred {
+    Function<void()> told;
+};
+
+Home::Home(Function<void()> on_end)
+    : executor_(static_cast<core::Context*>(Executor::current())->share()),
+      at_end_(std::make_unique<AtEnd>()) {
+    at_end_->told = std::move(on_end);
+    at_end_->run = [](core::Deferred& end) { static_cast<AtEnd&>(end).told(); };
+    if (!is_over()) static_cast<core::Context&>(*executor_).defer_to_end(*at_end_);
+}
+
+Home::~Home() { leave(); }
+
+void Home::leave() { at_end_->take_back(); }
+
+bool Home::is_over() const { return static_cast<const core::Context&>(*executor_).is_closed(); }
+
+Status home_ends() {
+    return fail(Code::cancelled, "the runtime on which it is awaited is shutting down");
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,337 @@
+// Each awaitable by each order of ends: the runtime that it is awaited on, the one that its channel
+// belongs to, the server; the coroutine that is destroyed, or throws when it goes on. On virtual
+// time with one thread, and in real time with a thread for each runtime.
+#include <array>
+#include <atomic>
+#include <random>
+#include <stdexcept>
+#include <thread>
+
+#include <weft/combine.h>
+#include <weft/protobuf_group.h>
+
+#include "support/echo.h"
+#include "support/fresh_uri.h"
+#include "support/owned_coroutine.h"
+#include "support/patience.h"
+#include "support/seed.h"
+
+using namespace weft;
+using namespace weft::test;
+using echo::v1::EchoClient;
+using echo::v1::EchoGroupClient;
+
+namespace {
+
+constexpr MethodId held_method("test.Ends/Held");
+
+// Never answers.
+struct Silent final : Service {
+    std::vector<Call> held;
+    std::atomic<std::size_t> asked{0};
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(held_method, [this](Call call) {
+            held.push_back(std::move(call));
+            ++asked;
+        });
+    }
+};
+
+// Where an operation is begun: at home, through another runtime or the same one.
+struct Place {
+    Channel channel;  // To the silent server,
+    Channel asleep;   // to a server that does not turn,
+    Group group;      // and of that one.
+    Duration timeout;
+};
+
+// What a coroutine came to. Atomic, for it may be another thread's.
+struct Told {
+    std::atomic<int> begun{0}, resumed{0}, over{0};
+    std::atomic<Code> code{Code::ok};
+};
+
+// ---- what is awaited
+// -----------------------------------------------------------------------------
+
+RegionRef some_region() {
+    RegionRef ref;
+    ref.length = 64;
+    return ref;
+}
+
+Task<Status> call_in_bytes(const Place& at) {
+    const std::vector<std::byte> body(8);
+    co_return (co_await weft::call(at.channel, held_method, body, {.timeout = at.timeout}))
+        .status();
+}
+Task<Status> stub(const Place& at) {
+    const EchoClient client(at.asleep);
+    co_return (co_await client.Later(request_of("x"), {.timeout = at.timeout})).status();
+}
+Task<Status> get_of_bytes(const Place& at) {
+    const auto memory = std::make_shared<std::array<std::byte, 64>>();
+    co_return co_await weft::get(at.asleep, some_region(), 0, Buffer::adopt(*memory, [memory] {}),
+                                 {.timeout = at.timeout});
+}
+Task<Status> put_of_bytes(const Place& at) {
+    const auto memory = std::make_shared<std::array<std::byte, 64>>();
+    co_return co_await weft::put(at.asleep, some_region(), 0, Buffer::adopt(*memory, [memory] {}),
+                                 {.timeout = at.timeout});
+}
+Task<Status> collective(const Place& at) {
+    const EchoGroupClient client(at.group);
+    GroupCallOptions options;
+    options.timeout = at.timeout;
+    echo::v1::EchoRequestText request;
+    co_return (co_await client.Everywhere(request, options)).status();
+}
+Task<Status> sleep(const Place& at) { co_return co_await sleep_for(at.timeout); }
+Task<Status> task(const Place& at) { co_return co_await call_in_bytes(at); }
+Task<Status> all_of_two(const Place& at) {
+    const auto both = co_await when_all(call_in_bytes(at), get_of_bytes(at));
+    co_return both.get<0>().ok() ? both.get<1>() : both.get<0>();
+}
+Task<Status> first_of_two(const Place& at) {
+    const auto first = co_await when_any(call_in_bytes(at), collective(at));
+    co_return first.value();
+}
+Task<Status> within_time(const Place& at) {
+    co_return co_await with_timeout(60s, call_in_bytes(at));
+}
+
+struct Kind {
+    const char* name;
+    Task<Status> (*await)(const Place&);
+    bool is_of_channel;  // So that it ends with the channel's runtime.
+    bool is_of_server;
+};
+constexpr Kind kinds[] = {
+    {"call in bytes", call_in_bytes, true, true},
+    {"stub", stub, true, false},
+    {"get", get_of_bytes, true, false},
+    {"put", put_of_bytes, true, false},
+    {"collective", collective, true, false},
+    {"sleep_for", sleep, false, false},
+    {"task", task, true, true},
+    {"when_all", all_of_two, true, false},
+    {"when_any", first_of_two, true, false},
+    {"with_timeout", within_time, true, true},
+};
+
+// ---- coroutines
+// ----------------------------------------------------------------------------------
+
+struct Over {
+    Told& told;
+    ~Over() { ++told.over; }
+};
+
+Task<void> wait(Kind kind, std::shared_ptr<const Place> at, Told& told, bool throws) {
+    const Over over{told};
+    ++told.begun;
+    const Status status = co_await kind.await(*at);
+    told.code = status.code();
+    ++told.resumed;
+    if (throws) throw std::runtime_error("on purpose");
+}
+
+OwnedCoroutine wait_owned(Kind kind, std::shared_ptr<const Place> at, Told& told) {
+    const Over over{told};
+    ++told.begun;
+    const Status status = co_await kind.await(*at);
+    ++told.resumed;
+}
+
+Task<void> begin_owned(OwnedCoroutine& owned, Kind kind, std::shared_ptr<const Place> at,
+                       Told& told) {
+    owned = wait_owned(kind, std::move(at), told);
+    co_return;
+}
+
+Task<void> destroy_owned(OwnedCoroutine& owned) {
+    owned.destroy();
+    co_return;
+}
+
+// ---- where they run
+// ------------------------------------------------------------------------------
+
+// On virtual time.
+struct Simulated {
+    SimRig rig;
+    std::unique_ptr<Runtime> asleep;
+    Runtime* add() { return &rig.add(""); }
+    std::string serve(Runtime& runtime, Service& service) {
+        REQUIRE(runtime.serve(service, "sim://server").ok());
+        return "sim://server";
+    }
+    // Listens, and is never turned.
+    std::string listen_asleep() {
+        rig.add("asleep");
+        asleep = std::move(rig.runtimes.back());
+        rig.runtimes.pop_back();
+        return "sim://asleep";
+    }
+    bool wait_for(Function<bool()> done) { return rig.run_until(std::move(done), 60s); }
+    void go_on() { rig.run_for(10ms); }
+    void end(Runtime* runtime) {
+        std::erase_if(rig.runtimes, [&](const auto& one) { return one.get() == runtime; });
+    }
+};
+
+// With a thread for each.
+struct Real {
+    std::vector<std::unique_ptr<Runtime>> runtimes;
+    std::unique_ptr<Runtime> asleep;
+    std::minstd_rand random{static_cast<std::uint32_t>(seed_of(0))};
+    Runtime* add() {
+        RuntimeOptions options;
+        options.log_level = LogLevel::off;
+        return runtimes.emplace_back(std::make_unique<Runtime>(Runtime::create(options).value()))
+            .get();
+    }
+    static std::string serve(Runtime& runtime, Service& service) {
+        const std::string uri = fresh_uri("sm");
+        REQUIRE(runtime.serve(service, uri).ok());
+        return uri;
+    }
+    std::string listen_asleep() {
+        asleep = std::make_unique<Runtime>(
+            Runtime::create({.log_level = LogLevel::off, .manual = true}).value());
+        const std::string uri = fresh_uri("sm");
+        REQUIRE(asleep->listen(uri).ok());
+        return uri;
+    }
+    static bool wait_for(Function<bool()> done) {
+        const auto deadline = std::chrono::steady_clock::now() + patience;
+        while (!done()) {
+            if (std::chrono::steady_clock::now() >= deadline) return false;
+            std::this_thread::yield();
+        }
+        return true;
+    }
+    // Somewhere between the start of an operation and its way home.
+    void go_on() {
+        const auto until =
+            std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 300);
+        while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    }
+    void end(Runtime* runtime) {
+        std::erase_if(runtimes, [&](const auto& one) { return one.get() == runtime; });
+    }
+};
+
+template <class Where>
+struct World {
+    explicit World(bool apart, Duration timeout = 60s)
+        : server(where.add()), home(where.add()), through(apart ? where.add() : home) {
+        const std::string uri = where.serve(*server, service), asleep = where.listen_asleep();
+        GroupView view = GroupView::make("ends", 1, {{0, {asleep}}}).value();
+        at = std::make_shared<Place>(Place{through->connect(uri).value(),
+                                           through->connect(asleep).value(),
+                                           through->group(std::move(view)).value(), timeout});
+    }
+    ~World() {
+        at.reset();
+        where.end(home);
+        where.end(through);
+        end_server();
+    }
+    void end_server() {
+        if (!server) return;
+        server->node().on_context([&] { service.held.clear(); });
+        where.end(std::exchange(server, nullptr));
+    }
+    void begin(const Kind& kind, bool throws = false) {
+        home->spawn(wait(kind, at, told, throws));
+        REQUIRE(where.wait_for([&] { return told.begun == 1; }));
+        where.go_on();
+    }
+    void check_over(bool was_resumed = true) {
+        REQUIRE(where.wait_for([&] { return told.over == 1; }));
+        CHECK(told.resumed == (was_resumed ? 1 : 0));
+        CHECK((told.code.load() != Code::ok) == was_resumed);
+        where.go_on();
+        CHECK(told.over == 1);
+    }
+
+    Told told;
+    Silent service;
+    Where where;
+    Runtime* server;
+    Runtime* home;
+    Runtime* through;
+    std::shared_ptr<const Place> at;
+};
+
+template <class Where>
+void check_home_ends_first(const Kind& kind, bool apart) {
+    World<Where> world(apart);
+    world.begin(kind);
+    world.where.end(world.home);
+    CHECK(world.told.over == 1);
+    CHECK(world.told.code.load() == Code::cancelled);
+    world.check_over();
+}
+
+template <class Where>
+void check_channel_ends_first(const Kind& kind) {
+    if (!kind.is_of_channel) return;
+    World<Where> world(true);
+    world.begin(kind);
+    world.where.end(world.through);
+    world.check_over();
+}
+
+template <class Where>
+void check_server_ends_first(const Kind& kind, bool apart) {
+    if (!kind.is_of_server) return;
+    World<Where> world(apart, 2s);
+    world.begin(kind);
+    REQUIRE(world.where.wait_for([&] { return world.service.asked == 1; }));
+    world.end_server();
+    world.check_over();
+}
+
+template <class Where>
+void check_destroyed(const Kind& kind, bool apart) {
+    World<Where> world(apart);
+    OwnedCoroutine owned;
+    world.home->spawn(begin_owned(owned, kind, world.at, world.told));
+    REQUIRE(world.where.wait_for([&] { return world.told.begun == 1; }));
+    world.where.go_on();
+    world.home->spawn(destroy_owned(owned));
+    world.check_over(false);
+}
+
+template <class Where>
+void check_thrown_through(const Kind& kind, bool apart) {
+    World<Where> world(apart, 20ms);
+    if (kind.await == sleep) return;  // Ends well.
+    world.begin(kind, true);
+    world.check_over();
+}
+
+template <class Where>
+void check_all() {
+    for (const Kind& kind : kinds) {
+        for (const bool apart : {false, true}) {
+            INFO(kind.name << (apart ? ", through another runtime" : ""));
+            check_home_ends_first<Where>(kind, apart);
+            check_server_ends_first<Where>(kind, apart);
+            check_destroyed<Where>(kind, apart);
+            check_thrown_through<Where>(kind, apart);
+        }
+        INFO(kind.name << ", the channel's runtime ends");
+        check_channel_ends_first<Where>(kind);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("each awaitable ends well in each order of ends, simulated") { check_all<Simulated>(); }
+
+TEST_CASE("each awaitable ends well in each order of ends, with threads", "[seeded]") {
+    for (int round = 0; round < 3; ++round) check_all<Real>();
+}
