@@ -174,6 +174,21 @@ BlockPool::Block* BlockPool::take(core::PeerRef peer, std::size_t bytes, Use use
     return block;
 }
 
+Status BlockPool::why_none(core::PeerRef peer, std::size_t bytes) {
+    std::string why;
+    if (is_over_share(peer, bytes)) {
+        why = "this peer's share of the memory for large bodies is in use, " +
+              std::to_string(held_bytes_max_ / 2) + " bytes";
+    } else if (!has_room(block_bytes(bytes))) {
+        why = "the memory for large bodies is in use, " + std::to_string(held_bytes_max_) +
+              " bytes, eight times RuntimeOptions::argument_bytes_max (WEFT_ARGUMENT)";
+    } else {
+        why = "the arena has none left (RuntimeOptions::arena_bytes_max, WEFT_ARENA; `ulimit -v`)";
+    }
+    return fail(Code::resource_exhausted,
+                "no memory for a body of " + std::to_string(bytes) + " bytes: " + std::move(why));
+}
+
 BlockPool::Block* BlockPool::find(base::SlotId id) {
     Entry* entry = blocks_.find(id);
     return entry ? &entry->value : nullptr;

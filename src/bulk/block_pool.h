@@ -65,6 +65,8 @@ class BlockPool {
     // For lent: one that this peer may read already, if there is one. nullptr: there is none for it
     // now.
     Block* take(core::PeerRef peer, std::size_t bytes, Use use);
+    // RESOURCE_EXHAUSTED, with the limit that is met, after take() gave none.
+    Status why_none(core::PeerRef peer, std::size_t bytes);
     // Whether there is none for it because of what this peer holds itself.
     bool is_over_share(core::PeerRef peer, std::size_t bytes);
     Block* find(base::SlotId id);

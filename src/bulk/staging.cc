@@ -46,10 +46,7 @@ Staging::~Staging() {
 Result<Loan> Staging::lend(core::Peer& peer, std::size_t bytes, Leaves leaves) {
     WEFT_DCHECK(bytes > 0 && bytes <= body_bytes_max_);
     Block* block = pool_.take(peer.ref, bytes, Use::lent);
-    if (!block) {
-        return fail(Code::resource_exhausted, "no memory for a body of " + std::to_string(bytes) +
-                                                  " bytes: other large bodies have it");
-    }
+    if (!block) return pool_.why_none(peer.ref, bytes);
     const bool is_new = !block->region;
     if (is_new) {
         // What is exposed behind the body may hold bodies of others.
@@ -134,7 +131,9 @@ FetchId Staging::fetch(core::Peer& peer, const LentBody& where, TimePoint deadli
     if (!entry) {
         decline(peer, where);
         // No record to wait with: the only case in which a completion runs inside the call.
-        done(fail(Code::resource_exhausted, "too many large bodies are on their way"), {});
+        done(fail(Code::resource_exhausted, std::to_string(fetches_.taken()) +
+                                                " large bodies are on their way, all that may be"),
+             {});
         return {};
     }
     Fetch& fetch = entry->value;
@@ -149,7 +148,9 @@ FetchId Staging::fetch(core::Peer& peer, const LentBody& where, TimePoint deadli
     fetch.done = std::move(done);
     fetch.fire = [](base::Timer& timer, TimePoint) {
         auto& late = static_cast<Fetch&>(timer);
-        late.owner->give_up(late, fail(Code::deadline_exceeded, "no memory for the body in time"));
+        const Status none = late.owner->pool_.why_none(late.peer, late.from.length);
+        late.owner->give_up(late,
+                            fail(Code::deadline_exceeded, "in time, " + std::string(none.text())));
     };
     const FetchId id = fetch.id;
     Result<RegionRef> from = RegionRef::decode(ref_bytes(where));
@@ -192,7 +193,10 @@ MemoryWaiters Staging::memory_waiters() {
 void Staging::wait(Fetch& fetch) {
     core::Peer* const peer = context_.find(fetch.peer);
     if (waiting_count_ >= waiting_max || peer->traffic.waiting >= waiting_of_a_peer_max) {
-        return give_up(fetch, fail(Code::resource_exhausted, "too many large bodies wait already"));
+        const std::string why = "no memory for a large body now, and no more may wait for some: ";
+        return give_up(fetch, fail(Code::resource_exhausted,
+                                   why + std::to_string(peer->traffic.waiting) + " of this peer, " +
+                                       std::to_string(waiting_count_) + " in all"));
     }
     context_.timers().arm(fetch, fetch.deadline);
     waiting_.push_back(fetch);

@@ -68,7 +68,7 @@ TransferId Transfers::start_nested(core::Scope& scope, core::PeerRef peer, Trans
         return id = start(peer, std::move(spec), std::move(inner));
     });
     if (!is_started) {
-        return conclude(std::move(done), fail(Code::resource_exhausted, "too many transfers"));
+        return conclude(std::move(done), why_none());
     }
     return id;
 }
@@ -111,12 +111,17 @@ bool Transfers::send_data(core::Peer& peer, std::uint64_t call, const RegionRef&
     return true;
 }
 
+Status Transfers::why_none() const {
+    return fail(Code::resource_exhausted, std::to_string(transfers_.taken()) +
+                                              " transfers are under way, all that there may be");
+}
+
 // nullptr: it has completed.
 Transfers::Entry* Transfers::take(TransferCompletion done) {
     Entry* entry = transfers_.take();
     if (!entry) {
         // No record to wait with: the only case in which a completion runs inside the call.
-        done(fail(Code::resource_exhausted, "too many transfers under way"));
+        done(why_none());
         return nullptr;
     }
     Transfer& transfer = entry->value;

@@ -116,6 +116,7 @@ class Transfers final : public core::FrameSink {
     };
 
     Entry* take(TransferCompletion done);
+    Status why_none() const;
     Status judge(const core::Peer& peer, const TransferSpec& spec) const;
     void begin(Entry& entry);
     void send_open(Entry& entry);

@@ -254,7 +254,7 @@ Result<base::SlotId> Server::dispatch_local(std::uint64_t hash, ByteView body, T
                                             LocalCompletion done) {
     if (draining_) return fail(Code::unavailable, "the server is shutting down");
     Method* const method = methods_.find(hash);
-    if (!method) return fail(Code::unimplemented, "no such method here");
+    if (!method) return no_method(hash);
     if (!method->traits.collective) {
         return fail(Code::unimplemented, method->name + " is not a collective method");
     }

@@ -148,6 +148,7 @@ class Server final : public core::FrameSink {
     void drop_rider(ServerCall& call);
     void on_fetched(base::SlotId id, const Status& status, ByteView request);
     void on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame);
+    static Status no_method(std::uint64_t hash);
     void refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
                         const Method* method);
     void on_cancel(core::Peer& peer, ByteView frame);

@@ -1,10 +1,20 @@
 // What a server answers when no handler runs, or one that failed; and what it answers again.
+#include <cstdio>
+
 #include "rpc/server.h"
 
 namespace weft::rpc {
 
 // What a client that found all handlers taken lets pass, at least.
 static constexpr Duration pushback_time = 5ms;
+
+// On the wire a method is its hash (weft/method.h): the name is the caller's.
+Status Server::no_method(std::uint64_t hash) {
+    char digits[2 * sizeof hash + 1];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+    return fail(Code::unimplemented,
+                "no service that is added here has a method whose hash is " + std::string(digits));
+}
 
 void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
                             const Method* method) {
@@ -17,7 +27,7 @@ void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& h
         why = fail(Code::unavailable, "the server is shutting down");
     } else if (!method) {
         ++counters_.unknown_methods;
-        why = fail(Code::unimplemented, "no such method here");
+        why = no_method(header.method);
     } else if (header.remaining_us == 0) {
         ++counters_.expired;
         why = fail(Code::deadline_exceeded, "expired before it reached its handler");

@@ -134,6 +134,19 @@ TEST_CASE("memory for large bodies: a larger block does where the arena is full"
     CHECK(memory.calls(channel, 1, 8, 14 << 20) == 1);
 }
 
+TEST_CASE("memory for large bodies: a refusal says which limit is met, the arena's or their own") {
+    Memory memory;
+    Runtime& client =
+        memory.rig.add("", {.arena_bytes_max = 40 << 20, .argument_bytes_max = 128 << 20});
+    const Channel channel = client.connect("sim://server").value();
+    const Buffer users = client.allocate(32 << 20).value();
+    std::vector<CallOutcome> outcomes(1);
+    memory.call(channel, 16 << 20, 8, outcomes[0], 5s);
+    CHECK(memory.finish(outcomes) == 0);
+    CHECK(outcomes[0].status.code() == Code::resource_exhausted);
+    CHECK_THAT(std::string(outcomes[0].status.text()), Catch::Contains("WEFT_ARENA"));
+}
+
 TEST_CASE("memory for large bodies: who waits for the arena is served when the user frees it") {
     Memory memory({}, {.arena_bytes_max = 40 << 20, .argument_bytes_max = 128 << 20});
     const Channel channel = memory.client();

@@ -249,6 +249,7 @@ TEST_CASE("the memory for large bodies is bounded: the sender is refused, the re
         ++exhausted;
         CHECK(outcome.status.code() == Code::resource_exhausted);
         CHECK(outcome.status.effect() == Effect::none);
+        CHECK_THAT(std::string(outcome.status.text()), Catch::Contains("this peer's share"));
     }
     CHECK(exhausted == 36);
     CHECK(full.call(1 << 20, 100).status.ok());
