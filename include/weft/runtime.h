@@ -75,7 +75,7 @@ class Runtime {
     // meanwhile. A program with other threads blocks these signals in them before it starts them;
     // the runtime's own threads have them blocked.
     Status run();
-    void stop();
+    void stop();  // Ends run(). Thread: any. Once run() has returned the runtime may be destroyed.
 
     // For people: connections, sessions, calls and handlers, counts, latencies by method, the last
     // events. At most some hundred lines, of a format that may change. run() writes it to the log

@@ -126,7 +126,7 @@ static constexpr Duration blocked_told_every = 60s;
 
 Node::~Node() {
     shutdown();
-    if (is_linked()) unwatch();
+    unwatch();
 }
 
 void Node::on_forked() noexcept {

@@ -2,6 +2,7 @@
 // Region or Buffer still refers to it.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -73,6 +74,8 @@ class Node final : public std::enable_shared_from_this<Node>,
     // Readable after stop().
     int stop_fd() const { return stop_fd_.get(); }
     void stop();
+    // Returns when no stop() is under way. What happened before one happened before this.
+    void await_stops() const;
     // Delivers what collectives owe, until drain_timeout; then stops the driver, completes
     // everything with CANCELLED, closes all endpoints. Idempotent. Not in a turn, nor on a thread
     // of the pool: aborts, unless the program is in exit() there.
@@ -121,6 +124,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     TimePoint blocked_told_until_{};
     std::vector<const Service*> served_;
     base::UniqueFd stop_fd_;
+    std::atomic<int> stops_{0};   // Under way.
     std::shared_ptr<Node> kept_;  // Itself, in a forked child.
     bool down_ = false;
     TimePoint ends_by_ = never;  // Once its end has begun: drain_timeout bounds all of it.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <thread>
 #include <tuple>
 
 #include "api/node.h"
@@ -21,8 +22,14 @@ static constexpr Duration cleanup_patience = 1s;
 
 void Node::stop() {
     if (context.is_forked()) return;
+    ++stops_;
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto put = write(stop_fd_.get(), &one, sizeof one);
+    --stops_;
+}
+
+void Node::await_stops() const {
+    while (stops_ != 0) std::this_thread::yield();
 }
 
 void Node::begin_drain() {

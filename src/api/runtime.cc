@@ -194,6 +194,7 @@ static void wait_for_end(api::Node& node, int ending_fd, int state_fd) {
         take_signals(state_fd);
         node.log.warning("the state of the runtime, as asked by a signal:\n" + node.state());
     }
+    node.await_stops();  // The program may destroy the runtime next.
 }
 
 static Status why_no_run(const api::Node& node) {

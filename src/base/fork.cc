@@ -79,7 +79,7 @@ void ForkWatcher::watch() {
 
 void ForkWatcher::unwatch() {
     const std::lock_guard lock(forks().mutex);
-    unlink();
+    if (is_linked()) unlink();  // Its neighbours belong to other threads.
 }
 
 void ClosedInChildren::remove(int fd, const ForksHeld&) {

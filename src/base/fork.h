@@ -55,7 +55,7 @@ class ForkWatcher : public ListNode {
   public:
     ForkWatcher() = default;
     virtual ~ForkWatcher() = default;
-    // Requires: watch() and unwatch() once each, by the same process.
+    // Requires: watch() once, and unwatch() by the same process. Without watch() that does nothing.
     void watch();
     void unwatch();
 
