@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -27,6 +28,17 @@ fi_ops_mr memory_theirs, memory_ours;
 fi_ops registration_theirs, registration_ours;
 bool holds_completions = false;
 std::map<fid_cq*, std::vector<fi_cq_msg_entry>> held;
+
+// Tables are the same for all objects of a kind, and contexts of other threads read them.
+template <class Ops, class Change>
+Ops* stand_before(const Ops& real, Ops& theirs, Ops& ours, Change&& change) {
+    static std::once_flag once;  // One of each kind of table: its Change is a type of its own.
+    std::call_once(once, [&] {
+        theirs = ours = real;
+        change(ours);
+    });
+    return &ours;
+}
 
 bool take_one(std::atomic<int>& from) {
     int left = from.load();
@@ -55,12 +67,11 @@ ssize_t inject(fid_ep* ep, const void* bytes, size_t size, fi_addr_t to) {
 int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** ep, void* context) {
     const int error = domain_theirs.endpoint(domain, info, ep, context);
     if (error) return error;
-    messages_theirs = *(*ep)->msg;
-    messages_ours = messages_theirs;
-    messages_ours.send = send;
-    messages_ours.sendv = sendv;
-    messages_ours.inject = inject;
-    (*ep)->msg = &messages_ours;
+    (*ep)->msg = stand_before(*(*ep)->msg, messages_theirs, messages_ours, [](fi_ops_msg& ours) {
+        ours.send = send;
+        ours.sendv = sendv;
+        ours.inject = inject;
+    });
     return 0;
 }
 
@@ -82,10 +93,8 @@ ssize_t read_completions(fid_cq* cq, void* buffer, size_t count) {
 int open_completions(fid_domain* domain, fi_cq_attr* attr, fid_cq** cq, void* context) {
     const int error = domain_theirs.cq_open(domain, attr, cq, context);
     if (error) return error;
-    completions_theirs = *(*cq)->ops;
-    completions_ours = completions_theirs;
-    completions_ours.read = read_completions;
-    (*cq)->ops = &completions_ours;
+    (*cq)->ops = stand_before(*(*cq)->ops, completions_theirs, completions_ours,
+                              [](fi_ops_cq& ours) { ours.read = read_completions; });
     return 0;
 }
 
@@ -99,25 +108,21 @@ int register_memory(fid* domain, const void* bytes, size_t size, uint64_t access
     const int error =
         memory_theirs.reg(domain, bytes, size, access, offset, key, flags, memory, context);
     if (error) return error;
-    registration_theirs = *(*memory)->fid.ops;
-    registration_ours = registration_theirs;
-    registration_ours.close = release_memory;
-    (*memory)->fid.ops = &registration_ours;
+    (*memory)->fid.ops = stand_before(*(*memory)->fid.ops, registration_theirs, registration_ours,
+                                      [](fi_ops& ours) { ours.close = release_memory; });
     return 0;
 }
 
 int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** domain, void* context) {
     const int error = fabric_theirs.domain(fabric, info, domain, context);
     if (error) return error;
-    domain_theirs = *(*domain)->ops;
-    domain_ours = domain_theirs;
-    domain_ours.endpoint = open_endpoint;
-    domain_ours.cq_open = open_completions;
-    (*domain)->ops = &domain_ours;
-    memory_theirs = *(*domain)->mr;
-    memory_ours = memory_theirs;
-    memory_ours.reg = register_memory;
-    (*domain)->mr = &memory_ours;
+    (*domain)->ops =
+        stand_before(*(*domain)->ops, domain_theirs, domain_ours, [](fi_ops_domain& ours) {
+            ours.endpoint = open_endpoint;
+            ours.cq_open = open_completions;
+        });
+    (*domain)->mr = stand_before(*(*domain)->mr, memory_theirs, memory_ours,
+                                 [](fi_ops_mr& ours) { ours.reg = register_memory; });
     return 0;
 }
 
@@ -127,10 +132,8 @@ int open_fabric(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {
     const int error = fabric_library(attr, fabric, context);
     // What a provider opens beneath itself is left alone.
     if (error || std::string_view(attr->prov_name) != "tcp;ofi_rxm") return error;
-    fabric_theirs = *(*fabric)->ops;
-    fabric_ours = fabric_theirs;
-    fabric_ours.domain = open_domain;
-    (*fabric)->ops = &fabric_ours;
+    (*fabric)->ops = stand_before(*(*fabric)->ops, fabric_theirs, fabric_ours,
+                                  [](fi_ops_fabric& ours) { ours.domain = open_domain; });
     return 0;
 }
 

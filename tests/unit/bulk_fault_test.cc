@@ -8,6 +8,7 @@
 #include "base/user_memory.h"
 #include "support/hold_server.h"
 #include "support/patience.h"
+#include "support/private_memory.h"
 #include "support/raw_echo.h"
 #include "support/usable.h"
 
@@ -138,7 +139,7 @@ TEST_CASE("a copy by the kernel fails where the program's memory can't be touche
 
 TEST_CASE("a peer that touches memory which can't be touched is refused, and its owner lives on") {
     const std::string scheme = GENERATE(as<std::string>(), "sm", "unix", "tcp", "ofi+tcp");
-    if (!is_usable(scheme)) return;
+    if (!is_usable(scheme) || (scheme == "sm" && !has_private_memory())) return;
     INFO(scheme);
     Rig rig(scheme);
     for (const auto second :
@@ -166,7 +167,7 @@ TEST_CASE("a peer that touches memory which can't be touched is refused, and its
 
 TEST_CASE("a local buffer that can't be touched costs its transfer, and nothing else") {
     const std::string scheme = GENERATE(as<std::string>(), "sm", "unix", "tcp", "ofi+tcp");
-    if (!is_usable(scheme)) return;
+    if (!is_usable(scheme) || (scheme == "sm" && !has_private_memory())) return;
     INFO(scheme);
     Rig rig(scheme);
     Region region =

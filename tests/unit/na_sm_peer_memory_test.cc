@@ -11,6 +11,7 @@
 #include "na/sm/peer_memory.h"
 #include "na/sm/region_table.h"
 #include "support/no_descriptors.h"
+#include "support/private_memory.h"
 #include "support/sm_node.h"
 
 using namespace weft;
@@ -22,7 +23,6 @@ namespace {
 struct OwnSocket {
     base::UniqueFd one, other;
     OwnSocket() {
-        REQUIRE(PeerMemory::is_allowed());  // Or sm exposes no private memory.
         int ends[2];
         REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
         one.reset(ends[0]);
@@ -122,6 +122,7 @@ TEST_CASE(executed_program, "[.]") {
 }
 
 TEST_CASE("a peer's private memory is reached once the proof holds") {
+    if (!test::has_private_memory()) return;
     OwnSocket socket;
     const std::uint64_t number = 0x1234567890abcdef;
     PeerMemory memory;
@@ -134,6 +135,7 @@ TEST_CASE("a peer's private memory is reached once the proof holds") {
 }
 
 TEST_CASE("a proof that does not hold is refused, and asked for once") {
+    if (!test::has_private_memory()) return;
     OwnSocket socket;
     const std::uint64_t number = 5;
     PeerMemory wrong, unmapped;
@@ -150,6 +152,7 @@ TEST_CASE("a proof that does not hold is refused, and asked for once") {
 }
 
 TEST_CASE("a moment without file descriptors does not refuse private memory for good") {
+    if (!test::has_private_memory()) return;
     OwnSocket socket;
     const std::uint64_t number = 5;
     PeerMemory memory;
@@ -164,6 +167,7 @@ TEST_CASE("a moment without file descriptors does not refuse private memory for 
 }
 
 TEST_CASE("a range of which a part is missing is not copied for a success") {
+    if (!test::has_private_memory()) return;
     OwnSocket socket;
     const std::uint64_t number = 5;
     PeerMemory memory;
@@ -179,6 +183,7 @@ TEST_CASE("a range of which a part is missing is not copied for a success") {
 }
 
 TEST_CASE("the memory of a process that has ended is not there") {
+    if (!test::has_private_memory()) return;
     static std::uint64_t number = 5;  // The child has it at the same address.
     const Listener listener;
     const pid_t child = ::fork();
@@ -201,6 +206,7 @@ TEST_CASE("the memory of a process that has ended is not there") {
 
 // It keeps its process id, and here its socket, too.
 TEST_CASE("a program that a peer executes is neither read nor written in the peer's place") {
+    if (!test::has_private_memory()) return;
     const na::sm::RegionTable table = na::sm::RegionTable::make(0x1234567890abcdef).value();
     const na::sm::Proof proof = na::sm::RegionView::attach(table.file()).value().proof();
     const std::vector<std::byte> theirs(64, std::byte{7});
@@ -223,6 +229,7 @@ TEST_CASE("a program that a peer executes is neither read nor written in the pee
 }
 
 TEST_CASE("sm: a transfer with a peer that executed a program is UNAVAILABLE") {
+    if (!test::has_private_memory()) return;
     const auto kind = GENERATE(na::RmaKind::put, na::RmaKind::get);
     const std::string name = test::unique_name("executes");
     ExecutingChild child([&] {

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "na/sm/names.h"
+#include "support/capability.h"
 #include "support/sm_node.h"
 
 using namespace weft;
@@ -439,6 +440,7 @@ TEST_CASE("sm: a flooding peer does not starve the others") {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("sm: messages in both directions make no system call") {
+    constexpr int is_filtered = 7;  // Strict mode follows no other.
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
@@ -461,7 +463,7 @@ TEST_CASE("sm: messages in both directions make no system call") {
         };
         if (!round()) ::_exit(8);  // Maps the peer's arena.
         // From here on only read, write and exit are let through; any other call is SIGKILL.
-        if (::prctl(PR_SET_SECCOMP, 1) != 0) ::_exit(7);
+        if (::prctl(PR_SET_SECCOMP, 1) != 0) ::_exit(is_filtered);
         for (int i = 0; i < 20'000; ++i) {
             if (!round()) ::syscall(60, 1);
         }
@@ -469,6 +471,9 @@ TEST_CASE("sm: messages in both directions make no system call") {
     }
     int status = -1;
     REQUIRE(::waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == is_filtered) {
+        return note_capability("sm", "its system calls can't be counted under a seccomp filter");
+    }
     CHECK(status == 0);
 }
 #endif

@@ -176,11 +176,11 @@ namespace {
 // Answers when there is something to tell, or when the server is about to end.
 struct LongPoll final : Service {
     std::vector<Call> held;
-    bool was_draining = false, ran_at_once = false;
+    std::atomic<bool> was_draining = false, ran_at_once = false;
     void register_methods(MethodRegistrar& registrar) override {
         registrar.add(HoldServer::hold, [this](Call call) {
             held.push_back(std::move(call));
-            was_draining |= held.back().draining();
+            if (held.back().draining()) was_draining = true;
             held.back().on_drain([this, place = held.size() - 1] {
                 Call ends = std::move(held[place]);
                 was_draining = ends.draining();
