@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Generated code for services, methods, messages, fields and packages with each name that C++ or the generated code itself
+uses for something else, compiled as a careful program would.
+
+    words_test.py PROTOC PLUGIN INCLUDE_DIRS COMPILER [COMPILER ...]
+
+INCLUDE_DIRS: separated by ';'. What does not compile is shown, and the exit status is 1.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+KEYWORDS = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class
+compl concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do
+double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new
+noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed
+sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
+unsigned using virtual void volatile wchar_t while xor xor_eq final override import module""".split()
+# Of those protobuf 3.21 knows nothing: messages and fields of such names do not compile by themselves.
+UNKNOWN = {"char8_t", "char16_t", "char32_t", "concept", "consteval", "constinit", "co_await", "co_return", "co_yield",
+           "requires"}
+# Nor can it be in packages of these names.
+OF_PROTOBUF = {"std", "google", "internal"}
+# What protobuf's own code can't be named: the macros of the C library.
+MACROS = {"NULL", "errno", "stdin", "stdout", "stderr", "assert", "EOF", "NDEBUG"}
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
+FORMS = [["-std=c++20"], ["-std=c++2b"], ["-std=c++20", "-fvisibility=hidden", "-fPIC"]]
+
+
+def service(name, methods):
+    collective = " { option (.weft.method) = { collective: true }; }"
+    lines = [f"  rpc {method}(.m.Nothing) returns (.m.Nothing){collective if i % 2 else ';'}"
+             for i, method in enumerate(methods)]
+    return "\n".join([f"service {name} {{", *lines, "}"])
+
+
+class Words:
+    def __init__(self, root, protoc, plugin, dirs):
+        self.root = root
+        self.dirs = dirs
+        self.generate = [protoc, f"--plugin=protoc-gen-weft={plugin}", f"--proto_path={root}",
+                         *(f"--proto_path={one}" for one in dirs), f"--cpp_out={root}",
+                         f"--weft_out={root}"]
+        self.write("m", "m", ["message Nothing {}"], options=False)
+
+    def write(self, name, package, lines, options=True):
+        head = ['syntax = "proto3";', f"package {package};"]
+        head += ['import "weft/options.proto";', 'import "m.proto";'] if options else []
+        path = self.root / f"{name}.proto"
+        path.write_text("\n".join(head + lines) + "\n")
+        subprocess.run([*self.generate, path], check=True)
+
+    def words(self):
+        """All that the generated code of a service says."""
+        self.write("plain", "plain", [service("Plain", ["Ask", "Tell"])])
+        said = set()
+        for kind in ("h", "cc"):
+            text = (self.root / f"plain.weft.{kind}").read_text()
+            said |= set(re.findall(r"\b[A-Za-z_]\w*\b", re.sub(r"//.*|#.*", "", text)))
+        return sorted(w for w in said if not w.startswith(("_", "Plain")) and w not in MACROS)
+
+    def write_all(self):
+        words = sorted({*KEYWORDS, *self.words()})
+        self.write("methods", "methods", [service("Every", words)])
+        self.write("services", "services", [service(word, [word, "Other"]) for word in words])
+        known = [word for word in words if word not in UNKNOWN]
+        messages = [f"message {word} {{ int32 value = 1; }}" for word in known]
+        taking = ["service Taking {", *(f"  rpc Take{i}(.messages.{word}) returns (.messages.{word});"
+                                        for i, word in enumerate(known)), "}"]
+        self.write("messages", "messages", messages + taking, options=False)
+        fields = [f"  int32 {word} = {i};" for i, word in enumerate(KEYWORDS, 1) if word not in UNKNOWN]
+        self.write("fields", "fields", ["message All {", *fields, "}", "service Takes {",
+                                        "  rpc Take(All) returns (All);", "}"],
+                   options=False)
+        inside = [word for word in words if word not in {*KEYWORDS, *OF_PROTOBUF}]
+        self.write("packages", ".".join(["packages", *inside]), [service("weft", ["detail", "call"])])
+        return len(words)
+
+    def compile(self, compiler, form):
+        units = ["methods", "services", "messages", "fields", "packages"]
+        source = self.root / "all.cc"
+        source.write_text("".join(f'#include "{unit}.weft.cc"\n' for unit in units))
+        command = [compiler, *form, *WARNINGS, "-fsyntax-only", f"-I{self.root}",
+                   *(f"-isystem{one}" for one in self.dirs), str(source)]
+        return subprocess.run(command, text=True, capture_output=True)
+
+
+def main(protoc, plugin, dirs, *compilers):
+    with tempfile.TemporaryDirectory() as root:
+        words = Words(pathlib.Path(root), protoc, plugin, dirs.split(";"))
+        count = words.write_all()
+        for compiler in compilers:
+            for form in FORMS:
+                done = words.compile(compiler, form)
+                print(f"{count} words, {compiler} {' '.join(form)}: {'compile' if done.returncode == 0 else 'FAILED'}",
+                      flush=True)
+                if done.returncode != 0:
+                    print("\n".join(done.stderr.splitlines()[:60]))
+                    return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
