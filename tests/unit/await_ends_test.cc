@@ -22,6 +22,7 @@ using echo::v1::EchoClient;
 using echo::v1::EchoGroupClient;
 
 namespace {
+namespace ends_of_waits {
 
 constexpr MethodId held_method("test.Ends/Held");
 
@@ -328,10 +329,13 @@ void check_all() {
     }
 }
 
+}  // namespace ends_of_waits
 }  // namespace
 
-TEST_CASE("each awaitable ends well in each order of ends, simulated") { check_all<Simulated>(); }
+TEST_CASE("each awaitable ends well in each order of ends, simulated") {
+    ends_of_waits::check_all<ends_of_waits::Simulated>();
+}
 
 TEST_CASE("each awaitable ends well in each order of ends, with threads", "[seeded]") {
-    for (int round = 0; round < 3; ++round) check_all<Real>();
+    for (int round = 0; round < 3; ++round) ends_of_waits::check_all<ends_of_waits::Real>();
 }
