@@ -61,6 +61,11 @@ RegionRef some_region() {
     return ref;
 }
 
+Buffer some_memory() {
+    const auto memory = std::make_shared<std::array<std::byte, 64>>();
+    return Buffer::adopt(*memory, [memory] {});
+}
+
 Task<Status> call_in_bytes(const Place& at) {
     const std::vector<std::byte> body(8);
     co_return (co_await weft::call(at.channel, held_method, body, {.timeout = at.timeout}))
@@ -71,14 +76,12 @@ Task<Status> stub(const Place& at) {
     co_return (co_await client.Later(request_of("x"), {.timeout = at.timeout})).status();
 }
 Task<Status> get_of_bytes(const Place& at) {
-    const auto memory = std::make_shared<std::array<std::byte, 64>>();
-    co_return co_await weft::get(at.asleep, some_region(), 0, Buffer::adopt(*memory, [memory] {}),
-                                 {.timeout = at.timeout});
+    const Buffer local = some_memory();
+    co_return co_await weft::get(at.asleep, some_region(), 0, local, {.timeout = at.timeout});
 }
 Task<Status> put_of_bytes(const Place& at) {
-    const auto memory = std::make_shared<std::array<std::byte, 64>>();
-    co_return co_await weft::put(at.asleep, some_region(), 0, Buffer::adopt(*memory, [memory] {}),
-                                 {.timeout = at.timeout});
+    const Buffer local = some_memory();
+    co_return co_await weft::put(at.asleep, some_region(), 0, local, {.timeout = at.timeout});
 }
 Task<Status> collective(const Place& at) {
     const EchoGroupClient client(at.group);
