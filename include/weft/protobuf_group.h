@@ -222,6 +222,7 @@ class [[nodiscard]] GroupCall {
         void finish(Result&& with) {
             if (done) return;
             if (home) home->leave();
+            cancel = Function<void()>();  // It holds the group, which may hold this.
             result = std::move(with);
             done = true;
             if (awaiting) detail::resume_or_end(awaiting, branch);
@@ -229,7 +230,7 @@ class [[nodiscard]] GroupCall {
         void stop() {
             if (done || !cancel) return;
             if (home) home->leave();
-            cancel();
+            std::exchange(cancel, Function<void()>())();
         }
     };
 
@@ -261,7 +262,7 @@ class [[nodiscard]] GroupCall {
                     shared->finish(std::move(result));
                 });
             });
-        if (id != 0) shared_->cancel = [group, id] { group.cancel(id); };
+        if (id != 0 && !shared_->done) shared_->cancel = [group, id] { group.cancel(id); };
     }
 
     const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
