@@ -154,7 +154,8 @@ TEST_CASE("a coroutine that offloads for ever does not hold up the end of its ru
     while (ticker.ticks < 3) is_manual ? void(runtime->turn()) : std::this_thread::yield();
     const auto began = std::chrono::steady_clock::now();
     runtime.reset();
-    CHECK(std::chrono::steady_clock::now() - began < promised(5s));  // 1000 periods and more before.
+    CHECK(std::chrono::steady_clock::now() - began <
+          promised(5s));  // 1000 periods and more before.
     CHECK(ticker.alive == 0);
 }
 

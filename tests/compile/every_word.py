@@ -2,7 +2,7 @@
 """Generated code for services, methods, messages, fields and packages with each name that C++ or the generated code itself
 uses for something else, compiled as a careful program would.
 
-    words_test.py PROTOC PLUGIN INCLUDE_DIRS COMPILER [COMPILER ...]
+    every_word.py PROTOC PLUGIN INCLUDE_DIRS COMPILER [COMPILER ...]
 
 INCLUDE_DIRS: separated by ';'. What does not compile is shown, and the exit status is 1.
 """
