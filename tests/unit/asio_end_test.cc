@@ -80,6 +80,10 @@ TEST_CASE("asio: an io_context takes the handlers on executors whose type is era
     start(asio::make_strand(asio::any_io_executor(own)));
     start(asio::any_io_executor(asio::make_strand(own)));
     int kinds = 3;
+#if !defined(BOOST_ASIO_NO_TS_EXECUTORS)
+    start(asio::executor(own));
+    ++kinds;
+#endif
 #if WEFT_TEST_ANY_COMPLETION
     start(asio::any_completion_executor(own));
     start(asio::any_completion_executor(asio::any_io_executor(own)));

@@ -1,5 +1,7 @@
 // Every completion token of Boost.Asio on every kind of operation, and what a handler brings with
 // it: its executor, its allocator.
+#include <future>
+#include <mutex>
 #include <thread>
 
 #include "support/asio_pair.h"
@@ -217,6 +219,8 @@ TEST_CASE("asio: a handler runs on its executor, which has work until then") {
     CHECK_FALSE(in_turn);
 }
 
+namespace {
+
 // What Asio gives a handler without an executor of its own since 1.90: it can't be posted to.
 struct AtOnce {
     bool operator==(const AtOnce&) const noexcept = default;
@@ -228,7 +232,10 @@ struct AtOnce {
         return asio::execution::blocking.always;
     }
 };
-static_assert(!asio::can_require_v<AtOnce, decltype(asio::execution::blocking_t::never)>);
+static_assert(asio::execution::is_executor<AtOnce>::value &&
+              !asio::can_require_v<AtOnce, asio::execution::blocking_t::never_t>);
+
+}  // namespace
 
 TEST_CASE(
     "asio: an executor that runs things at once does so in the turn, and elsewhere at the end") {
@@ -244,16 +251,17 @@ TEST_CASE(
 
     // With the runtime gone a call is over as it starts, and its handler does not run in there.
     pair.rig.runtimes.clear();
-    std::promise<std::thread::id> ran;
+    std::promise<std::pair<std::thread::id, Code>> ran;
     std::mutex starting;
     std::unique_lock lock(starting);
     stub.Now(request_of("x"), {}, asio::bind_executor(AtOnce(), [&](Result<EchoReply> reply) {
                  const std::lock_guard started(starting);
-                 CHECK(reply.status().code() == Code::cancelled);
-                 ran.set_value(std::this_thread::get_id());
+                 ran.set_value({std::this_thread::get_id(), reply.status().code()});
              }));
     lock.unlock();
-    CHECK(ran.get_future().get() != std::this_thread::get_id());
+    const auto [thread, code] = ran.get_future().get();
+    CHECK(thread != std::this_thread::get_id());
+    CHECK(code == Code::cancelled);
 }
 
 TEST_CASE("asio: turned inside its io_context, a handler runs at once, inside the turn") {
@@ -314,6 +322,9 @@ TEST_CASE("asio: handlers on executors of every kind run there, which have work 
         start(asio::make_strand(executor));
         start(asio::any_io_executor(executor));
         start(asio::make_strand(asio::any_io_executor(executor)));
+#if !defined(BOOST_ASIO_NO_TS_EXECUTORS)
+        start(asio::executor(executor));
+#endif
 #if WEFT_TEST_ANY_COMPLETION
         start(asio::any_completion_executor(executor));
         start(asio::any_completion_executor(asio::make_strand(executor)));

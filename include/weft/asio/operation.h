@@ -11,9 +11,8 @@
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/execution/blocking.hpp>
-#include <boost/asio/execution/outstanding_work.hpp>
+#include <boost/asio/execution/executor.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/prefer.hpp>
 #include <boost/asio/recycling_allocator.hpp>
 #include <boost/asio/require.hpp>
 #include <boost/asio/system_executor.hpp>
@@ -34,6 +33,7 @@ HandlerAllocator<Handler> allocator_of(const Handler& handler) {
 // Not those that run things at once, nor those that may, their type being erased.
 template <class Executor>
 inline constexpr bool can_post =
+    !boost::asio::execution::is_executor<Executor>::value ||
     boost::asio::can_require_v<Executor, boost::asio::execution::blocking_t::never_t>;
 
 // While one lives, this thread is inside a function that starts an operation, which must not run
@@ -81,7 +81,7 @@ class AsioOperation final : public Waiting {
         return ::new (static_cast<void*>(memory)) AsioOperation(std::move(handler), keep);
     }
 
-    const auto& executor() const { return work_; }
+    decltype(auto) executor() const { return executor_of(work_); }
 
     template <class... Said>
     void complete(Said&&... said) {
@@ -91,13 +91,13 @@ class AsioOperation final : public Waiting {
         // Before the handler runs: it may start the next operation in the same memory.
         free(arrived.get_allocator());
         if (!Starting::inside()) [[likely]] {
-            boost::asio::dispatch(work, std::move(arrived));
-        } else if constexpr (can_post<Work>) {
-            boost::asio::post(work, std::move(arrived));
+            boost::asio::dispatch(executor_of(work), std::move(arrived));
+        } else if constexpr (can_post<std::decay_t<decltype(executor_of(work))>>) {
+            boost::asio::post(executor_of(work), std::move(arrived));
         } else {  // By way of a thread of the system's.
             boost::asio::post(boost::asio::system_executor(),
                               [work, arrived = std::move(arrived)]() mutable {
-                                  boost::asio::dispatch(work, std::move(arrived));
+                                  boost::asio::dispatch(executor_of(work), std::move(arrived));
                               });
         }
     }
@@ -113,8 +113,7 @@ class AsioOperation final : public Waiting {
     AsioOperation(Handler&& handler, const Keep& keep)
         : Waiting([](Waiting& self) { static_cast<AsioOperation&>(self).destroy_here(); }),
           handler_(std::move(handler)),
-          work_(boost::asio::prefer(boost::asio::get_associated_executor(handler_),
-                                    boost::asio::execution::outstanding_work.tracked)),
+          work_(track(boost::asio::get_associated_executor(handler_))),
           keep_(keep) {}
     ~AsioOperation() = default;
 

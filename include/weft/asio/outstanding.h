@@ -14,8 +14,10 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/execution/context.hpp>
+#include <boost/asio/execution/executor.hpp>
 #include <boost/asio/execution/outstanding_work.hpp>
 #include <boost/asio/execution_context.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/prefer.hpp>
 #include <boost/asio/query.hpp>
@@ -114,10 +116,25 @@ class OutstandingService final : public boost::asio::execution_context::service 
 
 // An executor that counts as work for its context, where that counts.
 template <class Executor>
-using Tracked = std::decay_t<typename boost::asio::prefer_result<
-    Executor, boost::asio::execution::outstanding_work_t::tracked_t>::type>;
+auto track(const Executor& executor) {
+    if constexpr (boost::asio::execution::is_executor<Executor>::value) {
+        return boost::asio::prefer(executor, boost::asio::execution::outstanding_work.tracked);
+    } else {  // Of the Networking TS, as boost::asio::executor is.
+        return boost::asio::executor_work_guard<Executor>(executor);
+    }
+}
+template <class Executor>
+using Tracked = decltype(track(std::declval<const Executor&>()));
+template <class Work>
+decltype(auto) executor_of(const Work& work) {
+    if constexpr (requires { work.owns_work(); }) {
+        return work.get_executor();
+    } else {
+        return (work);
+    }
+}
 
-// The context of a tracked executor that a program may destroy under a call; nullptr: there is
+// The context of an executor that a program may destroy under a call; nullptr: there is
 // none. That of the system lasts as long as the program and is not to be created for the question;
 // an executor that runs things at once has none. One whose type is erased and that can't be asked
 // is asked for the types of Asio's own contexts.
@@ -153,6 +170,8 @@ boost::asio::execution_context* ending_context(const Executor& executor) {
             return &static_cast<asio::execution_context&>(
                 asio::query(executor, asio::execution::context));
         }
+    } else if constexpr (requires { executor.context(); }) {
+        return &executor.context();
     } else if constexpr (requires { executor.template target<Io>(); }) {
         return context_of_target<Io, Pool, asio::strand<Io>, asio::strand<Pool>,
                                  asio::strand<asio::any_io_executor>>(executor);
