@@ -228,9 +228,8 @@ class [[nodiscard]] GroupCall {
             if (awaiting) detail::resume_or_end(awaiting, branch);
         }
         void stop() {
-            if (done || !cancel) return;
             if (home) home->leave();
-            std::exchange(cancel, Function<void()>())();
+            if (!done && cancel) std::exchange(cancel, Function<void()>())();
         }
     };
 
