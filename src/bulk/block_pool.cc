@@ -178,10 +178,13 @@ Status BlockPool::why_none(core::PeerRef peer, std::size_t bytes) {
     std::string why;
     if (is_over_share(peer, bytes)) {
         why = "this peer's share of the memory for large bodies is in use, " +
-              std::to_string(held_bytes_max_ / 2) + " bytes";
+              std::to_string(held_bytes_max_ / 2) + " bytes or " + std::to_string(blocks_max / 2) +
+              " bodies";
     } else if (!has_room(block_bytes(bytes))) {
         why = "the memory for large bodies is in use, " + std::to_string(held_bytes_max_) +
               " bytes, eight times RuntimeOptions::argument_bytes_max (WEFT_ARGUMENT)";
+    } else if (blocks_.taken() == blocks_max) {
+        why = "all " + std::to_string(blocks_max) + " bodies that may be held are";
     } else {
         why = "the arena has none left (RuntimeOptions::arena_bytes_max, WEFT_ARENA; `ulimit -v`)";
     }

@@ -131,8 +131,9 @@ FetchId Staging::fetch(core::Peer& peer, const LentBody& where, TimePoint deadli
     if (!entry) {
         decline(peer, where);
         // No record to wait with: the only case in which a completion runs inside the call.
-        done(fail(Code::resource_exhausted, std::to_string(fetches_.taken()) +
-                                                " large bodies are on their way, all that may be"),
+        done(fail(Code::resource_exhausted,
+                  std::to_string(fetches_.taken()) +
+                      " large bodies are on their way, and there is no room for one more"),
              {});
         return {};
     }
@@ -148,9 +149,7 @@ FetchId Staging::fetch(core::Peer& peer, const LentBody& where, TimePoint deadli
     fetch.done = std::move(done);
     fetch.fire = [](base::Timer& timer, TimePoint) {
         auto& late = static_cast<Fetch&>(timer);
-        const Status none = late.owner->pool_.why_none(late.peer, late.from.length);
-        late.owner->give_up(late,
-                            fail(Code::deadline_exceeded, "in time, " + std::string(none.text())));
+        late.owner->give_up(late, fail(Code::deadline_exceeded, "no memory for the body in time"));
     };
     const FetchId id = fetch.id;
     Result<RegionRef> from = RegionRef::decode(ref_bytes(where));

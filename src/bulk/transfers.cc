@@ -112,8 +112,9 @@ bool Transfers::send_data(core::Peer& peer, std::uint64_t call, const RegionRef&
 }
 
 Status Transfers::why_none() const {
-    return fail(Code::resource_exhausted, std::to_string(transfers_.taken()) +
-                                              " transfers are under way, all that there may be");
+    return fail(Code::resource_exhausted,
+                std::to_string(transfers_.taken()) +
+                    " transfers are under way, and there is no room for one more");
 }
 
 // nullptr: it has completed.

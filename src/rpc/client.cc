@@ -248,7 +248,8 @@ CallId Client::refuse(CallEntry* entry, Completion&& done, Status why) {
         // No record to wait with: the only case in which a completion runs inside the call.
         ++counters_.completed[static_cast<std::size_t>(Code::resource_exhausted)];
         done(fail(Code::resource_exhausted,
-                  std::to_string(calls_.taken()) + " calls are in flight, all that there may be"),
+                  std::to_string(calls_.taken()) +
+                      " calls are in flight, and there is no room for one more"),
              {});
         return {};
     }

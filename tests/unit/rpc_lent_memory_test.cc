@@ -135,6 +135,7 @@ TEST_CASE("memory for large bodies: a larger block does where the arena is full"
 }
 
 TEST_CASE("memory for large bodies: a refusal says which limit is met, the arena's or their own") {
+    Sized others[2];  // Outlive the runtimes that serve them.
     Memory memory;
     Runtime& client =
         memory.rig.add("", {.arena_bytes_max = 40 << 20, .argument_bytes_max = 128 << 20});
@@ -145,6 +146,20 @@ TEST_CASE("memory for large bodies: a refusal says which limit is met, the arena
     CHECK(memory.finish(outcomes) == 0);
     CHECK(outcomes[0].status.code() == Code::resource_exhausted);
     CHECK_THAT(std::string(outcomes[0].status.text()), Catch::Contains("WEFT_ARENA"));
+
+    // Eight bodies of the largest in all, four for one server.
+    Runtime& small = memory.rig.add("", {.argument_bytes_max = body_bytes_max});
+    for (int i = 0; i < 2; ++i) {
+        REQUIRE(memory.rig.add("other" + std::to_string(i)).add(others[i]).ok());
+    }
+    std::vector<CallOutcome> many(9);
+    for (std::size_t i = 0; i < many.size(); ++i) {
+        const char* const to[] = {"sim://server", "sim://other0", "sim://other1"};
+        Memory::call(small.connect(to[i / 4]).value(), body_bytes_max, 8, many[i]);
+    }
+    memory.finish(many);
+    CHECK(many[8].status.code() == Code::resource_exhausted);
+    CHECK_THAT(std::string(many[8].status.text()), Catch::Contains("WEFT_ARGUMENT"));
 }
 
 TEST_CASE("memory for large bodies: who waits for the arena is served when the user frees it") {
