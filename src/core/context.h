@@ -80,8 +80,7 @@ struct EndpointSlot {
     base::IntrusiveList<Traffic> starved;  // Peers that take turns, for it has no room for more.
 };
 
-inline constexpr Duration backlog_max = 20ms;
-inline constexpr Duration long_turn = 5ms;
+inline constexpr Duration backlog_max = 20ms, long_turn = 5ms;
 inline constexpr std::size_t many_events = 8;
 
 // What one turn did, for the driver.
@@ -118,6 +117,7 @@ class Context final : public Executor {
     void set_owner(std::weak_ptr<void> owner) { owner_ = std::move(owner); }
     std::shared_ptr<Executor> share() { return {owner_.lock(), this}; }
     bool is_closed() const { return closed_; }
+
     // ---- in a child made by fork(): from on_forked() on endpoints take and give nothing --------
     void on_forked() noexcept;  // Takes no lock.
     bool is_forked() const { return is_forked_; }

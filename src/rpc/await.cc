@@ -39,12 +39,13 @@ struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
             }
         });
     }
-    // Home's thread, as all below: what waits, once.
+    // Home's thread: what waits, once.
     Operation* let_go() {
         leave();
         home.leave();
         return std::exchange(awaiter, nullptr);
     }
+    // Any thread.
     void abandon(Kind kind) {
         there().post([relay = shared_from_this(), kind] {
             if (kind == Kind::call) {
@@ -54,6 +55,7 @@ struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
             }
         });
     }
+    // Home's thread.
     void end_at_home() {
         const auto self = shared_from_this();
         Operation* const waits = let_go();
