@@ -149,6 +149,14 @@ Taken taken_by(std::string_view body) {
     return taken;
 }
 
+// Where assertions are on, generated code of proto2 looks whether texts are UTF-8, and composes a
+// complaint about one that is not.
+#ifdef NDEBUG
+constexpr std::size_t complaint_bytes = 0;
+#else
+constexpr std::size_t complaint_bytes = 1024;
+#endif
+
 // Tags of all fields and kinds, lengths near what is there, some nesting.
 std::string random_body(std::mt19937_64& random, int depth = 0) {
     std::string body;
@@ -195,7 +203,7 @@ TEST_CASE("a message takes no more memory than was measured, whatever its bytes"
         const Taken taken = taken_by(body);
         parsed += taken.parses;
         INFO(i << ": measured " << taken.measured);
-        REQUIRE(taken.at_most <= taken.measured);
+        REQUIRE(taken.at_most <= taken.measured + complaint_bytes);
     }
     CHECK(parsed > 1000);
 }

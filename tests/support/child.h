@@ -21,6 +21,14 @@ inline constexpr bool can_allocate_amid_threads = false;
 inline constexpr bool can_allocate_amid_threads = true;
 #endif
 
+// False: ThreadSanitizer ends a forked child whose thread gets the pthread_t of one of its
+// parent's.
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool can_start_threads_in_child = false;
+#else
+inline constexpr bool can_start_threads_in_child = true;
+#endif
+
 // A child that runs the body, with that descriptor for its standard error.
 inline pid_t start_child(const std::function<int()>& body, int error_fd) {
     const pid_t child = ::fork();

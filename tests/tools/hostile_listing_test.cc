@@ -1,6 +1,7 @@
 // `weft ls` and `get NAME/` at a server that does not come to an end.
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 
 #include "store/listing.h"
@@ -13,8 +14,8 @@ namespace {
 
 // Says for ever that there is more.
 struct Endless final : storage::StoreService {
-    std::uint64_t next = 0;
-    bool rises = false;
+    std::atomic<std::uint64_t> next{0};
+    std::atomic<bool> rises{false};  // Set while what the last listing asked for is answered yet.
 
     Task<Status> List(Call&, const storage::ListRequest&, storage::ListReply& out) override {
         for (int i = 0; i < 2000; ++i) {

@@ -21,6 +21,7 @@
 #include <weft/runtime.h>
 
 #include "support/catch.h"
+#include "support/child.h"
 #include "support/group_file.h"
 #include "support/patience.h"
 #include "support/usable.h"
@@ -294,6 +295,7 @@ TEST_CASE("a handler that forks and returns in the child too answers once, and t
 }
 
 TEST_CASE("a forked child calls its parent with a runtime of its own") {
+    if (!test::can_start_threads_in_child) return;
     for (const std::string& uri : uris()) {
         INFO(uri);
         Parent parent(uri);
