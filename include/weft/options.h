@@ -1,6 +1,6 @@
 // Everything a user may tune, with unit and default. `WEFT_*` variables overlay what the program
-// sets; docs/environment.md has the ranges of both. Unknown WEFT_ variables and values out of range
-// are errors.
+// sets; docs/environment.md has the ranges of both. A value out of range is an error, a WEFT_
+// variable that weft does not know a warning, and an error under WEFT_STRICT=1.
 #pragma once
 
 #include <cstddef>
