@@ -15,7 +15,7 @@ namespace {
 // Says for ever that there is more.
 struct Endless final : storage::StoreService {
     std::atomic<std::uint64_t> next{0};
-    std::atomic<bool> rises{false};  // Set while what the last listing asked for is answered yet.
+    std::atomic<bool> rises{false};  // Set while requests of the last listing are answered.
 
     Task<Status> List(Call&, const storage::ListRequest&, storage::ListReply& out) override {
         for (int i = 0; i < 2000; ++i) {
