@@ -43,10 +43,11 @@ struct HoldService final : Service {
         registrar.add(hold, [this](Call call) {
             if (holds) {
                 held_.push_back(std::move(call));
+                ++ran;  // After it is held: release() follows.
             } else {
+                ++ran;  // Before the reply: a test that has it reads the count.
                 call.reply(call.request());
             }
-            ++ran;
         });
         registrar.add(fork_here, [this](Call call) {
             in_handler();
