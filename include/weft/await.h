@@ -6,13 +6,15 @@
 //     auto right = weft::get(channel, ref, half, buffer.slice(half, half));
 //     Status status = co_await left;
 //
-// It is awaited at most once and resumes on the executor it was made on. Destroying it before its
-// end cancels it: the peer is told and nothing resumes. Everything that was passed in has been
-// copied when the call returns.
+// Its result is had once, and it resumes on the executor it was made on. A co_await of one that is
+// awaited, or was, throws std::logic_error, and the first awaiter gets the result. Destroying it
+// before its end cancels it: the peer is told and nothing resumes. Everything that was passed in
+// has been copied when the call returns.
 //
 // It neither moves nor copies, since its completion has its address. One that is to live elsewhere
 // is made there: std::unique_ptr<CallOperation>(new CallOperation(weft::call(...))), and then
-// `co_await *pointer`.
+// `co_await *pointer`. When the coroutine that awaits it is destroyed meanwhile, it goes on,
+// resumes nothing, and another coroutine may await it.
 #pragma once
 
 #include <coroutine>
@@ -51,11 +53,6 @@ class Operation {
     Operation& operator=(const Operation&) = delete;
 
     bool await_ready() const noexcept { return done_; }
-    template <class Promise>
-    void await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
-        awaiting_ = awaiting;
-        branch_ = branch_of(awaiting);
-    }
 
   protected:
     enum class Kind : std::uint8_t { none, call, get, put };
@@ -75,7 +72,10 @@ class Operation {
 
   private:
     struct Relay;
+    template <class AnyOperation>
+    friend class InPlace;
 
+    Awaiting& awaiting() { return awaiting_; }
     bool is_home(const Channel& channel);
     std::shared_ptr<Relay> make_relay();
     void arrive(const Status& status, ByteView reply);
@@ -85,8 +85,7 @@ class Operation {
     bool done_ = false;
     Kind kind_ = Kind::none;
     OperationId id_;
-    std::coroutine_handle<> awaiting_;
-    Branch* branch_ = nullptr;  // That it is in.
+    Awaiting awaiting_;
     ReplyReader reader_;
     Channel channel_;             // Empty for transfers of a Call.
     const Call* call_ = nullptr;  // Outlives the operation: it is the handler's.
@@ -99,10 +98,9 @@ class Operation {
 class [[nodiscard]] TransferOperation : public detail::Operation {
   public:
     TransferOperation(const TransferOperation&) = delete;  // An operation stays where it was made.
+    static constexpr const char* what = "weft::get() or weft::put()";
     Status await_resume() { return take_status(); }
-    detail::InPlace<TransferOperation> operator co_await() noexcept {
-        return detail::InPlace(*this);
-    }
+    detail::InPlace<TransferOperation> operator co_await() { return detail::InPlace(*this); }
 
   private:
     friend TransferOperation get(const Channel&, const RegionRef&, std::uint64_t, Buffer,
@@ -135,8 +133,9 @@ TransferOperation put(const Call& call, const RegionRef& to, std::uint64_t offse
 class [[nodiscard]] CallOperation : public detail::Operation {
   public:
     CallOperation(const CallOperation&) = delete;  // An operation stays where it was made.
+    static constexpr const char* what = "weft::call()";
     Result<std::vector<std::byte>> await_resume();
-    detail::InPlace<CallOperation> operator co_await() noexcept { return detail::InPlace(*this); }
+    detail::InPlace<CallOperation> operator co_await() { return detail::InPlace(*this); }
 
   private:
     friend CallOperation call(const Channel&, const MethodId&, ByteView, CallOptions);

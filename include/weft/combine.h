@@ -16,9 +16,10 @@
 //
 // Cost: one coroutine frame, and with a std::vector another allocation or two. Thread: one that
 // turns a context; else they throw std::logic_error. Errors: std::invalid_argument for an empty
-// task and for when_any of no task.
+// task and for when_any of no task; std::logic_error for a task that was awaited before.
 #pragma once
 
+#include <array>
 #include <coroutine>
 #include <cstddef>
 #include <tuple>
@@ -49,29 +50,16 @@ Kept<T> take(Task<T>& task) {
     }
 }
 
-// Gives the branch of the coroutine that awaits it.
-class OwnBranch {
-  public:
-    bool await_ready() const noexcept { return false; }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> self) noexcept {
-        branch_ = branch_of(self);
-        return false;
-    }
-    Branch* await_resume() const noexcept { return branch_; }
-
-  private:
-    Branch* branch_ = nullptr;
-};
-
 // Tasks under way, in the frame of the coroutine that awaits them. Destroyed before them, and they
 // before their branches: a task that is destroyed may resume another one.
 class Fork : public Alarm {
   public:
     // Awaited, it waits for `ends` tasks to end. Throws when there is no context.
-    Fork(Branch* outer, std::size_t ends);
-    ~Fork() { drop(); }
+    Fork(Level* outer, std::size_t ends);
+    ~Fork();
     void drop();  // All that were started.
+    static constexpr const char* what = "tasks";
+    InPlace<Fork> operator co_await() { return InPlace(*this); }
 
     template <class T>
     void start(Branch& branch, Task<T>& task) {
@@ -79,7 +67,7 @@ class Fork : public Alarm {
         branch.fork = this;
         branch.outer = outer_;
         branch.next = std::exchange(started_, &branch);
-        handle.promise().branch = &branch;
+        handle.promise().outer = &branch;
         handle.resume();
     }
     using Alarm::limit;  // It waits no longer than that.
@@ -91,13 +79,18 @@ class Fork : public Alarm {
     void await_resume() const noexcept {}
 
   private:
-    Branch* const outer_;
+    Level* const outer_;
     Branch* started_ = nullptr;  // The last one.
     std::size_t ends_;
     const Branch* first_ = nullptr;
 };
 
-void require_task(bool is_task);  // False: throws std::invalid_argument.
+void require_tasks(bool are_some);  // False: throws std::invalid_argument.
+template <class T>
+void require_task(const Task<T>& task) {
+    require_tasks(static_cast<bool>(task));
+    require_startable(TaskAccess::handle(task));
+}
 Status timed_out(Duration limit);
 
 // Tasks of one type with their branches.
@@ -107,13 +100,14 @@ class FixedTasks {
     template <class... Tasks>
     explicit FixedTasks(std::in_place_t, Tasks&&... tasks)
         : tasks_{std::forward<Tasks>(tasks)...} {}
+    FixedTasks(FixedTasks&& other) noexcept : tasks_(std::move(other.tasks_)) {}  // Before a start.
     static constexpr std::size_t size() { return n; }
     Task<T>& operator[](std::size_t at) { return tasks_[at]; }
     Branch& branch(std::size_t at) { return branches_[at]; }
 
   private:
     Branch branches_[n];
-    Task<T> tasks_[n];
+    std::array<Task<T>, n> tasks_;
 };
 
 template <class T>
@@ -180,10 +174,10 @@ namespace detail {
 template <class... Ts, std::size_t... at>
 WEFT_HEADER_COROUTINE Task<AllOf<Ts...>> all_of(std::tuple<Task<Ts>...> given,
                                                 std::index_sequence<at...>) {
-    (require_task(static_cast<bool>(std::get<at>(given))), ...);
+    (require_task(std::get<at>(given)), ...);
     Branch branches[sizeof...(Ts)];
     std::tuple<Task<Ts>...> tasks(std::move(given));
-    Branch* const outer = co_await OwnBranch();
+    Level* const outer = co_await OwnLevel();
     Fork fork(outer, sizeof...(Ts));
     (fork.start(branches[at], std::get<at>(tasks)), ...);
     co_await fork;
@@ -193,8 +187,8 @@ WEFT_HEADER_COROUTINE Task<AllOf<Ts...>> all_of(std::tuple<Task<Ts>...> given,
 template <class T>
 WEFT_HEADER_COROUTINE Task<std::conditional_t<std::is_void_v<T>, void, std::vector<Kept<T>>>>
 all_of_many(ManyTasks<T> tasks) {
-    for (std::size_t i = 0; i < tasks.size(); ++i) require_task(static_cast<bool>(tasks[i]));
-    Branch* const outer = co_await OwnBranch();
+    for (std::size_t i = 0; i < tasks.size(); ++i) require_task(tasks[i]);
+    Level* const outer = co_await OwnLevel();
     Fork fork(outer, tasks.size());
     for (std::size_t i = 0; i < tasks.size(); ++i) fork.start(tasks.branch(i), tasks[i]);
     co_await fork;
@@ -210,9 +204,9 @@ all_of_many(ManyTasks<T> tasks) {
 
 template <class T, class Tasks>
 WEFT_HEADER_COROUTINE Task<FirstOf<T>> first_of(Tasks tasks) {
-    require_task(tasks.size() != 0);
-    for (std::size_t i = 0; i < tasks.size(); ++i) require_task(static_cast<bool>(tasks[i]));
-    Branch* const outer = co_await OwnBranch();
+    require_tasks(tasks.size() != 0);
+    for (std::size_t i = 0; i < tasks.size(); ++i) require_task(tasks[i]);
+    Level* const outer = co_await OwnLevel();
     Fork fork(outer, 1);
     for (std::size_t i = 0; i < tasks.size() && !fork.first(); ++i) {
         fork.start(tasks.branch(i), tasks[i]);
@@ -272,10 +266,10 @@ Task<FirstOf<T>> when_any(std::vector<Task<T>> tasks) {
 // Errors also: DEADLINE_EXCEEDED, effect unknown: a call of the task may have left.
 template <class T>
 WEFT_HEADER_COROUTINE Task<TimedOf<T>> with_timeout(Duration limit, Task<T> task) {
-    detail::require_task(static_cast<bool>(task));
+    detail::require_task(task);
     detail::Branch branch;
     Task<T> started(std::move(task));
-    detail::Branch* const outer = co_await detail::OwnBranch();
+    detail::Level* const outer = co_await detail::OwnLevel();
     detail::Fork fork(outer, 1);
     fork.limit(limit);
     fork.start(branch, started);

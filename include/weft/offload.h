@@ -18,23 +18,25 @@ namespace weft {
 
 namespace detail {
 
-// The call that a coroutine serves, kept while it waits, and the coroutine itself: destroyed then,
-// it aborts the program. Thread: the context's.
+// The call that a coroutine serves, kept while it waits, and what the coroutine is in, which is not
+// destroyed before the work ends. Itself destroyed then, it aborts the program. Thread: the
+// context's.
 class HeldScope {
   public:
     HeldScope();
     ~HeldScope();
-    // `branch`: that the coroutine is in. dropped: that was, and begins nothing any more. over: its
-    // runtime ends, and the coroutine goes on and on. Throws std::logic_error outside of a turn.
-    enum class Begin : std::uint8_t { now, dropped, over };
-    Begin hold(Branch* branch);
-    // Resumes it, unless its branch was dropped meanwhile. Requires: inside a turn of a context.
-    void resume(std::coroutine_handle<> awaiting);
+    // `level`: of the coroutine. had_begun: another coroutine awaited the work, and was destroyed.
+    // dropped: the coroutine was, and begins nothing any more. over: its runtime ends, and the
+    // coroutine goes on and on. Throws std::logic_error outside of a turn.
+    enum class Begin : std::uint8_t { now, had_begun, dropped, over };
+    Begin hold(Level* level);
+    // The work has ended: resumes what awaits it, unless that was dropped meanwhile. Requires:
+    // inside a turn of a context.
+    void end(const Awaiting& awaiting);
 
   private:
     struct Held;
     std::unique_ptr<Held> held_;  // nullptr: it serves none.
-    Branch* branch_ = nullptr;
     bool is_under_way_ = false;
 };
 
@@ -46,14 +48,62 @@ class OffloadAwaiter {
     explicit OffloadAwaiter(std::in_place_t, G&& work) : work_(std::forward<G>(work)) {}
     OffloadAwaiter(const OffloadAwaiter&) = delete;  // An operation stays where it was made.
 
-    InPlace<OffloadAwaiter> operator co_await() noexcept { return InPlace(*this); }
-    bool await_ready() const noexcept { return false; }
-    template <class Promise>
-    void await_suspend(std::coroutine_handle<Promise> awaiting) {
-        const HeldScope::Begin begin = scope_.hold(branch_of(awaiting));
-        if (begin == HeldScope::Begin::dropped) return;
+    static constexpr const char* what = "offload()";
+    class InPlace : public detail::InPlace<OffloadAwaiter> {
+      public:
+        using detail::InPlace<OffloadAwaiter>::InPlace;
+        template <class Promise>
+        void await_suspend(std::coroutine_handle<Promise> awaiting) {
+            this->suspend(awaiting);
+            this->operation().begin(level_of(awaiting));
+        }
+    };
+    InPlace operator co_await() { return InPlace(*this); }
+    bool await_ready() const noexcept { return is_over_; }
+    R await_resume() {
+        if (thrown_) std::rethrow_exception(thrown_);
+        if constexpr (!std::is_void_v<R>) return std::move(*value_);
+    }
+
+  private:
+    friend detail::InPlace<OffloadAwaiter>;
+
+    // Ends the wait on its context: after it has run, or when it is destroyed without.
+    class Work {
+      public:
+        Work(OffloadAwaiter& awaiter, Executor& home) : awaiter_(&awaiter), home_(&home) {}
+        Work(Work&& other) noexcept
+            : awaiter_(std::exchange(other.awaiter_, nullptr)), home_(other.home_) {}
+        ~Work() {
+            if (!awaiter_) return;
+            awaiter_->thrown_ = std::make_exception_ptr(
+                std::system_error(std::make_error_code(std::errc::operation_canceled),
+                                  "offloaded work was dropped: its runtime has ended"));
+            end();
+        }
+        void run() {
+            awaiter_->run();
+            end();
+        }
+
+      private:
+        void end() {
+            home_->post([awaiter = std::exchange(awaiter_, nullptr)] {
+                awaiter->is_over_ = true;
+                awaiter->scope_.end(awaiter->awaiting_);  // May destroy the awaiter.
+            });
+        }
+
+        OffloadAwaiter* awaiter_;  // nullptr: over, or moved from.
+        Executor* home_;
+    };
+
+    Awaiting& awaiting() { return awaiting_; }
+    void begin(Level* level) {
+        const HeldScope::Begin begin = scope_.hold(level);
+        if (begin == HeldScope::Begin::dropped || begin == HeldScope::Begin::had_begun) return;
         Executor* const home = Executor::current();
-        Work given(*this, *home, awaiting);
+        Work given(*this, *home);
         if (begin == HeldScope::Begin::over) return;
         try {
             home->offload([work = std::move(given)]() mutable { work.run(); });
@@ -61,45 +111,6 @@ class OffloadAwaiter {
             thrown_ = std::current_exception();  // Dropped, which resumes the coroutine.
         }
     }
-    R await_resume() {
-        if (thrown_) std::rethrow_exception(thrown_);
-        if constexpr (!std::is_void_v<R>) return std::move(*value_);
-    }
-
-  private:
-    // Resumes the coroutine on its context: after it has run, or when it is destroyed without.
-    class Work {
-      public:
-        Work(OffloadAwaiter& awaiter, Executor& home, std::coroutine_handle<> awaiting)
-            : awaiter_(&awaiter), home_(&home), awaiting_(awaiting) {}
-        Work(Work&& other) noexcept
-            : awaiter_(std::exchange(other.awaiter_, nullptr)),
-              home_(other.home_),
-              awaiting_(other.awaiting_) {}
-        ~Work() {
-            if (!awaiter_) return;
-            awaiter_->thrown_ = std::make_exception_ptr(
-                std::system_error(std::make_error_code(std::errc::operation_canceled),
-                                  "offloaded work was dropped: its runtime has ended"));
-            resume();
-        }
-        void run() {
-            awaiter_->run();
-            resume();
-        }
-
-      private:
-        void resume() {
-            home_->post([awaiter = std::exchange(awaiter_, nullptr), awaiting = awaiting_] {
-                awaiter->scope_.resume(awaiting);
-            });
-        }
-
-        OffloadAwaiter* awaiter_;  // nullptr: resumed, or moved from.
-        Executor* home_;
-        std::coroutine_handle<> awaiting_;
-    };
-
     void run() {
         try {
             if constexpr (std::is_void_v<R>) {
@@ -115,7 +126,9 @@ class OffloadAwaiter {
     F work_;  // A reference for lvalues.
     std::optional<std::conditional_t<std::is_void_v<R>, char, R>> value_;
     std::exception_ptr thrown_;
+    bool is_over_ = false;
     HeldScope scope_;
+    Awaiting awaiting_;
 };
 
 }  // namespace detail

@@ -163,7 +163,8 @@ class [[nodiscard]] ProtoCall : public detail::Operation {
     }
 
     ProtoCall(const ProtoCall&) = delete;  // An operation stays where it was made.
-    detail::InPlace<ProtoCall> operator co_await() noexcept { return detail::InPlace(*this); }
+    static constexpr const char* what = "a stub's call";
+    detail::InPlace<ProtoCall> operator co_await() { return detail::InPlace(*this); }
 
     Result<Reply> await_resume() {
         if (Status status = take_status(); !status.ok()) [[unlikely]]

@@ -163,8 +163,8 @@ decltype(auto) scatter(const AnyGroup& group, const ProtoMethod<Request, Reply>&
     }
 }
 
-// What `co_await group_client.Method(in)` waits for. Starts when it is made, is awaited at most
-// once, resumes on the executor it was made on. Destroying it early cancels it (Group::cancel).
+// What `co_await group_client.Method(in)` waits for. Starts when it is made, gives its result once,
+// resumes on the executor it was made on. Destroying it early cancels it (Group::cancel).
 template <class Result>
 class [[nodiscard]] GroupCall {
   public:
@@ -196,27 +196,25 @@ class [[nodiscard]] GroupCall {
     GroupCall(const GroupCall&) = delete;  // An operation stays where it was made.
     GroupCall& operator=(const GroupCall&) = delete;
     ~GroupCall() {
-        shared_->awaiting = nullptr;
+        shared_->awaiting.leave();
         shared_->stop();
     }
 
-    detail::InPlace<GroupCall> operator co_await() noexcept { return detail::InPlace(*this); }
+    static constexpr const char* what = "a group stub's call, barrier() or meet()";
+    detail::InPlace<GroupCall> operator co_await() { return detail::InPlace(*this); }
     bool await_ready() const noexcept { return shared_->done; }
-    template <class Promise>
-    void await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
-        shared_->awaiting = awaiting;
-        shared_->branch = detail::branch_of(awaiting);
-    }
     Result await_resume() { return std::move(shared_->result); }
 
   private:
+    friend detail::InPlace<GroupCall>;
+    detail::Awaiting& awaiting() { return shared_->awaiting; }
+
     // Of the awaiter and the completion, whichever is left. Thread: the one that it is awaited on.
     struct Shared : std::enable_shared_from_this<Shared> {
         std::optional<detail::Home> home;  // Unless that is the group's.
         Result result;
         bool done = false;
-        std::coroutine_handle<> awaiting;
-        detail::Branch* branch = nullptr;  // That it is in.
+        detail::Awaiting awaiting;
         Function<void()> cancel;
 
         void finish(Result&& with) {
@@ -225,7 +223,7 @@ class [[nodiscard]] GroupCall {
             cancel = Function<void()>();  // It holds the group, which may hold this.
             result = std::move(with);
             done = true;
-            if (awaiting) detail::resume_or_end(awaiting, branch);
+            if (awaiting.is_suspended()) awaiting.resume_or_end();
         }
         void stop() {
             if (home) home->leave();

@@ -33,11 +33,6 @@ class Alarm {
     Alarm& operator=(const Alarm&) = delete;
 
     bool await_ready() const noexcept { return is_done_; }
-    template <class Promise>
-    void await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
-        awaiting_ = awaiting;
-        branch_ = branch_of(awaiting);
-    }
 
   protected:
     enum class Outcome : std::uint8_t {
@@ -67,16 +62,18 @@ class Alarm {
 
   private:
     struct Node;
+    template <class AnyOperation>
+    friend class InPlace;
     static constexpr std::size_t node_bytes = 96;
 
+    Awaiting& awaiting() { return awaiting_; }
     Node& node();
     void arm(TimePoint at);
     void conclude(Outcome outcome);
     void finish();
 
     Executor* const home_;
-    std::coroutine_handle<> awaiting_;
-    Branch* branch_ = nullptr;  // That it is in.
+    Awaiting awaiting_;
     Outcome outcome_ = Outcome::none;
     bool is_done_ = false;
     bool is_bounded_ = false;  // By the call's deadline.
@@ -89,8 +86,9 @@ class Alarm {
 class [[nodiscard]] Sleep : public detail::Alarm {
   public:
     Sleep(const Sleep&) = delete;  // An operation stays where it was made.
+    static constexpr const char* what = "sleep_for()";
     Status await_resume();
-    detail::InPlace<Sleep> operator co_await() noexcept { return detail::InPlace(*this); }
+    detail::InPlace<Sleep> operator co_await() { return detail::InPlace(*this); }
 
   private:
     friend Sleep sleep_for(Duration time);
@@ -101,8 +99,8 @@ class [[nodiscard]] Sleep : public detail::Alarm {
 // earlier and up to 1.05 ms later. Without a time, or with a negative one, the work that the
 // context has to do already goes first. No thread waits, and nothing is allocated.
 //
-// As an operation (weft/await.h) it is awaited at most once, resumes on the executor it was made
-// on, and destroying it cancels it. In a handler it ends with the call.
+// As an operation (weft/await.h) it gives its result once, resumes on the executor it was made on,
+// and destroying it cancels it. In a handler it ends with the call.
 // Errors: CANCELLED when the call that it was made for is cancelled, or its runtime ends;
 // DEADLINE_EXCEEDED when the deadline of that call comes first; FAILED_PRECONDITION on a thread
 // that turns no context, and in a forked child. A loop that sleeps ends on an error: from then on

@@ -42,24 +42,55 @@ inline constexpr bool has_tail_calls = true;
 inline constexpr bool has_tail_calls = false;
 #endif
 
-// A task that runs beside others (weft/combine.h). Lifetime: in place while the task is under way.
-struct Branch {
-    Fork* fork = nullptr;
-    Branch* outer = nullptr;  // The one that the fork is in.
-    Branch* next = nullptr;   // Of the same fork.
-    std::uint32_t held = 0;  // So often by work on other threads, which uses what is in its frames.
-    bool has_ended = false;
-    bool is_dropped = false;  // To be destroyed once it is not held; its fork may be gone.
-    // Or one that it is in.
+// Where a coroutine stands among those that await each other: a task in what awaits it, a branch in
+// what combines it. The end of either cuts the way outwards. Lifetime: in place.
+struct Level {
+    enum class Kind : std::uint8_t { task, branch, root };
+
+    explicit Level(Kind of = Kind::task) : kind(of) {}
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+    ~Level() { cut(); }
+    // It is in nothing any more.
+    void cut() noexcept {
+        if (held != 0 && outer) [[unlikely]]
+            release_outer();
+        outer = nullptr;
+    }
+    void release_outer() noexcept;
+    // Or what it is in.
     bool is_in_dropped() const;
+
+    Level* outer = nullptr;  // nullptr: nothing, or a coroutine of the program's own type.
+    std::uint32_t held = 0;  // So often by work on other threads, which may use what is in here.
+    const Kind kind;
+    bool is_dropped = false;  // Of a branch or root: to be destroyed once it is not held.
+};
+
+// A task that runs beside others (weft/combine.h).
+struct Branch : Level {
+    Branch() : Level(Kind::branch) {}
+    Fork* fork = nullptr;    // nullptr: gone.
+    Branch* next = nullptr;  // Of the same fork.
+    bool has_ended = false;
 };
 // For the fork, unless it was dropped: the task of this branch has ended.
 void end_branch(Branch& branch) noexcept;
 
-struct PromiseBase {
+// In the frame of what awaits a task: the task's frame. The end of either is the end of this.
+struct TaskLink {
+    void* task = nullptr;  // nullptr: gone, or taken.
+};
+
+struct PromiseBase : Level {
     std::coroutine_handle<> continuation;
-    Branch* branch = nullptr;  // The innermost that it is in. Of a branch's first task: its own.
+    TaskLink* awaiter = nullptr;  // nullptr: none yet, or gone.
     std::exception_ptr thrown;
+
+    ~PromiseBase() {
+        if (awaiter) [[unlikely]]
+            awaiter->task = nullptr;
+    }
 
     static void* operator new(std::size_t bytes) { return take_frame(bytes); }
     static void operator delete(void* frame, std::size_t bytes) { give_back_frame(frame, bytes); }
@@ -69,7 +100,7 @@ struct PromiseBase {
         template <class Promise>
         std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> self) const noexcept {
             if (self.promise().continuation) return self.promise().continuation;
-            if (self.promise().branch) end_branch(*self.promise().branch);
+            if (self.promise().outer) end_branch(static_cast<Branch&>(*self.promise().outer));
             return std::noop_coroutine();
         }
         void await_resume() const noexcept {}
@@ -104,26 +135,40 @@ struct TaskPromise<void> : PromiseBase {
     }
 };
 
-// The branch around all that a coroutine awaits which owns itself and ends with its runtime.
-struct Root : Branch {
+// Around all that a coroutine awaits which owns itself and ends with its runtime.
+struct Root : Level {
+    Root() : Level(Kind::root) {}
     std::coroutine_handle<> coroutine;
     std::uint32_t late_works = 0;  // That it offloaded after the end of its runtime began.
 };
 
-// nullptr: in none, or not a task.
+// nullptr: of a coroutine of the program's own type.
 template <class Promise>
-Branch* branch_of(std::coroutine_handle<Promise> coroutine) noexcept {
-    if constexpr (std::is_base_of_v<PromiseBase, Promise>) {
-        return coroutine.promise().branch;
-    } else if constexpr (std::is_base_of_v<Root, Promise>) {
+Level* level_of(std::coroutine_handle<Promise> coroutine) noexcept {
+    if constexpr (std::is_base_of_v<Level, Promise>) {
         return &coroutine.promise();
     } else {
         return nullptr;
     }
 }
 
+// Gives the level of the coroutine that awaits it.
+class OwnLevel {
+  public:
+    bool await_ready() const noexcept { return false; }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> self) noexcept {
+        level_ = level_of(self);
+        return false;
+    }
+    Level* await_resume() const noexcept { return level_; }
+
+  private:
+    Level* level_ = nullptr;
+};
+
 // Resumes it. Where no turn will come any more, and it goes on and on: destroys its root instead.
-void resume_or_end(std::coroutine_handle<> awaiting, Branch* branch);
+void resume_or_end(std::coroutine_handle<> awaiting, Level* level);
 
 struct TaskAccess {
     template <class T>
@@ -149,60 +194,79 @@ struct TaskStart {
 [[noreturn]] void throw_empty_task();
 [[noreturn]] void throw_awaited_task();
 
+// Throws unless the task can be started: std::invalid_argument for an empty one, std::logic_error
+// for one that was awaited before.
+template <class T>
+void require_startable(std::coroutine_handle<TaskPromise<T>> task) {
+    if (!task) [[unlikely]]
+        throw_empty_task();
+    if (task.promise().continuation) [[unlikely]]
+        throw_awaited_task();
+}
+
 // Named by what the compiler does, since translation units of all kinds are linked together.
 template <class T, bool transfers = has_tail_calls>
-class TaskAwaiter {
+class TaskAwaiter : TaskLink {
   public:
     using Handle = std::coroutine_handle<TaskPromise<T>>;
 
-    explicit TaskAwaiter(Handle handle) : handle_(handle) {
-        if (!handle) [[unlikely]]
-            throw_empty_task();
-        if (handle.promise().continuation) [[unlikely]]
-            throw_awaited_task();
+    explicit TaskAwaiter(Handle handle) {
+        require_startable<T>(handle);
+        task = handle.address();
+        handle.promise().awaiter = this;
         if constexpr (!transfers) starting_ = nullptr;
     }
     // The awaiting coroutine may be in the middle of its destruction, which goes on with its
     // locals: the end of one may resume this task, which then resumes nothing.
     ~TaskAwaiter() {
-        if (handle_.done()) return;
-        handle_.promise().continuation = std::noop_coroutine();
+        if (!task) return;
+        TaskPromise<T>& promise = handle().promise();
+        promise.awaiter = nullptr;
+        promise.continuation = std::noop_coroutine();
+        promise.cut();
         if constexpr (!transfers) {
             if (starting_) starting_->resume = &TaskStart::ignore;
         }
     }
     TaskAwaiter(const TaskAwaiter&) = delete;
     TaskAwaiter& operator=(const TaskAwaiter&) = delete;
-    bool await_ready() const noexcept { return handle_.done(); }
+    bool await_ready() const noexcept { return false; }
     template <class Promise>
     auto await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
-        handle_.promise().branch = branch_of(awaiting);
+        const Handle started = handle();
+        started.promise().outer = level_of(awaiting);
         if constexpr (transfers) {
-            handle_.promise().continuation = awaiting;
-            return std::coroutine_handle<>(handle_);
+            started.promise().continuation = awaiting;
+            return std::coroutine_handle<>(started);
         } else {
             return start(awaiting);
         }
     }
-    T await_resume() { return handle_.promise().take(); }
+    T await_resume() {
+        TaskPromise<T>& promise = handle().promise();
+        promise.awaiter = nullptr;
+        task = nullptr;
+        return promise.take();
+    }
 
   private:
     // False: it has ended, and the awaiting coroutine goes on without having been suspended. Out of
     // line: clang 14 moves locals of what it inlines into a coroutine to the frame, which may be
     // gone.
     [[gnu::noinline]] bool start(std::coroutine_handle<> awaiting) noexcept {
+        const Handle started = handle();
         TaskStart starting;
         starting_ = &starting;
-        handle_.promise().continuation = starting.handle();
-        handle_.resume();
+        started.promise().continuation = starting.handle();
+        started.resume();
         if (starting.has_ended()) return false;
         if (starting.is_awaiter_gone()) return true;
         starting_ = nullptr;
-        handle_.promise().continuation = awaiting;
+        if (task) started.promise().continuation = awaiting;
         return true;
     }
+    Handle handle() const noexcept { return Handle::from_address(task); }
 
-    Handle handle_;
     TaskStart* starting_;  // Without tail calls; else unused, so that frames are laid out alike.
 };
 

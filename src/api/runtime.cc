@@ -87,7 +87,7 @@ Status Runtime::join(GroupView view, std::uint32_t rank) {
 Executor& Runtime::executor() { return own(node_).context; }
 
 void Runtime::spawn(Task<void> task) {
-    if (!task) detail::throw_empty_task();
+    detail::require_startable(detail::TaskAccess::handle(task));
     struct Starter {
         std::shared_ptr<Task<void>> task;  // Function holds it in place.
         void operator()() const {

@@ -6,16 +6,14 @@
 
 namespace weft::detail {
 
-bool Branch::is_in_dropped() const {
-    for (const Branch* around = this; around; around = around->outer) {
-        if (around->is_dropped) return true;
-    }
-    return false;
-}
-
-Fork::Fork(Branch* outer, std::size_t ends) : outer_(outer), ends_(ends) {
+Fork::Fork(Level* outer, std::size_t ends) : outer_(outer), ends_(ends) {
     if (!has_home()) throw std::logic_error(std::string(nowhere().text()));
     if (ends == 0) ring();
+}
+
+Fork::~Fork() {
+    drop();
+    for (Branch* branch = started_; branch; branch = branch->next) branch->fork = nullptr;
 }
 
 void Fork::drop() {
@@ -33,8 +31,8 @@ void end_branch(Branch& branch) noexcept {
     if (!branch.is_in_dropped()) branch.fork->end(branch);
 }
 
-void require_task(bool is_task) {
-    if (!is_task) {
+void require_tasks(bool are_some) {
+    if (!are_some) {
         throw std::invalid_argument("when_all, when_any or with_timeout of an empty task, or none");
     }
 }

@@ -23,45 +23,74 @@ HeldScope::~HeldScope() {
                         "which may use it; let the work end first");
 }
 
-// nullptr: the coroutine is its program's own, and so is its end.
-static Root* root_of(Branch* branch) {
-    if (!branch) return nullptr;
-    while (branch->outer) branch = branch->outer;
-    return branch->fork ? nullptr : static_cast<Root*>(branch);
+// nullptr: the coroutine is its program's own, or nothing awaits it, and so is its end.
+static Root* root_of(Level* level) {
+    if (!level) return nullptr;
+    while (level->outer) level = level->outer;
+    return level->kind == Level::Kind::root ? static_cast<Root*>(level) : nullptr;
 }
 
-void resume_or_end(std::coroutine_handle<> awaiting, Branch* branch) {
+bool Level::is_in_dropped() const {
+    for (const Level* around = this; around; around = around->outer) {
+        if (around->is_dropped) return true;
+    }
+    return false;
+}
+
+void resume_or_end(std::coroutine_handle<> awaiting, Level* level) {
     const auto* const here = static_cast<const core::Context*>(Executor::current());
-    Root* const root = here && here->is_ending_waiters() ? root_of(branch) : nullptr;
+    Root* const root = here && here->is_ending_waiters() ? root_of(level) : nullptr;
     if (!root) return awaiting.resume();
     root->is_dropped = true;
     if (root->held == 0) root->coroutine.destroy();
 }
 
-// The work of a branch is the work of those around it.
-static bool release(Branch& innermost) {
-    Branch* dropped = nullptr;
-    for (Branch* branch = &innermost; branch; branch = branch->outer) {
-        --branch->held;
-        if (branch->is_dropped) dropped = branch;
+// Work of that number is the innermost's no more, nor that of those around it. The outermost of
+// these that was dropped; nullptr: none was.
+static Level* release(Level* innermost, std::uint32_t works) {
+    Level* dropped = nullptr;
+    for (Level* level = innermost; level; level = level->outer) {
+        level->held -= works;
+        if (level->is_dropped) dropped = level;
     }
-    if (dropped && dropped->held == 0) {
-        dropped->fork ? dropped->fork->release() : static_cast<Root*>(dropped)->coroutine.destroy();
+    return dropped;
+}
+
+// It is destroyed once nothing holds it: by its fork, or here.
+static void end_dropped(Level& dropped) {
+    if (dropped.held != 0) return;
+    if (dropped.kind == Level::Kind::root) {
+        static_cast<Root&>(dropped).coroutine.destroy();
+    } else if (Fork* const fork = static_cast<Branch&>(dropped).fork) {
+        fork->release();
     }
-    return !dropped;
+}
+
+// A program destroyed what was in there, in the middle of something: a root ends later.
+void Level::release_outer() noexcept {
+    Level* const dropped = release(outer, held);
+    if (!dropped) return;
+    if (dropped->kind != Kind::root) return end_dropped(*dropped);
+    if (dropped->held != 0) return;
+    if (Executor* const here = Executor::current()) {
+        here->post([dropped] { end_dropped(*dropped); });
+    }
 }
 
 // One that offloads as often after its runtime began to end does so for ever.
 static constexpr std::uint32_t late_works_max = 100;
 
-HeldScope::Begin HeldScope::hold(Branch* branch) {
+HeldScope::Begin HeldScope::hold(Level* level) {
     auto* const context = static_cast<core::Context*>(Executor::current());
     if (!context) throw std::logic_error("offload(): " + std::string(nowhere().text()));
-    if (branch && branch->is_in_dropped()) return Begin::dropped;
-    Root* const root = context->is_closed() ? root_of(branch) : nullptr;
-    is_under_way_ = true;
-    branch_ = branch;
-    for (; branch; branch = branch->outer) ++branch->held;
+    const bool had_begun = std::exchange(is_under_way_, true);
+    if (!had_begun && level && level->is_in_dropped()) {
+        is_under_way_ = false;
+        return Begin::dropped;
+    }
+    Root* const root = context->is_closed() ? root_of(level) : nullptr;
+    for (; level; level = level->outer) ++level->held;
+    if (had_begun) return Begin::had_begun;
     if (core::Scope* scope = context->scope()) {
         held_ = std::make_unique<Held>(*context);
         scope->add(*held_);
@@ -69,13 +98,15 @@ HeldScope::Begin HeldScope::hold(Branch* branch) {
     return root && ++root->late_works > late_works_max ? Begin::over : Begin::now;
 }
 
-void HeldScope::resume(std::coroutine_handle<> awaiting) {
+void HeldScope::end(const Awaiting& awaiting) {
     is_under_way_ = false;
-    if (branch_ && !release(*branch_)) return;
-    if (!held_) return resume_or_end(awaiting, branch_);
-    const core::Context::Within within(held_->context, held_->scope);
-    held_ = nullptr;
-    resume_or_end(awaiting, branch_);  // May destroy this.
+    const std::unique_ptr<Held> held = std::move(held_);
+    if (!awaiting.is_suspended()) return;
+    if (Level* const dropped = release(awaiting.level(), 1)) return end_dropped(*dropped);
+    if (!held) return awaiting.resume_or_end();
+    const core::Context::Within within(held->context, held->scope);
+    held->leave();
+    awaiting.resume_or_end();  // May destroy this.
 }
 
 }  // namespace weft::detail

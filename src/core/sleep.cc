@@ -98,7 +98,7 @@ void Alarm::conclude(Outcome outcome) {
 }
 
 void Alarm::ring() {
-    if (awaiting_) return conclude(Outcome::rung);
+    if (awaiting_.is_suspended()) return conclude(Outcome::rung);
     if (outcome_ != Outcome::none) return;
     node().context().timers().cancel(node());
     outcome_ = Outcome::rung;
@@ -108,15 +108,14 @@ void Alarm::ring() {
 void Alarm::reset() {
     outcome_ = Outcome::none;
     is_done_ = false;
-    awaiting_ = nullptr;
-    branch_ = nullptr;
+    awaiting_.reset();
 }
 
 void Alarm::finish() {
     is_done_ = true;
-    if (!awaiting_) return;
+    if (!awaiting_.is_suspended()) return;
     const core::Context::Within within(node().context(), node().scope);
-    resume_or_end(awaiting_, branch_);  // May destroy this.
+    awaiting_.resume_or_end();  // May destroy this.
 }
 
 }  // namespace detail

@@ -1,3 +1,4 @@
+#include <weft/in_place.h>
 #include <weft/task.h>
 
 #include <stdexcept>
@@ -15,6 +16,13 @@ void throw_awaited_task() {
     throw std::logic_error(
         "co_await of a weft::Task that was awaited before: a task is awaited once; its result can "
         "be kept in what several coroutines read");
+}
+
+void throw_awaited_operation(const char* what) {
+    throw std::logic_error("co_await of an operation that was awaited before: " +
+                           std::string(what) +
+                           " gives its result once, to one coroutine; keep the result in what "
+                           "several coroutines read");
 }
 
 void log_unhandled() noexcept {

@@ -185,9 +185,9 @@ void Operation::arrive(const Status& status, ByteView reply) {
         if (!status_.ok()) status_ = std::move(status_).with_peer(channel_.uri());
     }
     done_ = true;
-    if (!awaiting_) return;
-    if (!status_.ok()) return resume_or_end(awaiting_, branch_);  // May destroy this.
-    awaiting_.resume();                                           // So may this.
+    if (!awaiting_.is_suspended()) return;
+    if (!status_.ok()) return awaiting_.resume_or_end();  // May destroy this.
+    awaiting_.resume();                                   // So may this.
 }
 
 void Operation::abandon() {

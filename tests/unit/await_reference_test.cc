@@ -1,0 +1,212 @@
+// Operations and tasks that live elsewhere than in the coroutine that awaits them, which is
+// destroyed first, or last.
+#include <stdexcept>
+#include <string>
+
+#include <weft/offload.h>
+
+#include "support/operations.h"
+
+namespace await_reference_test {
+
+using namespace weft;
+using namespace weft::test;
+
+template <class Operation>
+OwnedCoroutine await_owned(Operation& operation, int& resumed) {
+    (void)co_await operation;
+    ++resumed;
+}
+
+template <class Operation>
+Task<int> await_in_task(std::unique_ptr<Operation>& operation, int& resumed) {
+    (void)co_await *operation;
+    co_return ++resumed;
+}
+
+Task<int> at_once() { co_return 1; }
+
+TEST_CASE("an operation resumes nothing when what awaited it was destroyed, and is awaited again") {
+    Operations all;
+    const bool is_over = GENERATE(false, true);  // When it is awaited again.
+    all.each([&](const char* name, auto make) {
+        INFO(name << is_over);
+        decltype(make_kept(make)) operation;
+        int resumed = 0, resumed_again = 0;
+        OwnedCoroutine one, two;
+        all.in_turn([&] {
+            operation = make_kept(make);
+            one = await_owned(*operation, resumed);
+            one.destroy();
+            if (!is_over) two = await_owned(*operation, resumed_again);
+        });
+        all.pair.rig.run_for(10ms);
+        CHECK(resumed == 0);
+        if (is_over) all.in_turn([&] { two = await_owned(*operation, resumed_again); });
+        CHECK(resumed_again == 1);
+        all.in_turn([&] { operation.reset(); });
+    });
+}
+
+TEST_CASE("an operation that is destroyed before what awaits it resumes nothing") {
+    Operations all;
+    all.each([&](const char* name, auto make) {
+        if (name == std::string("offload")) return;  // Ends the program.
+        INFO(name);
+        decltype(make_kept(make)) operation;
+        int resumed = 0;
+        OwnedCoroutine one;
+        all.in_turn([&] {
+            operation = make_kept(make);
+            one = await_owned(*operation, resumed);
+            operation.reset();
+        });
+        all.pair.rig.run_for(10ms);
+        CHECK(resumed == 0);
+        all.in_turn([&] { one.destroy(); });
+    });
+}
+
+template <class Operation, class Make>
+Task<int> drop_awaiter(std::unique_ptr<Operation>& operation, Make make, int& resumed,
+                       bool by_time) {
+    operation = make_kept(make);
+    if (by_time) {
+        (void)co_await with_timeout(0ns, await_in_task(operation, resumed));
+    } else {
+        auto first = co_await when_any(await_in_task(operation, resumed), at_once());
+        CHECK(first.index() == 1);
+        CHECK(resumed == 0);
+    }
+    int again = resumed;
+    if (again == 0) (void)co_await await_in_task(operation, again);
+    co_return again;
+}
+
+TEST_CASE("an operation goes on when what awaits it is dropped, and is awaited again") {
+    Operations all;
+    const bool by_time = GENERATE(false, true);
+    all.each([&](const char* name, auto make) {
+        INFO(name << by_time);
+        decltype(make_kept(make)) operation;
+        int resumed = 0;
+        CHECK(all.pair.run(drop_awaiter(operation, make, resumed, by_time)) == 1);
+        all.in_turn([&] { operation.reset(); });
+    });
+}
+
+// ---- tasks that outlive what awaits them --------------------------------------------------------
+
+enum class Then { ends, sleeps, offloads, combines, throws };
+constexpr Then each_then[] = {Then::ends, Then::sleeps, Then::offloads, Then::combines,
+                              Then::throws};
+
+Task<Status> sleep_long() { co_return co_await sleep_for(1h); }
+
+Task<int> goes_on(Gate& gate, Then then, int& alive) {
+    const Alive local(alive);
+    co_await gate;
+    const auto work = [] { return 1; };
+    if (then == Then::sleeps) (void)co_await sleep_for(1ms);
+    if (then == Then::offloads) (void)co_await offload(work);
+    if (then == Then::combines) (void)co_await when_any(sleep_long(), with_timeout(1ms, sleep_long()));
+    if (then == Then::throws) throw std::runtime_error("on purpose");
+    co_return 2;
+}
+
+Task<int> around(Gate& gate, Then then, int& alive) {
+    const Alive local(alive);
+    co_return co_await goes_on(gate, then, alive);
+}
+
+// Of a task that lives elsewhere.
+Task<int> await_kept(Task<int>& kept) { co_return co_await kept; }
+
+Task<int> drop_around(Task<int>& kept, int depth) {
+    if (depth == 0) co_return (co_await when_any(await_kept(kept), at_once())).value();
+    co_return (co_await when_any(drop_around(kept, depth - 1), at_once())).value();
+}
+
+TEST_CASE("a task goes on when the branch is dropped that awaited it by reference") {
+    for (const Then then : each_then) {
+        for (const int depth : {0, 2}) {
+            for (const bool is_nested : {false, true}) {
+                CAPTURE(then, depth, is_nested);
+                EchoPair pair;
+                Gate gate;
+                int alive = 0;
+                Task<int> kept =
+                    is_nested ? around(gate, then, alive) : goes_on(gate, then, alive);
+                CHECK(pair.run(drop_around(kept, depth)) == 1);
+                CHECK(alive == (is_nested ? 2 : 1));
+                pair.client.executor().post([&] { gate.release(); });
+                pair.rig.run_for(10ms);
+                CHECK(alive == 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("a task that is destroyed before what awaits it resumes nothing") {
+    EchoPair pair;
+    Gate gate;
+    int alive = 0, resumed = 0;
+    std::optional<Task<int>> kept = around(gate, Then::ends, alive);
+    OwnedCoroutine one = await_owned(*kept, resumed);
+    CHECK(alive == 2);
+    kept.reset();
+    CHECK(alive == 0);
+    one.destroy();
+    CHECK(resumed == 0);
+}
+
+// Work that ends when the test turns the client again.
+Task<int> offloads(int& ended) {
+    const auto work = [] { return 1; };
+    (void)co_await offload(work);
+    co_return ++ended;
+}
+
+OwnedCoroutine own(Task<FirstOf<int>> task) { (void)co_await task; }
+
+TEST_CASE("a task in offloaded work goes on when a program destroys what awaits it") {
+    EchoPair pair;
+    int ended = 0;
+    Task<int> kept = offloads(ended);
+    OwnedCoroutine one;
+    Gate never;
+    int alive = 0;
+    pair.client.executor().post([&] {
+        one = own(when_any(await_kept(kept), around(never, Then::ends, alive)));
+        one.destroy();
+    });
+    pair.rig.run_for(10ms);
+    CHECK(ended == 1);
+    CHECK(alive == 0);
+}
+
+Task<int> await_kept_in(std::optional<Task<int>>& middle) { co_return co_await *middle; }
+
+TEST_CASE("a branch whose task was destroyed in offloaded work of another is dropped all the same") {
+    EchoPair pair;
+    int ended = 0;
+    Task<int> kept = offloads(ended);
+    std::optional<Task<int>> middle = await_kept(kept);
+    struct {
+        Task<int> operator()(std::optional<Task<int>>& held) {
+            held.reset();
+            co_return 5;
+        }
+    } destroy;
+    struct {
+        Task<int> operator()(std::optional<Task<int>>& held, Task<int> other) {
+            auto first = co_await when_any(await_kept_in(held), std::move(other));
+            co_return first.value();
+        }
+    } race;
+    CHECK(pair.run(race(middle, destroy(middle))) == 5);
+    pair.rig.run_for(10ms);
+    CHECK(ended == 1);
+}
+
+}  // namespace await_reference_test
