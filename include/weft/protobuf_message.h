@@ -24,6 +24,7 @@
 
 namespace google::protobuf {
 class Descriptor;
+class MessageLite;
 }  // namespace google::protobuf
 
 namespace weft::detail {
@@ -83,12 +84,24 @@ bool parse(Message& into, ByteView bytes) {
            into.IsInitialized();
 }
 
+// Simulations (weft/sim.h) that this process has. While there is one, the entries of a map field
+// are written in the order of their keys: the order that protobuf gives differs from run to run.
+extern std::atomic<unsigned> simulations;
+void write_sorted(const google::protobuf::MessageLite& message, std::byte* to);
+
+// Requires: its size is cached in the message.
+template <class Message>
+void write_message(const Message& message, std::byte* to) {
+    if (simulations.load(std::memory_order_relaxed) != 0) [[unlikely]]
+        return write_sorted(message, to);
+    message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(to));
+}
+
 // `bytes` is its size, cached in the message, so that it must be written before it changes.
 template <class Message>
 BodyWriter writer_of(const Message& message, std::size_t bytes) {
     return {bytes, const_cast<Message*>(&message), [](void* object, std::byte* to) {
-                static_cast<const Message*>(object)->SerializeWithCachedSizesToArray(
-                    reinterpret_cast<std::uint8_t*>(to));
+                write_message(*static_cast<const Message*>(object), to);
             }};
 }
 template <class Message>
@@ -217,7 +230,7 @@ class Pooled {
     }
     void write_measured(std::byte* to) {
         const auto bytes = static_cast<std::size_t>(kept_->message.GetCachedSize());
-        kept_->message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(to));
+        write_message(kept_->message, to);
         const std::size_t measured = measure(layout(), {to, bytes}, kept_bytes_max, &kept_->hidden);
         if (measured != too_large) used_ += measured - not_kept;
     }

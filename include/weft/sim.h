@@ -3,9 +3,11 @@
 // runs. The same seed and the same program give the same run, bit for bit (trace_hash()).
 //
 // What a program must not do for that: ask another clock or other randomness, start threads, or let
-// pointers decide an order. Offloaded work (weft/offload.h) runs in turns of its host, and a
-// thread's sleep in it takes real time and no virtual time (from 100 ms on it is logged): pauses
-// are co_await sleep_for(), the time is weft::now() (weft/sleep.h).
+// pointers or the order of a hashed table decide an order. Walking a map field of a protobuf
+// message is such an order; its entries are sent in the order of their keys while there is a
+// simulation. Offloaded work (weft/offload.h) runs in turns of its host, and a thread's sleep in it
+// takes real time and no virtual time (from 100 ms on it is logged): pauses are co_await
+// sleep_for(), the time is weft::now() (weft/sleep.h), in all that the simulation runs.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +32,19 @@ struct Options {
     bool judges_access = true;
 };
 
-// Thread: one, for everything here. A host's program runs inside the functions that let time pass:
-// run_for(), run_until(), and block_on() and turn_until() of a host's runtime. Those abort the
-// program, and say so, inside a turn or a host's program, where no time passes.
+// Thread: one, that of the constructor, for everything here. Several simulations may be on it, each
+// by itself. Time passes in run_for(), run_until(), and block_on() and turn_until() of a host's
+// runtime. Those may be called by what the others run (the function of in() or run_until()), and
+// time never goes back; a limit that was passed meanwhile is over.
+//
+// These abort the program, with a sentence: time that is let pass inside a turn or a host's
+// program; use on another thread; the name of no host; a value that is out of its range; an empty
+// function; destruction by what the simulation runs.
+//
+// Exceptions: what a host's program throws leaves the function that started the host (add(),
+// start(), or what let time pass), and the host is down. What the function of in() or run_until()
+// throws leaves what let time pass: block_on() when its task has ended, the others at once. The
+// simulation can be used further.
 class Simulation {
   public:
     // What a host does whenever it starts: it makes its services, listens on "sim://NAME", calls
@@ -45,8 +57,9 @@ class Simulation {
     Simulation& operator=(const Simulation&) = delete;
 
     // ---- hosts -------------------------------------------------------------------------------
-    // Adds a host and starts it. Its runtime is turned by the simulation (options.manual). Requires
-    // a new name, of letters, digits, '.', '_' and '-'.
+    // Adds a host and starts it: at once, or at the end of the turn or program that this is called
+    // from. Its runtime is turned by the simulation (options.manual). Requires a new name, of 1 to
+    // 64 letters, digits, '.', '_' and '-', not starting with '.', and options in their ranges.
     void add(const std::string& name, Program program, RuntimeOptions options = {});
     // nullptr while it is down.
     Runtime* runtime(std::string_view name) const;
@@ -58,7 +71,7 @@ class Simulation {
 
     // ---- time --------------------------------------------------------------------------------
     TimePoint now() const;
-    // A negative time is none, for all of these.
+    // A negative time is none, for all of these; one that ends later than `never` ends then.
     void run_for(Duration time);
     // False: `limit` was over first.
     bool run_until(const std::function<bool()>& done, Duration limit);
@@ -70,33 +83,36 @@ class Simulation {
     void act_as(const std::string& name, const std::function<void()>& what);
 
     // ---- faults ------------------------------------------------------------------------------
-    // Each may be called for a host that is down. The first four take effect at the end of the
-    // turn, or of the program's start, that they are called from. The process ends; its host tells
-    // the peers.
+    // Each may be called for a host that is down, which changes nothing but for start(),
+    // slow_down() and starve(). The first four take effect at the end of the turn, or of the
+    // program's start, that they are called from. The process ends; its host tells the peers.
     void kill(const std::string& name);
     // The host stops; nobody is told.
     void crash(const std::string& name);
     // The process ends as one does that returns from Runtime::run(): it takes no more calls, waits
     // for handlers and replies, drain_timeout at most, and goes.
     void end(const std::string& name);
-    // A host that is down starts its program anew, as another incarnation at the same address.
+    // A host that is down starts its program anew, as another incarnation at the same address. One
+    // that is up goes on.
     void start(const std::string& name);
     // The process stands still, and its connections stay.
     void pause(const std::string& name);
     void resume(const std::string& name);
-    // What its turns take: `times` the usual 1 us.
+    // What its turns take: `times` the usual 1 us; 0 is 1.
     void slow_down(const std::string& name, unsigned times);
 
+    // Of links between hosts that were added, up or down; values: weft/sim/link.h.
     void set_links(const Link& all);
     void set_link(const std::string& from, const std::string& to, const Link& link);
     // Nothing gets from one to the other, one way.
     void cut(const std::string& from, const std::string& to);
     void mend(const std::string& from, const std::string& to);
-    // Transports refuse this share of messages for a moment, though there is room.
+    // Transports refuse this share of messages, from 0 to 1, for a moment, though there is room.
     void refuse(double share);
-    // Of what this host asks for, this share can't be had: exposures, connections, room in its
-    // transports; and, where the program has an operator new that asks allocation_fails(), what its
-    // turns allocate by new (std::nothrow). A call then fails at once, with RESOURCE_EXHAUSTED.
+    // Of what this host asks for, this share, from 0 to 1, can't be had: exposures, connections,
+    // room in its transports; and, where the program has an operator new that asks
+    // allocation_fails(), what its turns allocate by new (std::nothrow). A call then fails at once,
+    // with RESOURCE_EXHAUSTED.
     void starve(const std::string& name, double share);
     // Nothing is cut, refused, paused, slowed down or starved any more, and the links are those of
     // the beginning. Hosts that are down stay down.

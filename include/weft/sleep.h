@@ -14,7 +14,9 @@
 
 namespace weft {
 
-// The time of the context that this thread is in; outside of any: of the steady clock.
+// The time of the context that this thread is in. Outside of any: the virtual time in all that a
+// simulation runs (weft/sim.h: programs of hosts, functions of run_until() and in()), else the time
+// of the steady clock.
 // Thread: any. Cost: 10 to 30 ns.
 TimePoint now();
 

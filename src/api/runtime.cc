@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <exception>
 #include <stdexcept>
 
 #include "api/environment.h"
@@ -111,15 +112,32 @@ static void check_may_wait(const api::Node& node, const char* call) {
                         "a completion");
 }
 
+// The task may use what its waiter has, which therefore stays: what something else in the
+// simulation throws meanwhile waits for the end of the task.
+static void pass_time_until_done(const api::Node& node, const bool& done) {
+    std::exception_ptr thrown;
+    while (!done) {
+        try {
+            if (node.parts.pass_time([&] { return done; }, Duration::max())) break;
+        } catch (...) {
+            if (!thrown) thrown = std::current_exception();
+            continue;
+        }
+        base::abort_misused("Runtime::block_on()",
+                            thrown
+                                ? "a function or a host's program has thrown an exception in the "
+                                  "simulation, and the task has not ended: what it waits for "
+                                  "never comes"
+                                : "nothing is left to happen in the simulation, and the task has "
+                                  "not ended: what it waits for never comes");
+    }
+    if (thrown) std::rethrow_exception(thrown);
+}
+
 // By value: a host of a simulation may go down meanwhile, with its Runtime.
 static void turn_until_done(std::shared_ptr<api::Node> node, const bool& done) {
-    if (!node->parts.pass_time) {
-        while (!done) node->driver.turn_and_wait(10ms);
-    } else if (!node->parts.pass_time([&] { return done; }, Duration::max())) {
-        base::abort_misused("Runtime::block_on()",
-                            "nothing is left to happen in the simulation, and the task has not "
-                            "ended: what it waits for never comes");
-    }
+    if (node->parts.pass_time) return pass_time_until_done(*node, done);
+    while (!done) node->driver.turn_and_wait(10ms);
 }
 
 void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex,

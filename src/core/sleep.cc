@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "base/clock_scope.h"
 #include "base/steady_clock.h"
 #include "core/context.h"
 
@@ -9,7 +10,9 @@ namespace weft {
 
 TimePoint now() {
     auto* const here = static_cast<core::Context*>(Executor::current());
-    return here ? here->clock().now() : base::SteadyClock().now();
+    if (here) return here->clock().now();
+    const base::Clock* const simulated = base::ClockScope::current();
+    return simulated ? simulated->now() : base::SteadyClock().now();
 }
 
 namespace detail {

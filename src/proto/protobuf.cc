@@ -1,6 +1,9 @@
 #include <weft/protobuf.h>
 #include <weft/protobuf_merge.h>
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <array>
 #include <string>
 
@@ -72,6 +75,15 @@ Status bad_reply(std::string_view type, std::size_t bytes, bool is_too_large) {
 Status not_served(const MethodId& method) {
     return rejected(Code::unimplemented,
                     std::string(method.name) + " is not implemented by this server");
+}
+
+std::atomic<unsigned> simulations{0};
+
+void write_sorted(const google::protobuf::MessageLite& message, std::byte* to) {
+    google::protobuf::io::ArrayOutputStream bytes(to, message.GetCachedSize());
+    google::protobuf::io::CodedOutputStream out(&bytes);
+    out.SetSerializationDeterministic(true);
+    message.SerializeWithCachedSizes(&out);
 }
 
 }  // namespace detail

@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <limits>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -213,6 +215,138 @@ TEST_CASE("simulation: what never comes, and an empty function, end at once, wit
              simulation.run_for(2s);
          },
          {"Simulation::in()", "empty"}},
+    };
+    for (const Mistake& mistake : mistakes) check(mistake);
+}
+
+// A simulation with the host "server", which `make` is given.
+template <class Make>
+std::function<void()> with_server(Make make) {
+    return [make] {
+        Simulation simulation(1);
+        simulation.add("server", no_program);
+        make(simulation);
+    };
+}
+
+TEST_CASE("simulation: names of hosts that are not there, or twice, end with a sentence") {
+    const auto add = [](const char* name) {
+        return with_server([name](Simulation& to) { to.add(name, no_program); });
+    };
+    const auto unknown = [](auto call) {
+        return with_server([call](Simulation& in) { call(in, std::string("sever")); });
+    };
+    const sim::Link link;
+    const Mistake mistakes[] = {
+        {"twice", add("server"), {"Simulation::add()", "\"server\" was added before"}},
+        {"no name", add(""), {"Simulation::add()", "1 to 64 letters"}},
+        {"a blank", add("a b"), {"Simulation::add()", "1 to 64 letters"}},
+        {"options",
+         with_server([](Simulation& to) { to.add("x", no_program, {.heartbeat_interval = -1s}); }),
+         {"Simulation::add()", "\"x\"", "heartbeat_interval"}},
+        {"runtime",
+         unknown([](auto& in, auto name) { (void)in.runtime(name); }),
+         {"Simulation::runtime()", "no host \"sever\" was added; there is \"server\""}},
+        {"is_up", unknown([](auto& in, auto name) { (void)in.is_up(name); }), {"no host"}},
+        {"lives", unknown([](auto& in, auto name) { (void)in.lives(name); }), {"lives()"}},
+        {"act_as", unknown([](auto& in, auto name) { in.act_as(name, [] {}); }), {"act_as()"}},
+        {"kill", unknown([](auto& in, auto name) { in.kill(name); }), {"kill()", "no host"}},
+        {"crash", unknown([](auto& in, auto name) { in.crash(name); }), {"crash()", "no host"}},
+        {"end", unknown([](auto& in, auto name) { in.end(name); }), {"end()", "no host"}},
+        {"start", unknown([](auto& in, auto name) { in.start(name); }), {"start()", "no host"}},
+        {"pause", unknown([](auto& in, auto name) { in.pause(name); }), {"pause()", "no host"}},
+        {"resume", unknown([](auto& in, auto name) { in.resume(name); }), {"resume()"}},
+        {"slow", unknown([](auto& in, auto name) { in.slow_down(name, 2); }), {"slow_down()"}},
+        {"starve", unknown([](auto& in, auto name) { in.starve(name, 1); }), {"starve()"}},
+        {"link from",
+         unknown([link](auto& in, auto name) { in.set_link(name, "server", link); }),
+         {"Simulation::set_link()", "no host \"sever\""}},
+        {"link to",
+         unknown([link](auto& in, auto name) { in.set_link("server", name, link); }),
+         {"Simulation::set_link()", "no host \"sever\""}},
+        {"cut", unknown([](auto& in, auto name) { in.cut("server", name); }), {"cut()"}},
+        {"mend", unknown([](auto& in, auto name) { in.mend(name, "server"); }), {"mend()"}},
+        {"heard",
+         unknown([](auto& in, auto name) { (void)in.last_heard("server", name); }),
+         {"Simulation::last_heard()"}},
+    };
+    for (const Mistake& mistake : mistakes) check(mistake);
+}
+
+TEST_CASE("simulation: values that are out of their range end with a sentence") {
+    const auto set = [](auto change) {
+        return with_server([change](Simulation& in) {
+            sim::Link link;
+            change(link);
+            in.set_links(link);
+        });
+    };
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const Mistake mistakes[] = {
+        {"loss",
+         set([](sim::Link& link) { link.loss = 1.5; }),
+         {"Simulation::set_links()", "Link::loss", "0 to 1"}},
+        {"duplicate", set([](sim::Link& link) { link.duplicate = -0.1; }), {"Link::duplicate"}},
+        {"reorder", set([nan](sim::Link& link) { link.reorder = nan; }), {"Link::reorder"}},
+        {"damage", set([](sim::Link& link) { link.damage = 2; }), {"Link::damage"}},
+        {"hang_up", set([](sim::Link& link) { link.hang_up = 2; }), {"Link::hang_up"}},
+        {"latency", set([](sim::Link& link) { link.latency = -1ns; }), {"Link::latency", "24 h"}},
+        {"jitter", set([](sim::Link& link) { link.jitter = Duration::max(); }), {"Link::jitter"}},
+        {"reorder_by", set([](sim::Link& link) { link.reorder_by = -1s; }), {"Link::reorder_by"}},
+        {"give_up", set([](sim::Link& link) { link.give_up_after = -1s; }), {"give_up_after"}},
+        {"resend", set([](sim::Link& link) { link.resend_after = 0s; }), {"resend_after"}},
+        {"resend_max", set([](sim::Link& link) { link.resend_after_max = 0s; }), {"after_max"}},
+        {"rate", set([](sim::Link& link) { link.bytes_per_second = -1; }), {"bytes_per_second"}},
+        {"slow", set([](sim::Link& link) { link.bytes_per_second = 1e-9; }), {"1 to 1e15"}},
+        {"one link",
+         with_server([](Simulation& in) { in.set_link("server", "server", {.loss = 1.01}); }),
+         {"Simulation::set_link()", "Link::loss"}},
+        {"all links",
+         [] { const Simulation simulation(1, {.links = {.loss = -1}}); },
+         {"Simulation::Simulation()", "Link::loss"}},
+        {"refuse",
+         with_server([](Simulation& in) { in.refuse(1.1); }),
+         {"Simulation::refuse()", "0 to 1"}},
+        {"starve",
+         with_server([](Simulation& in) { in.starve("server", -1); }),
+         {"Simulation::starve()", "0 to 1"}},
+        {"run_until",
+         with_server([](Simulation& in) { in.run_until(nullptr, 1s); }),
+         {"Simulation::run_until()", "empty"}},
+        {"act_as",
+         with_server([](Simulation& in) { in.act_as("server", nullptr); }),
+         {"Simulation::act_as()", "empty"}},
+    };
+    for (const Mistake& mistake : mistakes) check(mistake);
+}
+
+TEST_CASE("simulation: use on another thread, and its end inside of it, end with a sentence") {
+    const auto elsewhere = [](auto call) {
+        return with_server([call](Simulation& in) { std::thread([&] { call(in); }).join(); });
+    };
+    const Mistake mistakes[] = {
+        {"run_for",
+         elsewhere([](Simulation& in) { in.run_for(1s); }),
+         {"Simulation::run_for()", "another thread"}},
+        {"block_on",
+         elsewhere([](Simulation& in) { (void)in.runtime("server")->block_on(sleeps(1s)); }),
+         {"another thread"}},
+        {"kill",
+         elsewhere([](Simulation& in) { in.kill("server"); }),
+         {"Simulation::kill()", "another thread"}},
+        {"add",
+         elsewhere([](Simulation& in) { in.add("x", no_program); }),
+         {"Simulation::add()", "another thread"}},
+        {"in",
+         elsewhere([](Simulation& in) { in.in(1s, [] {}); }),
+         {"Simulation::in()", "another thread"}},
+        {"its end by what it runs",
+         [] {
+             auto simulation = std::make_unique<Simulation>(1);
+             simulation->in(1s, [&] { simulation.reset(); });
+             simulation->run_for(2s);
+         },
+         {"Simulation::~Simulation()", "return first"}},
     };
     for (const Mistake& mistake : mistakes) check(mistake);
 }

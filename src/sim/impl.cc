@@ -1,0 +1,247 @@
+#include "sim/impl.h"
+
+#include <algorithm>
+
+#include "na/registry.h"
+
+namespace weft::sim {
+
+static constexpr Duration turn_time = 1us;
+static constexpr Duration drain_look = 1ms;  // Between two looks at what is left.
+
+void Simulation::Impl::check_thread(std::string_view call) const {
+    if (std::this_thread::get_id() == thread_) return;
+    abort_misused(call,
+                  "called on another thread than the one that made the simulation: all of it runs "
+                  "on that one");
+}
+
+void Simulation::Impl::add(const std::string& name, Program program, RuntimeOptions options) {
+    static constexpr std::string_view call = "Simulation::add()";
+    if (!program) detail::refuse_empty(call.data());
+    validate_name(call, name);
+    if (find(name)) {
+        abort_misused(call, "a host \"" + name +
+                                "\" was added before: start() starts it again when it is down");
+    }
+    validate_options(call, name, options);
+    auto added = std::make_unique<Host>();
+    added->name = name;
+    added->program = std::move(program);
+    added->options = std::move(options);
+    added->options.manual = true;
+    added->scarcity = &world_->scarcity(name);
+    added->seeds = base::SeededRandom(seeds_.next());
+    names_[name] = added.get();
+    hosts_.push_back(std::move(added));
+    change([this, &host = *hosts_.back()] { start(host); });
+}
+
+Host* Simulation::Impl::find(std::string_view name) const {
+    const auto found = names_.find(name);
+    return found == names_.end() ? nullptr : found->second;
+}
+
+Host& Simulation::Impl::host(std::string_view call, std::string_view name) const {
+    check_thread(call);
+    if (Host* found = find(name)) return *found;
+    std::vector<std::string_view> known;
+    for (const auto& host : hosts_) known.push_back(host->name);
+    refuse_unknown(call, name, known);
+}
+
+void Simulation::Impl::start(Host& host) {
+    if (host.process) return;
+    ++host.lives;
+    api::NodeParts parts;
+    parts.clock = clock_;
+    parts.random = std::make_shared<base::SeededRandom>(host.seeds.next());
+    parts.providers = std::make_shared<na::Registry>();
+    parts.providers->add(na::sim::make_sim_provider(world_, host.name));
+    parts.pass_time = [this](const std::function<bool()>& done, Duration limit) {
+        return run(done, limit);
+    };
+    Result<std::shared_ptr<api::Node>> node = api::Node::make(host.options, std::move(parts));
+    host.process = std::make_unique<Runtime>(Runtime::from_node(std::move(node).value()).value());
+    host.busy_until = clock_->now();
+    host.is_paused = false;
+    // What it does to hosts, itself among them, comes after, as after a turn.
+    try {
+        const InTurn turn(*this);
+        host.state = host.program(*host.process);
+    } catch (...) {
+        stop(host, false);
+        throw;
+    }
+    run_changes();
+}
+
+void Simulation::Impl::stop(Host& host, bool is_crash) {
+    if (!host.process) return;
+    world_->stop_host(host.name, !is_crash);
+    take_down(host);
+}
+
+void Simulation::Impl::take_down(Host& host) {
+    host.is_paused = false;
+    // What ends with it can't see it any more. What that changes comes after, as after a turn.
+    const InTurn turn(*this);
+    const std::shared_ptr<void> state = std::move(host.state);  // Goes last.
+    const std::unique_ptr<Runtime> process = std::move(host.process);
+    process->node().shutdown();
+}
+
+void Simulation::Impl::stop_all() {
+    const InTurn turn(*this);  // Nothing that ends with the hosts starts one again.
+    for (std::size_t i = 0; i < hosts_.size(); ++i) stop(*hosts_[i], false);
+}
+
+static bool is_drained(api::Node& node) {
+    const auto [left, leaving] = node.left_to_drain();
+    return left == 0 && leaving == 0;
+}
+
+void Simulation::Impl::end(Host& host) {
+    if (!host.process) return;
+    host.context().post([&node = host.process->node()] { node.begin_drain(); });
+    const TimePoint until = saturating_add(clock_->now(), host.options.drain_timeout);
+    watch_end(host, host.lives, until, std::make_shared<bool>(false));
+}
+
+void Simulation::Impl::watch_end(Host& host, std::uint32_t life, TimePoint until,
+                                 const std::shared_ptr<bool>& drained) {
+    script(drain_look, [this, &host, life, until, drained] {
+        if (!host.process || host.lives != life) return;
+        if (host.is_paused || (!*drained && clock_->now() < until)) {
+            host.context().post(
+                [&node = host.process->node(), drained] { *drained = is_drained(node); });
+            return watch_end(host, life, until, drained);
+        }
+        take_down(host);
+        world_->stop_host(host.name, true);  // What others still hold of its runtime is over, too.
+        run_changes();
+    });
+}
+
+void Simulation::Impl::script(Duration time, std::function<void()> what) {
+    script_.push_back({saturating_add(clock_->now(), time), scripted_++, std::move(what)});
+    std::push_heap(script_.begin(), script_.end());
+}
+
+void Simulation::Impl::change(std::function<void()> what) {
+    if (in_turn_) return changes_.push_back(std::move(what));
+    const Running running(*this);
+    what();
+}
+
+void Simulation::Impl::run_changes() {
+    if (in_turn_) return;  // Its end comes.
+    std::vector<std::function<void()>> due;
+    due.swap(changes_);
+    std::size_t next = 0;
+    ++state_;
+    try {
+        while (next < due.size()) due[next++]();
+    } catch (...) {  // What a host's program throws; the others' changes come with the next ones.
+        const auto left = due.begin() + static_cast<std::ptrdiff_t>(next);
+        changes_.insert(changes_.begin(), std::move_iterator(left), std::move_iterator(due.end()));
+        ++state_;
+        throw;
+    }
+    ++state_;
+}
+
+TimePoint Simulation::Impl::next_instant() {
+    TimePoint next = world_->next_event();
+    if (!script_.empty()) next = std::min(next, script_.front().at);
+    const TimePoint now = clock_->now();
+    for (const auto& host : hosts_) next = std::min(next, host->due(now, state_));
+    return std::max(next, now);
+}
+
+// A run inside of what this one runs may have come further.
+void Simulation::Impl::advance_clock(TimePoint to) {
+    if (to > clock_->now()) clock_->advance(to - clock_->now());
+}
+
+void Simulation::Impl::pass(TimePoint to) {
+    advance_clock(to);
+    world_->advance(to);
+    while (!script_.empty() && script_.front().at <= to) {
+        std::pop_heap(script_.begin(), script_.end());
+        const std::function<void()> what = std::move(script_.back().what);
+        script_.pop_back();
+        ++state_;
+        what();
+        ++state_;
+    }
+    turn_hosts();
+}
+
+void Simulation::Impl::turn_hosts() {
+    const TimePoint now = clock_->now();
+    due_.clear();
+    for (const auto& host : hosts_) {
+        if (host->due(now, state_) <= now) due_.push_back(host.get());
+    }
+    // Fisher and Yates; what one does may leave another without anything to do.
+    for (std::size_t left = due_.size(); left > 0; --left) {
+        if (left > 1) std::swap(due_[left - 1], due_[order_.next() % left]);
+        Host& host = *due_[left - 1];
+        if (host.due(now, state_) > now) continue;
+        {
+            const InTurn turn(*this);
+            const na::sim::Scarcity::Scope scope(*host.scarcity);
+            host.context().turn(now);
+        }
+        host.timer_known_in = 0;
+        ++turns_;
+        host.busy_until = now + turn_time * host.slowness;
+        if (!changes_.empty()) run_changes();
+    }
+}
+
+bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit) {
+    static constexpr std::string_view calls =
+        "Simulation::run_for(), run_until(), or block_on() and turn_until() of a host's runtime";
+    check_thread(calls);
+    if (in_turn_) {
+        abort_misused(calls,
+                      "called in a turn or the program of a host, where no time passes: co_await "
+                      "what is waited for, in a coroutine (Runtime::spawn())");
+    }
+    const Running running(*this);
+    run_changes();  // Of a run that an exception has left.
+    const TimePoint end = saturating_add(clock_->now(), std::max(limit, Duration::zero()));
+    ++state_;  // Anything may have been done before.
+    while (!done()) {
+        const TimePoint next = next_instant();
+        if (next > end || next == never) {
+            if (end != never) advance_clock(end);
+            return false;
+        }
+        pass(next);
+    }
+    return true;
+}
+
+std::uint64_t Simulation::Impl::faults() const {
+    const na::sim::World::Faults& packets = world_->faults();
+    std::uint64_t all = faults_ + packets.repeated + packets.resent + packets.damaged +
+                        packets.given_up + packets.refused + packets.hung_up;
+    for (const auto& host : hosts_) all += host->scarcity->struck();
+    return all;
+}
+
+void Simulation::Impl::heal() {
+    world_->set_links(links_);
+    world_->mend_all();
+    world_->refuse(0);
+    for (const auto& host : hosts_) {
+        host->is_paused = false;
+        host->slowness = 1;
+        host->scarcity->set_share(0);
+    }
+}
+
+}  // namespace weft::sim

@@ -1,0 +1,69 @@
+#include "sim/validate.h"
+
+#include "api/environment.h"
+#include "base/assert.h"
+#include "na/address.h"
+
+namespace weft::sim {
+
+void abort_misused(std::string_view call, const std::string& why) {
+    base::abort_misused(std::string(call).c_str(), why.c_str());
+}
+
+void validate_name(std::string_view call, std::string_view name) {
+    if (Result<na::Address> address = na::parse_address("sim://" + std::string(name)); !address) {
+        abort_misused(call, "the host's name: " + std::string(address.status().text()));
+    }
+}
+
+void validate_options(std::string_view call, std::string_view host, const RuntimeOptions& options) {
+    if (const Status status = api::judge(options); !status.ok()) {
+        abort_misused(call, "host \"" + std::string(host) + "\": " + std::string(status.text()));
+    }
+}
+
+void validate_share(std::string_view call, std::string_view what, double share) {
+    if (share >= 0 && share <= 1) return;
+    abort_misused(call,
+                  std::string(what) + " is " + std::to_string(share) + ": a share is from 0 to 1");
+}
+
+static void validate_time(std::string_view call, std::string_view what, Duration time,
+                          Duration least) {
+    if (time >= least && time <= link_time_max) return;
+    abort_misused(call, "Link::" + std::string(what) + " is " + std::to_string(time.count()) +
+                            " ns: allowed are " + std::to_string(least.count()) + " ns to 24 h");
+}
+
+void validate_link(std::string_view call, const Link& link) {
+    validate_time(call, "latency", link.latency, 0ns);
+    validate_time(call, "jitter", link.jitter, 0ns);
+    validate_time(call, "reorder_by", link.reorder_by, 0ns);
+    validate_time(call, "resend_after", link.resend_after, link_resend_min);
+    validate_time(call, "resend_after_max", link.resend_after_max, link_resend_min);
+    validate_time(call, "give_up_after", link.give_up_after, 0ns);
+    validate_share(call, "Link::loss", link.loss);
+    validate_share(call, "Link::duplicate", link.duplicate);
+    validate_share(call, "Link::reorder", link.reorder);
+    validate_share(call, "Link::damage", link.damage);
+    validate_share(call, "Link::hang_up", link.hang_up);
+    const double rate = link.bytes_per_second;
+    if (rate == 0 || (rate >= link_rate_min && rate <= link_rate_max)) return;
+    abort_misused(call, "Link::bytes_per_second is " + std::to_string(rate) +
+                            ": allowed are 0 (without limit) and 1 to 1e15");
+}
+
+void refuse_unknown(std::string_view call, std::string_view name,
+                    const std::vector<std::string_view>& known) {
+    static constexpr std::size_t shown_max = 8;
+    std::string why = "no host \"" + std::string(name) + "\" was added; there ";
+    why += known.empty() ? "are none" : known.size() == 1 ? "is" : "are";
+    for (std::size_t i = 0; i < known.size() && i < shown_max; ++i) {
+        why += (i ? ", \"" : " \"") + std::string(known[i]) + "\"";
+    }
+    if (known.size() > shown_max)
+        why += " and " + std::to_string(known.size() - shown_max) + " more";
+    abort_misused(call, why);
+}
+
+}  // namespace weft::sim
