@@ -70,7 +70,8 @@ struct Blobs final : porting::BlobsService {
 
     Task<Status> Watch(Call& call, const porting::Info& in, porting::Info& out) override {
         call.on_cancel([this] { changes.tell(); });
-        while (find(in.name()).size() == in.bytes()) {
+        call.on_drain([this] { changes.tell(); });
+        while (find(in.name()).size() == in.bytes() && !call.draining()) {
             if (call.cancelled()) co_return fail(Code::cancelled, "nobody waits any more");
             co_await changes.next();
         }

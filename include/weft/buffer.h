@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <weft/bytes.h>
+#include <weft/refuse.h>
 
 namespace weft {
 
@@ -37,8 +38,10 @@ class Buffer {
     std::size_t size() const { return memory_.size(); }
     explicit operator bool() const { return owner_ != nullptr; }
 
-    // Requires: offset + bytes <= size().
+    // Requires: offset + bytes <= size(); anything else aborts the program and says so.
     Buffer slice(std::size_t offset, std::size_t bytes) const {
+        if (!detail::is_inside(offset, bytes, size()))
+            detail::refuse_range("Buffer::slice()", offset, bytes, size());
         return Buffer(owner_, memory_.subspan(offset, bytes));
     }
 

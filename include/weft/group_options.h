@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <weft/bytes.h>
+#include <weft/call_options.h>
 #include <weft/rank_set.h>
 #include <weft/status.h>
 #include <weft/time.h>
@@ -23,7 +24,8 @@ struct Topology {
         greedy,
     };
     Shape shape = Shape::automatic;
-    std::uint8_t fanout = 16;  // k_ary, k_nomial: k. greedy: at most so many children.
+    // From 2 to 64. k_ary, k_nomial: k. greedy: at most so many children.
+    std::uint8_t fanout = 16;
     // The first rank of each host tells the others there. Hosts are told apart by the addresses.
     // Without effect on a reduction in order of rank.
     bool by_host = false;
@@ -74,19 +76,22 @@ struct Reduction {
 };
 
 // Per collective. As CallOptions: an aggregate for designated initialisers, trivially copyable.
+// What is out of its range is refused with INVALID_ARGUMENT and without ranks.
 //
 // Generated clients take what is left open from the .proto (options.proto): the timeout, the
 // priority, the policy with its quorum, and a topology that is automatic. What becomes of the
 // replies is said there alone; of `reduction` they look at `ordered`.
 struct GroupCallOptions {
-    // Covers everything. Zero: the method's own, else the runtime's default (30 s).
+    // Covers everything. Zero: the method's own, else the runtime's default (30 s). Negative: it is
+    // over.
     Duration timeout{};
     // As CallOptions::priority, of its messages at every hop.
     std::uint8_t priority = 0;
     // As CallOptions::detached.
     bool detached = false;
     PolicyChoice policy{};
-    std::uint32_t quorum = 0;  // Of Policy::quorum; 0: more than half.
+    // Of Policy::quorum, at most the ranks that take part; 0: more than half.
+    std::uint32_t quorum = 0;
     // One that completes before every rank has answered is delivered to the others all the same,
     // until its deadline, and the end of the runtime waits for that
     // (RuntimeOptions::drain_timeout). True: it is cancelled at these.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/refuse.h>
 #include <weft/status.h>
 
 namespace weft {
@@ -44,7 +45,12 @@ class RankList {
     std::size_t size() const { return ranks_.size(); }
     auto begin() const { return ranks_.begin(); }
     auto end() const { return ranks_.end(); }
-    const Rank& operator[](std::size_t at) const { return ranks_[at]; }
+    // By its place in ranks(), which is no rank where ranks have gaps. Requires: at < size();
+    // anything else aborts the program and says so.
+    const Rank& operator[](std::size_t at) const {
+        if (at >= size()) refuse_index("GroupResult or MergedResult, operator[]", at, size());
+        return ranks_[at];
+    }
 
     std::size_t ok_count() const {
         std::size_t count = 0;

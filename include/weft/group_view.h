@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <weft/rank_set.h>
+#include <weft/refuse.h>
 #include <weft/result.h>
 
 namespace weft {
@@ -59,8 +60,11 @@ class GroupView {
     std::uint64_t epoch() const { return data().epoch; }
     std::uint32_t size() const { return static_cast<std::uint32_t>(data().members.size()); }
     const std::vector<Member>& members() const { return data().members; }
-    // By index. Requires: index < size().
-    const Member& at(std::uint32_t index) const { return data().members[index]; }
+    // By index. Requires: index < size(); anything else aborts the program and says so.
+    const Member& at(std::uint32_t index) const {
+        if (index >= size()) detail::refuse_index("GroupView::at()", index, size());
+        return data().members[index];
+    }
     // nullptr: none. Cost: a search, none where ranks are 0 to n-1.
     const Member* find(std::uint32_t rank) const;
     // Equal for equal views, in every process.
@@ -99,7 +103,7 @@ struct MemberChange {
 std::string_view name_of(MemberChange::Cause cause);  // "joined"
 
 // In order of rank; of one rank at most two: `moved` comes before `draining` and `resumed`.
-// Requires: both have one name.
+// Requires: both have one name; anything else aborts the program and says so.
 std::vector<MemberChange> changes_between(const GroupView& before, const GroupView& after);
 
 // Of all that follow, errors: RESOURCE_EXHAUSTED: there is no later epoch.

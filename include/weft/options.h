@@ -1,6 +1,8 @@
 // Everything a user may tune, with unit and default. `WEFT_*` variables overlay what the program
-// sets; docs/environment.md has the ranges of both. A value out of range is an error, a WEFT_
-// variable that weft does not know a warning, and an error under WEFT_STRICT=1.
+// sets; docs/environment.md has the ranges of both. A value out of range is refused with
+// INVALID_ARGUMENT, by its name and range: numbers that are negative, too, also where that made
+// them huge. A WEFT_ variable that weft does not know is a warning, and an error under
+// WEFT_STRICT=1.
 #pragma once
 
 #include <cstddef>
@@ -62,13 +64,17 @@ struct RuntimeOptions {
     // it go: offloaded work that has begun, which is waited for however long it takes; and a second
     // at most for handlers that clean up when they are cancelled, and for peers in mid-copy.
     Duration drain_timeout = 5s;  // WEFT_DRAIN=milliseconds
-    // On this signal run() writes state() to the log. 0: on none.
+    // On this signal run() writes state() to the log. 0: on none. Not SIGINT or SIGTERM, which end
+    // run(), nor one that no program can wait for.
     int state_signal = 0;  // WEFT_STATE_SIGNAL=USR1|USR2|none
     // Threads for offload().
     unsigned offload_threads = 2;            // WEFT_OFFLOAD_THREADS=number
     LogLevel log_level = LogLevel::warning;  // WEFT_LOG=trace|debug|info|warning|error|off
     LogSink log_sink{};                      // Empty: standard error.
-    // No thread is started: the program calls Runtime::turn() itself.
+    // No thread is started: the program turns the runtime, by Runtime::turn(), turn_until(),
+    // block_on() or an event loop, on one thread at a time. Nothing happens between turns, also no
+    // heartbeat: peers that wait for more than 2.4 s give this runtime up. weft::offload() runs its
+    // work inside a turn (docs/semantics.md, "A runtime that the program turns").
     bool manual = false;
 };
 

@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <vector>
 
+#include <weft/refuse.h>
+
 namespace weft {
 
 class RankSet {
@@ -23,7 +25,8 @@ class RankSet {
     }
 
     void add(std::uint32_t rank) { add(rank, rank); }
-    // Both ends included. Requires: first <= last. Cost: little in ascending order.
+    // Both ends included. Requires: first <= last; anything else aborts the program and says so.
+    // Cost: little in ascending order.
     void add(std::uint32_t first, std::uint32_t last);
 
     bool contains(std::uint32_t rank) const;
@@ -40,6 +43,7 @@ class RankSet {
 };
 
 inline void RankSet::add(std::uint32_t first, std::uint32_t last) {
+    if (first > last) detail::refuse_ranks("RankSet::add()", first, last);
     // Those from `begin` to `end` touch it.
     const auto touches = [](const Range& range, std::uint64_t rank) {
         return std::uint64_t{range.last} + 1 < rank;

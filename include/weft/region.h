@@ -48,7 +48,7 @@ static_assert(sizeof(RegionRef) == RegionRef::wire_bytes);
 
 struct ExposeOptions {
     Access access = Access::read;
-    // When over, the region closes by itself. Zero: only close() ends it.
+    // When over, the region closes by itself. Zero: only close() ends it. Not negative.
     Duration lease{};
 };
 
@@ -79,7 +79,8 @@ class Region {
     ~Region() { close(); }
 
     RegionRef ref() const { return ref_; }
-    // Requires: offset + bytes <= ref().length.
+    // A part of it. Requires: offset + bytes <= ref().length; anything else aborts the program and
+    // says so.
     RegionRef ref(std::uint64_t offset, std::uint64_t bytes) const;
     // `fenced` runs on the context's thread when the memory is the owner's alone again. Where the
     // transport judges no access (ofi+tcp) a peer in mid-transfer has 10 s to let go; then its

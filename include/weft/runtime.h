@@ -57,8 +57,9 @@ class Runtime {
     // Adds the service's methods, unless it is served already, and listens on the address, or on
     // each of several. After an error nothing was added and no address is listened on: it may be
     // tried again at other addresses.
-    // Errors: INVALID_ARGUMENT (address), ALREADY_EXISTS (name or port in use, method served
-    // already), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable here).
+    // Errors: INVALID_ARGUMENT (address, or none given), ALREADY_EXISTS (name or port in use,
+    // method served already), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport
+    // unusable here).
     Status serve(Service& service, const Addresses& at);
     // The two halves of serve(). A service is added with all of its methods or with none.
     Status add(Service& service);
@@ -105,7 +106,8 @@ class Runtime {
     Result<Buffer> allocate(std::size_t bytes);
     // Lets peers that get the reference access the memory. Private memory costs sm peers a system
     // call for each 256 KiB, and FAILED_PRECONDITION where the kernel does not let them reach it.
-    // Errors: UNIMPLEMENTED when a transport in use can't expose it, RESOURCE_EXHAUSTED.
+    // Errors: INVALID_ARGUMENT: an empty buffer, no access, a negative lease; UNIMPLEMENTED when a
+    // transport in use can't expose it, RESOURCE_EXHAUSTED.
     Result<Region> expose(Buffer memory, ExposeOptions options);
 
     // ---- coroutines --------------------------------------------------------------------------

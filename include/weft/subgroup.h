@@ -27,7 +27,8 @@ class Subgroup {
     std::uint32_t size() const { return table_->size; }
     const Group& group() const { return group_; }
     const RankSet& members() const { return table_->ranks; }
-    // Of one of its ranks in the group. Requires: rank < size(). Cost: a binary search.
+    // Of one of its ranks in the group. Requires: rank < size(); anything else aborts the
+    // program and says so. Cost: a binary search.
     std::uint32_t rank_in_group(std::uint32_t rank) const;
     // Its own of a member; nothing: it is none of its members.
     std::optional<std::uint32_t> own_rank(std::uint32_t rank_in_group) const;

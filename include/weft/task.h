@@ -113,6 +113,14 @@ WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
 // types and classes with constructors are fine. It also drops a co_await in the condition of an if
 // or while when an operator or a converting constructor takes a temporary there by reference, as in
 // `if (co_await f(2 * pause))`: name the result first.
+//
+// Two more forms are miscompiled by g++ 12, without a warning, and no concept can refuse them: a
+// value with a destructor is destroyed before it is used when it comes of `?:` with a co_await in
+// an operand, and when the braces of an aggregate hold a co_await.
+//     auto reply = again ? co_await a.Get(in) : co_await b.Get(in);  // Wrong: use if and else.
+//     Both wrong{co_await a.Get(in), "text"};                        // Wrong: name the reply
+//     first. auto reply = co_await a.Get(in); Both good{reply, "text"};
+// clang 14 compiles all of them right.
 template <class F>
 concept AwaitSafe =
     std::is_lvalue_reference_v<F> || std::is_trivially_copyable_v<std::remove_cvref_t<F>>;

@@ -7,19 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/range.h"
 #include "base/text.h"
 #include "na/economies.h"
 
 namespace weft::api {
 
 namespace {
-
-constexpr std::uint64_t arena_bytes_min = std::uint64_t{1} << 20;
-constexpr std::uint64_t argument_bytes_least = 64u << 10;
-constexpr std::uint64_t argument_bytes_most = 1u << 30;
-constexpr std::uint64_t waiting_bytes_least = 1u << 20;
-constexpr std::uint64_t waiting_bytes_most = std::uint64_t{1} << 40;
-constexpr std::uint64_t arena_bytes_most = std::uint64_t{1} << 40;
 
 struct Given {
     std::string_view name;
@@ -31,15 +25,13 @@ Status bad(const Given& given, std::string_view good) {
                                             "' in the environment: expected " + std::string(good));
 }
 
-std::string range_of(std::string_view what, std::uint64_t least, std::uint64_t most) {
-    return std::string(what) + " from " + std::to_string(least) + " to " + std::to_string(most);
-}
-
 // All of the text. False: it is no such number.
-bool parse(std::string_view text, std::uint64_t least, std::uint64_t most, std::uint64_t& into) {
+bool parse(std::string_view text, const base::Bounds& bounds, std::int64_t& into) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into);
-    return error == std::errc() && end == text.data() + text.size() && into >= least &&
-           into <= most;
+    if (error != std::errc() || end != text.data() + text.size()) return false;
+    const std::int64_t scale = std::max<std::int64_t>(base::ns_in(bounds.unit), 1);
+    if (__builtin_mul_overflow(into, scale, &into)) return false;
+    return bounds.hold(into);
 }
 
 template <class Option>
@@ -62,73 +54,74 @@ Status take_word(Option& option, const Given& given, const Word<Option> (&words)
     return bad(given, good);
 }
 
-// Limits that are plain numbers, in a RuntimeOptions and in the environment.
-struct Limit {
-    std::string_view name;
-    std::string_view option;
-    std::uint64_t least;
-    std::uint64_t most;
-    std::uint64_t (*get)(const RuntimeOptions&);
-    void (*set)(RuntimeOptions&, std::uint64_t);
+// A number of RuntimeOptions, with the variable that overlays it.
+struct Number : base::Ranged<RuntimeOptions> {
+    std::string_view variable;
+    void (*set)(RuntimeOptions&, std::int64_t);
 };
 
-template <auto member>
-constexpr Limit limit(std::string_view name, std::string_view option, std::uint64_t least,
-                      std::uint64_t most) {
-    return {name,
-            option,
-            least,
-            most,
-            [](const RuntimeOptions& options) { return std::uint64_t{options.*member}; },
-            [](RuntimeOptions& options, std::uint64_t value) {
-                using Value = std::remove_reference_t<decltype(options.*member)>;
-                options.*member = static_cast<Value>(value);
-            }};
+std::int64_t number_of(Duration span) { return span.count(); }
+std::int64_t number_of(const std::optional<unsigned>& cpu) { return cpu.value_or(0); }
+template <class Count>
+std::int64_t number_of(const Count& count) {
+    return static_cast<std::int64_t>(count);
 }
 
-constexpr Limit limits[] = {
-    limit<&RuntimeOptions::calls_waiting_max>("WEFT_CALLS_WAITING", "calls_waiting_max", 1,
-                                              4194304),
-    limit<&RuntimeOptions::calls_in_flight_max>("WEFT_CALLS", "calls_in_flight_max", 1, 4194304),
-    limit<&RuntimeOptions::bytes_in_flight_max>("WEFT_CALL_BYTES", "bytes_in_flight_max", 1 << 20,
-                                                std::uint64_t{1} << 40),
-    limit<&RuntimeOptions::handlers_max>("WEFT_HANDLERS", "handlers_max", 1, 4194304),
-    limit<&RuntimeOptions::handler_bytes_max>("WEFT_HANDLER_BYTES", "handler_bytes_max", 1 << 20,
-                                              std::uint64_t{1} << 40),
-    limit<&RuntimeOptions::parsed_bytes_max>("WEFT_PARSED_BYTES", "parsed_bytes_max", 0,
-                                             std::uint64_t{1} << 40),
+template <class Option>
+void assign(Option& option, std::int64_t number) {
+    option = static_cast<Option>(number);
+}
+void assign(std::optional<unsigned>& cpu, std::int64_t number) {
+    cpu = static_cast<unsigned>(number);
+}
+
+template <auto member>
+constexpr Number number(std::string_view variable, std::string_view name, base::Bounds bounds) {
+    return {
+        {name, bounds, [](const RuntimeOptions& options) { return number_of(options.*member); }},
+        variable,
+        [](RuntimeOptions& options, std::int64_t value) { assign(options.*member, value); }};
+}
+
+using Options = RuntimeOptions;
+using base::Unit;
+
+constexpr std::int64_t kib = 1 << 10, mib = 1 << 20, gib = 1 << 30, tib = gib << 10;
+constexpr base::Bounds calls{Unit::number, 1, 4 << 20};
+constexpr base::Bounds bytes_in_all{Unit::bytes, mib, tib};
+
+// Every number that a program or the environment may set.
+constexpr Number numbers[] = {
+    number<&Options::spin>("WEFT_SPIN", "spin", {Unit::us, 0, 1'000'000}),
+    number<&Options::cpu>("WEFT_CPU", "cpu", {Unit::cpu, 0, 1023}),
+    number<&Options::default_timeout>("WEFT_TIMEOUT", "default_timeout", {Unit::ms, 1, 86'400'000}),
+    number<&Options::arena_bytes_max>("WEFT_ARENA", "arena_bytes_max",
+                                      {Unit::bytes, mib, tib, true}),
+    number<&Options::argument_bytes_max>("WEFT_ARGUMENT", "argument_bytes_max",
+                                         {Unit::bytes, 64 * kib, gib}),
+    number<&Options::waiting_bytes_max>("WEFT_WAITING", "waiting_bytes_max", bytes_in_all),
+    number<&Options::calls_waiting_max>("WEFT_CALLS_WAITING", "calls_waiting_max", calls),
+    number<&Options::calls_in_flight_max>("WEFT_CALLS", "calls_in_flight_max", calls),
+    number<&Options::bytes_in_flight_max>("WEFT_CALL_BYTES", "bytes_in_flight_max", bytes_in_all),
+    number<&Options::handlers_max>("WEFT_HANDLERS", "handlers_max", calls),
+    number<&Options::handler_bytes_max>("WEFT_HANDLER_BYTES", "handler_bytes_max", bytes_in_all),
+    number<&Options::parsed_bytes_max>("WEFT_PARSED_BYTES", "parsed_bytes_max",
+                                       {Unit::bytes, 0, tib}),
+    number<&Options::heartbeat_interval>("WEFT_HEARTBEAT", "heartbeat_interval",
+                                         {Unit::ms, 1, 60'000}),
+    number<&Options::peers_max>("WEFT_PEERS", "peers_max", {Unit::number, 1, 65536}),
+    number<&Options::drain_timeout>("WEFT_DRAIN", "drain_timeout", {Unit::ms, 0, 3'600'000}),
+    number<&Options::offload_threads>("WEFT_OFFLOAD_THREADS", "offload_threads",
+                                      {Unit::number, 1, 256}),
 };
 
-std::string range_of(const Limit& limit) { return range_of("a number", limit.least, limit.most); }
+// Programs may wait for longer than the environment can say.
+constexpr Duration default_timeout_most = 24h;
 
 struct Variable {
     std::string_view name;
     Status (*take)(RuntimeOptions& to, const Given& given);
 };
-
-template <class Option>
-void assign(Option& option, std::uint64_t number) {
-    option = static_cast<Option>(number);
-}
-void assign(std::optional<unsigned>& option, std::uint64_t number) {
-    option = static_cast<unsigned>(number);
-}
-
-enum class Unit : std::uint8_t { number, cpu, bytes, us, ms };
-
-template <auto member, Unit unit, std::uint64_t least, std::uint64_t most>
-Status take_number(RuntimeOptions& to, const Given& given) {
-    constexpr std::string_view names[] = {"a number", "a cpu number", "bytes", "microseconds",
-                                          "milliseconds"};
-    std::uint64_t number = 0;
-    if (!parse(given.value, least, most, number)) {
-        return bad(given, range_of(names[static_cast<std::size_t>(unit)], least, most));
-    }
-    if constexpr (unit == Unit::us) to.*member = std::chrono::microseconds(number);
-    else if constexpr (unit == Unit::ms) to.*member = std::chrono::milliseconds(number);
-    else assign(to.*member, number);
-    return {};
-}
 
 Status take_wait(RuntimeOptions& to, const Given& given) {
     static constexpr Word<WaitMode> words[] = {
@@ -156,25 +149,10 @@ Status take_economies(RuntimeOptions& to, const Given& given) {
     return {};
 }
 
-using Options = RuntimeOptions;
-
 constexpr Variable variables[] = {
     {"WEFT_WAIT", take_wait},
-    {"WEFT_SPIN", take_number<&Options::spin, Unit::us, 0, 1'000'000>},
-    {"WEFT_CPU", take_number<&Options::cpu, Unit::cpu, 0, 1023>},
-    {"WEFT_TIMEOUT", take_number<&Options::default_timeout, Unit::ms, 1, 86'400'000>},
-    {"WEFT_ARENA",
-     take_number<&Options::arena_bytes_max, Unit::bytes, arena_bytes_min, arena_bytes_most>},
-    {"WEFT_ARGUMENT", take_number<&Options::argument_bytes_max, Unit::bytes, argument_bytes_least,
-                                  argument_bytes_most>},
-    {"WEFT_WAITING", take_number<&Options::waiting_bytes_max, Unit::bytes, waiting_bytes_least,
-                                 waiting_bytes_most>},
-    {"WEFT_HEARTBEAT", take_number<&Options::heartbeat_interval, Unit::ms, 1, 60'000>},
-    {"WEFT_PEERS", take_number<&Options::peers_max, Unit::number, 1, 65536>},
     {"WEFT_VERBS_WITHOUT", take_economies},
-    {"WEFT_DRAIN", take_number<&Options::drain_timeout, Unit::ms, 0, 3'600'000>},
     {"WEFT_STATE_SIGNAL", take_signal},
-    {"WEFT_OFFLOAD_THREADS", take_number<&Options::offload_threads, Unit::number, 1, 256>},
     {"WEFT_LOG", take_level},
 };
 
@@ -183,13 +161,11 @@ constexpr std::string_view strict = "WEFT_STRICT";
 
 // Nothing: weft knows no variable of that name.
 std::optional<Status> take(RuntimeOptions& to, const Given& given) {
-    for (const Limit& limit : limits) {
-        if (given.name != limit.name) continue;
-        std::uint64_t number = 0;
-        if (!parse(given.value, limit.least, limit.most, number)) {
-            return bad(given, range_of(limit));
-        }
-        limit.set(to, number);
+    for (const Number& one : numbers) {
+        if (given.name != one.variable) continue;
+        std::int64_t value = 0;
+        if (!parse(given.value, one.bounds, value)) return bad(given, one.bounds.text());
+        one.set(to, value);
         return Status();
     }
     for (const Variable& variable : variables) {
@@ -209,7 +185,7 @@ std::string_view nearest(std::string_view name) {
         least = edits;
         best = known;
     };
-    for (const Limit& limit : limits) look_at(limit.name);
+    for (const Number& one : numbers) look_at(one.variable);
     for (const Variable& variable : variables) look_at(variable.name);
     look_at(strict);
     return best;
@@ -235,46 +211,41 @@ std::string told(const std::vector<std::string_view>& foreign) {
 
 }  // namespace
 
+// A signal that a program can wait for, and that ends no run().
+static bool may_ask_for_state(int signal) {
+    constexpr int never_asked[] = {SIGINT, SIGTERM, SIGKILL, SIGSTOP, SIGSEGV,
+                                   SIGBUS, SIGFPE,  SIGILL,  SIGABRT};
+    if (signal < 0 || signal > SIGRTMAX) return false;
+    return std::find(std::begin(never_asked), std::end(never_asked), signal) ==
+           std::end(never_asked);
+}
+
 Status judge(const RuntimeOptions& options) {
-    const auto bad_option = [](std::string_view name, std::string_view good) {
-        return fail(Code::invalid_argument,
-                    "RuntimeOptions::" + std::string(name) + ": expected " + std::string(good));
+    const auto bad_option = [](std::string_view name, int value, std::string_view good) {
+        return fail(Code::invalid_argument, "RuntimeOptions::" + std::string(name) + " is " +
+                                                std::to_string(value) + ": expected " +
+                                                std::string(good));
     };
-    const auto within = [](Duration value, Duration min, Duration max) {
-        return value >= min && value <= max;
-    };
-    if (!within(options.spin, 0s, 1s)) return bad_option("spin", "0 to 1 s");
-    if (options.default_timeout <= 0s) return bad_option("default_timeout", "more than 0");
-    if (!within(options.heartbeat_interval, 1ms, 60s)) {
-        return bad_option("heartbeat_interval", "1 ms to 60 s");
+    RuntimeOptions within = options;
+    within.default_timeout = std::min(options.default_timeout, default_timeout_most);
+    if (Status status = base::judge_ranges("RuntimeOptions", within, numbers); !status.ok()) {
+        return status;
     }
-    if (!within(options.drain_timeout, 0s, 1h)) return bad_option("drain_timeout", "0 to 1 h");
-    if (options.peers_max < 1 || options.peers_max > 65536) {
-        return bad_option("peers_max", "1 to 65536");
+    if (options.wait > WaitMode::block) {
+        return bad_option("wait", static_cast<int>(options.wait), "a value of WaitMode");
     }
-    if (options.offload_threads < 1 || options.offload_threads > 256) {
-        return bad_option("offload_threads", "1 to 256");
+    if (options.log_level > LogLevel::off) {
+        return bad_option("log_level", static_cast<int>(options.log_level), "a value of LogLevel");
     }
-    if (options.arena_bytes_max != 0 &&
-        (options.arena_bytes_max < arena_bytes_min || options.arena_bytes_max > arena_bytes_most)) {
-        return bad_option("arena_bytes_max", "0, or 1 MiB to 1 TiB");
-    }
-    if (options.argument_bytes_max < argument_bytes_least ||
-        options.argument_bytes_max > argument_bytes_most) {
-        return bad_option("argument_bytes_max", "64 KiB to 1 GiB");
-    }
-    if (options.waiting_bytes_max < waiting_bytes_least ||
-        options.waiting_bytes_max > waiting_bytes_most) {
-        return bad_option("waiting_bytes_max", "1 MiB to 1 TiB");
+    if (!may_ask_for_state(options.state_signal)) {
+        return bad_option("state_signal", options.state_signal,
+                          "0, or a signal that a program may wait for, as SIGUSR1, and neither "
+                          "SIGINT nor SIGTERM, which end run()");
     }
     if (!na::economies_without(options.verbs_without)) {
-        return bad_option("verbs_without", "names of " + na::economy_names());
-    }
-    for (const Limit& limit : limits) {
-        const std::uint64_t given = limit.get(options);
-        if (given < limit.least || given > limit.most) {
-            return bad_option(limit.option, range_of(limit));
-        }
+        return fail(Code::invalid_argument,
+                    "RuntimeOptions::verbs_without is '" + base::printable(options.verbs_without) +
+                        "': expected names of " + na::economy_names() + ", with commas between");
     }
     return {};
 }

@@ -213,6 +213,10 @@ Status Node::serve(Service* service, const std::vector<std::string>& uris) {
         na::Provider* provider;
     };
     if (Status why = context.why_forked(); !why.ok()) return why;
+    if (uris.empty()) {
+        return fail(Code::invalid_argument,
+                    "Runtime::serve(): no address to listen on; Runtime::add() serves without one");
+    }
     std::vector<Place> places;
     for (const std::string& uri : uris) {
         Result<na::Address> address = na::parse_address(uri);
@@ -329,7 +333,7 @@ Result<Channel> Node::connect(const std::vector<std::string>& uris) {
 Result<Channel> Node::connect_here(const std::vector<std::string>& uris) {
     std::vector<na::Address> addresses;
     bool usable = false;
-    Status unusable = fail(Code::invalid_argument, "no address to connect to");
+    Status unusable = fail(Code::invalid_argument, "Runtime::connect(): no address is given");
     for (const std::string& uri : uris) {
         Result<na::Address> address = na::parse_address(uri);
         if (!address) return std::move(address).status();

@@ -99,7 +99,8 @@ void Runtime::spawn(Task<void> task) {
 }
 
 void detail::throw_cancelled() {
-    throw BadResult(fail(Code::cancelled, "Runtime::block_on(): the runtime ended first"));
+    throw BadResult(
+        fail(Code::cancelled, "Runtime::block_on(): the runtime ended before the task"));
 }
 
 // What runs on a thread of the runtime's own, or in a turn, would wait for itself.

@@ -1,6 +1,7 @@
 #include <weft/region.h>
 
 #include "base/codec.h"
+#include "base/duration_text.h"
 #include "bulk/regions.h"
 
 namespace weft {
@@ -28,7 +29,39 @@ Result<RegionRef> RegionRef::decode(ByteView bytes) {
     return decoded;
 }
 
+namespace bulk {
+
+Status judge_exposure(const Buffer& memory, const ExposeOptions& options) {
+    const auto refused = [](std::string why) {
+        return fail(Code::invalid_argument, std::move(why));
+    };
+    if (!memory || memory.size() == 0) {
+        return refused("an empty buffer, of " + std::to_string(memory.size()) +
+                       " bytes, can't be exposed; Runtime::allocate() gives one that can");
+    }
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+    if (memory.size() > UINTPTR_MAX - begin) {
+        return refused("a buffer of " + std::to_string(memory.size()) +
+                       " bytes, more than there are behind its address; Buffer::adopt() was given "
+                       "a wrong size");
+    }
+    if (options.access == Access::none || options.access > Access::read_write) {
+        return refused("ExposeOptions::access is " +
+                       std::to_string(static_cast<int>(options.access)) +
+                       ": expected read, write or read_write");
+    }
+    if (options.lease < Duration::zero()) {
+        return refused("ExposeOptions::lease is " + base::duration_text(options.lease) +
+                       ": expected a time from 0, for none, on");
+    }
+    return {};
+}
+
+}  // namespace bulk
+
 RegionRef Region::ref(std::uint64_t offset, std::uint64_t bytes) const {
+    if (!detail::is_inside(offset, bytes, ref_.length))
+        detail::refuse_range("Region::ref()", offset, bytes, ref_.length);
     RegionRef part = ref_;
     part.offset += offset;
     part.length = bytes;

@@ -39,15 +39,7 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, For 
     if (!context_ || context_->is_closed()) {
         return fail(Code::unavailable, "the runtime is shutting down");
     }
-    if (!memory || memory.size() == 0) {
-        return fail(Code::invalid_argument, "an empty buffer can't be exposed");
-    }
-    if (options.access == Access::none) {
-        return fail(Code::invalid_argument, "a region without any access makes no sense");
-    }
-    if (options.lease < Duration::zero()) {
-        return fail(Code::invalid_argument, "a lease can't be negative");
-    }
+    if (Status status = judge_exposure(memory, options); !status.ok()) return status;
     // Before the slot: this may throw.
     std::vector<na::FabricKey> fabrics(context_->endpoints().size());
     Slot* slot = take(use);
@@ -275,7 +267,9 @@ Result<Regions::Slot*> Regions::judge(const RegionRef& ref) {
     }
     Slot* slot = regions_.find({ref.region, ref.generation});
     if (!slot || slot->value.closing) {
-        return fail(Code::permission_denied, "the region was revoked, expired or never existed");
+        return fail(
+            Code::permission_denied,
+            "the region was revoked, expired or never existed: ask its owner for a new reference");
     }
     const Entry& entry = slot->value;
     if (entry.key != ref.key) return fail(Code::permission_denied, "wrong key for the region");

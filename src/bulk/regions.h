@@ -33,6 +33,9 @@ class Lender {
 // Memory that a peer or a card may still write: never released.
 void keep_for_ever(Buffer memory, Function<void()> fenced = {});
 
+// Errors: INVALID_ARGUMENT, with what is wrong and what would be good.
+Status judge_exposure(const Buffer& memory, const ExposeOptions& options);
+
 class Regions final : public core::FrameSink, public std::enable_shared_from_this<Regions> {
   public:
     Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena);

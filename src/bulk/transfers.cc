@@ -42,7 +42,9 @@ TransferId Transfers::start(core::PeerRef peer, TransferSpec spec, TransferCompl
     const base::SlotId id = transfer.id;
     if (!transfer.peer) {
         end(*entry, closed_ ? fail(Code::cancelled, "the runtime is shutting down")
-                            : fail(Code::unavailable, "the peer is gone"));
+                            : fail(Code::unavailable,
+                                   "the last copy of the channel was dropped before the transfer "
+                                   "began: keep one as long as transfers are made by it"));
         return id;
     }
     transfer.peer->traffic.transfers.push_back(transfer);
@@ -145,7 +147,10 @@ Transfers::Entry* Transfers::take(TransferCompletion done) {
     transfer.fire = [](base::Timer& timer, TimePoint) {
         auto& expired = static_cast<Transfer&>(timer);
         expired.owner->end(*expired.owner->transfers_.find(expired.id),
-                           fail(Code::deadline_exceeded, "the transfer did not end in time"));
+                           fail(Code::deadline_exceeded,
+                                "the transfer of " + std::to_string(expired.spec.local.size()) +
+                                    " bytes did not end before its deadline "
+                                    "(CallOptions::timeout)"));
     };
     return entry;
 }
@@ -162,8 +167,15 @@ Status Transfers::judge(const core::Peer& peer, const TransferSpec& spec) const 
     }
     const Access wanted = spec.kind == na::RmaKind::get ? Access::read : Access::write;
     if (!allows(spec.remote.access, wanted)) {
-        return denied(spec.kind == na::RmaKind::get ? "the reference does not grant reading"
-                                                    : "the reference does not grant writing");
+        return denied(spec.kind == na::RmaKind::get
+                          ? "the reference does not grant reading (ExposeOptions::access)"
+                          : "the reference does not grant writing (ExposeOptions::access)");
+    }
+    if (spec.remote.length > UINT64_MAX - spec.remote.offset) {
+        return denied("the reference names an impossible range, of " +
+                      std::to_string(spec.remote.length) + " bytes from offset " +
+                      std::to_string(spec.remote.offset) +
+                      " on; Region::ref() makes those of a part");
     }
     if (spec.offset > spec.remote.length || spec.local.size() > spec.remote.length - spec.offset) {
         return denied("range " + std::to_string(spec.offset) + "+" +
@@ -228,7 +240,7 @@ void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame)
         return context_.broken(peer, "a malformed bulk_grant");
     }
     const auto asked = opens_.find(&peer);
-    if (asked == opens_.end()) return context_.broken(peer, "a bulk_grant that nobody asked for");
+    if (asked == opens_.end()) return context_.broken(peer, "a bulk_grant that was not asked for");
     if (--asked->second == 0) opens_.erase(asked);
     const auto grant = base::load<GrantFrame>(frame.data());
     Entry* entry = transfers_.find({grant.transfer_slot, grant.transfer_generation});

@@ -39,7 +39,9 @@ static std::vector<std::uint32_t> strangers_among(const RankSet& named, const Ra
 Status judge(const std::optional<RankSet>& include) {
     const std::uint64_t named = include ? include->size() : 0;
     if (named <= GroupView::members_max) return {};
-    return fail(Code::invalid_argument, "a choice of " + std::to_string(named) + " ranks");
+    return fail(Code::invalid_argument, "GroupCallOptions::include names " + std::to_string(named) +
+                                            " ranks: expected at most " +
+                                            std::to_string(GroupView::members_max));
 }
 
 Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
@@ -82,7 +84,10 @@ Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
     if (beginning.include) {
         choice.strangers = strangers_among(*beginning.include, beginning.exclude, view);
     }
-    if (choice.size == 0) return fail(Code::invalid_argument, "no rank takes part");
+    if (choice.size == 0)
+        return fail(
+            Code::invalid_argument,
+            "no rank takes part: all that are included are excluded, draining, or no members");
     if (choice.size < view.size()) choice.roster.ranks = chosen.ranges();
     if (is_in) choice.stand_at(in_front, options.reduction.ordered);
     return choice;
@@ -176,13 +181,16 @@ Status judge(const GroupCallOptions& options, const Tree& tree, std::uint32_t ra
              std::size_t strangers, bool runs_here) {
     if (Status status = judge(options.reduction); !status.ok()) return status;
     if (!tree.is_possible({runs_here ? 1u : 0u, ranks})) {
-        return fail(Code::invalid_argument, "no such tree over " + std::to_string(ranks) +
-                                                " ranks with a fanout of " +
-                                                std::to_string(tree.fanout));
+        return fail(Code::invalid_argument,
+                    "GroupCallOptions::topology.shape is flat, which has at most " +
+                        std::to_string(flat_max) + " children: " + std::to_string(ranks) +
+                        " ranks take part; leave it automatic");
     }
     if (options.policy == Policy::quorum && options.quorum > ranks + strangers) {
-        return fail(Code::invalid_argument, "a quorum of " + std::to_string(options.quorum) +
-                                                " among " + std::to_string(ranks) + " ranks");
+        return fail(Code::invalid_argument, "GroupCallOptions::quorum is " +
+                                                std::to_string(options.quorum) +
+                                                ": expected at most the ranks that take part, " +
+                                                std::to_string(ranks + strangers));
     }
     return {};
 }
@@ -201,6 +209,7 @@ std::pair<Identity, std::uint16_t> Engine::number_it() {
 
 Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     const GroupCallOptions& options = beginning.options;
+    if (Status status = judge_ranges(options); !status.ok()) return status;
     if (beginning.scatters) {
         if (Status status = choose_by_bodies(beginning); !status.ok()) return status;
     }
@@ -234,7 +243,7 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     const auto [identity, unsettled] = number_it();
     auto operation = std::make_shared<Operation>(*this, beginning.group, std::move(plan), identity,
                                                  unsettled, role);
-    operation->priority = std::min(options.priority, ForwardHeader::priority_most);
+    operation->priority = options.priority;
     operation->began = context_.now();
     if (role.until != never) operation->lasts = role.until - operation->began;
     operation->own_body = beginning.scatters

@@ -228,6 +228,7 @@ Status judge(const std::optional<RankSet>& include);
 
 // Whether there can be such a one, among so many ranks and others that are named. Errors:
 // INVALID_ARGUMENT.
+Status judge_ranges(const GroupCallOptions& options);
 Status judge(const GroupCallOptions& options, const Tree& tree, std::uint32_t ranks,
              std::size_t strangers, bool runs_here);
 

@@ -49,7 +49,7 @@ CollectiveId begin(Work work, std::size_t bytes, Fill&& fill, Start start) {
         work.done(coll::failed_outcome(*group, context.why_forked()));
         return 0;
     }
-    const std::size_t room = bytes + core::Context::handed_over_bytes;
+    const std::size_t room = core::handed_over(bytes);
     core::Context::Admission admission(context, room);
     if (!admission) {
         context.post(
@@ -95,6 +95,15 @@ CollectiveId Group::collective(const MethodId& method, const BodyWriter& body,
                                const GroupCallOptions& options, GroupCompletion done) const {
     if (!done) detail::refuse_empty("Group::collective(), as its completion");
     if (!impl_) return refuse_empty(std::move(done));
+    if (const std::size_t most = impl_->engine.reply_bytes_max(); body.bytes > most) {
+        refuse(fail(Code::invalid_argument,
+                    "a request of " + std::to_string(body.bytes) + " bytes exceeds the limit of " +
+                        std::to_string(most) +
+                        " bytes (RuntimeOptions::argument_bytes_max); pass large data by "
+                        "weft.BulkRef"),
+               options, std::move(done));
+        return 0;
+    }
     Engine::Beginning beginning = beginning_of(impl_, method, options);
     beginning.done = std::move(done);
     const auto fill = [&](Engine::Beginning& into) {

@@ -24,7 +24,10 @@ Result<std::uint32_t> leader_of(const Meetings::Coming& coming, const GroupView&
         ++ranks;
         is_in |= member.rank == coming.group->own_rank;
     }
-    if (!is_in) return fail(Code::failed_precondition, "this rank takes no part in the meeting");
+    if (!is_in)
+        return fail(
+            Code::failed_precondition,
+            "this rank takes no part in the meeting: it is draining, not included or excluded");
     if (Status status = judge(coming.include); !status.ok()) return status;
     const std::size_t named = coming.include ? coming.include->size() : 0;
     // By each member, since all have the same options: else the leader alone would know.
@@ -38,12 +41,19 @@ Result<std::uint32_t> leader_of(const Meetings::Coming& coming, const GroupView&
 
 Status judge_coming(const Meetings::Coming& coming) {
     if (coming.name.size() > Gathering::name_bytes_max) {
-        return fail(Code::invalid_argument, "a meeting's name has 256 bytes at most");
+        return fail(Code::invalid_argument,
+                    "the name of a meeting has " + std::to_string(coming.name.size()) +
+                        " bytes: expected at most " + std::to_string(Gathering::name_bytes_max));
     }
+    if (Status status = judge_ranges(coming.options); !status.ok()) return status;
     if (coming.options.reduction.operation == Reduction::Operation::method) {
-        return fail(Code::invalid_argument, "a meeting merges by no method");
+        return fail(Code::invalid_argument,
+                    "Reduction::Operation::method in a meeting, which has none: expected another, "
+                    "or none for a list");
     }
-    if (!coming.group->own_rank) return fail(Code::failed_precondition, "only members meet");
+    if (!coming.group->own_rank)
+        return fail(Code::failed_precondition,
+                    "only members of the group meet: Runtime::join() makes this runtime one");
     if (coming.group->engine.context().is_closed()) {
         return fail(Code::cancelled, "the runtime is shutting down");
     }
@@ -354,7 +364,8 @@ void Meetings::on_looked(Meeting& meeting, const Status& status, ByteView reply,
     }
     if (is_over && seen->state >= Seen::State::over) {
         end(key, fail(Code::unavailable,
-                      who_leads(meeting.leader) + ": he knows of no such meeting any more")
+                      who_leads(meeting.leader) +
+                          ": it has no such meeting any more, what came of it is not known here")
                      .with_effect(Effect::unknown));
     }
 }

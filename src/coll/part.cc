@@ -353,9 +353,10 @@ void Part::on_time(TimePoint now) {
         return outcomes_.add_missing(role_.mine, Status(late).with_stage(Stage::sent));
     }
     if (now >= orphaned_at()) {
-        return stop(fail(Code::cancelled, "nobody waits for this collective any more")
-                        .with_effect(Effect::unknown)
-                        .with_stage(Stage::executing));
+        return stop(
+            fail(Code::cancelled, "the caller of this collective is gone, and no rank waits for it")
+                .with_effect(Effect::unknown)
+                .with_stage(Stage::executing));
     }
     fall_silent(now);
     ask_paused(now);

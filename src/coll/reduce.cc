@@ -72,7 +72,7 @@ void merge_numbers(Kind operation, std::vector<std::byte>& into, ByteView from) 
 
 Status judge(const Reduction& reduction) {
     if (reduction.operation > Kind::method || reduction.number > Number::f64) {
-        return fail(Code::invalid_argument, "no such reduction");
+        return fail(Code::invalid_argument, "Reduction::operation or number is none that there is");
     }
     const bool is_bitwise =
         reduction.operation == Kind::bit_and || reduction.operation == Kind::bit_or;
@@ -92,7 +92,9 @@ Status Merge::judge(ByteView reply) const {
 Status Merge::operator()(std::vector<std::byte>& into, ByteView from) const {
     if (reduction.operation == Kind::method) {
         if (function) return function(into, from);
-        return fail(Code::unimplemented, "the method has no merge function here");
+        return fail(Code::unimplemented,
+                    "the method has no merge function here (MethodTraits::merge, or `group: { "
+                    "merge: true }` in the .proto)");
     }
     if (into.size() != from.size() || into.size() % sizeof(std::uint64_t) != 0) {
         return fail(Code::invalid_argument, "a reduction of " + std::to_string(from.size()) +

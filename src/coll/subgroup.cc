@@ -4,8 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "base/assert.h"
-
 namespace weft {
 
 Subgroup::Table::Table(RankSet members) : ranks(std::move(members)) {
@@ -21,16 +19,19 @@ Subgroup::Subgroup(Group group, RankSet members)
 
 Result<Subgroup> Subgroup::make(Group group, RankSet members) {
     if (!group) return detail::empty_group();
-    if (members.empty()) return fail(Code::invalid_argument, "a subgroup without members");
-    if (members.size() > GroupView::members_max) {
+    if (members.empty())
         return fail(Code::invalid_argument,
-                    "a subgroup of " + std::to_string(members.size()) + " members");
+                    "a subgroup without members: expected at least one rank");
+    if (members.size() > GroupView::members_max) {
+        return fail(Code::invalid_argument, "a subgroup of " + std::to_string(members.size()) +
+                                                " members: expected at most " +
+                                                std::to_string(GroupView::members_max));
     }
     return Subgroup(std::move(group), std::move(members));
 }
 
 std::uint32_t Subgroup::rank_in_group(std::uint32_t rank) const {
-    WEFT_ASSERT(rank < size());
+    if (rank >= size()) detail::refuse_index("Subgroup::rank_in_group()", rank, size());
     const std::size_t at = range_of(rank);
     return members().ranges()[at].first + (rank - table_->first_own[at]);
 }
@@ -51,8 +52,9 @@ std::optional<std::uint32_t> Subgroup::own_rank(std::uint32_t rank) const {
 }
 
 Status Subgroup::no_such_rank(std::uint32_t rank) const {
-    return fail(Code::invalid_argument,
-                "rank " + std::to_string(rank) + " of a subgroup of " + std::to_string(size()));
+    return fail(Code::invalid_argument, "a subgroup of " + std::to_string(size()) +
+                                            " has no rank " + std::to_string(rank) +
+                                            ", only 0 to " + std::to_string(size() - 1));
 }
 
 Result<RankSet> Subgroup::in_group(const RankSet& own) const {
@@ -142,8 +144,9 @@ CollectiveId Subgroup::meet(std::string_view name, ByteView value, const GroupCa
 
 Result<Channel> Subgroup::channel(std::uint32_t rank) const {
     if (rank < size()) return group_.channel(rank_in_group(rank));
-    return fail(Code::out_of_range,
-                "rank " + std::to_string(rank) + " of a subgroup of " + std::to_string(size()));
+    return fail(Code::out_of_range, "a subgroup of " + std::to_string(size()) + " has no rank " +
+                                        std::to_string(rank) + ", only 0 to " +
+                                        std::to_string(size() - 1));
 }
 
 }  // namespace weft

@@ -221,8 +221,7 @@ class Context final : public Executor {
     void post(Function<void()> work) override;
     void offload(Function<void()> work) override;
     void wake();
-    // What an operation that is handed over holds until its turn, besides its body.
-    static constexpr std::size_t handed_over_bytes = 256;
+    static constexpr std::size_t handed_over_bytes = core::handed_over_bytes;
     // Room for `bytes` of what other threads hand over, until release()d. False: there is none now.
     bool admit(std::size_t bytes);
     void release(std::size_t bytes) {

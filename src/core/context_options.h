@@ -8,6 +8,13 @@
 
 namespace weft::core {
 
+// What an operation that another thread hands over holds until its turn, besides its body.
+inline constexpr std::size_t handed_over_bytes = 256;
+// With its body. No size of one wraps around: what is too large to be added is refused as it is.
+constexpr std::size_t handed_over(std::size_t body_bytes) {
+    return body_bytes > SIZE_MAX - handed_over_bytes ? SIZE_MAX : body_bytes + handed_over_bytes;
+}
+
 struct ContextOptions {
     Duration heartbeat_interval = 400ms;
     std::uint8_t heartbeats_missed_max = 5;     // Dead after 2.0 to 2.4 s of silence.

@@ -11,7 +11,10 @@ Result<PeerRef> Context::add_peer(std::vector<na::Address> addresses) {
     if (addresses.empty()) return fail(Code::invalid_argument, "no address to connect to");
     if (closed_) return fail(Code::unavailable, "the runtime is shutting down");
     auto* entry = peers_.take();
-    if (!entry) return fail(Code::resource_exhausted, "too many peers");
+    if (!entry)
+        return fail(Code::resource_exhausted,
+                    "this runtime has " + std::to_string(peers_.taken()) +
+                        " peers, as many as it may: drop channels that are not needed");
     Peer& peer = entry->value;
     peer.traffic.blocks = {};
     peer.ref = {&peer, entry->generation};

@@ -52,7 +52,12 @@ class Changes {
 }  // namespace
 
 std::vector<MemberChange> changes_between(const GroupView& before, const GroupView& after) {
-    WEFT_ASSERT(before.name() == after.name());
+    if (before.name() != after.name()) {
+        base::abort_misused("changes_between()",
+                            ("views of two groups, '" + before.name() + "' and '" + after.name() +
+                             "'; give two views of one")
+                                .c_str());
+    }
     Changes changes(after.epoch());
     auto old = before.members().begin();
     const auto end = before.members().end();

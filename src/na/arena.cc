@@ -201,23 +201,27 @@ Status MemoryArena::create() {
 }
 
 Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
-    if (bytes == 0) return fail(Code::invalid_argument, "an arena buffer needs at least one byte");
+    if (bytes == 0)
+        return fail(Code::invalid_argument, "Runtime::allocate() of 0 bytes: expected at least 1");
     if (!is_owner()) return fail(Code::failed_precondition, base::forked_text);
     std::unique_lock lock(mutex_);
     if (Status status = create(); !status.ok()) return status;
     if (bytes > bytes_) {
-        return fail(Code::resource_exhausted, "arena: " + std::to_string(bytes) +
-                                                  " bytes asked, it holds only " +
-                                                  std::to_string(bytes_));
+        return fail(Code::resource_exhausted,
+                    "Runtime::allocate() of " + std::to_string(bytes) + " bytes: the arena holds " +
+                        std::to_string(bytes_) +
+                        " in all (RuntimeOptions::arena_bytes_max, WEFT_ARENA)");
     }
     const std::size_t length = round_up(bytes, page_bytes);
     const std::size_t alignment = bytes >= large_bytes ? large_bytes : page_bytes;
     std::optional<std::size_t> offset = warm_.find(length, alignment);
     if (!offset) offset = free_.find(length, alignment);
     if (!offset) {
-        return fail(Code::resource_exhausted, "arena full: " + std::to_string(bytes) +
-                                                  " bytes asked, " + std::to_string(allocated_) +
-                                                  " of " + std::to_string(bytes_) + " allocated");
+        return fail(Code::resource_exhausted,
+                    "Runtime::allocate() of " + std::to_string(bytes) + " bytes: no room, " +
+                        std::to_string(allocated_) + " of the arena's " + std::to_string(bytes_) +
+                        " bytes are allocated (RuntimeOptions::arena_bytes_max, WEFT_ARENA); drop "
+                        "a Buffer");
     }
     const auto foreign = of_peers_.within(*offset, length);
     free_.remove(*offset, length);

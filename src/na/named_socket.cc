@@ -49,7 +49,8 @@ static Result<base::UniqueFd> take_lock(const std::string& path, const std::stri
         if (!lock) return fail(Code::unavailable, errno_text("opening " + path));
         struct stat file {};
         if (::fstat(lock.get(), &file) != 0 || !S_ISREG(file.st_mode) || file.st_size != 0) {
-            return in_use(uri, "needs " + path + " for a lock, and that is somebody's file");
+            return in_use(uri,
+                          "needs " + path + " for a lock, and that is a file of another program");
         }
         if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno != EWOULDBLOCK) return fail(Code::unavailable, errno_text("locking " + path));

@@ -115,7 +115,7 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
     }
     if (!channel) return arrive(empty_channel(), {});
     if (Status why = why_not_here(channel); !why.ok()) return arrive(why, {});
-    const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
+    const std::size_t bytes = core::handed_over(body.bytes);
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
     auto relay = make_relay();

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "base/assert.h"
+#include "base/range.h"
 #include "rpc/channel_impl.h"
 #include "rpc/riding.h"
 
@@ -38,8 +39,8 @@ static CallTraits traits_of(const CallOptions& options) {
 [[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,
                                                             const CallOptions& options,
                                                             Completion&& done) {
-    if (options.rides) [[unlikely]] {
-        return call_riding(method, BodyWriter(body), options, std::move(done));
+    if (options.rides || options.priority > priority_max) [[unlikely]] {
+        return call_unusual(method, BodyWriter(body), options, std::move(done));
     }
     TimePoint now;
     if (context_.in_turn()) [[likely]] {
@@ -116,7 +117,8 @@ struct Riding {
             !memory.empty() && (!is_read || !bytes.empty()) &&
             (!allows(ref.access, Access::write) || na::can_touch(*bulk.arena, memory, true));
         RidingBody riding(body, ref, bytes);
-        const bool fits = is_good && riding.size() <= client.eager_bytes_max(*known);
+        const std::size_t most = known ? client.eager_bytes_max(*known) : 0;
+        const bool fits = is_good && body.bytes <= most && riding.size() <= most;
         CallTraits with = traits;
         if (fits) with.flags |= riding_flag;
         const BodyWriter all = fits ? riding.writer() : BodyWriter(body);
@@ -130,9 +132,30 @@ struct Riding {
 
 }  // namespace
 
+OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& body,
+                                      const CallOptions& options, Completion&& done) {
+    if (!done) detail::refuse_empty(empty_completion);
+    if (options.priority <= priority_max) {
+        return call_riding(method, body, options, std::move(done));
+    }
+    const Status why =
+        base::out_of_range("CallOptions", "priority", options.priority, {.most = priority_max})
+            .with_peer(uri_);
+    if (context_.on_thread()) {
+        if (!context_.in_turn()) context_.refresh_time();
+        core::Scope* const scope = options.detached ? nullptr : context_.scope();
+        return std::bit_cast<OperationId>(client_.submit_refused(scope, std::move(done), why));
+    }
+    if (context_.is_forked()) {
+        done(why_forked(), {});
+        return {};
+    }
+    context_.post([owner = owner_, why, done = std::move(done)]() mutable { done(why, {}); });
+    return {};
+}
+
 OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& body,
                                      const CallOptions& options, Completion&& done) {
-    if (!done) detail::refuse_empty(empty_completion);
     const Riding riding{context_,
                         client_,
                         bulk_,
@@ -150,7 +173,7 @@ OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& b
         done(why_forked(), {});
         return {};
     }
-    const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
+    const std::size_t bytes = core::handed_over(body.bytes);
     core::Context::Admission admission(context_, bytes);
     if (!admission) {
         refuse(bytes, std::move(done));
@@ -171,7 +194,7 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
                             const CallOptions& options, Completion&& done) {
     if (!done) detail::refuse_empty(empty_completion);
     if (context_.is_forked()) return done(why_forked(), {});
-    const std::size_t bytes = body.bytes + core::Context::handed_over_bytes;
+    const std::size_t bytes = core::handed_over(body.bytes);
     core::Context::Admission admission(context_, bytes);
     if (!admission) return refuse(bytes, std::move(done));
     std::vector<std::byte> copy(body.bytes);
@@ -297,14 +320,14 @@ void Channel::abandon_transfer(OperationId id) const {
 Status Channel::admit(std::size_t bytes) const {
     if (!impl_) return detail::empty_channel();
     core::Context& context = impl_->context();
-    const std::size_t all = bytes + core::Context::handed_over_bytes;
+    const std::size_t all = core::handed_over(bytes);
     if (context.is_forked()) return impl_->why_forked();
     return context.admit(all) ? Status() : context.why_not_admitted(all).with_peer(impl_->uri());
 }
 
 void Channel::release(std::size_t bytes) const {
     if (!impl_) return;
-    impl_->context().release(bytes + core::Context::handed_over_bytes);
+    impl_->context().release(core::handed_over(bytes));
 }
 
 TimePoint Channel::deadline(const CallOptions& options) const {

@@ -47,8 +47,11 @@ class ChannelImpl {
 
   private:
     void refuse(std::size_t bytes, Completion done);
-    [[gnu::noinline]] OperationId call_riding(const MethodId& method, const BodyWriter& body,
-                                              const CallOptions& options, Completion&& done);
+    // Options that few calls have, or that are out of range.
+    [[gnu::noinline]] OperationId call_unusual(const MethodId& method, const BodyWriter& body,
+                                               const CallOptions& options, Completion&& done);
+    OperationId call_riding(const MethodId& method, const BodyWriter& body,
+                            const CallOptions& options, Completion&& done);
     OperationId call_across(const MethodId& method, const BodyWriter& body,
                             const CallOptions& options, Completion&& done);
     [[gnu::noinline]] OperationId call_nested(const MethodId& method, const BodyWriter& body,

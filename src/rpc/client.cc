@@ -44,15 +44,11 @@ CallId Client::submit_nested(core::Scope& scope, core::PeerRef peer, const Metho
                              const BodyWriter& body, TimePoint deadline, CallTraits traits,
                              Completion&& done) {
     if (!done) detail::refuse_empty(empty_completion);
-    CallId id;
     if (scope.cancelled) {
-        ++counters_.submitted;
-        const Status why = fail(Code::cancelled, core::scope_cancelled_text);
-        const bool is_started = nested_.start(scope, done, [&](Completion inner) {
-            return id = refuse(calls_.take(), std::move(inner), why);
-        });
-        return is_started ? id : refuse(calls_.take(), std::move(done), why);
+        return submit_refused(&scope, std::move(done),
+                              fail(Code::cancelled, core::scope_cancelled_text));
     }
+    CallId id;
     traits.is_nested = true;
     const bool is_started = nested_.start(scope, done, [&](Completion inner) {
         return id = submit(peer, method, BodyWriter(body), std::min(deadline, scope.deadline),
@@ -63,6 +59,15 @@ CallId Client::submit_nested(core::Scope& scope, core::PeerRef peer, const Metho
         return refuse(nullptr, std::move(done), why_refused());
     }
     return id;
+}
+
+CallId Client::submit_refused(core::Scope* scope, Completion&& done, const Status& why) {
+    ++counters_.submitted;
+    CallId id;
+    const bool is_nested = scope && nested_.start(*scope, done, [&](Completion inner) {
+        return id = refuse(calls_.take(), std::move(inner), why);
+    });
+    return is_nested ? id : refuse(calls_.take(), std::move(done), why);
 }
 
 // ---- requests that wait ------------------------------------------------------------------------
@@ -238,8 +243,11 @@ void Client::on_room(core::Peer& peer) {
 // ---- refusals ----------------------------------------------------------------------------------
 
 Status Client::why_refused() const {
-    return closed_ ? fail(Code::cancelled, "the runtime is shutting down")
-                   : fail(Code::unavailable, "the channel is closed");
+    return closed_
+               ? fail(Code::cancelled, "the runtime is shutting down")
+               : fail(Code::unavailable,
+                      "the last copy of the channel was dropped before the call began: keep one "
+                      "as long as calls are made by it");
 }
 
 CallId Client::refuse(CallEntry* entry, Completion&& done, Status why) {

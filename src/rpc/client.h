@@ -53,6 +53,8 @@ class Client final : public core::FrameSink {
     CallId submit_nested(core::Scope& scope, core::PeerRef peer, const MethodId& method,
                          const BodyWriter& body, TimePoint deadline, CallTraits traits,
                          Completion&& done);
+    // Completes with `why` in a later turn, as a part of `scope` (nullptr: of none).
+    CallId submit_refused(core::Scope* scope, Completion&& done, const Status& why);
     // The largest body that surely fits a message to the peer, as far as it is known now.
     std::size_t eager_bytes_max(const core::Peer& peer) const;
     // Completes the call with CANCELLED in the next turn and tells the peer. Stale ids are ignored.

@@ -316,7 +316,9 @@ void Client::give_up(ClientCall& call) {
 void Client::expire(ClientCall& call) {
     if (call.rests) return wake(call);
     // Fired, so no longer in the wheel; a deferred completion has cancelled its timer.
-    Status status = fail(Code::deadline_exceeded, "no reply in time");
+    Status status = fail(Code::deadline_exceeded,
+                         "no reply before the deadline of the call (CallOptions::timeout, "
+                         "timeout_ms in the .proto)");
     const ClientSession& session = *call.session;
     const bool is_connected = session.state == SessionState::open ||
                               session.state == SessionState::beginning ||

@@ -111,14 +111,19 @@ void Client::on_grant(core::Peer& peer, ByteView frame) {
                          : verdict == Verdict::ended ? is_open
                          : verdict == Verdict::full  ? begins || resumes
                                                      : resumes;
-    if (!answers) return context_.broken(peer, "an answer about a session that nobody asked for");
+    if (!answers) return context_.broken(peer, "an answer about a session that was not asked for");
     if (verdict == Verdict::full) {
-        fail_all(*session, fail(Code::resource_exhausted, "the server has too many clients"));
-        return context_.drop_connection(peer, fail(Code::unavailable, "not admitted"));
+        fail_all(*session, fail(Code::resource_exhausted,
+                                "the server has as many sessions of clients as it keeps "
+                                "(docs/limits.md): try again later"));
+        return context_.drop_connection(
+            peer, fail(Code::unavailable, "the server has no place for a session"));
     }
     if (verdict == Verdict::expired) {
         context_.timers().cancel(*session);
-        resolve_unknown(*session, Code::aborted, "the server has forgotten the session");
+        resolve_unknown(*session, Code::aborted,
+                        "the server has forgotten the session, whose connection was lost for too "
+                        "long: ask it what became of the call before repeating it");
         return begin(*session);
     }
     if (verdict == Verdict::ended) return on_ended(*session);
@@ -167,7 +172,7 @@ void Client::on_told(core::Peer& peer, ByteView frame) {
     const bool is_there = session && told.call.slot < session->made;
     ClientSlot* const slot = is_there ? &session->at(told.call.slot) : nullptr;
     if (!slot || !std::exchange(slot->is_asked, false)) {
-        return context_.broken(peer, "an answer to a question that nobody asked");
+        return context_.broken(peer, "an answer to a question that was not asked");
     }
     peer.answered = true;
     if (session->find(told.call) != slot) return;  // It was answered while the question was asked.

@@ -230,7 +230,9 @@ void Server::on_fetched(base::SlotId id, const Status& status, ByteView request)
         why = fail(Code::cancelled, "cancelled while its body was on its way");
     } else if (why.ok() && context_.now() >= call.deadline) {
         ++counters_.expired;
-        why = fail(Code::deadline_exceeded, "expired while its body was on its way");
+        why = fail(Code::deadline_exceeded,
+                   "its deadline passed while its body was on its way: give it more "
+                   "time (CallOptions::timeout)");
     } else if (why.ok() && !call.session) {
         return give_back(call);
     } else if (!why.ok()) {
@@ -256,10 +258,13 @@ Result<base::SlotId> Server::dispatch_local(std::uint64_t hash, ByteView body, T
     Method* const method = methods_.find(hash);
     if (!method) return no_method(hash);
     if (!method->traits.collective) {
-        return fail(Code::unimplemented, method->name + " is not a collective method");
+        return fail(Code::unimplemented,
+                    method->name +
+                        " is not a collective method; `collective: true` in its .proto, or "
+                        "MethodTraits::collective, makes it one");
     }
     Entry* const entry = calls_.take();
-    if (!entry) return fail(Code::resource_exhausted, "too many calls in handlers");
+    if (!entry) return no_place();
     ServerCall& call = entry->value;
     call.session = nullptr;
     call.slot = nullptr;
@@ -375,20 +380,26 @@ void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
     give_back(call);
 }
 
+static std::string reply_text(std::size_t bytes) {
+    return "a reply of " + std::to_string(bytes) + " bytes";
+}
+
+Status Server::why_too_large(std::size_t bytes) const {
+    const std::size_t most = bulk_.staging.body_bytes_max();
+    if (bytes <= most) return {};
+    return fail(Code::resource_exhausted, reply_text(bytes) + " exceeds the limit of " +
+                                              std::to_string(most) +
+                                              "; pass large data by weft.BulkRef");
+}
+
 void Server::answer_lent(ServerCall& call, const BodyWriter& body) {
     core::Peer& peer = *call.peer();
-    const auto refuse_with = [&](Code code, std::string_view why) {
-        answer(call, fail(code, "a reply of " + std::to_string(body.bytes) + " bytes" +
-                                    std::string(why)));
-    };
-    const std::size_t most = bulk_.staging.body_bytes_max();
-    if (body.bytes > most) {
-        return refuse_with(
-            Code::resource_exhausted,
-            " exceeds the limit of " + std::to_string(most) + "; pass large data by weft.BulkRef");
-    }
+    if (Status why = why_too_large(body.bytes); !why.ok()) return answer(call, why);
     Result<bulk::Loan> loan = bulk_.staging.lend(peer, body.bytes);
-    if (!loan) return refuse_with(loan.status().code(), ": " + std::string(loan.status().text()));
+    if (!loan) {
+        return answer(call, fail(loan.status().code(), reply_text(body.bytes) + ": " +
+                                                           std::string(loan.status().text())));
+    }
     write_out(context_, peer, body, loan->memory.data());
     ServerSession::keep_nothing(*call.slot, plain_ok);
     const core::Context::Claim claim = context_.claim(peer, lent_reply_bytes);
@@ -412,6 +423,7 @@ void Server::keep_reply(ServerCall& call, const BodyWriter& body) {
 
 // A call of this process, or a client that is gone: for good, or until it comes back and asks.
 void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
+    if (Status why = why_too_large(body.bytes); !why.ok()) return answer(call, why);
     if (call.session) keep_reply(call, body);
     if (!call.local) return give_back(call);
     std::vector<std::byte> reply(body.bytes);

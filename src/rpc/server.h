@@ -148,6 +148,7 @@ class Server final : public core::FrameSink {
     void drop_rider(ServerCall& call);
     void on_fetched(base::SlotId id, const Status& status, ByteView request);
     void on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame);
+    static Status no_place();
     static Status no_method(std::uint64_t hash);
     void refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
                         const Method* method);
@@ -164,6 +165,7 @@ class Server final : public core::FrameSink {
     void cancel(ServerCall& call);
     void answer(ServerCall& call, BodyWriter body);
     void answer_indirectly(ServerCall& call, const BodyWriter& body);
+    Status why_too_large(std::size_t bytes) const;
     void answer_lent(ServerCall& call, const BodyWriter& body);
     void answer_elsewhere(ServerCall& call, const BodyWriter& body);
     static void keep_reply(ServerCall& call, const BodyWriter& body);

@@ -16,13 +16,19 @@ Status Server::no_method(std::uint64_t hash) {
                 "no service that is added here has a method whose hash is " + std::string(digits));
 }
 
+Status Server::no_place() {
+    return fail(Code::resource_exhausted,
+                "the server has as many calls in handlers as it may (RuntimeOptions::handlers_max, "
+                "handler_bytes_max): have fewer under way");
+}
+
 void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
                             const Method* method) {
     if (peer.server_session->is_over) {
         slot.keeps = ServerSession::Keeps::denied;
         return;
     }
-    Status why = fail(Code::resource_exhausted, "too many calls in handlers");
+    Status why = no_place();
     if (draining_ && !method) {
         why = fail(Code::unavailable, "the server is shutting down");
     } else if (!method) {
@@ -30,7 +36,9 @@ void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& h
         why = no_method(header.method);
     } else if (header.remaining_us == 0) {
         ++counters_.expired;
-        why = fail(Code::deadline_exceeded, "expired before it reached its handler");
+        why = fail(Code::deadline_exceeded,
+                   "its deadline passed before its handler began: give it more time "
+                   "(CallOptions::timeout), or the server fewer calls at once");
     }
     const bool is_full = why.code() == Code::resource_exhausted;
     counters_.pushed_back += is_full;

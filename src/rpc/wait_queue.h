@@ -14,7 +14,7 @@
 
 namespace weft::rpc {
 
-inline constexpr std::uint8_t priorities = 8;
+inline constexpr std::uint8_t priorities = priority_max + 1;
 
 class WaitQueue {
   public:

@@ -75,7 +75,7 @@ class List(GroupCase):
         live = self.serve().uris[0]
         self.group = self.write_group(4, [{"rank": 1, "uris": [live]}] +
                                       [{"rank": 2 + i, "uris": [f"sm://nobody-{i}"]} for i in range(3)])
-        self.run_fails(14, "rank 2: nobody serves sm://nobody-0", "ls", "--probe")
+        self.run_fails(14, "rank 2: nothing listens at sm://nobody-0", "ls", "--probe")
         _, out, _ = weft("group", "ls", "--group", self.group, "--probe")
         self.assertEqual([line.split()[3] for line in out.splitlines()[3:]], 3 * ["UNAVAILABLE"])
         _, out, _ = weft("group", "ls", "--group", self.group, "--probe", "--json")

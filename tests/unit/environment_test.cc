@@ -1,8 +1,11 @@
 // WEFT_ variables over a program's options: what they mean, and what is not weft's.
 #include "api/environment.h"
 
+#include <csignal>
 #include <string>
 #include <vector>
+
+#include <weft/call_options.h>
 
 #include "base/text.h"
 #include "support/catch.h"
@@ -47,6 +50,75 @@ TEST_CASE("each variable sets its option, and a bad value names the variable and
     CHECK_THAT(refusal_of({"WEFT_ARENA="}), Contains("bytes from 1048576 to 1099511627776"));
     CHECK_THAT(refusal_of({"WEFT_HANDLERS=1x"}), Contains("a number from 1 to 4194304"));
     CHECK_THAT(refusal_of({"WEFT_STRICT=yes"}), Contains("0 or 1"));
+}
+
+TEST_CASE("a number out of range is refused with its name, its value and its range") {
+    struct Wrong {
+        void (*spoil)(RuntimeOptions&);
+        const char* text;
+        const char* entry;
+        const char* range;
+    };
+    using Options = RuntimeOptions;
+    const Wrong wrong[] = {
+        {[](Options& o) { o.spin = -5us; }, "spin is -5 us", "WEFT_SPIN=-5",
+         "microseconds from 0 to 1000000"},
+        {[](Options& o) { o.cpu = 1024; }, "cpu is 1024", "WEFT_CPU=1024",
+         "a cpu number from 0 to 1023"},
+        {[](Options& o) { o.default_timeout = -1s; }, "default_timeout is -1 s", "WEFT_TIMEOUT=0",
+         "milliseconds from 1 to 86400000"},
+        {[](Options& o) { o.arena_bytes_max = 4096; }, "arena_bytes_max is 4096", "WEFT_ARENA=1",
+         "0, or bytes from 1048576 to 1099511627776"},
+        {[](Options& o) { o.argument_bytes_max = 65535; }, "argument_bytes_max is 65535",
+         "WEFT_ARGUMENT=65535", "bytes from 65536 to 1073741824"},
+        {[](Options& o) { o.waiting_bytes_max = static_cast<std::size_t>(-1); },
+         "waiting_bytes_max is -1", "WEFT_WAITING=0", "bytes from 1048576 to 1099511627776"},
+        {[](Options& o) { o.calls_waiting_max = 0; }, "calls_waiting_max is 0",
+         "WEFT_CALLS_WAITING=0", "a number from 1 to 4194304"},
+        {[](Options& o) { o.calls_in_flight_max = static_cast<std::uint32_t>(-1); },
+         "calls_in_flight_max is 4294967295", "WEFT_CALLS=4294967295",
+         "a number from 1 to 4194304"},
+        {[](Options& o) { o.bytes_in_flight_max = 0; }, "bytes_in_flight_max is 0",
+         "WEFT_CALL_BYTES=0", "bytes from 1048576 to 1099511627776"},
+        {[](Options& o) { o.handlers_max = 0; }, "handlers_max is 0", "WEFT_HANDLERS=-1",
+         "a number from 1 to 4194304"},
+        {[](Options& o) { o.handler_bytes_max = 1; }, "handler_bytes_max is 1",
+         "WEFT_HANDLER_BYTES=1", "bytes from 1048576 to 1099511627776"},
+        {[](Options& o) { o.parsed_bytes_max = std::size_t{1} << 63; },
+         "parsed_bytes_max is -9223372036854775808", "WEFT_PARSED_BYTES=99999999999999999999",
+         "bytes from 0 to 1099511627776"},
+        {[](Options& o) { o.heartbeat_interval = 500us; }, "heartbeat_interval is 500 us",
+         "WEFT_HEARTBEAT=60001", "milliseconds from 1 to 60000"},
+        {[](Options& o) { o.peers_max = 65537; }, "peers_max is 65537", "WEFT_PEERS=0",
+         "a number from 1 to 65536"},
+        {[](Options& o) { o.drain_timeout = no_timeout; }, "drain_timeout is 9.22e+09 s",
+         "WEFT_DRAIN=9223372036854775807", "milliseconds from 0 to 3600000"},
+        {[](Options& o) { o.offload_threads = static_cast<unsigned>(-1); },
+         "offload_threads is 4294967295", "WEFT_OFFLOAD_THREADS=0", "a number from 1 to 256"},
+    };
+    for (const Wrong& one : wrong) {
+        RuntimeOptions options;
+        one.spoil(options);
+        const Status status = api::judge(options);
+        CHECK(status.code() == Code::invalid_argument);
+        CHECK(status.text() ==
+              "RuntimeOptions::" + std::string(one.text) + ": expected " + one.range);
+        CHECK_THAT(refusal_of({one.entry}), Contains(std::string("expected ") + one.range));
+    }
+    RuntimeOptions options;
+    options.default_timeout = no_timeout;
+    CHECK(api::judge(options).ok());
+    for (const int signal : {-1, SIGKILL, SIGTERM, SIGSEGV, 1000}) {
+        options.state_signal = signal;
+        CHECK_THAT(std::string(api::judge(options).text()),
+                   Contains("state_signal is " + std::to_string(signal)) && Contains("SIGUSR1"));
+    }
+    options.state_signal = 0;
+    options.wait = static_cast<WaitMode>(7);
+    CHECK_THAT(std::string(api::judge(options).text()), Contains("RuntimeOptions::wait is 7"));
+    options.wait = WaitMode::block;
+    options.log_level = static_cast<LogLevel>(9);
+    CHECK_THAT(std::string(api::judge(options).text()), Contains("log_level is 9"));
 }
 
 TEST_CASE("foreign names that begin with WEFT_ are one warning, with the name that may be meant") {

@@ -189,7 +189,7 @@ TEST_CASE("tcp: a bulk head that breaks the rules costs the peer") {
         {"a get of nothing", head(2, 0)},
         {"a put beyond the limit", head(1, (1 << 20) + 1)},
         {"a get beyond the limit", head(2, 0xffffffff)},
-        {"data that nobody asked for", head(3, 8)},
+        {"data that was not asked for", head(3, 8)},
         {"data for a made-up transfer", head(3, 8, 0x100000000)},
         {"an answer to nothing", head(4, 0, 0x100000000)},
     }));

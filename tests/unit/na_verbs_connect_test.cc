@@ -49,7 +49,7 @@ TEST_CASE("verbs connect: no listener, no route, no way: each in its own words")
     rig->start_connect(client, "verbs://127.0.0.1:9");
     Down down = rig.wait_for_down(client, 1);
     CHECK(down.code == Code::unavailable);
-    says(down.error, "nobody listens");
+    says(down.error, "nothing listens");
 
     rig.fake.lose_route();
     rig->start_connect(client, server->address());

@@ -114,7 +114,7 @@ TEST_CASE("verbs hostile: a server whose answer makes no sense is not connected 
             raw.accept(words_of({stranger, 0, 0}));
         },
         Code::data_loss, "impossible numbers");
-    refuse([](Raw& raw) { raw.reject(some(148)); }, Code::unavailable, "nobody listens");
+    refuse([](Raw& raw) { raw.reject(some(148)); }, Code::unavailable, "nothing listens");
     std::byte words[verbs::rejection_bytes_max];
     verbs::encode_rejection(fail(Code::permission_denied, "not\nyou\x1b[2J"), words);
     refuse([&](Raw& raw) { raw.reject(words); }, Code::permission_denied,

@@ -21,7 +21,7 @@ static std::uint64_t access_flags(Access access) {
 Result<FabricKey> OfiEndpoint::expose(const Exposure& exposure) {
     if (exposure.region >= regions_max || exposure.memory.empty() ||
         exposure.access == Access::none) {
-        return fail(Code::invalid_argument, "can't expose nothing, nor to nobody");
+        return fail(Code::invalid_argument, "can't expose 0 bytes, nor without any access");
     }
     if (regions_.size() <= exposure.region) regions_.resize(exposure.region + 1);
     Region& region = regions_[exposure.region];

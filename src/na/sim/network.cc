@@ -203,7 +203,7 @@ void Network::deliver_connect(Cargo& cargo) {
     SimEndpoint* listener = find_listening(cargo.text);
     const Status taken = listener
                              ? listener->on_connect(cargo)
-                             : fail(Code::unavailable, "nobody listens at sim://" + cargo.text);
+                             : fail(Code::unavailable, "nothing listens at sim://" + cargo.text);
     if (!taken.ok()) refuse(cargo, taken);
 }
 

@@ -207,10 +207,10 @@ void SmEndpoint::call(Connection& connection, TimePoint now) {
         return greet(connection);
     }
     if (errno == EAGAIN || errno == EINTR) return call_later(connection, now);
-    const bool nobody = errno == ENOENT || errno == ECONNREFUSED;
+    const bool is_absent = errno == ENOENT || errno == ECONNREFUSED;
     take_down(connection, Code::unavailable,
-              nobody ? "nobody serves " + uri + " (no listener at " + address->sun_path + ")"
-                     : errno_text("connecting to " + uri));
+              is_absent ? "nothing listens at " + uri + " (no socket " + address->sun_path + ")"
+                        : errno_text("connecting to " + uri));
 }
 
 void SmEndpoint::greet(Connection& connection) {

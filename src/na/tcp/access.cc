@@ -87,7 +87,7 @@ const char* TcpEndpoint::on_head(Connection& connection) noexcept {
             TransferEntry* entry = transfer_of(connection, head.transfer);
             if (!entry || entry->value.item.kind != RmaKind::get || entry->value.received != 0 ||
                 head.length != entry->value.item.local.size()) {
-                return "data that nobody asked for";
+                return "data that was not asked for";
             }
             entry->value.received = head.length;
             bulk.region = BulkWriter::no_owner;

@@ -149,7 +149,7 @@ Status TcpEndpoint::join(Stranger& stranger, const Ticket& ticket) {
         bulk_up(*connection);
         return {};
     }
-    return fail(Code::permission_denied, "a ticket that nobody was given");
+    return fail(Code::permission_denied, "a ticket that was not given out");
 }
 
 // The lane is gone or could not be made; what was under way on it fails. The peer lives on, and the

@@ -85,8 +85,8 @@ Result<base::UniqueFd> start_connecting(const SocketName& to) {
     if (::connect(socket.get(), to.get(), static_cast<socklen_t>(to.size())) != 0 &&
         errno != EINPROGRESS && errno != EINTR) {
         if (errno == EAGAIN) return base::UniqueFd();
-        const bool nobody = errno == ENOENT || errno == ECONNREFUSED;
-        return fail(Code::unavailable, nobody ? "nobody serves it" : std::strerror(errno));
+        const bool is_absent = errno == ENOENT || errno == ECONNREFUSED;
+        return fail(Code::unavailable, is_absent ? "nothing listens there" : std::strerror(errno));
     }
     return socket;
 }

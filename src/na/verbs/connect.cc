@@ -374,7 +374,7 @@ void VerbsEndpoint::on_rejected(PeerEntry& entry, const Happening& what) {
         std::all_of(what.words, what.words + what.words_bytes, is_zero)) {
         return on_hang_up(entry, peer.info.uri + " refused without a word");
     }
-    bring_down(entry, Code::unavailable, peer.info.uri + ": nobody listens there");
+    bring_down(entry, Code::unavailable, peer.info.uri + ": nothing listens there");
 }
 
 // The listener is there and has no place for us now.

@@ -25,7 +25,7 @@ void VerbsEndpoint::on_hello(PeerEntry& entry, ByteView body) {
     const Result<Hello> hello = decode_hello(body);
     if (!hello) return bring_down(entry, hello.status().code(), std::string(hello.status().text()));
     if (hello->incarnation != peer.info.incarnation) {
-        return bring_down(entry, Code::data_loss, "a hello of somebody else");
+        return bring_down(entry, Code::data_loss, "a hello of another process");
     }
     if (peer.incoming) peer.info.uri = hello->uri;
     take_hello(peer.info, *hello, limits_);

@@ -19,7 +19,7 @@ static int access_flags(Access access) {
 Result<FabricKey> VerbsEndpoint::expose(const Exposure& exposure) {
     if (exposure.region >= regions_max || exposure.memory.empty() ||
         exposure.access == Access::none) {
-        return fail(Code::invalid_argument, "can't expose nothing, nor to nobody");
+        return fail(Code::invalid_argument, "can't expose 0 bytes, nor without any access");
     }
     if (regions_.size() <= exposure.region) regions_.resize(exposure.region + 1);
     Owned<ibv_mr>& region = regions_[exposure.region];

@@ -147,7 +147,7 @@ void VerbsEndpoint::on_message(const ibv_wc& completion) {
     PeerEntry* entry = word && word->index < by_index_.size() ? by_index_[word->index] : nullptr;
     if (!entry || !is_over(completion.qp_num, entry->value)) [[unlikely]] {
         take_back(slot);
-        return blame(completion.qp_num, "it sent a message of no known kind, or of somebody else");
+        return blame(completion.qp_num, "it sent a message of no known kind, or of another peer");
     }
     const ByteView body(card_->receives().at(slot), completion.byte_len);
     if (!take_credits(*entry, *word)) return take_back(slot);

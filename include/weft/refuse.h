@@ -1,0 +1,23 @@
+// What ends the program with a sentence: arguments out of range, of calls that return no Status.
+#pragma once
+
+#include <cstdint>
+
+namespace weft::detail {
+
+// Each writes "weft: CALL: " with the numbers and the remedy to standard error, and aborts.
+//
+// For a range of `bytes` from `offset` on that is not inside `size` bytes.
+[[noreturn]] void refuse_range(const char* call, std::uint64_t offset, std::uint64_t bytes,
+                               std::uint64_t size);
+// For an index that is not below `size`.
+[[noreturn]] void refuse_index(const char* call, std::uint64_t index, std::uint64_t size);
+// For a range of ranks whose first comes after its last.
+[[noreturn]] void refuse_ranks(const char* call, std::uint64_t first, std::uint64_t last);
+
+// Whatever they add up to.
+constexpr bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
+    return offset <= size && bytes <= size - offset;
+}
+
+}  // namespace weft::detail
