@@ -271,12 +271,13 @@ void SmEndpoint::control(TimePoint now) {
     epoll_event ready[events_per_look];
     const int count = ::epoll_wait(epoll_.get(), ready, static_cast<int>(events_per_look), 0);
     for (int i = 0; i < count; ++i) {
-        if (ready[i].data.u64 == listener_serial) {
+        const std::uint64_t serial = ready[i].data.u64;  // Packed: no reference binds to it.
+        if (serial == listener_serial) {
             accept_some(now);
             continue;
         }
         // Gone when an event before this one ended it.
-        const auto at = by_serial_.find(ready[i].data.u64);
+        const auto at = by_serial_.find(serial);
         if (at != by_serial_.end()) handle_socket(*at->second);
     }
     give_turns(now);
