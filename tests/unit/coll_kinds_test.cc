@@ -341,6 +341,7 @@ TEST_CASE("a handler that takes long is waited for, and one message more is all 
 TEST_CASE("the priority of a collective is that of its messages at every hop") {
     // Rank 1 asks rank 2, whom it has many calls for, all of the lowest priority.
     test::HoldServer holder;
+    int answered = 0;  // Outlives the calls that are left.
     RuntimeOptions few;
     few.calls_in_flight_max = 2;
     GroupRig rig(5, nullptr, few);
@@ -351,7 +352,6 @@ TEST_CASE("the priority of a collective is that of its messages at every hop") {
     REQUIRE(rig.call(rig.group(0), "before", options).status.ok());
     for (auto& service : rig.services) service.told.clear();
     const Channel channel = rig.group(1).channel(2).value();
-    int answered = 0;
     for (int i = 0; i < 20; ++i) {
         channel.call(holder.hold, {}, {.timeout = 600s},
                      [&](const Status&, ByteView) { ++answered; });
