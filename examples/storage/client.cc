@@ -89,6 +89,7 @@ static void abandon(std::vector<weft::Buffer>& buffers, Transfer& transfer) {
 struct Client::PutTransfer {
     const int fd;
     const std::string shown;
+    const SourceCheck source;
     const std::uint64_t number = random_number();
     std::vector<Slot> slots;
     Progress progress;
@@ -121,7 +122,10 @@ Task<Status> Client::send_chunks(PutTransfer& transfer) {
         const auto read = [&]() -> Result<std::size_t> {
             const weft::Bytes into = slot.buffer.bytes();
             Result<std::size_t> got = read_full(transfer.fd, no_offset, into, transfer.shown);
-            if (got) transfer.crc = crc32c(transfer.crc, into.first(*got));
+            if (!got) return got;
+            Status status = transfer.source.check(transfer.read + *got, *got < into.size());
+            if (!status.ok()) return status;
+            transfer.crc = crc32c(transfer.crc, into.first(*got));
             return got;
         };
         const Result<std::size_t> got = co_await weft::offload(read);
@@ -143,10 +147,14 @@ Task<Status> Client::send_chunks(PutTransfer& transfer) {
 }
 
 Task<Result<Moved>> Client::put(int fd, std::string shown, std::string name, Progress progress) {
+    const auto begin = [&] { return SourceCheck::begin(fd, shown); };
+    Result<SourceCheck> source = co_await weft::offload(begin);
+    if (!source) co_return std::move(source).status();
     Result<std::vector<Slot>> slots = make_slots(weft::Access::read);
     if (!slots) co_return std::move(slots).status();
     PutTransfer transfer{.fd = fd,
                          .shown = std::move(shown),
+                         .source = *std::move(source),
                          .slots = *std::move(slots),
                          .progress = std::move(progress)};
     PutRequest request;

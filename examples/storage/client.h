@@ -49,6 +49,7 @@ class Client {
 
     // Stores what `fd` reads, to its end. Effect of a failure: none (nothing under the name has
     // changed) until the commit was sent, then what is known of that. `shown` names the source.
+    // Errors also: ABORTED, when the source is a regular file and changes meanwhile (SourceCheck).
     weft::Task<weft::Result<Moved>> put(int fd, std::string shown, std::string name,
                                         Progress progress);
     // Errors also: DATA_LOSS, when the bytes are not those that were put.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -111,6 +112,39 @@ Result<std::size_t> read_full(int fd, std::uint64_t offset, weft::Bytes into,
         done += static_cast<std::size_t>(got);
     }
     return done;
+}
+
+Status changed(const std::string& what, const FileStamp& before, const FileStamp& now) {
+    return weft::fail(Code::aborted, what + " changed while it was read (" +
+                                         std::to_string(before.size) + " bytes before, " +
+                                         std::to_string(now.size) +
+                                         " after); try again when nothing writes to it");
+}
+
+Result<SourceCheck> SourceCheck::begin(int fd, const std::string& what) {
+    SourceCheck source;
+    source.fd_ = fd;
+    source.what_ = what;
+    struct stat file {};
+    if (::fstat(fd, &file) != 0) return errno_status(errno, "can't stat " + what);
+    if (!S_ISREG(file.st_mode)) return source;
+    source.before_ = stamp_of(file);
+    const off_t at = ::lseek(fd, 0, SEEK_CUR);
+    if (at < 0) return errno_status(errno, "can't read " + what);
+    source.offset_ = static_cast<std::uint64_t>(at);
+    return source;
+}
+
+Status SourceCheck::check(std::uint64_t read, bool at_end) const {
+    if (!before_) return {};
+    struct stat file {};
+    if (::fstat(fd_, &file) != 0) return errno_status(errno, "can't stat " + what_);
+    if (const FileStamp now = stamp_of(file); now != *before_) {
+        return changed(what_, *before_, now);
+    }
+    const std::uint64_t end = offset_ + read;
+    if (!at_end || end >= before_->size) return {};
+    return changed(what_, *before_, {end, before_->mtime_ns});
 }
 
 }  // namespace storage

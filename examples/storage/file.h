@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,5 +54,41 @@ weft::Status write_all(int fd, weft::ByteView bytes, const std::string& what);
 inline constexpr std::uint64_t no_offset = UINT64_MAX;
 weft::Result<std::size_t> read_full(int fd, std::uint64_t offset, weft::Bytes into,
                                     const std::string& what);
+
+// What a write to a file changes: its size in bytes and its time of modification in ns. A write that
+// keeps the size within the same tick of the file system's clock (1 to 10 ms) as the write before it
+// does not show.
+struct FileStamp {
+    std::uint64_t size = 0;
+    std::int64_t mtime_ns = 0;
+
+    friend bool operator==(const FileStamp&, const FileStamp&) = default;
+};
+
+// Of what stat() says (a template, as its header gives the name `stat` to all who include it).
+template <class Stat>
+FileStamp stamp_of(const Stat& file) {
+    return {static_cast<std::uint64_t>(file.st_size),
+            std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec};
+}
+// ABORTED: `what` changed while it was read.
+weft::Status changed(const std::string& what, const FileStamp& before, const FileStamp& now);
+
+// Detects that a regular file changes while it is read from where its descriptor stands to its end.
+// Of pipes, sockets and devices every byte is right.
+class SourceCheck {
+  public:
+    // As the file is now. Errors: as errno_status(). `what` names the file in it.
+    static weft::Result<SourceCheck> begin(int fd, const std::string& what);
+    // After a read; `read`: bytes read since begin(); `at_end`: the last read ended the file. Errors:
+    // ABORTED when size or time differ from those at begin(), or the file ended too early.
+    weft::Status check(std::uint64_t read, bool at_end) const;
+
+  private:
+    int fd_ = -1;
+    std::string what_;
+    std::optional<FileStamp> before_;  // None: no regular file.
+    std::uint64_t offset_ = 0;         // Where reading began.
+};
 
 }  // namespace storage

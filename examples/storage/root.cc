@@ -191,11 +191,7 @@ Result<ObjectInfo> info_of(int fd, std::string_view name) {
             Code::failed_precondition,
             quote(name) + (S_ISDIR(file.st_mode) ? " is a directory" : " is no regular file"));
     }
-    ObjectInfo info;
-    info.size = static_cast<std::uint64_t>(file.st_size);
-    info.mtime_ns = std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec;
-    info.crc32c = stored_crc32c(fd);
-    return info;
+    return ObjectInfo{stamp_of(file), stored_crc32c(fd)};
 }
 
 }  // namespace storage

@@ -15,9 +15,7 @@
 
 namespace storage {
 
-struct ObjectInfo {
-    std::uint64_t size = 0;
-    std::int64_t mtime_ns = 0;
+struct ObjectInfo : FileStamp {
     std::optional<std::uint32_t> crc32c;
 };
 

@@ -46,8 +46,14 @@ static Result<Opened> open_for_reading(const Root& root, const std::string& name
     return Opened{*std::move(file), *info};
 }
 
-static Status shrank(const std::string& name) {
-    return weft::fail(Code::aborted, quote(name) + " was cut short by somebody else meanwhile");
+// After a read to `end`: puts replace files as a whole, but other programs may write in them.
+static Status check_unchanged(const Opened& object, const std::string& name, std::uint64_t end,
+                              bool is_short) {
+    const Result<ObjectInfo> now = info_of(object.file.get(), name);
+    if (!now) return now.status();
+    const FileStamp& before = object.info;
+    if (*now != before) return changed(quote(name), before, *now);
+    return is_short ? changed(quote(name), before, {end, before.mtime_ns}) : Status();
 }
 
 Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
@@ -86,7 +92,9 @@ static Result<std::size_t> read_next(Download& download, weft::Bytes into) {
     Result<std::size_t> got = read_full(download.object.file.get(), download.read,
                                         into.first(wanted), quote(download.name));
     if (!got) return got;
-    if (*got < wanted) return shrank(download.name);
+    Status status =
+        check_unchanged(download.object, download.name, download.read + *got, *got < wanted);
+    if (!status.ok()) return status;
     download.crc = crc32c(download.crc, into.first(wanted));
     download.read += wanted;
     if (download.read == info.size && info.crc32c && *info.crc32c != download.crc) {
@@ -151,7 +159,8 @@ static Result<Opened> read_extent(const Root& root, const OpenExtentRequest& in,
     const Result<std::size_t> read =
         read_full(object->file.get(), in.offset(), into.first(wanted), quote(in.name()));
     if (!read) return read.status();
-    if (*read < wanted) return shrank(in.name());
+    Status status = check_unchanged(*object, in.name(), in.offset() + *read, *read < wanted);
+    if (!status.ok()) return status;
     got = wanted;
     return object;
 }
