@@ -55,9 +55,9 @@ inline constexpr std::uint64_t no_offset = UINT64_MAX;
 weft::Result<std::size_t> read_full(int fd, std::uint64_t offset, weft::Bytes into,
                                     const std::string& what);
 
-// What a write to a file changes: its size in bytes and its time of modification in ns. A write that
-// keeps the size within the same tick of the file system's clock (1 to 10 ms) as the write before it
-// does not show.
+// What a write to a file changes: its size in bytes and its time of modification in ns. A write
+// that keeps the size within the same tick of the file system's clock (1 to 10 ms) as the write
+// before it does not show.
 struct FileStamp {
     std::uint64_t size = 0;
     std::int64_t mtime_ns = 0;
@@ -80,8 +80,8 @@ class SourceCheck {
   public:
     // As the file is now. Errors: as errno_status(). `what` names the file in it.
     static weft::Result<SourceCheck> begin(int fd, const std::string& what);
-    // After a read; `read`: bytes read since begin(); `at_end`: the last read ended the file. Errors:
-    // ABORTED when size or time differ from those at begin(), or the file ended too early.
+    // After a read; `read`: bytes read since begin(); `at_end`: the last read ended the file.
+    // Errors: ABORTED when size or time differ from those at begin(), or the file ended too early.
     weft::Status check(std::uint64_t read, bool at_end) const;
 
   private:

@@ -68,9 +68,9 @@ TEST_CASE("a put of a file that changes meanwhile is ABORTED and stores nothing"
         REQUIRE_FALSE(done);
         CHECK(done.status().code() == Code::aborted);
         CHECK(done.status().effect() == Effect::none);
-        CHECK_THAT(done.status().to_string(), Contains("can't put 'object': '" + path +
-                                                       "' changed while it was read " +
-                                                       change.reported));
+        CHECK_THAT(done.status().to_string(),
+                   Contains("can't put 'object': '" + path + "' changed while it was read " +
+                            change.reported));
         CHECK(rig.get("object").value() == "as before");
     }
     CHECK(rig.rig.run_until([&] { return rig.unfinished() == 0; }, 1min));
