@@ -136,7 +136,8 @@ class Runtime {
     // With options.manual, for an event loop that has a descriptor to watch and a timer (epoll,
     // libuv; <weft/asio.h> has it done for Boost.Asio): turn(); unless there were events and when
     // arm() says yes, wait until wait_fd() is readable or next_deadline() has come; turn() again.
-    // What the program does with the runtime while it waits makes wait_fd() readable, too.
+    // What the program does with the runtime while it waits makes wait_fd() readable, too: also a
+    // turn(), turn_until() or block_on() of its own.
     // Thread: the one that turns.
     bool arm();
     // `never`: there is none.

@@ -113,6 +113,18 @@ static void check_may_wait(const api::Node& node, const char* call) {
                         "a completion");
 }
 
+// An event loop that drives this runtime goes on when the program has turned it meanwhile.
+class LoopCalled {
+  public:
+    explicit LoopCalled(api::Node& node) : node_(node) {}
+    ~LoopCalled() { node_.driver.call_loop(); }
+    LoopCalled(const LoopCalled&) = delete;
+    LoopCalled& operator=(const LoopCalled&) = delete;
+
+  private:
+    api::Node& node_;
+};
+
 // The task may use what its waiter has, which therefore stays: what something else in the
 // simulation throws meanwhile waits for the end of the task.
 static void pass_time_until_done(const api::Node& node, const bool& done) {
@@ -138,6 +150,7 @@ static void pass_time_until_done(const api::Node& node, const bool& done) {
 // By value: a host of a simulation may go down meanwhile, with its Runtime.
 static void turn_until_done(std::shared_ptr<api::Node> node, const bool& done) {
     if (node->parts.pass_time) return pass_time_until_done(*node, done);
+    const LoopCalled after(*node);
     while (!done) node->driver.turn_and_wait(10ms);
 }
 
@@ -170,7 +183,7 @@ std::uint32_t Runtime::turn() { return node_->context.turn(node_->parts.clock->n
 bool Runtime::arm() {
     api::Node& node = own(node_);
     check_turner(node, "Runtime::arm()");  // Else its thread sleeps on the same descriptor.
-    return node.context.arm();
+    return node.driver.arm_for_loop();
 }
 
 TimePoint Runtime::next_deadline() const { return own(node_).driver.next_deadline(); }
@@ -181,6 +194,7 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     check_turner(node, "Runtime::turn_until()");  // Also when it is done at once.
     if (!done) detail::refuse_empty("Runtime::turn_until()");
     if (node.parts.pass_time) return node.parts.pass_time([&] { return done(); }, limit);
+    const LoopCalled after(node);
     const TimePoint end = saturating_add(node.parts.clock->now(), limit);
     while (!done()) {
         const TimePoint now = node.parts.clock->now();

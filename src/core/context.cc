@@ -179,7 +179,7 @@ std::uint32_t Context::turn_with_work(TimePoint now) {
     if (is_forked_) base::abort_forked("a turn of the runtime");
     ++turns_;
     quick_ = only_;
-    if (armed_) disarm();
+    if (std::exchange(armed_, false)) wake();
     std::uint32_t events = run_submissions() + run_deferred();
     // By index: a completion may open another endpoint.
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {

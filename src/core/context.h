@@ -206,9 +206,9 @@ class Context final : public Executor {
     // Something waits for the next turn, besides what time or a peer brings.
     bool has_work() const;
     // True: the thread may sleep on the endpoints' descriptors and wake_fd(), until the next turn.
-    // Any later post() or message makes one of them readable.
+    // Any later post(), message or turn makes one of them readable.
     bool arm();
-    int wake_fd() const { return wake_fd_.get(); }  // Readable after wake(), until the next turn.
+    int wake_fd() const { return wake_fd_.get(); }  // Readable after wake(), until disarm().
     void disarm();
     bool on_thread() const { return thread_.load(std::memory_order_relaxed) == thread_identity(); }
     bool is_elsewhere() const { return thread_.load(std::memory_order_relaxed) && !on_thread(); }

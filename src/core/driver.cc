@@ -2,9 +2,11 @@
 
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/exiting.h"
@@ -111,6 +113,17 @@ std::uint32_t Driver::turn_and_wait(Duration longest) {
     const std::uint32_t events = context_.turn(now).events;
     if (events == 0 && options_.wait != WaitMode::spin) sleep(now, longest);
     return events;
+}
+
+bool Driver::arm_for_loop() {
+    context_.disarm();
+    return loop_waits_ = context_.arm();
+}
+
+void Driver::call_loop() {
+    if (!std::exchange(loop_waits_, false)) return;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto put = write(context_.wake_fd(), &one, sizeof one);
 }
 
 TimePoint Driver::next_deadline() const {

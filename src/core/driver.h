@@ -41,8 +41,12 @@ class Driver {
     // are the context's thread themselves.
     std::uint32_t turn_and_wait(Duration longest);
 
-    // For event loops of others: readable when the context has something to do since its arm(), and
-    // when it has, although nothing arrived. Thread: the context's.
+    // For event loops of others: readable when the context has something to do since the last
+    // arm(), or was turned since, by the loop or by the program; and when it has something to do
+    // although nothing arrived. Thread: the context's.
+    bool arm_for_loop();
+    // The program has turned and slept by turn_and_wait(), which takes what the loop waits for.
+    void call_loop();
     int wait_fd() const { return epoll_.get(); }
     TimePoint next_deadline() const;
 
@@ -65,7 +69,8 @@ class Driver {
     const DriverOptions options_;
     base::UniqueFd epoll_;
     std::size_t watched_ = 0;
-    bool can_sleep_ = true;  // Every endpoint has a descriptor that is watched.
+    bool loop_waits_ = false;  // Since arm_for_loop().
+    bool can_sleep_ = true;    // Every endpoint has a descriptor that is watched.
     Function<void(Duration)> on_blocked_;
     std::atomic<bool> stop_{false};
     std::thread thread_;

@@ -278,8 +278,8 @@ TEST_CASE("asio: a driver refuses to turn on a second thread") {
     Runtime runtime = Guests::make();
     const AsioDriver driver(io.get_executor(), runtime);
     io.poll();
-    runtime.executor().post([] {});
-    bool refused = false;
+    bool refused = false, ran = false;
+    runtime.executor().post([&] { ran = true; });
     std::thread([&] {
         try {
             while (io.run_one() > 0) {
@@ -289,4 +289,73 @@ TEST_CASE("asio: a driver refuses to turn on a second thread") {
         }
     }).join();
     CHECK(refused);
+    CHECK_FALSE(ran);
+    io.poll();
+    CHECK(ran);  // By the driver, on its own thread.
+}
+
+// A handler that waits for a call by hand takes what the driver sleeps on. What follows has to
+// reach the driver nevertheless: from a peer, from another thread, and from the time.
+TEST_CASE("asio: a driver goes on after a handler has turned its runtime by hand") {
+    const std::string uri = unique_uri();
+    EchoServer service;
+    Runtime far = Runtime::create().value();
+    REQUIRE(far.serve(service, uri).ok());
+    asio::io_context io(1);
+    Runtime runtime = Guests::make();
+    const AsioDriver driver(io.get_executor(), runtime);
+    const EchoClient client(runtime.connect(uri).value());
+    const auto turn_by_hand = GENERATE(
+        as<std::function<void(Runtime&, const EchoClient&)>>(),
+        [](Runtime& runtime, const EchoClient& client) {
+            Result<EchoReply> reply = fail(Code::unknown, "none yet");
+            client.Now(request_of("x"), {}, [&](Result<EchoReply> got) { reply = std::move(got); });
+            CHECK(runtime.turn_until([&] { return reply.ok(); }, patience));
+        },
+        [](Runtime& runtime, const EchoClient& client) {
+            struct {
+                Task<bool> operator()(const EchoClient& client) {
+                    co_return (co_await client.Now(request_of("x"))).ok();
+                }
+            } asks;
+            CHECK(runtime.block_on(asks(client)));
+        },
+        [](Runtime& runtime, const EchoClient& client) {
+            bool done = false;
+            client.Now(request_of("x"), {}, [&](Result<EchoReply>) { done = true; });
+            while (!done) runtime.turn();
+        },
+        [](Runtime& runtime, const EchoClient&) { runtime.turn(); });
+    const auto poll = [&] {
+        while (io.poll() > 0) {
+        }
+    };
+    const auto run_until = [&](const bool& done) {
+        bool late = false;
+        asio::steady_timer patient(io, patience);
+        patient.async_wait([&](const auto& error) { late = !error; });
+        while (!done && !late) io.run_one();
+        CHECK(done);
+        patient.cancel();
+        poll();
+    };
+    const auto sleep_after_turn_by_hand = [&] {
+        poll();
+        asio::post(io, [&] { turn_by_hand(runtime, client); });
+        while (io.run_one() == 0) {
+        }
+        poll();
+    };
+    bool done = false;
+    sleep_after_turn_by_hand();
+    SECTION("a peer's answer") {
+        client.Now(request_of("x"), {}, [&](Result<EchoReply> reply) { done = reply.ok(); });
+    }
+    SECTION("work of another thread") {
+        std::thread([&] { runtime.executor().post([&] { done = true; }); }).join();
+    }
+    SECTION("a time") {
+        client.Held(request_of("x"), {.timeout = 30ms}, [&](Result<EchoReply>) { done = true; });
+    }
+    run_until(done);
 }

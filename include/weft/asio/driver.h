@@ -19,7 +19,8 @@ namespace weft {
 // Turns a runtime made with options.manual whenever something arrives for it or is due, one turn at
 // a time, so that the others in the io_context get theirs; and sleeps with the io_context. What
 // completes in a turn and belongs to this io_context runs at once, inside the turn; so to end the
-// runtime, or to turn it by hand, a handler posts.
+// runtime, or to turn it by hand (turn(), turn_until(), block_on()), a handler posts. The driver
+// goes on when the runtime was turned by hand.
 //
 // Thread: one, always the same, runs the executor: it is the thread of the runtime's context.
 // Another one that comes upon it throws std::logic_error out of io_context::run(). (A runtime with
@@ -105,6 +106,7 @@ class AsioDriver {
         void check_thread() {
             if (thread_ == std::thread::id()) thread_ = std::this_thread::get_id();
             if (thread_ == std::this_thread::get_id()) return;
+            step_later();  // For the right one.
             throw std::logic_error(
                 "weft::AsioDriver: more than one thread runs its io_context; give the runtime a "
                 "thread of its own (without options.manual) or an io_context of one thread");
