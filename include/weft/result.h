@@ -33,6 +33,8 @@ class [[nodiscard]] Result {
                   "weft::Result<weft::Status> would hold two outcomes: give a weft::Status");
 
   public:
+    // A value made by default: `return {};`.
+    Result() requires std::is_default_constructible_v<T> : value_(std::in_place) {}
     Result(T value) : value_(std::move(value)) {}
     // Requires: !status.ok(). A success without a value becomes INTERNAL.
     Result(Status status) : status_(std::move(status)) {

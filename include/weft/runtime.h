@@ -25,6 +25,19 @@ namespace api {
 class Node;
 }
 
+namespace detail {
+
+template <class F>
+inline constexpr bool makes_task = std::is_invocable_r_v<Task<void>, std::decay_t<F>&>;
+
+template <class F>
+WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
+    Task<void> task = work();
+    co_await task;
+}
+
+}  // namespace detail
+
 // Several runtimes may live in one process. Process-global are the signals that run() waits for,
 // and variables for libfabric, set with the first runtime (docs/environment.md).
 //
@@ -121,6 +134,12 @@ class Runtime {
     // Starts the task on the context's thread. An exception that leaves it is logged, as an error.
     // Throws std::invalid_argument for an empty task.
     void spawn(Task<void> task);
+    // The same for a callable that returns the task, such as a lambda that is a coroutine: moved or
+    // copied, and kept until the task has ended, so that the task may use its captures. In
+    // `spawn([x]() -> Task<void> { … }())`, with a call, the lambda and its captures die at once.
+    template <class F>
+        requires detail::makes_task<F>
+    void spawn(F&& work) { spawn(detail::run_kept<std::decay_t<F>>(std::forward<F>(work))); }
     // Where completions and coroutines of this runtime run.
     Executor& executor();
 

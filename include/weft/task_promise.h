@@ -117,7 +117,7 @@ struct TaskPromise : PromiseBase {
                   "a coroutine's frame can't align this result: return a std::unique_ptr of it");
     std::optional<T> value;
     auto get_return_object();
-    template <class U>
+    template <class U = T>  // T for braces: `co_return {};`
         requires std::is_constructible_v<T, U&&>
     void return_value(U&& result) { value.emplace(std::forward<U>(result)); }
     T take() {

@@ -6,6 +6,8 @@
 
 weft::Task<int> one() { co_return 1; }
 weft::Task<void> nothing() { co_return; }
+weft::Task<weft::Status> braces() { co_return {}; }
+weft::Task<weft::Result<int>> braces_of_result() { co_return {}; }
 
 weft::Task<void> all() {
     (void)co_await when_all(one(), nothing());
@@ -26,6 +28,7 @@ weft::Task<void> all() {
 void run(weft::Runtime& runtime, echo::v1::EchoService& service, weft::MethodRegistrar& methods) {
     runtime.block_on(all());
     (void)runtime.block_on(one());
+    runtime.spawn([]() -> weft::Task<void> { co_return; });
     service.echo::v1::EchoService::register_methods(methods);
     using Handler = weft::Task<weft::Status> (echo::v1::EchoService::*)(
         weft::Call&, const echo::v1::EchoRequest&, echo::v1::EchoReply&);

@@ -4,7 +4,10 @@
 #include <functional>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <weft/offload.h>
 #include <weft/runtime.h>
@@ -326,4 +329,53 @@ TEST_CASE("a spawned task runs by itself") {
     runtime.spawn(set(ran));
     ran.wait(false);
     CHECK(ran);
+}
+
+TEST_CASE("a spawned callable is kept until its task has ended") {
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    Gate gate;
+    std::string seen;
+    int alive = 0;
+    {
+        // Its captures are the frame's, not those of a lambda that is gone.
+        auto local = std::make_shared<Alive>(alive);
+        const std::string text(100, 'x');
+        runtime.spawn([&seen, &gate, local, text]() -> Task<void> {
+            co_await gate;
+            seen = text;
+        });
+    }
+    const std::function<Task<void>()> copied = [&seen]() -> Task<void> {
+        seen += "y";
+        co_return;
+    };
+    runtime.turn();
+    CHECK(alive == 1);
+    gate.release();
+    CHECK(seen == std::string(100, 'x'));
+    CHECK(alive == 0);
+    runtime.spawn(copied);
+    runtime.turn();
+    CHECK(seen.back() == 'y');
+}
+
+namespace {
+
+Task<Status> status_of_braces() { co_return {}; }
+Task<Result<std::string>> result_of_braces() { co_return {}; }
+Task<std::vector<int>> value_of_braces() { co_return {}; }
+Task<std::pair<int, std::string>> pair_of_braces() { co_return {7, "x"}; }
+Result<std::string> plain_result_of_braces() { return {}; }
+
+}  // namespace
+
+TEST_CASE("a task that returns braces returns what they make") {
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    CHECK(runtime.block_on(status_of_braces()).ok());
+    const Result<std::string> result = runtime.block_on(result_of_braces());
+    REQUIRE(result.ok());
+    CHECK(result->empty());
+    CHECK(runtime.block_on(value_of_braces()).empty());
+    CHECK(runtime.block_on(pair_of_braces()) == std::pair<int, std::string>(7, "x"));
+    CHECK(plain_result_of_braces().ok());
 }
