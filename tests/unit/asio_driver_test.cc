@@ -301,6 +301,7 @@ TEST_CASE("asio: a driver goes on after a handler has turned its runtime by hand
     EchoServer service;
     Runtime far = Runtime::create().value();
     REQUIRE(far.serve(service, uri).ok());
+    bool done = false;
     asio::io_context io(1);
     Runtime runtime = Guests::make();
     const AsioDriver driver(io.get_executor(), runtime);
@@ -330,7 +331,7 @@ TEST_CASE("asio: a driver goes on after a handler has turned its runtime by hand
         while (io.poll() > 0) {
         }
     };
-    const auto run_until = [&](const bool& done) {
+    const auto run_until_done = [&] {
         bool late = false;
         asio::steady_timer patient(io, patience);
         patient.async_wait([&](const auto& error) { late = !error; });
@@ -346,7 +347,6 @@ TEST_CASE("asio: a driver goes on after a handler has turned its runtime by hand
         }
         poll();
     };
-    bool done = false;
     sleep_after_turn_by_hand();
     SECTION("a peer's answer") {
         client.Now(request_of("x"), {}, [&](Result<EchoReply> reply) { done = reply.ok(); });
@@ -357,5 +357,5 @@ TEST_CASE("asio: a driver goes on after a handler has turned its runtime by hand
     SECTION("a time") {
         client.Held(request_of("x"), {.timeout = 30ms}, [&](Result<EchoReply>) { done = true; });
     }
-    run_until(done);
+    run_until_done();
 }
