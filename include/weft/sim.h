@@ -58,8 +58,9 @@ class Simulation {
 
     // ---- hosts -------------------------------------------------------------------------------
     // Adds a host and starts it: at once, or at the end of the turn or program that this is called
-    // from. Its runtime is turned by the simulation (options.manual). Requires a new name, of 1 to
-    // 64 letters, digits, '.', '_' and '-', not starting with '.', and options in their ranges.
+    // from. Its runtime is turned by the simulation (options.manual), and by no event loop: arm()
+    // of it aborts the program, with a sentence. Requires a new name, of 1 to 64 letters, digits,
+    // '.', '_' and '-', not starting with '.', and options in their ranges.
     void add(const std::string& name, Program program, RuntimeOptions options = {});
     // nullptr while it is down.
     Runtime* runtime(std::string_view name) const;
@@ -141,7 +142,8 @@ class Simulation {
     // Words of 8 bytes that left in messages and that nothing had written. Always 0, or weft is
     // wrong.
     std::uint64_t unwritten_words() const;
-    // `see` is shown all the memory of a host that a get of another may read, whenever one begins.
+    // `see` is shown all the memory of a host that a get of another may read, whenever one begins;
+    // an empty one: nothing is.
     using Witness =
         std::function<void(const std::string& owner, const std::string& reader, ByteView)>;
     void watch_reads(Witness see);

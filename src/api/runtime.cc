@@ -183,6 +183,12 @@ std::uint32_t Runtime::turn() { return node_->context.turn(node_->parts.clock->n
 bool Runtime::arm() {
     api::Node& node = own(node_);
     check_turner(node, "Runtime::arm()");  // Else its thread sleeps on the same descriptor.
+    if (node.parts.pass_time) {
+        base::abort_misused("Runtime::arm()",
+                            "called for a host of a simulation, which turns it on virtual time: an "
+                            "event loop or weft::AsioDriver would wait for ever; let time pass by "
+                            "Simulation::run_until()");
+    }
     return node.driver.arm_for_loop();
 }
 

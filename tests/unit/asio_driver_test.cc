@@ -322,9 +322,9 @@ TEST_CASE("asio: a driver goes on after a handler has turned its runtime by hand
             CHECK(runtime.block_on(asks(client)));
         },
         [](Runtime& runtime, const EchoClient& client) {
-            bool done = false;
-            client.Now(request_of("x"), {}, [&](Result<EchoReply>) { done = true; });
-            while (!done) runtime.turn();
+            bool answered = false;
+            client.Now(request_of("x"), {}, [&](Result<EchoReply>) { answered = true; });
+            while (!answered) runtime.turn();
         },
         [](Runtime& runtime, const EchoClient&) { runtime.turn(); });
     const auto poll = [&] {

@@ -193,6 +193,16 @@ struct Never {
 
 Task<void> waits_for_ever() { co_await Never(); }
 
+TEST_CASE("simulation: an event loop that would drive a host is refused with a sentence") {
+    check({"arm",
+           [] {
+               Simulation simulation(1);
+               simulation.add("host", no_program);
+               (void)simulation.runtime("host")->arm();
+           },
+           {"Runtime::arm()", "Simulation::run_until()"}});
+}
+
 TEST_CASE("simulation: what never comes, and an empty function, end at once, with a sentence") {
     const Mistake mistakes[] = {
         {"block_on for what never comes",
