@@ -53,7 +53,9 @@ WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
 // Offloaded work that has begun is waited for, however long it takes, since what it uses is
 // destroyed next; work of calls that has not begun is dropped (weft/offload.h).
 // It must not end inside one of its own callbacks, handlers, coroutines or offloaded work: they
-// call stop(), and run() returns. Ending there aborts the program and says so. exit() there, with a
+// call stop(), and run() returns. Ending there aborts the program and says so, and so does ending
+// while a thread is in run() or turn_until(), or in block_on() with options.manual: call stop() and
+// join that thread first. A service is declared before it (weft/service.h). exit() there, with a
 // runtime of static storage, says so too and ends the program with its code; the runtime is left as
 // it is. Coroutines that go on and on when it ends are destroyed.
 class Runtime {
@@ -71,8 +73,8 @@ class Runtime {
     // each of several. After an error nothing was added and no address is listened on: it may be
     // tried again at other addresses.
     // Errors: INVALID_ARGUMENT (address, or none given), ALREADY_EXISTS (name or port in use,
-    // method served already), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport
-    // unusable here).
+    // method served already), FAILED_PRECONDITION (after stop(), or after a run() that drained),
+    // UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable here).
     Status serve(Service& service, const Addresses& at);
     // The two halves of serve(). A service is added with all of its methods or with none.
     Status add(Service& service);
@@ -80,14 +82,16 @@ class Runtime {
     // What to type to reach this: per listen() one, of 0.0.0.0 and [::] each; ports are filled in.
     std::vector<std::string> addresses() const;
 
-    // Blocks until SIGINT, SIGTERM or stop(), then refuses new calls, tells the handlers that asked
-    // (Call::on_drain()) and waits for them, and until the clients have their replies.
-    // Errors: DEADLINE_EXCEEDED when handlers or replies were left after options.drain_timeout,
-    // which bounds the destructor, too; CANCELLED when a signal came while it waited for them;
-    // RESOURCE_EXHAUSTED, at once, without a descriptor for signals; FAILED_PRECONDITION, at once,
-    // inside a turn of this runtime or in a simulation. With options.manual another thread turns it
-    // meanwhile. A program with other threads blocks these signals in them before it starts them;
-    // the runtime's own threads have them blocked.
+    // Blocks until stop(), or SIGINT or SIGTERM, which end each run() of the process; then refuses
+    // new calls, tells the handlers that asked (Call::on_drain()) and waits for them, and until the
+    // clients have their replies. Errors: DEADLINE_EXCEEDED when handlers or replies were left
+    // after options.drain_timeout, which bounds the destructor, too, or when a handler blocks the
+    // runtime's thread, which the destructor waits for; CANCELLED when a signal came while it
+    // waited for them; RESOURCE_EXHAUSTED, at once, without a descriptor for signals;
+    // FAILED_PRECONDITION, at once, inside a turn of this runtime or in a simulation. With
+    // options.manual another thread turns it meanwhile. A program with other threads blocks these
+    // signals in them before it starts them; the runtime's own threads have them blocked. Logs what
+    // blocks the runtime's thread for 2 s.
     Status run();
     void stop();  // Ends run(). Thread: any. Once run() has returned the runtime may be destroyed.
 

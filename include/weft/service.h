@@ -28,10 +28,13 @@ class MethodRegistrar {
 };
 
 // Base of what protoc-gen-weft generates and of services written on bytes.
-// Lifetime: must outlive the Runtime that serves it.
+// Lifetime: must outlive each Runtime that serves it: is declared before it, say. One that is
+// destroyed before them aborts the program and says so; in exit() it says so, and those runtimes
+// are left as they are. Where the Runtime has ended, or in a forked child's copy, any order will
+// do.
 class Service {
   public:
-    virtual ~Service() = default;
+    virtual ~Service();
     virtual void register_methods(MethodRegistrar& registrar) = 0;
 };
 

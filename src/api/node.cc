@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 
+#include "api/served.h"
 #include "base/exiting.h"
 #include "base/steady_clock.h"
 #include "na/host_addresses.h"
@@ -178,7 +179,9 @@ std::string Node::state() {
     });
     std::unique_lock lock(answer->mutex);
     if (!answer->changed.wait_for(lock, state_patience, [&] { return answer->text.has_value(); })) {
-        return "the runtime's thread does not turn: a handler, completion or coroutine blocks it\n";
+        return "the runtime's thread does not turn: a handler, completion or coroutine blocks "
+               "it; " +
+               last_handler() + "\n";
     }
     return *std::move(answer->text);
 }
@@ -186,8 +189,19 @@ std::string Node::state() {
 Status Node::add(Service& service) {
     Status status = context.why_forked();
     if (!status.ok()) return status;
-    on_context([&] { status = add_here(service); });
+    on_context([&] {
+        status = why_not_served();
+        if (status.ok()) status = add_here(service);
+    });
     return status;
+}
+
+// Thread: the context's.
+Status Node::why_not_served() const {
+    if (!is_stopped_ && !server.is_draining()) return {};
+    return fail(Code::failed_precondition,
+                "the runtime ends: after Runtime::stop(), or a Runtime::run() that drained, it "
+                "serves nothing new; create another runtime");
 }
 
 // All of its methods, or none, also when registering them throws.
@@ -202,6 +216,7 @@ Status Node::add_here(Service& service) {
     if (!registering_.ok()) return std::move(registering_);
     undo.methods = server.methods();
     served_.push_back(&service);
+    note_served(service, weak_from_this());
     return {};
 }
 
@@ -227,6 +242,8 @@ Status Node::serve(Service* service, const std::vector<std::string>& uris) {
     }
     Status status;
     on_context([&] {
+        status = why_not_served();
+        if (!status.ok()) return;
         std::vector<EndpointPtr> opened;
         for (const Place& place : places) {
             Result<EndpointPtr> endpoint =
@@ -304,16 +321,15 @@ static bool has_peers(const core::Context& context) {
 // that is opened on a busy machine takes as long.
 void Node::on_blocked(Duration took) {
     if (!has_peers(context)) return;
-    const std::string_view method = server.last_method();
-    context.note("blocked", std::string(method), static_cast<std::uint64_t>(took / 1ms));
+    context.note("blocked", std::string(server.last_method()),
+                 static_cast<std::uint64_t>(took / 1ms));
     const TimePoint now = parts.clock->now();
     if (now < blocked_told_until_) return;
     blocked_told_until_ = now + blocked_told_every;
-    log.warning(
-        "the context's thread was blocked or stopped for " + std::to_string(took / 1ms) +
-        " ms; the last handler that began: " + (method.empty() ? "none" : std::string(method)) +
-        ". Peers got no answer meanwhile, and may have given up: what blocks belongs in "
-        "weft::offload");
+    log.warning("the context's thread was blocked or stopped for " + std::to_string(took / 1ms) +
+                " ms; " + last_handler() +
+                ". Peers got no answer meanwhile, and may have given up: what blocks belongs in "
+                "weft::offload");
 }
 
 std::vector<std::string> Node::addresses() {
@@ -428,6 +444,8 @@ Status Node::join(GroupView view, std::uint32_t rank) {
     }
     Status status;
     on_context([&] {
+        status = why_not_served();
+        if (!status.ok()) return;
         auto impl =
             std::make_shared<coll::GroupImpl>(collectives, shared_from_this(), std::move(view));
         impl->own_rank = rank;

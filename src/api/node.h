@@ -65,12 +65,33 @@ class Node final : public std::enable_shared_from_this<Node>,
     std::string state();
     // Runs `work` on the context's thread and waits; inline when this is that thread.
     void on_context(Function<void()> work);
-    // Refuses new calls and waits for those in their handlers. Errors: DEADLINE_EXCEEDED; CANCELLED
-    // when the descriptor becomes readable first.
-    Status drain(int impatience_fd);
+    // Refuses new calls and waits for those in their handlers. `hurried` waits for so long at most;
+    // true: the rest is not to be waited for. Errors: DEADLINE_EXCEEDED, also when the context's
+    // thread takes no turn; CANCELLED when it is hurried.
+    using Hurried = std::function<bool(Duration)>;
+    Status drain(const Hurried& hurried);
     // What it consists of, in turns: it begins; calls, and what else is left.
-    void begin_drain();
+    void begin_drain(TimePoint by);
+    void begin_drain() { begin_drain(saturating_add(parts.clock->now(), options.drain_timeout)); }
     std::pair<std::uint32_t, std::uint64_t> left_to_drain();
+    // While it lives a thread is in a call of the program that uses this until it returns:
+    // shutdown() then aborts and names `call`.
+    class Inside {
+      public:
+        Inside(Node& node, const char* call) : node_(node) {
+            node_.inside_in_ = call;
+            ++node_.inside_;
+        }
+        Inside(const Inside&) = delete;
+        Inside& operator=(const Inside&) = delete;
+        ~Inside() { --node_.inside_; }
+
+      private:
+        Node& node_;
+    };
+    // For a thread that waits meanwhile, every second or more often: logs what blocks the context's
+    // thread while it does, once for each turn.
+    void look_for_stall();
     // Readable after stop().
     int stop_fd() const { return stop_fd_.get(); }
     void stop();
@@ -80,6 +101,9 @@ class Node final : public std::enable_shared_from_this<Node>,
     // everything with CANCELLED, closes all endpoints. Idempotent. Not in a turn, nor on a thread
     // of the pool: aborts, unless the program is in exit() there.
     void shutdown();
+    // For an end in exit(), where what its handlers use goes, or what called exit() is in the
+    // middle of anything: says why, takes no turn any more, and nothing of it is destroyed.
+    void stay_for_exit(const char* why);
 
     const RuntimeOptions options;
     const NodeParts parts;
@@ -104,8 +128,11 @@ class Node final : public std::enable_shared_from_this<Node>,
     void in_turn(Function<void()> work);
     void end_work();
     void deliver_collectives();
-    void stay_for_exit();
+    bool stays_in_use();
     Status add_here(Service& service);
+    Status why_not_served() const;
+    bool in_turn_by(TimePoint by, const Hurried& hurried, Function<void()> work);
+    std::string last_handler() const;
     using EndpointPtr = std::unique_ptr<na::Endpoint>;
     Result<EndpointPtr> make_endpoint(na::Provider& provider, const na::Address* listen,
                                       std::size_t others);
@@ -124,10 +151,15 @@ class Node final : public std::enable_shared_from_this<Node>,
     TimePoint blocked_told_until_{};
     std::vector<const Service*> served_;
     base::UniqueFd stop_fd_;
-    std::atomic<int> stops_{0};   // Under way.
-    std::shared_ptr<Node> kept_;  // Itself, in a forked child.
+    std::atomic<int> stops_{0};  // Under way.
+    std::atomic<bool> is_stopped_{false};
+    std::atomic<int> inside_{0};  // Threads, and what the last of them called.
+    std::atomic<const char*> inside_in_{nullptr};
+    std::atomic<TimePoint> stall_named_{TimePoint{}};  // In the turn that began then.
+    std::shared_ptr<Node> kept_;                       // Itself, in a forked child.
     bool down_ = false;
-    TimePoint ends_by_ = never;  // Once its end has begun: drain_timeout bounds all of it.
+    std::atomic<TimePoint> ends_by_{
+        never};  // Once its end has begun: drain_timeout bounds all of it.
 };
 
 }  // namespace weft::api

@@ -1,5 +1,5 @@
 // The end of a runtime: drained in order, then shut down.
-#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -7,8 +7,10 @@
 #include <tuple>
 
 #include "api/node.h"
+#include "api/served.h"
 #include "base/assert.h"
 #include "base/exiting.h"
+#include "base/own_descriptor.h"
 
 namespace weft::api {
 
@@ -22,9 +24,10 @@ static constexpr Duration cleanup_patience = 1s;
 
 void Node::stop() {
     if (context.is_forked()) return;
+    is_stopped_ = true;
     ++stops_;
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto put = write(stop_fd_.get(), &one, sizeof one);
+    (void)base::check_open(write(stop_fd_.get(), &one, sizeof one));
     --stops_;
 }
 
@@ -32,8 +35,8 @@ void Node::await_stops() const {
     while (stops_ != 0) std::this_thread::yield();
 }
 
-void Node::begin_drain() {
-    ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
+void Node::begin_drain(TimePoint by) {
+    ends_by_ = by;
     server.drain();
     collectives.in_turn([&] { collectives.drain(); });
 }
@@ -47,33 +50,95 @@ std::pair<std::uint32_t, std::uint64_t> Node::left_to_drain() {
     return {left, leaving + context.undelivered() + (context.is_leaving() ? 1 : 0)};
 }
 
-Status Node::drain(int impatience_fd) {
-    in_turn([&] { begin_drain(); });
-    while (true) {
-        std::uint32_t left = 0;
-        std::uint64_t leaving = 0;
-        in_turn([&] { std::tie(left, leaving) = left_to_drain(); });
-        if (left == 0 && leaving == 0) {
+Status Node::drain(const Hurried& hurried) {
+    const TimePoint by = saturating_add(parts.clock->now(), options.drain_timeout);
+    // Of the turn that looks, which may still be under way when this has returned.
+    const auto left = std::make_shared<std::pair<std::uint32_t, std::uint64_t>>();
+    const auto why = [&](const std::string& still) {
+        if (parts.clock->now() < by) {
+            return fail(Code::cancelled, still + " when another signal came");
+        }
+        return fail(Code::deadline_exceeded, still + " after drain_timeout (" +
+                                                 std::to_string(options.drain_timeout / 1ms) +
+                                                 " ms)");
+    };
+    const auto begin = [this, by] { begin_drain(by); };
+    bool has_turned = in_turn_by(by, hurried, begin);
+    if (!has_turned && ends_by_.load() == never) ends_by_ = by;
+    while (has_turned) {
+        has_turned = in_turn_by(by, hurried, [this, left] { *left = left_to_drain(); });
+        if (!has_turned) break;
+        const auto [calls, leaving] = *left;
+        if (calls == 0 && leaving == 0) {
             ends_by_ = never;  // What the program begins from here on ends with the runtime.
             return {};
         }
-        const auto still = [&](const std::string& until) {
-            return left != 0 ? std::to_string(left) + " calls were still in their handlers " + until
-                             : std::to_string(leaving) +
-                                   " bytes or messages of replies, or collectives, had not been "
-                                   "delivered " +
-                                   until;
-        };
-        if (parts.clock->now() >= ends_by_) {
-            return fail(Code::deadline_exceeded,
-                        still("after drain_timeout (" +
-                              std::to_string(options.drain_timeout / 1ms) + " ms)"));
-        }
-        pollfd impatience{impatience_fd, POLLIN, 0};
-        if (poll(&impatience, 1, 1) > 0) {
-            return fail(Code::cancelled, still("when another signal came"));
-        }
+        if (parts.clock->now() < by && !hurried(1ms)) continue;
+        if (calls != 0) return why(std::to_string(calls) + " calls were still in their handlers");
+        return why(std::to_string(leaving) +
+                   " bytes or messages of replies, or collectives, had not been delivered");
     }
+    return why("the runtime's thread was still blocked by a handler, completion or coroutine (" +
+               last_handler() + ")");
+}
+
+// As in_turn(). False: it was hurried, or took no turn until `by`; the work does not run any more,
+// or is under way. Work that is left so must not use what its caller destroys.
+bool Node::in_turn_by(TimePoint by, const Hurried& hurried, Function<void()> work) {
+    if (options.manual && context.on_thread()) {
+        in_turn(std::move(work));
+        return true;
+    }
+    enum class State : std::uint8_t { waits, runs, done, given_up };
+    struct Turn {
+        std::mutex mutex;
+        std::condition_variable changed;
+        State state = State::waits;
+        bool move_to(State next) {
+            const std::lock_guard lock(mutex);
+            if (state == State::given_up) return false;
+            state = next;
+            changed.notify_one();
+            return true;
+        }
+    };
+    const auto turn = std::make_shared<Turn>();
+    context.post([turn, work = std::move(work)]() mutable {
+        if (!turn->move_to(State::runs)) return;
+        work();
+        turn->move_to(State::done);
+    });
+    std::unique_lock lock(turn->mutex);
+    const auto is_done = [&] { return turn->state == State::done; };
+    while (!turn->changed.wait_for(lock, 1ms, is_done)) {
+        lock.unlock();
+        look_for_stall();
+        const bool gives_up = hurried(0ms) || parts.clock->now() >= by;
+        lock.lock();
+        if (!gives_up || is_done()) continue;
+        if (turn->state == State::waits) turn->state = State::given_up;
+        return false;
+    }
+    return true;
+}
+
+// Longer than a transport may take to open on a busy machine, which blocks no handler.
+static constexpr Duration stall_least = 2s;
+
+// Thread: any.
+void Node::look_for_stall() {
+    const TimePoint since = driver.turning_since();
+    const Duration took = parts.clock->now() - since;
+    if (since == TimePoint{} || took < stall_least || stall_named_.exchange(since) == since) return;
+    log.warning("the context's thread has been blocked or stopped for " +
+                std::to_string(took / 1ms) + " ms, and still is; " + last_handler() +
+                ". Peers get no answer meanwhile: what blocks belongs in weft::offload");
+}
+
+// Thread: any.
+std::string Node::last_handler() const {
+    const std::string_view method = server.last_method();
+    return "the last handler that began: " + (method.empty() ? "none" : std::string(method));
 }
 
 // As on_context(), for work that runs user code or looks at the time.
@@ -95,7 +160,7 @@ void Node::end_work() {
     const TimePoint leave_by = saturating_add(began, leave_patience);
     bool is_late = false;
     for (int turns = 0;;) {
-        if (!is_late && !pool.is_idle() && parts.clock->now() >= ends_by_) {
+        if (!is_late && !pool.is_idle() && parts.clock->now() >= ends_by_.load()) {
             is_late = true;
             log.warning(
                 "offloaded work goes on " + std::to_string(options.drain_timeout / 1ms) +
@@ -126,7 +191,7 @@ void Node::deliver_collectives() {
         context.refresh_time();
         server.drain();
     }
-    while (collectives.delivering() != 0 && parts.clock->now() < ends_by_) {
+    while (collectives.delivering() != 0 && parts.clock->now() < ends_by_.load()) {
         const TimePoint before = parts.clock->now();
         driver.turn_and_wait(10ms);
         // Simulated: time is moved by what ends this runtime.
@@ -134,38 +199,63 @@ void Node::deliver_collectives() {
     }
 }
 
-// exit() never returns to what called it, which may be in the middle of anything.
-void Node::stay_for_exit() {
-    std::fputs(
-        "weft: exit() in a callback, handler, coroutine or offloaded work of a runtime that is "
-        "destroyed with the program: its calls end without a word; call Runtime::stop() there, and "
-        "let main() return\n",
-        stderr);
+// exit() never returns to what called it.
+void Node::stay_for_exit(const char* why) {
+    std::fputs(why, stderr);
     base::keep_for_ever(shared_from_this());
-    if (pool.is_here()) driver.stop();  // What it runs uses what is destroyed next.
+    down_ = true;
+    if (!context.in_turn()) driver.stop();
 }
 
-void Node::shutdown() {
-    if (context.is_forked() || std::exchange(down_, true)) return;
-    // What called this would return into what is gone, or is what the end waits for.
+// Aborts where what called this would return into what is gone, or is what the end waits for. True:
+// in exit(), where it stays as it is.
+bool Node::stays_in_use() {
     if (context.in_turn() || pool.is_here()) {
-        if (base::is_exiting()) return stay_for_exit();
+        if (base::is_exiting()) {
+            stay_for_exit(
+                "weft: exit() in a callback, handler, coroutine or offloaded work of a runtime "
+                "that is destroyed with the program: its calls end without a word; call "
+                "Runtime::stop() there, and let main() return\n");
+            return true;
+        }
         base::abort_misused("Runtime::~Runtime()",
                             "called in a callback, handler, coroutine or offloaded work of the "
                             "same runtime (Executor::post(), offload()), which would be waited "
                             "for; call Runtime::stop() there, and let the thread that is in "
                             "Runtime::run() destroy it");
     }
-    driver.stop();
+    if (inside_ == 0) return false;
+    if (base::is_exiting()) {
+        stay_for_exit(
+            "weft: exit() while another thread is in a call of a runtime that is destroyed with "
+            "the program: its calls end without a word; call Runtime::stop(), and join that thread "
+            "first\n");
+        return true;
+    }
+    const std::string why = std::string("called while a thread is in ") + inside_in_.load() +
+                            " of the same runtime, which would go on in freed memory: call "
+                            "Runtime::stop(), and join that thread first";
+    base::abort_misused("Runtime::~Runtime()", why.c_str());
+}
+
+void Node::shutdown() {
+    if (context.is_forked() || std::exchange(down_, true)) return;
+    if (stays_in_use()) return;
+    driver.stop([this] {
+        log.warning(
+            "the end of the runtime waits for its thread, which a handler, completion or coroutine "
+            "blocks; " +
+            last_handler());
+    });
     context.adopt_thread();
-    if (ends_by_ == never) {
+    if (ends_by_.load() == never) {
         ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
     }
     deliver_collectives();
     // The calls that it was queued for are about to be cancelled; what their handlers queue then,
     // to clean up, runs.
     pool.drop_for_calls();
-    ends_by_ = std::max(ends_by_, saturating_add(parts.clock->now(), cleanup_patience));
+    ends_by_ = std::max(ends_by_.load(), saturating_add(parts.clock->now(), cleanup_patience));
     {
         // What completes here runs user code, which is in the context then as it always is.
         const core::Context::Entered scope(context);
@@ -191,6 +281,7 @@ void Node::shutdown() {
     }
     context.close_submissions();
     context.release_thread();
+    forget_served(*this);
 }
 
 }  // namespace weft::api

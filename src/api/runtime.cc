@@ -1,10 +1,6 @@
 #include <weft/runtime.h>
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,8 +9,10 @@
 
 #include "api/environment.h"
 #include "api/node.h"
+#include "api/run_signals.h"
 #include "base/assert.h"
 #include "base/fork.h"
+#include "base/own_descriptor.h"
 #include "base/unique_fd.h"
 
 extern char** environ;
@@ -150,6 +148,7 @@ static void pass_time_until_done(const api::Node& node, const bool& done) {
 // By value: a host of a simulation may go down meanwhile, with its Runtime.
 static void turn_until_done(std::shared_ptr<api::Node> node, const bool& done) {
     if (node->parts.pass_time) return pass_time_until_done(*node, done);
+    const api::Node::Inside inside(*node, "Runtime::block_on()");
     const LoopCalled after(*node);
     while (!done) node->driver.turn_and_wait(10ms);
 }
@@ -200,6 +199,7 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     check_turner(node, "Runtime::turn_until()");  // Also when it is done at once.
     if (!done) detail::refuse_empty("Runtime::turn_until()");
     if (node.parts.pass_time) return node.parts.pass_time([&] { return done(); }, limit);
+    const api::Node::Inside inside(node, "Runtime::turn_until()");
     const LoopCalled after(node);
     const TimePoint end = saturating_add(node.parts.clock->now(), limit);
     while (!done()) {
@@ -212,26 +212,22 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
 
 // ---- running until a signal --------------------------------------------------------------------
 
-static void take_signals(int signal_fd) {
-    signalfd_siginfo info;
-    while (read(signal_fd, &info, sizeof info) > 0) {
-    }
-}
-
-static base::UniqueFd open_signals(const sigset_t& signals) {
-    return base::UniqueFd::closed_in_children(
-        [&] { return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK); });
-}
-
 // Returns when there is a reason to end.
-static void wait_for_end(api::Node& node, int ending_fd, int state_fd) {
-    pollfd watched[3] = {
-        {ending_fd, POLLIN, 0}, {node.stop_fd(), POLLIN, 0}, {state_fd, POLLIN, 0}};
-    while (watched[0].revents == 0 && watched[1].revents == 0) {
-        if (poll(watched, 3, -1) < 0) continue;
-        if (watched[2].revents == 0) continue;
-        take_signals(state_fd);
-        node.log.warning("the state of the runtime, as asked by a signal:\n" + node.state());
+static void wait_for_end(api::Node& node, api::RunSignals& signals) {
+    constexpr int look_every_ms = 1000;
+    pollfd watched[3] = {{signals.arrived_fd(), POLLIN, 0},
+                         {signals.passed_fd(), POLLIN, 0},
+                         {node.stop_fd(), POLLIN, 0}};
+    while (true) {
+        const int found = poll(watched, 3, look_every_ms);
+        node.look_for_stall();
+        if (found <= 0) continue;
+        base::check_polled(watched);
+        const api::RunSignals::Taken taken = signals.take();
+        if (taken.asks) {
+            node.log.warning("the state of the runtime, as asked by a signal:\n" + node.state());
+        }
+        if (taken.ends || watched[2].revents != 0) break;
     }
     node.await_stops();  // The program may destroy the runtime next.
 }
@@ -254,35 +250,20 @@ static Status why_no_run(const api::Node& node) {
 Status Runtime::run() {
     api::Node& node = own(node_);
     if (Status why = why_no_run(node); !why.ok()) return why;
-    const int state_signal = node.options.state_signal;
-    sigset_t ending, asking, both, before;
-    sigemptyset(&ending);
-    sigaddset(&ending, SIGINT);
-    sigaddset(&ending, SIGTERM);
-    both = ending;
-    sigemptyset(&asking);
-    if (state_signal != 0) {
-        sigaddset(&asking, state_signal);
-        sigaddset(&both, state_signal);
+    const api::Node::Inside inside(node, "Runtime::run()");
+    api::RunSignals signals(node.options.state_signal);
+    if (!signals.is_usable()) {
+        return fail(Code::resource_exhausted, "no file descriptor for signals left (ulimit -n)");
     }
-    pthread_sigmask(SIG_BLOCK, &both, &before);
-    const base::UniqueFd ending_fd = open_signals(ending);
-    const base::UniqueFd state_fd = open_signals(asking);
-    Status status =
-        fail(Code::resource_exhausted, "no file descriptor for signals left (ulimit -n)");
-    if (ending_fd && state_fd) {
-        wait_for_end(node, ending_fd.get(), state_fd.get());
-        take_signals(ending_fd.get());
-        status = node.drain(ending_fd.get());
-        if (status.code() == Code::deadline_exceeded) {
-            node.log.warning("handlers or replies were left, the state of the runtime:\n" +
-                             node.state());
-        }
-        // One that came meanwhile was heard; it must not end the program now.
-        take_signals(ending_fd.get());
-        take_signals(state_fd.get());
+    wait_for_end(node, signals);
+    Status status = node.drain([&](Duration longest) {
+        pollfd watched[2] = {{signals.arrived_fd(), POLLIN, 0}, {signals.passed_fd(), POLLIN, 0}};
+        return poll(watched, 2, static_cast<int>(longest / 1ms)) > 0 && signals.take().ends;
+    });
+    if (status.code() == Code::deadline_exceeded) {
+        node.log.warning("handlers or replies were left, the state of the runtime:\n" +
+                         node.state());
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return status;
 }
 

@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/fork.h"
 #include "base/mutant.h"
+#include "base/own_descriptor.h"
 
 namespace weft {
 
@@ -326,7 +327,7 @@ void Context::disarm() {
     armed_ = false;
     sleeping_.store(false, std::memory_order_relaxed);
     std::uint64_t drained = 0;
-    [[maybe_unused]] const auto got = read(wake_fd_.get(), &drained, sizeof drained);
+    (void)base::check_open(read(wake_fd_.get(), &drained, sizeof drained));
 }
 
 void Context::post(Function<void()> work) {
@@ -371,7 +372,7 @@ void Context::wake() {
     if (!sleeping_.exchange(false, std::memory_order_seq_cst)) return;
     if (is_forked_) return;  // The descriptor is the parent's.
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto put = write(wake_fd_.get(), &one, sizeof one);
+    (void)base::check_open(write(wake_fd_.get(), &one, sizeof one));
 }
 
 // ---- frames that wait ------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/exiting.h"
 #include "base/fork.h"
+#include "base/own_descriptor.h"
 #include "base/quiet_thread.h"
 #include "base/wait_for_events.h"
 #include "core/courtesy.h"
@@ -32,7 +33,7 @@ Driver::Driver(Context& context, base::Clock& clock, DriverOptions options)
 bool Driver::watch(int fd) const {
     epoll_event event{};
     event.events = EPOLLIN;
-    return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+    return base::check_open(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event)) == 0;
 }
 
 Driver::~Driver() { stop(); }
@@ -49,6 +50,7 @@ void Driver::watch_endpoints() {
 Status Driver::start() {
     WEFT_ASSERT(!thread_.joinable());
     stop_.store(false);
+    has_ended_ = false;
     context_.release_thread();
     try {
         thread_ = base::start_quiet_thread([this] { loop(); });
@@ -72,10 +74,14 @@ bool Driver::bind_to(unsigned cpu) {
     return pthread_setaffinity_np(thread_.native_handle(), sizeof set, &set) == 0;
 }
 
-void Driver::stop() {
+void Driver::stop(const std::function<void()>& on_late) {
     if (!thread_.joinable()) return;
     stop_.store(true);
     context_.post([] {});
+    if (on_late) {
+        std::unique_lock lock(end_mutex_);
+        if (!end_changed_.wait_for(lock, blocked_least, [this] { return has_ended_; })) on_late();
+    }
     thread_.join();
     context_.adopt_thread();
 }
@@ -89,6 +95,7 @@ void Driver::loop() {
         const TimePoint now = clock_.now();
         look_at_turn(turned_at, now);
         turned_at = now;
+        turning_since_.store(now, std::memory_order_relaxed);
         if (context_.turn(now).events > 0) {
             last_event = now;
             courtesy.busy();
@@ -100,12 +107,17 @@ void Driver::loop() {
             courtesy.idle();
         } else {
             look_at_turn(now, clock_.now());
+            turning_since_.store(TimePoint{}, std::memory_order_relaxed);
             sleep(now, Duration::max());
             // Each sleep buys one more spell of spinning: replies tend to come in trains.
             turned_at = last_event = clock_.now();
         }
     }
     if (context_.is_forked()) base::abort_forked("the context's thread called fork()");
+    turning_since_.store(TimePoint{}, std::memory_order_relaxed);
+    const std::lock_guard lock(end_mutex_);
+    has_ended_ = true;
+    end_changed_.notify_one();
 }
 
 std::uint32_t Driver::turn_and_wait(Duration longest) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <thread>
 
 #include <weft/options.h>
@@ -28,14 +30,19 @@ class Driver {
     bool is_usable() const { return bool(epoll_); }
     // Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT (the cpu).
     Status start();
-    // Ends and joins the thread. Thread: any but the context's.
-    void stop();
+    // Ends and joins the thread, however long its turn takes; `on_late` is called once when that
+    // takes blocked_least. Thread: any but the context's.
+    void stop(const std::function<void()>& on_late = {});
     bool running() const { return thread_.joinable(); }
     // In a forked child: a fork inside a turn ends with it.
     void on_forked() noexcept { stop_.store(true, std::memory_order_relaxed); }
     // Called after a turn of its thread that took longer than blocked_least. Set before start().
     static constexpr Duration blocked_least = 1s;
     void set_on_blocked(Function<void(Duration)> told) { on_blocked_ = std::move(told); }
+
+    // When the turn began that its thread is in; TimePoint{}: it sleeps, or there is none. Thread:
+    // any.
+    TimePoint turning_since() const { return turning_since_.load(std::memory_order_relaxed); }
 
     // One turn, then a sleep of at most `longest` when there was nothing to do. For callers that
     // are the context's thread themselves.
@@ -73,6 +80,10 @@ class Driver {
     bool can_sleep_ = true;    // Every endpoint has a descriptor that is watched.
     Function<void(Duration)> on_blocked_;
     std::atomic<bool> stop_{false};
+    std::atomic<TimePoint> turning_since_{TimePoint{}};
+    std::mutex end_mutex_;  // Guards the next.
+    bool has_ended_ = false;
+    std::condition_variable end_changed_;
     std::thread thread_;
 };
 

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/assert.h"
+#include "base/own_descriptor.h"
 #include "base/quiet_thread.h"
 #include "group/file_error.h"
 #include "group/replace_file.h"
@@ -32,7 +33,7 @@ FileFollower::~FileFollower() {
     }
     if (!thread_.joinable()) return;
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto put = ::write(stop_.get(), &one, sizeof one);
+    (void)base::check_open(::write(stop_.get(), &one, sizeof one));
     thread_.join();
 }
 
@@ -61,7 +62,7 @@ void FileFollower::loop() {
     told_(*view_);
     while (true) {
         pollfd wakes[] = {{stop_.get(), POLLIN, 0}, {inotify_.get(), POLLIN, 0}};
-        ::poll(wakes, 2, look_every_ms);
+        if (::poll(wakes, 2, look_every_ms) > 0) base::check_polled(wakes);
         if (wakes[0].revents != 0) return;
         // Two writes within a tick of the file system's clock may have one stamp.
         if (was_touched()) seen_.reset();

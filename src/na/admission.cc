@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/own_descriptor.h"
 #include "na/hello.h"
 
 namespace weft::na {
@@ -20,7 +21,7 @@ bool Admission::open(int epoll, int listener, std::uint64_t id, Refuse refuse) {
     epoll_event wanted{};
     wanted.events = EPOLLIN;
     wanted.data.u64 = id_;
-    return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &wanted) == 0;
+    return base::check_open(::epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &wanted)) == 0;
 }
 
 base::UniqueFd Admission::accept_raw() const {
@@ -85,7 +86,7 @@ bool Admission::watch(bool wanted) const {
     epoll_event events{};
     if (wanted) events.events = EPOLLIN;
     events.data.u64 = id_;
-    return ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &events) == 0;
+    return base::check_open(::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &events)) == 0;
 }
 
 }  // namespace weft::na

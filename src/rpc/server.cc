@@ -59,7 +59,7 @@ inline Server::Slot* Server::next_in_slot(core::Peer& peer, core::FrameHead head
 
 inline void Server::run_handler(ServerCall& call) {
     Method* method = call.method;
-    last_run_ = method;
+    last_run_.store(method, std::memory_order_release);
     if (call.wire.sequence % timed_every == 0) [[unlikely]] {
         start_timing(call);
     }

@@ -5,6 +5,8 @@
 // come back and ask; its handlers run on meanwhile.
 #pragma once
 
+#include <atomic>
+
 #include "bulk/bulk.h"
 #include "core/context.h"
 #include "rpc/header.h"
@@ -103,9 +105,10 @@ class Server final : public core::FrameSink {
 
     // For people: counts, the calls that are most overdue, latencies by method.
     std::string state(std::size_t lines_max);
-    // The method of the handler that began last; empty: none began.
+    // The method of the handler that began last; empty: none began. Thread: any.
     std::string_view last_method() const {
-        return last_run_ ? last_run_->name : std::string_view();
+        const Method* const method = last_run_.load(std::memory_order_acquire);
+        return method ? method->name : std::string_view();
     }
     // Who hears, once a minute at most, of a handler that goes on for long after its deadline.
     void set_on_overstay(Function<void(const std::string&)> told) {
@@ -214,7 +217,7 @@ class Server final : public core::FrameSink {
     std::size_t parsed_bytes_ = 0;  // Of messages that were made of those.
     Function<void(const std::string&)> on_overstay_;
     TimePoint overstay_told_until_{};
-    const Method* last_run_ = nullptr;
+    std::atomic<const Method*> last_run_{nullptr};
     Counters counters_;
 };
 

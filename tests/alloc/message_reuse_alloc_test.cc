@@ -45,8 +45,8 @@ struct ReuseServer final : Service {
 };
 
 struct ReuseRig {
-    test::SimRig rig;
     ReuseServer service;
+    test::SimRig rig;
     Channel channel;
     int completed = 0;
     ReuseRig() {

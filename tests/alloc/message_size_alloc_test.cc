@@ -400,8 +400,8 @@ Task<void> fetch(const Channel& channel, Status& into, bool& done) {
 }  // namespace
 
 TEST_CASE("a reply that becomes too much memory is refused before it is parsed") {
-    SimRig rig;
     Answerer service;
+    SimRig rig;
     service.body = repeat(in(5, ""), 4 * mib);
     REQUIRE(rig.add("server").add(service).ok());
     Runtime& client = rig.add("", {.parsed_bytes_max = 64 * mib});

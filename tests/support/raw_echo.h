@@ -41,8 +41,8 @@ struct CallOutcome {
 };
 
 struct Pair {
-    SimRig rig;
     Echo service;
+    SimRig rig;
     Runtime& server = rig.add("server");
     Runtime& client = rig.add("");
     Channel channel;

@@ -106,9 +106,9 @@ TEST_CASE("asio: an io_context takes the handlers on executors whose type is era
 
 TEST_CASE("asio: a handler that owns its io_context's guest ends with it") {
     AsioPair pair;
+    EchoServer service;
     auto io = std::make_unique<asio::io_context>(1);
     auto guest = std::make_shared<Runtime>(Runtime::create({.manual = true}).value());
-    EchoServer service;
     const std::string uri = "sm://" + unique_name("asio");
     REQUIRE(guest->serve(service, uri).ok());
     int called = 0;

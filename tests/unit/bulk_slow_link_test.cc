@@ -24,8 +24,8 @@ struct Sink final : Service {
 
 TEST_CASE("transfers that fill a link for longer than a silence may last are not cut") {
     // On such a transport the owner's pings wait behind what it answers, its pongs too.
-    SimRig rig(1, {.rma_checked = false});
     Sink service;
+    SimRig rig(1, {.rma_checked = false});
     Runtime& server = rig.add("server");
     REQUIRE(server.add(service).ok());
     Runtime& client = rig.add("client");

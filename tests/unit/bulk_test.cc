@@ -98,8 +98,8 @@ struct BulkPair {
         return result.status;
     }
 
-    SimRig rig;
     Store service;
+    SimRig rig;
     Runtime& server = rig.add("server");
     Runtime& client = rig.add("");
     Channel channel;

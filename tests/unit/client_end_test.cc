@@ -149,8 +149,8 @@ TEST_CASE("a runtime that ends waits a second at most for a server that reads no
 }
 
 TEST_CASE("a client that ends says so when the queue in front of its connection has room") {
-    SimRig rig(1, {.link_messages_max = 4, .joins_commits = false});
     Echo service;
+    SimRig rig(1, {.link_messages_max = 4, .joins_commits = false});
     service.hold = true;
     Runtime& client = rig.add("");  // Turns first: the server has not read when it ends.
     Runtime& server = rig.add("server");

@@ -295,7 +295,6 @@ TEST_CASE("many that are stale at once learn the later view once") {
 }
 
 TEST_CASE("a handler that refused is not run again when the rank above dies") {
-    GroupRig rig(3);
     std::vector<int> runs(3);
     struct Refusing final : Service {
         std::size_t rank = 0;
@@ -312,6 +311,7 @@ TEST_CASE("a handler that refused is not run again when the rank above dies") {
         }
     };
     std::vector<Refusing> services(3);
+    GroupRig rig(3);
     for (std::size_t rank = 0; rank < 3; ++rank) {
         services[rank].rank = rank;
         services[rank].runs = &runs;

@@ -316,8 +316,8 @@ TEST_CASE("a forked child calls its parent with a runtime of its own") {
 }
 
 TEST_CASE("a forked child ends at once whatever its parent's threads were doing") {
-    Runtime runtime = Runtime::create().value();
     HoldService service;
+    Runtime runtime = Runtime::create().value();
     REQUIRE(runtime.serve(service, uris()[0]).ok());
     const Channel channel = runtime.connect(runtime.addresses().front()).value();
     std::atomic<bool> over{false};
@@ -379,8 +379,8 @@ void check_address_is_free(const std::string& uri, const std::function<void()>& 
     ::close(ends[0]);
     parent->channel = Channel();
     parent.reset();
-    Runtime next = Runtime::create().value();
     HoldService service;
+    Runtime next = Runtime::create().value();
     CHECK(next.serve(service, at).to_string() == "OK");
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);

@@ -252,9 +252,9 @@ TEST_CASE("an empty completion is refused by the name of the call, wherever it i
          {"Channel::call()", "completion"}},
         {"an empty completion of a handler's call",
          [&] {
+             Asks service;
              Runtime runtime = Runtime::create(by_hand()).value();
              const Channel channel = runtime.connect("sm://absent").value();
-             Asks service;
              service.to = channel;
              const std::string uri = "sm://misuse-" + std::to_string(::getpid());
              if (!runtime.serve(service, uri).ok()) return 1;
@@ -313,8 +313,8 @@ TEST_CASE("an empty function where a callback, handler or work is wanted is refu
          {"Runtime::turn_until()", "empty"}},
         {"a handler that is empty",
          [&] {
-             Runtime runtime = Runtime::create(by_hand()).value();
              NoHandler service;
+             Runtime runtime = Runtime::create(by_hand()).value();
              return told(runtime.add(service));
          },
          static_cast<int>(Code::invalid_argument),

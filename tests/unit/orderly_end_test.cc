@@ -453,6 +453,7 @@ TEST_CASE("a call after an orderly end never ran, and reaches the server that co
     INFO(scheme << ", a request of " << bytes << " bytes, " << (runs ? "run()" : "no run()"));
     Source service;
     std::string uri = fresh_uri(scheme);
+    Source next_service;
     std::optional<Serving> server;
     std::optional<Runtime> alone;
     if (runs) {
@@ -472,7 +473,6 @@ TEST_CASE("a call after an orderly end never ran, and reaches the server that co
     // The client neither reads what the server says nor sees its end.
     if (runs) CHECK(server->end().ok());
     alone.reset();
-    Source next_service;
     server.reset();
     if (is_followed) server.emplace(next_service, uri, RuntimeOptions{.drain_timeout = patience});
     channel.call(fetch, request, {.timeout = patience}, outcomes[1].done());

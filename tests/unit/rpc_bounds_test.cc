@@ -34,8 +34,8 @@ static bool aborts(Doomed&& doomed) {
 TEST_CASE("a request that waited for its connection is held to the limit that was found") {
     // No transport of weft's has one below 16 KiB; a peer may claim it.
     const std::size_t eager = 8 * 1024;
-    SimRig rig(1, {.eager_bytes_max = eager});
     Echo service;
+    SimRig rig(1, {.eager_bytes_max = eager});
     REQUIRE(rig.add("server").add(service).ok());
     Channel channel = rig.add("").connect("sim://server").value();
     CallOutcome over, exact;
@@ -50,8 +50,8 @@ TEST_CASE("a request that waited for its connection is held to the limit that wa
 }
 
 TEST_CASE("an answer that waited is held to the message limit, not to that of calls") {
-    SimRig rig(1, {.eager_bytes_max = 64, .link_messages_max = 4, .joins_commits = false});
     Echo service;
+    SimRig rig(1, {.eager_bytes_max = 64, .link_messages_max = 4, .joins_commits = false});
     service.hold = true;
     REQUIRE(rig.add("server").add(service).ok());
     Channel channel = rig.add("").connect("sim://server").value();
@@ -71,6 +71,7 @@ TEST_CASE("an answer that waited is held to the message limit, not to that of ca
 }
 
 TEST_CASE("a runtime has so many addresses and not one more") {
+    Echo service;
     SimRig rig;
     Runtime& many = rig.add("");
     for (std::size_t i = 0; i < core::endpoints_max; ++i) {
@@ -80,7 +81,6 @@ TEST_CASE("a runtime has so many addresses and not one more") {
     CHECK(status.code() == Code::resource_exhausted);
     CHECK(status.text() ==
           "can't listen on sim://one-too-many: a runtime has at most 64 addresses and transports");
-    Echo service;
     REQUIRE(many.add(service).ok());
     CallOutcome outcome;
     Channel channel = rig.add("").connect("sim://name-63").value();

@@ -243,8 +243,8 @@ TEST_CASE("a call made long after the last turn carries what is left of its own 
 }
 
 TEST_CASE("a call that ended with its channel takes nothing from the next channel's peer") {
-    Pair pair;
     Echo other_service;
+    Pair pair;
     Runtime& other = pair.rig.add("other");
     REQUIRE(other.add(other_service).ok());
     pair.service.hold = other_service.hold = true;

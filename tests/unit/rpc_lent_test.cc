@@ -81,9 +81,9 @@ struct LentPair {
         CHECK(server.node().server.executing() == 0);
     }
 
-    SimRig rig;
     Turner service;
     Echo echo_service;
+    SimRig rig;
     Runtime& server;
     Runtime& client;
     Channel channel;
@@ -314,9 +314,9 @@ struct Judge : Service {
 TEST_CASE("a large request that is there after its deadline never runs") {
     na::sim::WorldOptions network;
     network.piece_time = 37us;
+    Judge judge;
     LentPair pair(network);
     Runtime& server = pair.server;
-    Judge judge;
     REQUIRE(server.add(judge).ok());
     REQUIRE(pair.call(100, 100).status.ok());  // Connected.
     const std::vector<std::byte> body(100'000);
@@ -412,8 +412,8 @@ TEST_CASE("memory of a large request that waits for the next connection holds no
 }
 
 TEST_CASE("what was lent to one peer can't be read by another, nor by its successor") {
-    SimRig rig;
     Turner services[2];
+    SimRig rig;
     Runtime& first = rig.add("first");
     Runtime& second = rig.add("second");
     REQUIRE(first.add(services[0]).ok());

@@ -6,8 +6,8 @@ using namespace weft;
 using namespace weft::test;
 
 TEST_CASE("session: a server whose handlers are all taken is asked again, within a budget") {
-    SimRig rig;
     Echo service;
+    SimRig rig;
     service.hold = true;
     REQUIRE(rig.add("server", {.handlers_max = 2}).add(service).ok());
     Runtime& client = rig.add("");
@@ -63,8 +63,8 @@ TEST_CASE("session: a server whose handlers are all taken is asked again, within
 }
 
 TEST_CASE("session: the first retry of a call comes soon, whatever others met before it") {
-    SimRig rig;
     Echo service;
+    SimRig rig;
     service.hold = true;
     REQUIRE(rig.add("server", {.handlers_max = 1}).add(service).ok());
     Runtime& client = rig.add("");
@@ -100,8 +100,8 @@ TEST_CASE("session: the first retry of a call comes soon, whatever others met be
 }
 
 TEST_CASE("session: the bytes of large requests in handlers are bounded") {
-    SimRig rig;
     Echo service;
+    SimRig rig;
     service.hold = true;
     REQUIRE(rig.add("server", {.handler_bytes_max = 1 << 20}).add(service).ok());
     Runtime& client = rig.add("");
@@ -129,8 +129,8 @@ TEST_CASE("session: the bytes of large requests in handlers are bounded") {
 }
 
 TEST_CASE("session: what a context has under way is bounded, and servers take turns") {
-    SimRig rig;
     Echo one, other;
+    SimRig rig;
     one.hold = true;
     REQUIRE(rig.add("one").add(one).ok());
     REQUIRE(rig.add("other").add(other).ok());
@@ -158,8 +158,8 @@ TEST_CASE("session: what a context has under way is bounded, and servers take tu
 }
 
 TEST_CASE("session: bytes under way are bounded as well") {
-    SimRig rig;
     Echo service;
+    SimRig rig;
     service.hold = true;
     REQUIRE(rig.add("server").add(service).ok());
     Runtime& client = rig.add("", {.bytes_in_flight_max = 1 << 20});  // To one peer: a quarter...

@@ -23,9 +23,9 @@ struct Front : Service {
 
 // A client, a server in the middle, and the one that this one calls.
 struct Chain {
-    SimRig rig;
     Front front;
     Echo back;
+    SimRig rig;
     Runtime& middle = rig.add("middle");
     Runtime& client = rig.add("");
     Runtime& server = rig.add("back");
@@ -305,6 +305,7 @@ TEST_CASE("nested: transfers end with the call") {
 TEST_CASE("nested: servers that call each other in handlers do not wait in a circle") {
     // More calls of handlers that wait for the other than there are slots, both ways.
     constexpr std::size_t calls = 3000;
+    Echo one, two;
     SimRig rig;
     struct Side : Front {
         Channel other;
@@ -312,7 +313,6 @@ TEST_CASE("nested: servers that call each other in handlers do not wait in a cir
     } left, right;
     Runtime& at_left = rig.add("left");
     Runtime& at_right = rig.add("right");
-    Echo one, two;
     REQUIRE(at_left.add(left).ok());
     REQUIRE(at_left.add(one).ok());
     REQUIRE(at_right.add(right).ok());

@@ -118,8 +118,8 @@ TEST_CASE("recovery: a reply that crosses the question after it counts, and harm
 }
 
 TEST_CASE("recovery: who finds no room for a session is told so, and nothing of his has run") {
-    SimRig rig;
     Echo service;
+    SimRig rig;
     service.hold = true;
     Runtime& server = rig.add("server");
     REQUIRE(server.add(service).ok());
@@ -197,8 +197,8 @@ TEST_CASE("recovery: calls of a connection that is lost before the grant are sen
 
 TEST_CASE("recovery: a one-way cut is told within 3 s, whatever the server still says") {
     // The transport itself would find out much later.
-    SimRig rig(1, {.link = {.give_up_after = 20s}, .connect_timeout = 2s});
     Echo service;
+    SimRig rig(1, {.link = {.give_up_after = 20s}, .connect_timeout = 2s});
     service.hold = true;
     Runtime& server = rig.add("server");
     REQUIRE(server.add(service).ok());
@@ -225,8 +225,8 @@ TEST_CASE("recovery: a one-way cut is told within 3 s, whatever the server still
 
 TEST_CASE("recovery: a peer that has much to send still answers whether it is there") {
     // What waits there takes longer than a silence may last.
-    SimRig rig(1, {.link_bytes_max = 128 * 1024});
     Echo service;
+    SimRig rig(1, {.link_bytes_max = 128 * 1024});
     service.hold = true;
     REQUIRE(rig.add("server").add(service).ok());
     Runtime& client = rig.add("client");
@@ -448,8 +448,8 @@ TEST_CASE("recovery: a call that was asked for when its server ended keeps its d
 
 TEST_CASE(
     "recovery: a server that said that it ends begins no request, and answers what is asked") {
-    SimRig rig;
     Echo service;
+    SimRig rig;
     Runtime& server = rig.add("server");
     REQUIRE(server.add(service).ok());
     RawPeer raw(rig), later(rig);

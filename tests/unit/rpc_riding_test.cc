@@ -23,12 +23,11 @@ constexpr MethodId both("test.Ride/Both");    // Puts "new" at 0, and answers wh
 constexpr MethodId later("test.Ride/Later");  // As pull, after a while.
 
 struct Rides final : Service {
-    explicit Rides(Runtime& of) : runtime(of) {}
     void register_methods(MethodRegistrar& registrar) override {
         registrar.add(pull, [this](Call call) { read(std::move(call)); });
         registrar.add(push, [this](Call call) {
             const RegionRef to = RegionRef::decode(call.request()).value();
-            const Buffer from = runtime.allocate(to.length).value();
+            const Buffer from = runtime->allocate(to.length).value();
             std::memset(from.data(), 'p', from.size());
             write(std::move(call), to, from, [](Call answered, const Status& status) {
                 status.ok() ? answered.reply(as_bytes("done")) : answered.fail(status);
@@ -36,7 +35,7 @@ struct Rides final : Service {
         });
         registrar.add(both, [this](Call call) {
             const RegionRef to = RegionRef::decode(call.request()).value();
-            const Buffer from = runtime.allocate(3).value();
+            const Buffer from = runtime->allocate(3).value();
             std::memcpy(from.data(), "new", 3);
             write(std::move(call), to, from, [this](Call written, const Status& status) {
                 status.ok() ? read(std::move(written)) : written.fail(status);
@@ -46,7 +45,7 @@ struct Rides final : Service {
     }
     void read(Call call) {
         const RegionRef from = named.length ? named : RegionRef::decode(call.request()).value();
-        Buffer into = runtime.allocate(from.length).value();
+        Buffer into = runtime->allocate(from.length).value();
         auto shared = std::make_shared<Call>(std::move(call));
         shared->get(from, 0, into, [shared, into](const Status& status) {
             status.ok() ? shared->reply(into.bytes()) : shared->fail(status);
@@ -58,13 +57,14 @@ struct Rides final : Service {
         shared->put(to, 0, from,
                     [shared, then](const Status& status) { then(std::move(*shared), status); });
     }
-    Runtime& runtime;
+    Runtime* runtime = nullptr;
     RegionRef named;  // What is read instead of what the request names.
     std::vector<Call> held;
 };
 
 struct RidePair {
     explicit RidePair(bool checked = true) : rig(1, {.rma_checked = checked}) {
+        service.runtime = &server;
         REQUIRE(server.add(service).ok());
         channel = client.connect("sim://server").value();
         CallOutcome warm;
@@ -100,10 +100,10 @@ struct RidePair {
         return finish(outcome);
     }
 
+    Rides service;
     SimRig rig;
     Runtime& server = rig.add("server");
     Runtime& client = rig.add("");
-    Rides service{server};
     Channel channel;
     Buffer memory;
     TimePoint began;
@@ -256,10 +256,11 @@ TEST_CASE("what does not fit goes as bulk always does") {
 }
 
 TEST_CASE("what rides goes with the first call, too, and from other threads") {
+    Rides service;
     SimRig rig;
     Runtime& server = rig.add("server");
     Runtime& client = rig.add("");
-    Rides service{server};
+    service.runtime = &server;
     REQUIRE(server.add(service).ok());
     const Channel channel = client.connect("sim://server").value();
     const Buffer memory = client.allocate(100).value();

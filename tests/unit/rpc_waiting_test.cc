@@ -32,9 +32,9 @@ struct Crowded {
         other.held.clear();
         watched.held.clear();
     }
-    SimRig rig;
     Echo one, other;
     Watch watched;
+    SimRig rig;
     Runtime& client = rig.add("", {.calls_in_flight_max = 10});
     Channel to_one, to_other;
 };

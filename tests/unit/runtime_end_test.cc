@@ -65,8 +65,8 @@ void post_for_ever(Executor& executor) {
 }  // namespace
 
 TEST_CASE("a notice that answers another call of the dead client harms nobody who comes then") {
-    SimRig rig;
     Locks service;
+    SimRig rig;
     Runtime& server = rig.add("server");
     REQUIRE(server.add(service).ok());
     RawPeer first(rig), second(rig);

@@ -235,8 +235,8 @@ TEST_CASE("a transfer of an answered call that is dropped is not completed into"
 }
 
 TEST_CASE("what the end completes may neither connect nor listen nor expose") {
-    SimRig rig;
     Echo service;
+    SimRig rig;
     service.hold = true;
     REQUIRE(rig.add("server").add(service).ok());
     Runtime& client = rig.add("");

@@ -117,6 +117,7 @@ static Code code_of(Runtime& owner, const std::string& uri, const MethodId& meth
 
 TEST_CASE("a service is added with all of its methods, or with none") {
     Echo service;
+    Half whole;
     Runtime runtime = Runtime::create({.manual = true}).value();
     const std::string uri = unique_uri("half");
     REQUIRE(runtime.serve(service, uri).ok());
@@ -127,7 +128,6 @@ TEST_CASE("a service is added with all of its methods, or with none") {
     half.reset();  // Nothing refers to it.
     CHECK(code_of(runtime, uri, Half::first) == Code::unimplemented);
     CHECK(code_of(runtime, uri, echo_method) == Code::ok);
-    Half whole;
     whole.fails = false;
     REQUIRE(runtime.add(whole).ok());
     CHECK(code_of(runtime, uri, Half::first) == Code::ok);

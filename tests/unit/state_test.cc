@@ -83,9 +83,9 @@ TEST_CASE("state: as many lines as there may be, whatever there is") {
 }
 
 TEST_CASE("state: a handler that overstays is told of once a minute") {
+    Echo service;
     SimRig rig;
     Heard heard;
-    Echo service;
     service.hold = true;
     REQUIRE(rig.add("server", {.log_sink = heard.sink()}).add(service).ok());
     Channel channel = rig.add("client").connect("sim://server").value();
@@ -107,9 +107,9 @@ TEST_CASE("state: a handler that overstays is told of once a minute") {
 }
 
 TEST_CASE("state: a handler that overstays is told of when its client is gone, too") {
+    Echo service;
     SimRig rig;
     Heard heard;
-    Echo service;
     service.hold = true;
     REQUIRE(rig.add("server", {.log_sink = heard.sink()}).add(service).ok());
     Channel channel = rig.add("client").connect("sim://server").value();

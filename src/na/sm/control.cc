@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "base/own_descriptor.h"
 #include "base/random.h"
 #include "na/arena.h"
 #include "na/own_stall.h"
@@ -22,7 +23,7 @@ constexpr Duration handshake_max = 1s;  // Of an incoming connection.
 constexpr std::size_t incoming_max = 32;
 constexpr Duration silent_max = 5ms;
 constexpr int accepts_per_look = 16;
-constexpr std::size_t events_per_look = 64;
+constexpr int events_per_look = 64;
 constexpr std::uint64_t listener_serial = 0;
 
 }  // namespace
@@ -269,16 +270,14 @@ void SmEndpoint::control(TimePoint now) {
         table_.wake();
     }
     epoll_event ready[events_per_look];
-    const int count = ::epoll_wait(epoll_.get(), ready, static_cast<int>(events_per_look), 0);
+    const int count = base::check_open(::epoll_wait(epoll_.get(), ready, events_per_look, 0));
     for (int i = 0; i < count; ++i) {
-        const std::uint64_t serial = ready[i].data.u64;  // Packed: no reference binds to it.
+        const std::uint64_t serial = ready[i].data.u64;  // No reference: the kernel packs them.
         if (serial == listener_serial) {
             accept_some(now);
-            continue;
+        } else if (const auto at = by_serial_.find(serial); at != by_serial_.end()) {
+            handle_socket(*at->second);  // Else it is gone: an event before this one ended it.
         }
-        // Gone when an event before this one ended it.
-        const auto at = by_serial_.find(serial);
-        if (at != by_serial_.end()) handle_socket(*at->second);
     }
     give_turns(now);
     if (handshakes_ != 0) expire_handshakes(now);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/own_descriptor.h"
 #include "na/own_stall.h"
 #include "na/tcp/endpoint.h"
 
@@ -42,7 +43,10 @@ bool TcpEndpoint::watch(Lane& lane, bool for_writing) {
     epoll_event wanted{};
     wanted.events = for_writing ? EPOLLIN | EPOLLOUT : EPOLLIN;
     wanted.data.u64 = id_of(lane.watch);
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, lane.socket.get(), &wanted) == 0) return true;
+    if (base::check_open(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, lane.socket.get(), &wanted)) ==
+        0) {
+        return true;
+    }
     lanes_.give_back(*entry);
     lane.watch = {};
     return false;
@@ -80,7 +84,7 @@ void TcpEndpoint::want_room(Lane& lane, bool wanted) {
     epoll_event events{};
     events.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
     events.data.u64 = id_of(lane.watch);
-    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.socket.get(), &events);
+    (void)base::check_open(::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.socket.get(), &events));
 }
 
 // A full socket has room again long before epoll is asked.
@@ -184,7 +188,7 @@ void TcpEndpoint::look(std::span<Event> events, std::size_t& count) noexcept {
     const Duration stall = own_stall(now_ - std::exchange(looked_at_, now_));
     if (stall > Duration::zero()) forgive(stall);
     epoll_event ready[events_per_look];
-    const int found = ::epoll_wait(epoll_.get(), ready, events_per_look, 0);
+    const int found = base::check_open(::epoll_wait(epoll_.get(), ready, events_per_look, 0));
     for (int i = 0; i < found; ++i) {
         if (ready[i].data.u64 == listener_id) {
             accept_some();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/own_descriptor.h"
 #include "na/verbs/endpoint.h"
 
 namespace weft::na::verbs {
@@ -212,7 +213,7 @@ void VerbsEndpoint::look() {
     const Duration stall = own_stall(now_ - std::exchange(looked_at_, now_));
     if (stall > Duration::zero()) forgive(stall);
     epoll_event ready[events_per_look];
-    const int found = ::epoll_wait(epoll_.get(), ready, events_per_look, 0);
+    const int found = base::check_open(::epoll_wait(epoll_.get(), ready, events_per_look, 0));
     for (int i = 0; i < found; ++i) {
         const int fd = ready[i].data.fd;
         if (fd == channel_->fd) {

@@ -1,0 +1,71 @@
+#include "api/served.h"
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "api/node.h"
+#include "base/assert.h"
+#include "base/exiting.h"
+#include "base/fork.h"
+
+namespace weft {
+namespace api {
+namespace {
+
+struct Entry {
+    const Service* service;
+    const Node* node;
+    std::weak_ptr<Node> owner;
+};
+
+// A forked child has a table of its own, which is empty: it may drop its copies in any order.
+struct Table {
+    std::mutex mutex;
+    std::vector<Entry> entries;  // As many as there are services in use, a few.
+};
+
+}  // namespace
+
+void note_served(const Service& service, const std::weak_ptr<Node>& node) {
+    auto& table = base::per_process<Table>();
+    const std::lock_guard lock(table.mutex);
+    table.entries.push_back({&service, node.lock().get(), node});
+}
+
+void forget_served(const Node& node) {
+    auto& table = base::per_process<Table>();
+    const std::lock_guard lock(table.mutex);
+    std::erase_if(table.entries, [&](const Entry& entry) { return entry.node == &node; });
+}
+
+// Takes the runtimes that serve it out of the table.
+static std::vector<std::weak_ptr<Node>> take_servers(const Service& service) {
+    auto& table = base::per_process<Table>();
+    const std::lock_guard lock(table.mutex);
+    std::vector<std::weak_ptr<Node>> servers;
+    for (const Entry& entry : table.entries) {
+        if (entry.service == &service) servers.push_back(entry.owner);
+    }
+    std::erase_if(table.entries, [&](const Entry& entry) { return entry.service == &service; });
+    return servers;
+}
+
+}  // namespace api
+
+Service::~Service() {
+    for (const std::weak_ptr<api::Node>& server : api::take_servers(*this)) {
+        if (!base::is_exiting()) {
+            base::abort_misused("a weft::Service was destroyed before a Runtime that serves it",
+                                "its handlers would run in freed memory: declare the service "
+                                "before the runtime, or destroy the runtime first");
+        }
+        if (const std::shared_ptr<api::Node> node = server.lock()) {
+            node->stay_for_exit(
+                "weft: exit() destroys a weft::Service before the Runtime that serves it, whose "
+                "calls end without a word: declare the service before the runtime\n");
+        }
+    }
+}
+
+}  // namespace weft
