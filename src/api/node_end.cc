@@ -78,7 +78,10 @@ Status Node::drain(const Hurried& hurried) {
         return why(std::to_string(leaving) +
                    " bytes or messages of replies, or collectives, had not been delivered");
     }
-    return why("the runtime's thread was still blocked by a handler, completion or coroutine (" +
+    return why((options.manual ? "no thread turned the runtime (RuntimeOptions::manual), or a "
+                                 "handler, completion or coroutine blocked it ("
+                               : "the runtime's thread was still blocked by a handler, completion "
+                                 "or coroutine (") +
                last_handler() + ")");
 }
 
