@@ -27,6 +27,7 @@ struct AllocPair : EchoPair {
     EchoRequest request = request_of("a text that does not fit into a small string object");
     std::string body = request.SerializeAsString();
     AllocPair() { REQUIRE(server.add(raw_echo).ok()); }
+    ~AllocPair() { rig.runtimes.clear(); }  // Before the service.
 
     // Allocations of 1000 calls, one after the other, when they are all alike and so were 100
     // before.

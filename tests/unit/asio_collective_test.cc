@@ -161,7 +161,6 @@ TEST_CASE("asio: a merged collective completes with its one reply") {
 }
 
 TEST_CASE("asio: a collective of a real group is cancelled, and its handlers are told") {
-    AsioPair pair;
     static constexpr ProtoMethod<EchoRequest, EchoReply> hold{.id = MethodId("raw.Raw/HoldAll"),
                                                               .collective = true};
     struct Holder final : Service {
@@ -176,6 +175,7 @@ TEST_CASE("asio: a collective of a real group is cancelled, and its handlers are
                           {.collective = true});
         }
     } holder;
+    AsioPair pair;
     REQUIRE(pair.server.add(holder).ok());
     const GroupView view = GroupView::make("g", 1, {{0, {"sim://server"}}}).value();
     REQUIRE(pair.server.join(view, 0).ok());

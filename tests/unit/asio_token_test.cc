@@ -184,7 +184,6 @@ TEST_CASE("asio: an operation keeps its channel") {
 }
 
 TEST_CASE("asio: a reply that does not parse is told as such") {
-    AsioPair pair;
     static constexpr ProtoMethod<EchoRequest, echo::v1::EchoRequestText> lies{
         .id = MethodId("raw.Raw/Lies")};
     struct Liar final : Service {
@@ -192,6 +191,7 @@ TEST_CASE("asio: a reply that does not parse is told as such") {
             registrar.add(lies.id, [](Call call) { call.reply(as_bytes("\n\x7f")); });
         }
     } liar;
+    AsioPair pair;
     REQUIRE(pair.server.add(liar).ok());
     auto reply = weft::call(pair.channel, lies, request_of("x"), {}, asio::use_future);
     pair.settle();

@@ -136,6 +136,18 @@ TEST_CASE("a handler that passes on what a collective came to does not say that 
 }
 
 TEST_CASE("a collective whose time is over runs nowhere, also where it begins") {
+    struct Slow final : Service {
+        GroupRig* rig = nullptr;
+        std::optional<GroupOutcome> outcome;
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(front_method, [this](Call call) {
+                rig->sim.clock->advance(2s);
+                rig->group(0).collective(test::tell_method, BodyWriter::of(as_bytes("late")), {},
+                                         [this](GroupOutcome all) { outcome = all; });
+                call.reply({});
+            });
+        }
+    } slow;
     GroupRig rig(3);
     const Group group = rig.group(0);
     SECTION("as it is told to") {
@@ -145,18 +157,6 @@ TEST_CASE("a collective whose time is over runs nowhere, also where it begins") 
         CHECK(all.ranks.size() == 3);
     }
     SECTION("by a handler that took all of its call's time before") {
-        struct Slow final : Service {
-            GroupRig* rig = nullptr;
-            std::optional<GroupOutcome> outcome;
-            void register_methods(MethodRegistrar& registrar) override {
-                registrar.add(front_method, [this](Call call) {
-                    rig->sim.clock->advance(2s);
-                    rig->group(0).collective(test::tell_method, BodyWriter::of(as_bytes("late")),
-                                             {}, [this](GroupOutcome all) { outcome = all; });
-                    call.reply({});
-                });
-            }
-        } slow;
         slow.rig = &rig;
         REQUIRE(rig.sim.runtimes[0]->add(slow).ok());
         const Channel channel = rig.client->connect("sim://s0").value();

@@ -97,7 +97,6 @@ TEST_CASE("a handler whose call was cancelled begins nothing more") {
 }
 
 TEST_CASE("a nested handler that is told of the cancel may answer the call it was begun for") {
-    GroupRig rig(3);
     struct Pair final : Service {
         GroupRig* rig = nullptr;
         std::shared_ptr<Call> outer;
@@ -124,6 +123,7 @@ TEST_CASE("a nested handler that is told of the cancel may answer the call it wa
                           {.collective = true});
         }
     } pair;
+    GroupRig rig(3);
     pair.rig = &rig;
     for (auto& server : rig.services) server.hold = true;
     REQUIRE(rig.sim.runtimes[0]->add(pair).ok());
@@ -158,7 +158,6 @@ TEST_CASE("what follows on a refusal is for the same call still") {
 }
 
 TEST_CASE("who meets again and again for a call that was cancelled is refused each time") {
-    GroupRig rig(3);
     struct Stubborn final : Service {
         GroupRig* rig = nullptr;
         std::vector<Code> codes;
@@ -176,6 +175,7 @@ TEST_CASE("who meets again and again for a call that was cancelled is refused ea
             });
         }
     } stubborn;
+    GroupRig rig(3);
     stubborn.rig = &rig;
     REQUIRE(rig.sim.runtimes[0]->add(stubborn).ok());
     cancel_outer(rig, 0, [&] {
@@ -207,8 +207,6 @@ TEST_CASE("a cancel on the context's thread reaches what another thread has just
 
 TEST_CASE("what a handler begins is its own also where its rank begins between two turns") {
     // The outer collective runs its handler at once, inside of collective(); that begins another.
-    GroupRig rig(3);
-    for (auto& server : rig.services) server.hold = true;
     struct Nesting final : Service {
         GroupRig* rig = nullptr;
         std::optional<GroupOutcome> inner;
@@ -226,6 +224,8 @@ TEST_CASE("what a handler begins is its own also where its rank begins between t
                           {.collective = true});
         }
     } nesting;
+    GroupRig rig(3);
+    for (auto& server : rig.services) server.hold = true;
     nesting.rig = &rig;
     REQUIRE(rig.sim.runtimes[0]->add(nesting).ok());
     const Group group = rig.group(0);
@@ -418,8 +418,6 @@ TEST_CASE("everyone who asked hears of changes") {
 }
 
 TEST_CASE("a collective that another thread began is cancelled from there") {
-    Runtime runtime = Runtime::create().value();
-    REQUIRE(runtime.listen("tcp://127.0.0.1:0").ok());
     std::atomic<int> held = 0;
     std::atomic<bool> cancelled = false;
     struct Holding final : Service {
@@ -438,6 +436,8 @@ TEST_CASE("a collective that another thread began is cancelled from there") {
                           {.collective = true});
         }
     } holding;
+    Runtime runtime = Runtime::create().value();
+    REQUIRE(runtime.listen("tcp://127.0.0.1:0").ok());
     holding.held = &held;
     holding.cancelled = &cancelled;
     REQUIRE(runtime.add(holding).ok());

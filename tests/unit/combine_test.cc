@@ -250,7 +250,6 @@ TEST_CASE(
     REQUIRE(rig.run_until([&] { return service->ended; }, 1s));
     CHECK(service->codes == std::vector<Code>{Code::cancelled, Code::cancelled});
     REQUIRE(rig.run_until([&] { return behind.waiting == 0; }, 1s));
-    service.reset();
 }
 
 TEST_CASE("combined tasks are refused on a thread that turns no context, and empty ones anywhere") {

@@ -218,9 +218,7 @@ TEST_CASE("hostile frames: a peer that reads no replies is dropped before memory
 }
 
 TEST_CASE("hostile frames: peers that read no replies together have no more than all may") {
-    SimRig rig;
     constexpr std::size_t all = 2u << 20;
-    Runtime& server = rig.add("server", {.waiting_bytes_max = all});
     constexpr MethodId ask("test.Large/Ask");
     struct Large : Service {
         void register_methods(MethodRegistrar& registrar) override {
@@ -230,6 +228,8 @@ TEST_CASE("hostile frames: peers that read no replies together have no more than
             });
         }
     } service;
+    SimRig rig;
+    Runtime& server = rig.add("server", {.waiting_bytes_max = all});
     REQUIRE(server.add(service).ok());
     rpc::RequestHeader header;
     header.remaining_us = 50'000;

@@ -27,7 +27,6 @@ TEST_CASE("an unknown method is UNIMPLEMENTED with no effect") {
 }
 
 TEST_CASE("a call names its method and its client, however long their names") {
-    Pair pair;
     const std::string name = "test.AServiceWithAName/ThatIsLongerThanAStringKeepsInside";
     struct Named final : Service {
         explicit Named(const std::string& of) : method(of) {}
@@ -37,6 +36,7 @@ TEST_CASE("a call names its method and its client, however long their names") {
             registrar.add(method, [this](Call call) { held.push_back(std::move(call)); });
         }
     } service(name);
+    Pair pair;
     REQUIRE(pair.server.add(service).ok());
     Runtime& client = pair.rig.add("a-client-whose-name-is-long-as-well");
     Channel channel = client.connect("sim://server").value();

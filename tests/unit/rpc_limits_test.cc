@@ -284,7 +284,6 @@ TEST_CASE("session: cheap calls behind slow ones of another method are not refus
 }
 
 TEST_CASE("session: a server on which requests pile up has its clients send fewer") {
-    SimRig rig;
     struct Slow final : Service {
         base::ManualClock* clock = nullptr;
         std::uint64_t handled = 0;
@@ -296,6 +295,7 @@ TEST_CASE("session: a server on which requests pile up has its clients send fewe
             });
         }
     } service;
+    SimRig rig;
     service.clock = rig.clock.get();
     Runtime& server = rig.add("server");
     REQUIRE(server.add(service).ok());

@@ -259,8 +259,8 @@ TEST_CASE("nested: one handler's call is not another's") {
 }
 
 TEST_CASE("nested: only the outermost caller tries again") {
-    Chain chain;
     Echo full;
+    Chain chain;
     full.hold = true;
     REQUIRE(chain.rig.add("full", {.handlers_max = 1}).add(full).ok());
     Channel to_full = chain.middle.connect("sim://full").value();
@@ -306,11 +306,11 @@ TEST_CASE("nested: servers that call each other in handlers do not wait in a cir
     // More calls of handlers that wait for the other than there are slots, both ways.
     constexpr std::size_t calls = 3000;
     Echo one, two;
-    SimRig rig;
     struct Side : Front {
         Channel other;
         std::vector<CallOutcome> outcomes = std::vector<CallOutcome>(calls);
     } left, right;
+    SimRig rig;
     Runtime& at_left = rig.add("left");
     Runtime& at_right = rig.add("right");
     REQUIRE(at_left.add(left).ok());
@@ -343,10 +343,10 @@ TEST_CASE("nested: servers that call each other in handlers do not wait in a cir
 TEST_CASE("nested: a call that comes to a server twice does not wait in a circle") {
     // From the left to the right, back, and to the right again: more of them than there are slots,
     // half of which the server takes back meanwhile.
-    SimRig rig;
     struct Side : Front {
         Channel other;
     } left, right;
+    SimRig rig;
     Runtime& at_left = rig.add("left");
     Runtime& at_right = rig.add("right");
     REQUIRE(at_left.add(left).ok());

@@ -51,6 +51,7 @@ struct Fetching : Lost {
     ~Fetching() {
         last.held.clear();
         rig.run_for(1s);
+        rig.runtimes.clear();  // Before the services.
     }
     OperationId start(Duration timeout, bool rides) {
         std::array<std::byte, RegionRef::wire_bytes> body;

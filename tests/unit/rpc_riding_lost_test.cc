@@ -10,11 +10,10 @@ constexpr MethodId push_and_hold("test.Ride/PushAndHold");
 
 // Fills what the request names with 'p', and keeps the call.
 struct PushAndHold final : Service {
-    explicit PushAndHold(Runtime& of) : runtime(of) {}
     void register_methods(MethodRegistrar& registrar) override {
         registrar.add(push_and_hold, [this](Call call) {
             const RegionRef to = RegionRef::decode(call.request()).value();
-            const Buffer from = runtime.allocate(to.length).value();
+            const Buffer from = runtime->allocate(to.length).value();
             std::memset(from.data(), 'p', from.size());
             auto shared = std::make_shared<Call>(std::move(call));
             shared->put(to, 0, from, [this, shared](const Status& status) {
@@ -24,7 +23,7 @@ struct PushAndHold final : Service {
             });
         });
     }
-    Runtime& runtime;
+    Runtime* runtime = nullptr;
     Status put = Status(Code::unknown, "never");
     std::vector<Call> held;
     int cancelled = 0;
@@ -33,8 +32,9 @@ struct PushAndHold final : Service {
 }  // namespace
 
 TEST_CASE("riding: no reply says OK when what its handler put went with a lost connection") {
+    PushAndHold service;
     Lost lost;
-    PushAndHold service(lost.server);
+    service.runtime = &lost.server;
     REQUIRE(lost.server.add(service).ok());
     lost.warm_up();
     const Buffer memory = lost.named.allocate(64).value();

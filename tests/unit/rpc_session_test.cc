@@ -132,6 +132,7 @@ TEST_CASE("session: a failure is kept with its text") {
 }
 
 TEST_CASE("session: after a restart only idempotent calls run again") {
+    Echo second;
     Lost lost;
     lost.service.hold = true;
     CallOutcome once, again, large;
@@ -141,7 +142,6 @@ TEST_CASE("session: after a restart only idempotent calls run again") {
     lost.channel.call(echo_method, body, {.idempotent = true}, large.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 3; }));
     lost.rig.kill("server");
-    Echo second;
     REQUIRE(lost.rig.add("server").add(second).ok());
     REQUIRE(lost.run_until_empty());
     CHECK(once.status.code() == Code::unavailable);

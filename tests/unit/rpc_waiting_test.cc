@@ -61,6 +61,7 @@ TEST_CASE("waiting: a server with a call under way gets of the room that others 
 }
 
 TEST_CASE("waiting: a server that restarts leaves its room to others") {
+    Echo second;
     Crowded crowd;
     std::vector<CallOutcome> held(10);
     CallOutcome quick;
@@ -70,7 +71,6 @@ TEST_CASE("waiting: a server that restarts leaves its room to others") {
     crowd.rig.run_for(1ms);
     CHECK(quick.completions == 0);
     crowd.rig.kill("other");
-    Echo second;
     REQUIRE(crowd.rig.add("other").add(second).ok());
     REQUIRE(crowd.rig.run_until([&] { return held[9].completions == 1; }));
     crowd.rig.run_for(1ms);

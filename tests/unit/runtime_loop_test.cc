@@ -41,7 +41,10 @@ struct LoopPair : EchoPair {
         rig.run_for(1ms);
         REQUIRE(holder.held.size() == 1);
     }
-    ~LoopPair() { holder.held.clear(); }
+    ~LoopPair() {
+        holder.held.clear();
+        rig.runtimes.clear();  // Before the service.
+    }
 };
 
 // Armed, `runtime` sleeps until `act`.

@@ -142,8 +142,9 @@ TEST_CASE("storage: a server without descriptors says so, and lists nothing by h
 
 TEST_CASE("storage: transfers that get no thread end, and leave no trace") {
     const TemporaryDirectory files;
+    std::unique_ptr<storage::Store> store;  // Outlives the runtime that serves it.
     Runtime server = Runtime::create().value();
-    const auto store = storage::Store::open(server, files.path).value();
+    store = storage::Store::open(server, files.path).value();
     REQUIRE(server.serve(*store, "tcp://127.0.0.1:0").ok());
     Runtime client = Runtime::create().value();
     storage::StoreClient stub(client.connect(server.addresses().front()).value());
