@@ -8,8 +8,9 @@
 //
 // Its result is had once, and it resumes on the executor it was made on. A co_await of one that is
 // awaited, or was, throws std::logic_error, and the first awaiter gets the result. Destroying it
-// before its end cancels it: the peer is told and nothing resumes. Everything that was passed in
-// has been copied when the call returns.
+// before its end cancels it: the peer is told and nothing resumes; on another thread than the one
+// that turns the executor, where it may be resuming, that aborts the program and says so.
+// Everything that was passed in has been copied when the call returns.
 //
 // It neither moves nor copies, since its completion has its address. One that is to live elsewhere
 // is made there: std::unique_ptr<CallOperation>(new CallOperation(weft::call(...))), and then

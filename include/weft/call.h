@@ -26,8 +26,10 @@ enum class ClientId : std::uint64_t { none = 0 };
 // Empty when default-made, moved from or answered: answers and notices go nowhere, the request and
 // what tells of the call are empty, its deadline is `never`, and get() and put() fail.
 //
-// Thread: the context's that received the call; coroutine handlers are resumed there. To answer it
-// on another one, or to drop it unanswered there, aborts the program and says so. Lifetime: may
+// Thread: the context's that received the call; coroutine handlers are resumed there. On another
+// one a call that is not answered aborts the program and says so, when it is answered, dropped,
+// asked of its client or whether it is cancelled; request(), deadline(), time_left() and method()
+// can be read there, while nothing answers it. Lifetime: may
 // outlive its client and its runtime (on_cancel() tells of both); the answer then goes nowhere.
 // Calls that are left when the runtime is gone are one thread's at a time; one that was answered
 // can then only be destroyed.

@@ -101,10 +101,12 @@ class Channel {
     // When an operation that starts now is over, and the options with which it is where it arrives.
     TimePoint deadline(const CallOptions& options) const;
     CallOptions until(TimePoint deadline, CallOptions options) const;
-    // The operation completes with CANCELLED and the peer is told. Thread: the context's.
+    // The operation completes with CANCELLED and the peer is told, in a later turn where another
+    // thread cancels. Thread: any.
     void cancel_call(OperationId id) const;
     void cancel_transfer(OperationId id) const;
-    // As cancel, but the completion never runs: its owner is going away. Thread: the context's.
+    // As cancel, but the completion never runs: its owner is going away. Thread: the context's; on
+    // another one it aborts the program and says so.
     void abandon_call(OperationId id) const;
     void abandon_transfer(OperationId id) const;
 

@@ -13,7 +13,7 @@ namespace weft::detail {
 // is told when its runtime ends first.
 //
 // Stays in place: the executor has its address. Thread: the executor's, except for bring(), and for
-// the destructor after leave().
+// the destructor after leave(); on another one leave() aborts the program and says so.
 class Home {
   public:
     // `on_end` runs once, in the last turns of the runtime, unless leave() comes first.
@@ -36,6 +36,9 @@ class Home {
     const std::shared_ptr<Executor> executor_;
     const std::unique_ptr<AtEnd> at_end_;
 };
+
+// For `what` of that executor, destroyed before its end: on another thread it aborts.
+void require_end_here(const Executor& executor, const char* what);
 
 // What is awaited gets this, and nothing can be awaited there any more.
 Status home_ends();

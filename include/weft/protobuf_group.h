@@ -165,6 +165,7 @@ decltype(auto) scatter(const AnyGroup& group, const ProtoMethod<Request, Reply>&
 
 // What `co_await group_client.Method(in)` waits for. Starts when it is made, gives its result once,
 // resumes on the executor it was made on. Destroying it early cancels it (Group::cancel).
+// Thread: where it was made; destroying it early on another one aborts the program and says so.
 template <class Result>
 class [[nodiscard]] GroupCall {
   public:
@@ -197,7 +198,7 @@ class [[nodiscard]] GroupCall {
     GroupCall& operator=(const GroupCall&) = delete;
     ~GroupCall() {
         shared_->awaiting.leave();
-        shared_->stop();
+        shared_->stop(true);
     }
 
     static constexpr const char* what = "a group stub's call, barrier() or meet()";
@@ -215,19 +216,19 @@ class [[nodiscard]] GroupCall {
         Result result;
         bool done = false;
         detail::Awaiting awaiting;
-        Function<void()> cancel;
+        Function<void(bool is_dropped)> cancel;
 
         void finish(Result&& with) {
             if (done) return;
             if (home) home->leave();
-            cancel = Function<void()>();  // It holds the group, which may hold this.
+            cancel = nullptr;  // It holds the group, which may hold this.
             result = std::move(with);
             done = true;
             if (awaiting.is_suspended()) awaiting.resume_or_end();
         }
-        void stop() {
+        void stop(bool is_dropped) {
             if (home) home->leave();
-            if (!done && cancel) std::exchange(cancel, Function<void()>())();
+            if (!done && cancel) std::exchange(cancel, nullptr)(is_dropped);
         }
     };
 
@@ -246,7 +247,7 @@ class [[nodiscard]] GroupCall {
             }
             shared_->home.emplace([shared = shared_.get(), refuse] {
                 const auto kept = shared->shared_from_this();
-                shared->stop();
+                shared->stop(false);
                 refuse(detail::home_ends().with_effect(Effect::unknown));
             });
             if (shared_->home->is_over()) return refuse(detail::home_ends());
@@ -259,7 +260,14 @@ class [[nodiscard]] GroupCall {
                     shared->finish(std::move(result));
                 });
             });
-        if (id != 0 && !shared_->done) shared_->cancel = [group, id] { group.cancel(id); };
+        if (id == 0 || shared_->done) return;
+        shared_->cancel = [group, id, is_away = shared_->home.has_value()](bool is_dropped) {
+            // Where it is away its home has seen to that.
+            if (is_dropped && !is_away && !group.on_thread()) {
+                detail::require_end_here(group.executor(), "a collective (GroupCall)");
+            }
+            group.cancel(id);
+        };
     }
 
     const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();

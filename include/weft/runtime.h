@@ -130,9 +130,14 @@ class Runtime {
     // ---- coroutines --------------------------------------------------------------------------
     // Runs the task on the context's thread and waits for it. Inside a callback, handler, coroutine
     // or offloaded work of this runtime, which would wait for itself, it aborts the program and
-    // says so: co_await the task there. In a simulation it lets virtual time pass. An exception
-    // that leaves the task is rethrown here. Throws BadResult (CANCELLED) when the runtime ended
-    // and the task did not; std::invalid_argument for an empty task.
+    // says so: co_await the task there. So does, naming all of them, a wait in a turn of another
+    // runtime whose turn waits for this one, directly or through others; waits in offloaded work
+    // are not seen. In a simulation it lets virtual time pass.
+    // With options.manual: turns the runtime, on the thread that turned it last, or that made it.
+    // Another one waits for that thread's turns, and after a second without one logs a warning; a
+    // runtime that no thread has turned it turns after that second.
+    // An exception that leaves the task is rethrown here. Throws BadResult (CANCELLED) when the
+    // runtime ended and the task did not; std::invalid_argument for an empty task.
     template <class T>
     T block_on(Task<T> task);
     // Starts the task on the context's thread. An exception that leaves it is logged, as an error.
@@ -148,25 +153,27 @@ class Runtime {
     Executor& executor();
 
     // ---- a turn at a time --------------------------------------------------------------------
-    // Not by a handler, a completion or a coroutine of the same runtime, which run inside a turn,
-    // and turn_until() and arm() not without options.manual: that aborts the program and says so.
-    // With options.manual: does what is due and returns the number of events.
+    // All of it with options.manual, and turns not by a handler, a completion or a coroutine of the
+    // same runtime, which run inside a turn: else it aborts the program and says so. Thread: one at
+    // a time; the one that turned last is the one whose calls cost no hop.
+    // Does what is due and returns the number of events.
     std::uint32_t turn();
-    // With options.manual: turns, and sleeps when idle, until `done()`; false when `limit` was over
-    // first. In a simulation, which turns all its hosts meanwhile, the limit is virtual time.
+    // Turns, and sleeps when idle, until `done()`; false when `limit` was over first. In a
+    // simulation, which turns all its hosts meanwhile, the limit is virtual time.
     bool turn_until(Function<bool()> done, Duration limit);
 
-    // With options.manual, for an event loop that has a descriptor to watch and a timer (epoll,
+    // For an event loop that has a descriptor to watch and a timer (epoll,
     // libuv; <weft/asio.h> has it done for Boost.Asio): turn(); unless there were events and when
     // arm() says yes, wait until wait_fd() is readable or next_deadline() has come; turn() again.
     // What the program does with the runtime while it waits makes wait_fd() readable, too: also a
     // turn(), turn_until() or block_on() of its own.
-    // Thread: the one that turns.
+    // Thread: the one that turned last; on another one arm() and next_deadline() abort the program
+    // and say so.
     bool arm();
     // `never`: there is none.
     TimePoint next_deadline() const;
     // One epoll descriptor over all transports, those opened later included. Only to be watched;
-    // valid as long as the runtime.
+    // valid as long as the runtime. Thread: any.
     int wait_fd() const;
 
     // For the layers of weft itself and its tools (not installed).

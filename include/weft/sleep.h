@@ -28,7 +28,8 @@ Status nowhere();
 // Waits for an instant, or for ring(). The coroutine that awaits it goes on in a turn, on the
 // context and as a part of the call that the alarm was made in.
 //
-// Stays in place: the context has its address. Thread: the context's.
+// Stays in place: the context has its address. Thread: the context's; to destroy it before its end
+// on another one aborts the program and says so.
 class Alarm {
   public:
     Alarm(const Alarm&) = delete;

@@ -8,6 +8,7 @@
 #include "api/served.h"
 #include "base/exiting.h"
 #include "base/steady_clock.h"
+#include "core/blocked_turn.h"
 #include "na/host_addresses.h"
 #include "na/sm/sm.h"
 #include "na/tcp/tcp.h"
@@ -144,6 +145,8 @@ void Node::on_context(Function<void()> work) {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
+    const core::BlockedTurn blocked("an operation of weft::Runtime or weft::Group", context, mutex,
+                                    done);
     context.post([&] {
         work();
         std::lock_guard lock(mutex);

@@ -213,7 +213,7 @@ void Node::stay_for_exit(const char* why) {
 // Aborts where what called this would return into what is gone, or is what the end waits for. True:
 // in exit(), where it stays as it is.
 bool Node::stays_in_use() {
-    if (context.in_turn() || pool.is_here()) {
+    if (context.is_entered() || pool.is_here()) {
         if (base::is_exiting()) {
             stay_for_exit(
                 "weft: exit() in a callback, handler, coroutine or offloaded work of a runtime "

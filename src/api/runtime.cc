@@ -14,6 +14,7 @@
 #include "base/fork.h"
 #include "base/own_descriptor.h"
 #include "base/unique_fd.h"
+#include "core/blocked_turn.h"
 
 extern char** environ;
 
@@ -103,7 +104,7 @@ void detail::throw_cancelled() {
 
 // What runs on a thread of the runtime's own, or in a turn, would wait for itself.
 static void check_may_wait(const api::Node& node, const char* call) {
-    if (!node.context.in_turn() && !node.pool.is_here()) return;
+    if (!node.context.is_entered() && !node.pool.is_here()) return;
     base::abort_misused(call,
                         "called in a callback, handler, coroutine or offloaded work of the same "
                         "runtime (Executor::post(), offload()), it would wait for itself: co_await "
@@ -153,31 +154,80 @@ static void turn_until_done(std::shared_ptr<api::Node> node, const bool& done) {
     while (!done) node->driver.turn_and_wait(10ms);
 }
 
+// Without a turn for so long something is said of it.
+static constexpr Duration turner_patience = 1s;
+
+// With options.manual, on a thread that did not turn last: two threads must not turn at once.
+// False: no thread has turned it so far, so this one may. By value: the Runtime may end meanwhile.
+static bool wait_for_turner(std::shared_ptr<api::Node> of, const bool& done, std::mutex& mutex,
+                            std::condition_variable& changed) {
+    api::Node& node = *of;
+    const auto has_turned = std::make_shared<std::atomic<bool>>(true);
+    bool has_logged = false;
+    while (true) {
+        // Outside of the lock: at the end of the runtime it may run what takes that.
+        if (has_turned->exchange(false)) node.context.post([has_turned] { *has_turned = true; });
+        std::unique_lock lock(mutex);
+        if (changed.wait_for(lock, turner_patience, [&] { return done; })) return true;
+        if (!node.context.has_turned()) return false;
+        if (!*has_turned && !std::exchange(has_logged, true)) {
+            node.log.warning(
+                "Runtime::block_on() waits for another thread, which turned the runtime last "
+                "(RuntimeOptions::manual) and has not done so for a second: turn it there, or call "
+                "turn() first on the thread that turns it from now on");
+        }
+    }
+}
+
 void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex,
                            std::condition_variable& changed) {
+    static constexpr const char* call = "Runtime::block_on()";
     api::Node& node = own(node_);
     if (node.context.is_forked()) {
         start();  // What it starts fails at once.
-        return done ? void() : base::abort_forked("Runtime::block_on()");
+        return done ? void() : base::abort_forked(call);
     }
-    check_may_wait(node, "Runtime::block_on()");
+    check_may_wait(node, call);
     node.context.post(std::move(start));
-    if (node.options.manual) return turn_until_done(node_, done);
+    if (node.parts.pass_time || (node.options.manual && node.context.on_thread())) {
+        return turn_until_done(node_, done);
+    }
+    const core::BlockedTurn blocked(call, node.context, mutex, done);
+    if (node.options.manual) {
+        return wait_for_turner(node_, done, mutex, changed) ? void() : turn_until_done(node_, done);
+    }
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return done; });
 }
 
-static void check_turner(const api::Node& node, const char* call) {
+static void check_manual(const api::Node& node, const char* call) {
     if (node.context.is_forked()) base::abort_forked(call);
-    check_may_wait(node, call);
     if (node.options.manual) return;
     base::abort_misused(call,
                         "the runtime has a thread of its own that turns it; only with "
                         "RuntimeOptions::manual a program does");
 }
 
-// Not own(): two checks in each call of a program that turns its own client and server.
-std::uint32_t Runtime::turn() { return node_->context.turn(node_->parts.clock->now()).events; }
+static void check_turner(const api::Node& node, const char* call) {
+    if (!node.context.is_forked()) check_may_wait(node, call);
+    check_manual(node, call);
+}
+
+// Not own(): two checks in each call of a program that turns its own client and server. The context
+// finds a turn in a turn and a forked child by itself.
+std::uint32_t Runtime::turn() {
+    if (!node_->options.manual) [[unlikely]]
+        check_turner(*node_, "Runtime::turn()");
+    return node_->context.turn(node_->parts.clock->now()).events;
+}
+
+// What looks at a context between turns does so on the thread that turns.
+static void check_own_thread(const api::Node& node, const char* call) {
+    if (!node.context.has_turned()) return;
+    node.context.require_thread(call,
+                                "called on another thread than the one that turned the runtime "
+                                "last: call it there, or turn() first");
+}
 
 bool Runtime::arm() {
     api::Node& node = own(node_);
@@ -188,11 +238,22 @@ bool Runtime::arm() {
                             "event loop or weft::AsioDriver would wait for ever; let time pass by "
                             "Simulation::run_until()");
     }
+    check_own_thread(node, "Runtime::arm()");
     return node.driver.arm_for_loop();
 }
 
-TimePoint Runtime::next_deadline() const { return own(node_).driver.next_deadline(); }
-int Runtime::wait_fd() const { return own(node_).driver.wait_fd(); }
+TimePoint Runtime::next_deadline() const {
+    api::Node& node = own(node_);
+    check_manual(node, "Runtime::next_deadline()");
+    check_own_thread(node, "Runtime::next_deadline()");
+    return node.driver.next_deadline();
+}
+
+int Runtime::wait_fd() const {
+    api::Node& node = own(node_);
+    check_manual(node, "Runtime::wait_fd()");
+    return node.driver.wait_fd();
+}
 
 bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     api::Node& node = own(node_);
@@ -205,7 +266,8 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     while (!done()) {
         const TimePoint now = node.parts.clock->now();
         if (now >= end) return false;
-        node.driver.turn_and_wait(end - now);
+        // What a timer ended is no event, and may be what is waited for.
+        if (node.context.turn(now).events == 0 && !done()) node.driver.wait(now, end - now);
     }
     return true;
 }
@@ -234,7 +296,7 @@ static void wait_for_end(api::Node& node, api::RunSignals& signals) {
 
 static Status why_no_run(const api::Node& node) {
     if (Status why = node.context.why_forked(); !why.ok()) return why;
-    if (node.context.in_turn()) {
+    if (node.context.is_entered()) {
         return fail(Code::failed_precondition,
                     "Runtime::run() in a callback, handler or coroutine of the same runtime would "
                     "wait for itself: call it in main(), and Runtime::stop() there");

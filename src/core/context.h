@@ -30,6 +30,7 @@
 #include "core/departures.h"
 #include "core/frame.h"
 #include "core/offload_pool.h"
+#include "core/own_thread.h"
 #include "core/scope.h"
 
 namespace weft::core {
@@ -88,7 +89,7 @@ struct Turn {
     std::uint32_t events = 0;
 };
 
-class Context final : public Executor {
+class Context final : public Executor, public OwnThread {
   public:
     Context(base::Clock& clock, base::Random& random, base::Log& log, ContextOptions options = {},
             OffloadPool* pool = nullptr);
@@ -124,24 +125,6 @@ class Context final : public Executor {
     // FAILED_PRECONDITION, effect none; OK where is_forked() is false.
     Status why_forked() const;
 
-    // While it lives the calling thread is in this context as in a turn: for work outside of one
-    // that may run user code.
-    class Entered {
-      public:
-        explicit Entered(Context& context) : outer_(current_) {
-            // Else messages would be freed that the turn around this one is still looking at.
-            if (outer_ == &context) [[unlikely]]
-                abort_nested_turn();
-            current_ = &context;
-        }
-        Entered(const Entered&) = delete;
-        Entered& operator=(const Entered&) = delete;
-        ~Entered() { current_ = outer_; }
-
-      private:
-        Executor* const outer_;
-    };
-
     // ---- scopes: what is done for the sake of a call -------------------------------------------
     // nullptr: what is started now is done for nobody else's sake.
     Scope* scope() const { return scope_ && scope_->is_open() ? scope_ : nullptr; }
@@ -154,8 +137,6 @@ class Context final : public Executor {
         const auto* const here = static_cast<const Context*>(current_);
         return here ? here->options_.parsed_bytes_max : ContextOptions().parsed_bytes_max;
     }
-    // This thread is in some context.
-    static bool is_any_entered() { return current_ != nullptr; }
     // For handlers, which run in no other's scope.
     void enter(Scope& scope) { scope_ = &scope; }
     void leave() { scope_ = nullptr; }
@@ -187,6 +168,8 @@ class Context final : public Executor {
     TimePoint now() const { return now_; }
     // Whether this thread is in a turn of this very context.
     bool in_turn() const { return current_ == this; }
+    // The same, or in one around it: of another context that was turned inside it.
+    bool is_entered() const { return is_in(*this); }
     // Between turns, for what is about to be done: now() is the time again. Thread: the context's.
     TimePoint refresh_time() {
         rouse();
@@ -210,12 +193,6 @@ class Context final : public Executor {
     bool arm();
     int wake_fd() const { return wake_fd_.get(); }  // Readable after wake(), until disarm().
     void disarm();
-    bool on_thread() const { return thread_.load(std::memory_order_relaxed) == thread_identity(); }
-    bool is_elsewhere() const { return thread_.load(std::memory_order_relaxed) && !on_thread(); }
-    // Makes the calling thread the one that may call; turn() does it too.
-    void adopt_thread() { thread_.store(thread_identity(), std::memory_order_relaxed); }
-    // From here on no thread may, until one turns.
-    void release_thread() { thread_.store(nullptr, std::memory_order_relaxed); }
 
     // ---- from any thread ---------------------------------------------------------------------
     void post(Function<void()> work) override;
@@ -389,10 +366,6 @@ class Context final : public Executor {
         std::uint32_t depth = 0;  // How often late work posted again to come to this.
     };
 
-    friend class weft::Executor;
-    // Who turns on this thread; its address tells threads apart.
-    static constinit thread_local Executor* current_;
-    static const void* thread_identity() { return &current_; }
     Claim claim_queued(Peer& peer, std::size_t bytes);
     void commit_queued(Peer& peer, const Claim& claim, std::size_t bytes);
     void drop_all(Peer& peer);
@@ -401,10 +374,10 @@ class Context final : public Executor {
     void run_late_submissions() noexcept;
     void post_deferred();
     void run_offloaded(Function<void()>& work);
-    [[noreturn]] static void abort_nested_turn();
     std::uint32_t run_deferred();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
     std::uint32_t turn_with_work(TimePoint now);
+    Turn turn_inside_another(TimePoint now);
     void judge_load(std::size_t events);
     void on_message(Peer& peer, const std::byte* message, std::size_t bytes);
     void on_frames(Peer& peer, ByteView message);
@@ -492,7 +465,6 @@ class Context final : public Executor {
     bool is_deferred_posted_ = false;  // One submission for all deferred work.
     bool is_ending_waiters_ = false, has_logged_late_ = false, has_logged_slow_ = false;
     std::atomic<bool> sleeping_{false};
-    std::atomic<const void*> thread_{nullptr};  // Whose the context is.
     base::UniqueFd wake_fd_;
 };
 

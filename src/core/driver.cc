@@ -123,7 +123,7 @@ void Driver::loop() {
 std::uint32_t Driver::turn_and_wait(Duration longest) {
     const TimePoint now = clock_.now();
     const std::uint32_t events = context_.turn(now).events;
-    if (events == 0 && options_.wait != WaitMode::spin) sleep(now, longest);
+    if (events == 0) wait(now, longest);
     return events;
 }
 
@@ -136,6 +136,10 @@ void Driver::call_loop() {
     if (!std::exchange(loop_waits_, false)) return;
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto put = write(context_.wake_fd(), &one, sizeof one);
+}
+
+void Driver::wait(TimePoint now, Duration longest) {
+    if (options_.wait != WaitMode::spin) sleep(now, longest);
 }
 
 TimePoint Driver::next_deadline() const {

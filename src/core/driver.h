@@ -47,6 +47,8 @@ class Driver {
     // One turn, then a sleep of at most `longest` when there was nothing to do. For callers that
     // are the context's thread themselves.
     std::uint32_t turn_and_wait(Duration longest);
+    // The sleep alone, after a turn at `now` that had nothing to do.
+    void wait(TimePoint now, Duration longest);
 
     // For event loops of others: readable when the context has something to do since the last
     // arm(), or was turned since, by the loop or by the program; and when it has something to do

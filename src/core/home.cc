@@ -18,7 +18,14 @@ Home::Home(Function<void()> on_end)
 
 Home::~Home() { leave(); }
 
-void Home::leave() { at_end_->take_back(); }
+void Home::leave() {
+    if (at_end_->is_linked()) require_end_here(*executor_, "an operation of another runtime");
+    at_end_->take_back();
+}
+
+void require_end_here(const Executor& executor, const char* what) {
+    static_cast<const core::Context&>(executor).require_thread(what, core::dropped_elsewhere_text);
+}
 
 bool Home::is_over() const { return static_cast<const core::Context&>(*executor_).is_closed(); }
 

@@ -54,6 +54,9 @@ Alarm::Alarm() : home_(Executor::current()) {
 // Its context may be gone, and has let go of it then.
 Alarm::~Alarm() {
     Node& node = this->node();
+    if (node.Timer::is_linked() || node.InScope::is_linked() || node.Deferred::is_linked()) {
+        node.context().require_thread("a sleep (weft::sleep_for())", core::dropped_elsewhere_text);
+    }
     if (node.Timer::is_linked()) node.context().timers().cancel(node);
     node.take_back();
     node.~Node();

@@ -41,8 +41,8 @@ struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
     }
     // Home's thread: what waits, once.
     Operation* let_go() {
-        leave();
         home.leave();
+        leave();
         return std::exchange(awaiter, nullptr);
     }
     // Any thread.

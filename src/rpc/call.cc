@@ -21,13 +21,20 @@ Duration Call::time_left() const {
     if (call_->deadline == never) return no_timeout;
     return std::max(call_->deadline - server_->context_.current_time(), Duration::zero());
 }
-bool Call::cancelled() const { return call_ && call_->cancelled; }
+bool Call::cancelled() const {
+    if (!call_) return false;
+    require_thread("Call::cancelled(), for other threads Call::stop_token()");
+    return call_->cancelled;
+}
 std::string Call::peer() const {
-    if (!call_ || !call_->session) return {};
-    return call_->session->client;
+    if (!call_) return {};
+    require_thread("Call::peer()");
+    return call_->session ? call_->session->client : std::string();
 }
 ClientId Call::client() const {
-    return call_ && call_->session ? ClientId{call_->session->client_id} : ClientId::none;
+    if (!call_) return ClientId::none;
+    require_thread("Call::client()");
+    return call_->session ? ClientId{call_->session->client_id} : ClientId::none;
 }
 std::string_view Call::method() const {
     if (!call_) return {};
@@ -55,7 +62,11 @@ void Call::on_cancel(Function<void()> notice) {
     }
 }
 
-bool Call::draining() const { return call_ && server_->draining_; }
+bool Call::draining() const {
+    if (!call_) return false;
+    require_thread("Call::draining()");
+    return server_->draining_;
+}
 
 void Call::on_drain(Function<void()> notice) {
     if (!call_) return;
@@ -148,7 +159,9 @@ void Call::fail(std::exception_ptr thrown) {
 }
 
 void Call::abandon_transfer(OperationId id) const {
-    if (server_ && !server_->left_) server_->bulk_.transfers.abandon({id.slot, id.generation});
+    if (!server_ || server_->left_) return;
+    require_thread("Call::abandon_transfer(), or a transfer of it that is destroyed");
+    server_->bulk_.transfers.abandon({id.slot, id.generation});
 }
 
 }  // namespace weft

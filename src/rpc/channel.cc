@@ -208,6 +208,32 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
     });
 }
 
+void ChannelImpl::cancel_call(OperationId id) {
+    if (!context_.is_elsewhere()) return client_.cancel({id.slot, id.generation});
+    context_.post([owner = owner_, &client = client_, id] {
+        client.cancel({id.slot, id.generation});
+    });
+}
+
+void ChannelImpl::cancel_transfer(OperationId id) {
+    if (!context_.is_elsewhere()) return bulk_.transfers.cancel({id.slot, id.generation});
+    context_.post([owner = owner_, &bulk = bulk_, id] {
+        bulk.transfers.cancel({id.slot, id.generation});
+    });
+}
+
+void ChannelImpl::abandon_call(OperationId id) {
+    context_.require_thread("a call (CallOperation, a stub's, Channel::abandon_call())",
+                            core::dropped_elsewhere_text);
+    client_.abandon({id.slot, id.generation});
+}
+
+void ChannelImpl::abandon_transfer(OperationId id) {
+    context_.require_thread("a transfer (TransferOperation, Channel::abandon_transfer())",
+                            core::dropped_elsewhere_text);
+    bulk_.transfers.abandon({id.slot, id.generation});
+}
+
 Status ChannelImpl::why_forked() const { return context_.why_forked().with_peer(uri_); }
 
 Status ChannelImpl::why_not_admitted(std::size_t bytes) const {

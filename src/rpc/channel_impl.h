@@ -30,11 +30,12 @@ class ChannelImpl {
     OperationId transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                          Buffer local, const CallOptions& options, TransferCompletion done);
     // (A forked child has no operations: those that it knows are the parent's.)
-    void cancel_call(OperationId id) { client_.cancel({id.slot, id.generation}); }
-    // The call will never run its completion. For awaiters that are destroyed.
-    void abandon_call(OperationId id) { client_.abandon({id.slot, id.generation}); }
-    void cancel_transfer(OperationId id) { bulk_.transfers.cancel({id.slot, id.generation}); }
-    void abandon_transfer(OperationId id) { bulk_.transfers.abandon({id.slot, id.generation}); }
+    void cancel_call(OperationId id);
+    void cancel_transfer(OperationId id);
+    // The operation will never run its completion. For awaiters that are destroyed. Aborts on
+    // another thread than the context's, where the completion may run just now.
+    void abandon_call(OperationId id);
+    void abandon_transfer(OperationId id);
 
     Status why_not_admitted(std::size_t bytes) const;
     Status why_forked() const;

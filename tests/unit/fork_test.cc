@@ -257,13 +257,15 @@ TEST_CASE("a runtime that serves before a fork says so when the child runs it") 
 
 TEST_CASE("turning a runtime in a forked child ends the child with a sentence") {
     Runtime runtime = Runtime::create({.manual = true}).value();
-    for (int kind = 0; kind < 3; ++kind) {
+    for (int kind = 0; kind < 5; ++kind) {
         std::string said;
         const int end = end_of_fork(
             [&] {
                 if (kind == 0) runtime.turn();
                 if (kind == 1) runtime.turn_until([] { return false; }, 1h);
                 if (kind == 2) runtime.arm();
+                if (kind == 3) runtime.next_deadline();
+                if (kind == 4) runtime.wait_fd();
                 return 0;
             },
             &said);

@@ -1,0 +1,82 @@
+// Which thread a context belongs to, and which contexts a thread is in.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include <weft/executor.h>
+
+namespace weft::core {
+
+// Why something of a context is not destroyed on another thread than its own.
+inline constexpr const char* dropped_elsewhere_text =
+    "destroyed before its end on a thread that does not turn its runtime, where it may be ending "
+    "just now: destroy it, and the coroutine that it is a part of, there (Executor::post())";
+
+// Thread: any, unless said otherwise.
+class OwnThread {
+  public:
+    // The calling thread is the one that turned last, or that made the context.
+    bool on_thread() const { return thread_.load(std::memory_order_relaxed) == identity(); }
+    // Another one is; false where none is, as at the end.
+    bool is_elsewhere() const { return thread_.load(std::memory_order_relaxed) && !on_thread(); }
+    // Some thread has turned the context.
+    bool has_turned() const { return has_turned_.load(std::memory_order_relaxed); }
+    // Makes the calling thread the one that may call; a turn does it too.
+    void adopt_thread() { thread_.store(identity(), std::memory_order_relaxed); }
+    // From here on no thread may, until one turns.
+    void release_thread() { thread_.store(nullptr, std::memory_order_relaxed); }
+    // Aborts with "weft: CALL: WHY" where is_elsewhere(). For doors that a finished operation does
+    // not pass.
+    void require_thread(const char* call, const char* why) const {
+        if (is_elsewhere()) [[unlikely]]
+            abort_elsewhere(call, why);
+    }
+
+    // While it lives the calling thread is in that context as in a turn: for work outside of one
+    // that may run user code.
+    class Entered {
+      public:
+        explicit Entered(Executor& context) : around_(current_), outer_(innermost_) {
+            if (around_ == &context) [[unlikely]]
+                abort_nested_turn();
+            innermost_ = this;
+            current_ = &context;
+        }
+        Entered(const Entered&) = delete;
+        Entered& operator=(const Entered&) = delete;
+        ~Entered() {
+            current_ = around_;
+            innermost_ = outer_;
+        }
+
+      private:
+        friend class OwnThread;
+        Executor* const around_;
+        Entered* const outer_;
+    };
+
+    // This thread is in some context.
+    static bool is_any_entered() { return current_ != nullptr; }
+    // Those that this thread is in, one inside the other, the innermost first.
+    static std::vector<const Executor*> entered();
+
+  protected:
+    static bool is_in(const Executor& context);
+    [[noreturn]] static void abort_nested_turn();
+    void note_turned() { has_turned_.store(true, std::memory_order_relaxed); }
+
+    // The innermost that this thread is in; its address tells threads apart.
+    static constinit thread_local Executor* current_;
+    std::atomic<const void*> thread_{nullptr};
+
+  private:
+    friend class weft::Executor;
+    static const void* identity() { return &current_; }
+    [[noreturn]] static void abort_elsewhere(const char* call, const char* why);
+
+    static constinit thread_local Entered* innermost_;
+    std::atomic<bool> has_turned_{false};
+};
+
+}  // namespace weft::core

@@ -1,0 +1,353 @@
+// What a program does on the wrong thread: it ends at once, with one sentence that names the call
+// and the remedy, or it works. In a child process each, for most end it.
+#include <unistd.h>
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/await.h>
+#include <weft/protobuf_group.h>
+#include <weft/sleep.h>
+
+#include "support/child.h"
+#include "support/patience.h"
+#include "support/raw_echo.h"
+
+namespace weft::misuse_thread_test {
+namespace {
+
+using namespace weft::test;
+
+struct Mistake {
+    const char* name;
+    std::function<void()> make;
+    std::vector<std::string> words;
+};
+
+void check(const Mistake& mistake) {
+    INFO(mistake.name);
+    const Said said = said_by_child([&mistake] {
+        ::alarm(20);
+        mistake.make();
+        return 0;
+    });
+    CAPTURE(said.text);
+    CHECK(said.end == -SIGABRT);
+    for (const std::string& word : mistake.words) CHECK(said.text.find(word) != word.npos);
+    CHECK(said.text.find("assertion") == std::string::npos);
+    CHECK(said.text.find("Sanitizer") == std::string::npos);
+}
+
+Runtime by_hand() { return Runtime::create({.log_level = LogLevel::off, .manual = true}).value(); }
+Runtime with_thread() { return Runtime::create({.log_level = LogLevel::off}).value(); }
+
+void on_another_thread(const std::function<void()>& body) { std::thread(body).join(); }
+
+Task<int> seven() { co_return 7; }
+
+TEST_CASE("turning a runtime that has a thread of its own ends the program with a sentence") {
+    const Mistake mistakes[] = {
+        {"turn", [] { with_thread().turn(); }, {"Runtime::turn()", "RuntimeOptions::manual"}},
+        {"next_deadline",
+         [] { with_thread().next_deadline(); },
+         {"Runtime::next_deadline()", "RuntimeOptions::manual"}},
+        {"wait_fd",
+         [] { with_thread().wait_fd(); },
+         {"Runtime::wait_fd()", "RuntimeOptions::manual"}},
+        {"turn in a callback",
+         [] {
+             Runtime runtime = with_thread();
+             std::promise<void> never_set;
+             runtime.executor().post([&] { runtime.turn(); });
+             never_set.get_future().wait();
+         },
+         {"Runtime::turn()", "callback"}},
+        {"turn in offloaded work",
+         [] {
+             Runtime runtime = with_thread();
+             std::promise<void> never_set;
+             runtime.executor().offload([&] { runtime.turn(); });
+             never_set.get_future().wait();
+         },
+         {"Runtime::turn()", "offload"}},
+    };
+    for (const Mistake& mistake : mistakes) check(mistake);
+}
+
+// In a turn of `inner`, which a handler of `outer` turns.
+void inside_both(const std::function<void(Runtime& outer, Runtime& inner)>& body) {
+    Runtime outer = by_hand();
+    Runtime inner = by_hand();
+    inner.executor().post([&] { body(outer, inner); });
+    outer.executor().post([&] { inner.turn(); });
+    outer.turn();
+}
+
+TEST_CASE("turning a runtime inside its turn ends the program, also with another turn between") {
+    const Mistake mistakes[] = {
+        {"turn",
+         [] { inside_both([](Runtime& outer, Runtime&) { outer.turn(); }); },
+         {"Runtime::turn()", "callback"}},
+        {"turn_until",
+         [] {
+             inside_both(
+                 [](Runtime& outer, Runtime&) { outer.turn_until([] { return true; }, 1s); });
+         },
+         {"Runtime::turn_until()", "callback"}},
+        {"block_on",
+         [] { inside_both([](Runtime& outer, Runtime&) { outer.block_on(seven()); }); },
+         {"Runtime::block_on()", "callback"}},
+        {"the end",
+         [] { inside_both([](Runtime& outer, Runtime&) { outer = by_hand(); }); },
+         {"Runtime::~Runtime()", "callback"}},
+    };
+    for (const Mistake& mistake : mistakes) check(mistake);
+}
+
+TEST_CASE("a handler may turn another runtime that is turned by hand") {
+    Runtime outer = by_hand();
+    Runtime inner = by_hand();
+    int blocked_on = 0;
+    Executor* within = nullptr;
+    Executor* after = nullptr;
+    outer.executor().post([&] {
+        inner.executor().post([&] { within = Executor::current(); });
+        inner.turn();
+        blocked_on = inner.block_on(seven());
+        after = Executor::current();
+    });
+    outer.turn();
+    CHECK(blocked_on == 7);
+    CHECK(within == &inner.executor());
+    CHECK(after == &outer.executor());
+    CHECK(Executor::current() == nullptr);
+}
+
+TEST_CASE("a loop of another thread than the one that turns ends the program with a sentence") {
+    const auto mistake = [](const char* name, const std::function<void(Runtime&)>& body) {
+        check({name,
+               [&body] {
+                   Runtime runtime = by_hand();
+                   runtime.turn();
+                   on_another_thread([&] { body(runtime); });
+               },
+               {name, "turn() first"}});
+    };
+    mistake("Runtime::arm()", [](Runtime& runtime) { runtime.arm(); });
+    mistake("Runtime::next_deadline()", [](Runtime& runtime) { runtime.next_deadline(); });
+
+    // One that takes over does.
+    Runtime runtime = by_hand();
+    runtime.turn();
+    on_another_thread([&] {
+        while (runtime.turn() > 0 || !runtime.arm()) {
+        }
+        CHECK(runtime.next_deadline() > TimePoint());
+    });
+}
+
+// ---- operations --------------------------------------------------------------------------------
+
+// A runtime that is turned by hand on this thread, and what leads nowhere.
+struct Bench {
+    Runtime runtime = by_hand();
+    Channel channel = runtime.connect("sm://absent").value();
+    Group group =
+        runtime.group(GroupView::make("absent", 1, {{0, {"sm://absent"}}}).value()).value();
+    Buffer memory = runtime.allocate(64).value();
+
+    template <class Body>
+    void in_turn(Body body) {
+        runtime.executor().post(body);
+        runtime.turn();
+    }
+};
+
+// One call, held by its service.
+struct HeldCall {
+    Echo service;
+    CallOutcome outcome;
+    Runtime runtime = by_hand();
+    Channel channel;
+    HeldCall() {
+        service.hold = true;
+        const std::string uri = "sm://misuse-thread-" + std::to_string(::getpid());
+        REQUIRE(runtime.serve(service, uri).ok());
+        channel = runtime.connect(uri).value();
+        channel.call(echo_method, {}, {}, outcome.done());
+        REQUIRE(runtime.turn_until([&] { return !service.held.empty(); }, patience));
+    }
+    ~HeldCall() { service.held.clear(); }
+};
+
+template <class Operation>
+void drop_elsewhere(std::unique_ptr<Operation>& operation) {
+    on_another_thread([&] { operation.reset(); });
+}
+
+TEST_CASE("an operation that is destroyed before its end on another thread ends the program") {
+    const Mistake mistakes[] = {
+        {"a call",
+         [] {
+             Bench bench;
+             std::unique_ptr<CallOperation> made(
+                 new CallOperation(call(bench.channel, echo_method, {})));
+             drop_elsewhere(made);
+         },
+         {"CallOperation", "Executor::post()"}},
+        {"a transfer",
+         [] {
+             Bench bench;
+             std::unique_ptr<TransferOperation> made(
+                 new TransferOperation(get(bench.channel, {}, 0, bench.memory)));
+             drop_elsewhere(made);
+         },
+         {"TransferOperation", "Executor::post()"}},
+        {"a transfer of a call",
+         [] {
+             HeldCall held;
+             const Buffer memory = held.runtime.allocate(64).value();
+             std::unique_ptr<TransferOperation> made(
+                 new TransferOperation(get(held.service.held.front(), {}, 0, memory)));
+             drop_elsewhere(made);
+         },
+         {"transfer", "Executor::post()"}},
+        {"a sleep",
+         [] {
+             Bench bench;
+             std::unique_ptr<Sleep> made;
+             bench.in_turn([&] { made.reset(new Sleep(sleep_for(1h))); });
+             drop_elsewhere(made);
+         },
+         {"sleep_for()", "Executor::post()"}},
+    };
+    for (const Mistake& mistake : mistakes) check(mistake);
+}
+
+TEST_CASE("a collective or what another runtime does, destroyed on another thread, ends it, too") {
+    const Mistake mistakes[] = {
+        {"a collective",
+         [] {
+             Bench bench;
+             std::unique_ptr<GroupCall<Status>> made(
+                 new GroupCall<Status>(barrier(bench.group, "all")));
+             drop_elsewhere(made);
+         },
+         {"GroupCall", "Executor::post()"}},
+        {"a collective of another runtime",
+         [] {
+             Bench bench, other;
+             std::unique_ptr<GroupCall<Status>> made;
+             bench.in_turn([&] { made.reset(new GroupCall<Status>(barrier(other.group, "all"))); });
+             drop_elsewhere(made);
+         },
+         {"another runtime", "Executor::post()"}},
+        {"a call of another runtime",
+         [] {
+             Bench bench, other;
+             std::unique_ptr<CallOperation> made;
+             bench.in_turn(
+                 [&] { made.reset(new CallOperation(call(other.channel, echo_method, {}))); });
+             drop_elsewhere(made);
+         },
+         {"another runtime", "Executor::post()"}},
+        {"Channel::abandon_call()",
+         [] {
+             Bench bench;
+             const OperationId id =
+                 bench.channel.call(echo_method, {}, {}, [](const Status&, ByteView) {});
+             on_another_thread([&] { bench.channel.abandon_call(id); });
+         },
+         {"Channel::abandon_call()", "Executor::post()"}},
+        {"Channel::abandon_transfer()",
+         [] {
+             Bench bench;
+             const OperationId id =
+                 bench.channel.get({}, 0, bench.memory, {}, [](const Status&) {});
+             on_another_thread([&] { bench.channel.abandon_transfer(id); });
+         },
+         {"Channel::abandon_transfer()", "Executor::post()"}},
+    };
+    for (const Mistake& mistake : mistakes) check(mistake);
+}
+
+TEST_CASE("an operation that has ended may be destroyed on any thread") {
+    Bench bench;
+    std::unique_ptr<CallOperation> made_call(
+        new CallOperation(call(bench.channel, echo_method, {}, {.timeout = 1ms})));
+    std::unique_ptr<TransferOperation> made_transfer(
+        new TransferOperation(get(bench.channel, {}, 0, bench.memory, {.timeout = 1ms})));
+    std::unique_ptr<Sleep> made_sleep;
+    std::unique_ptr<GroupCall<Status>> made_group(
+        new GroupCall<Status>(barrier(bench.group, "all", {.timeout = 1ms})));
+    bench.in_turn([&] { made_sleep.reset(new Sleep(sleep_for(1ms))); });
+    REQUIRE(bench.runtime.turn_until(
+        [&] {
+            return made_call->await_ready() && made_transfer->await_ready() &&
+                   made_sleep->await_ready() && made_group->await_ready();
+        },
+        patience));
+    drop_elsewhere(made_call);
+    drop_elsewhere(made_transfer);
+    drop_elsewhere(made_sleep);
+    drop_elsewhere(made_group);
+}
+
+TEST_CASE("an operation may be destroyed on any thread when its runtime has ended") {
+    std::unique_ptr<CallOperation> made_call;
+    std::unique_ptr<Sleep> made_sleep;
+    {
+        Bench bench;
+        made_call.reset(new CallOperation(call(bench.channel, echo_method, {})));
+        bench.in_turn([&] { made_sleep.reset(new Sleep(sleep_for(1h))); });
+    }
+    drop_elsewhere(made_call);
+    drop_elsewhere(made_sleep);
+}
+
+TEST_CASE("a call or transfer is cancelled from any thread") {
+    Bench bench;
+    Status called, got;
+    int completions = 0;
+    const OperationId call_id =
+        bench.channel.call(echo_method, {}, {}, [&](const Status& status, ByteView) {
+            called = status;
+            ++completions;
+        });
+    const OperationId transfer_id =
+        bench.channel.get({}, 0, bench.memory, {.timeout = 1h}, [&](const Status& status) {
+            got = status;
+            ++completions;
+        });
+    on_another_thread([&] {
+        bench.channel.cancel_call(call_id);
+        bench.channel.cancel_transfer(transfer_id);
+    });
+    CHECK(completions == 0);  // In a later turn, on the thread that turns.
+    REQUIRE(bench.runtime.turn_until([&] { return completions == 2; }, patience));
+    CHECK(called.code() == Code::cancelled);
+    CHECK_FALSE(got.ok());  // It may have failed before: there is no such region.
+}
+
+TEST_CASE("what changes of a call is not read on another thread, or the program ends") {
+    const auto mistake = [](const char* name, const std::function<void(const Call&)>& body) {
+        check({name,
+               [&body] {
+                   HeldCall held;
+                   on_another_thread([&] { body(held.service.held.front()); });
+               },
+               {name, "Executor::post()"}});
+    };
+    mistake("Call::cancelled()", [](const Call& call) { (void)call.cancelled(); });
+    mistake("Call::draining()", [](const Call& call) { (void)call.draining(); });
+    mistake("Call::peer()", [](const Call& call) { (void)call.peer(); });
+    mistake("Call::client()", [](const Call& call) { (void)call.client(); });
+    mistake("Call::abandon_transfer()", [](const Call& call) { call.abandon_transfer({}); });
+}
+
+}  // namespace
+}  // namespace weft::misuse_thread_test
