@@ -26,7 +26,33 @@ OF_PROTOBUF = {"std", "google", "internal"}
 # What protobuf's own code can't be named: the macros of the C library.
 MACROS = {"NULL", "errno", "stdin", "stdout", "stderr", "assert", "EOF", "NDEBUG"}
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
-FORMS = [["-std=c++20"], ["-std=c++2b"], ["-std=c++20", "-fvisibility=hidden", "-fPIC"]]
+FORMS = [["-std=c++20"], ["-std=c++2b"], ["-std=c++20", "-fvisibility=hidden", "-fPIC"], ["-std=gnu++20"]]
+# What a program may include before generated code: headers that define words in lower case as macros, as Qt does, too.
+BEFORE = """
+#include <arpa/nameser.h>
+#include <cassert>
+#include <cmath>
+#include <csetjmp>
+#include <cstdio>
+#include <endian.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <resolv.h>
+#include <sys/dir.h>
+#include <sys/param.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/time.h>
+#define signals public
+#define slots
+#define emit
+#define foreach(each, all) for (each : all)
+#define forever for (;;)
+"""
+# Macros of those headers that are the names of parts of structures or functions which no service has.
+BORING = re.compile("ns_|nsaddr|dn_|fp_|p_|b64_|loc_|res_|sym_|td_|th_|ifr_|dq_|d_fileno|rr_|putlong|putshort|is[a-z]+_l|toascii_l")
 
 
 def service(name, methods):
@@ -61,7 +87,19 @@ class Words:
             said |= set(re.findall(r"\b[A-Za-z_]\w*\b", re.sub(r"//.*|#.*", "", text)))
         return sorted(w for w in said if not w.startswith(("_", "Plain")) and w not in MACROS)
 
-    def write_all(self):
+    def macros(self, compiler):
+        """All that BEFORE, what it includes and the generated code's own headers define in lower case."""
+        self.write("plain", "plain", [service("Plain", ["Ask", "Tell"])])
+        source = self.root / "macros.cc"
+        source.write_text(BEFORE + '#include "plain.weft.h"\n')
+        defined = subprocess.run([compiler, "-std=gnu++20", "-dM", "-E", f"-I{self.root}",
+                                  *(f"-isystem{one}" for one in self.dirs), str(source)],
+                                 text=True, capture_output=True, check=True).stdout
+        found = set(re.findall(r"^#define ([a-z]\w*)", defined, re.M))
+        return sorted({*(word for word in found if not BORING.match(word)), *MACROS})
+
+    def write_all(self, compiler):
+        macros = self.macros(compiler)
         words = sorted({*KEYWORDS, *self.words()})
         self.write("methods", "methods", [service("Every", words)])
         self.write("services", "services", [service(word, [word, "Other"]) for word in words])
@@ -74,14 +112,16 @@ class Words:
         self.write("fields", "fields", ["message All {", *fields, "}", "service Takes {",
                                         "  rpc Take(All) returns (All);", "}"],
                    options=False)
+        self.write("macros", "macros", [service("Macros", macros), *(
+            service(word, [word, "Other"]) for word in macros)])
         inside = [word for word in words if word not in {*KEYWORDS, *OF_PROTOBUF}]
         self.write("packages", ".".join(["packages", *inside]), [service("weft", ["detail", "call"])])
-        return len(words)
+        return len(words) + len(macros)
 
     def compile(self, compiler, form):
-        units = ["methods", "services", "messages", "fields", "packages"]
+        units = ["methods", "services", "macros", "messages", "fields", "packages"]
         source = self.root / "all.cc"
-        source.write_text("".join(f'#include "{unit}.weft.cc"\n' for unit in units))
+        source.write_text(BEFORE + "".join(f'#include "{unit}.weft.cc"\n' for unit in units))
         command = [compiler, *form, *WARNINGS, "-fsyntax-only", f"-I{self.root}",
                    *(f"-isystem{one}" for one in self.dirs), str(source)]
         return subprocess.run(command, text=True, capture_output=True)
@@ -90,7 +130,7 @@ class Words:
 def main(protoc, plugin, dirs, *compilers):
     with tempfile.TemporaryDirectory() as root:
         words = Words(pathlib.Path(root), protoc, plugin, dirs.split(";"))
-        count = words.write_all()
+        count = words.write_all(compilers[0])
         for compiler in compilers:
             for form in FORMS:
                 done = words.compile(compiler, form)

@@ -11,5 +11,8 @@ TEST_CASE("a method whose name is taken has another one in C++ and its own on th
     CHECK(WordsMethods::WordsClient_.id.name == "names.v1.Words/WordsClient");
     CHECK(WordsMethods::weft_channel__.id.name == "names.v1.Words/weft_channel_");
     CHECK(WordsMethods::WeftToken_.id.name == "names.v1.Words/WeftToken");
+    CHECK(WordsMethods::major_.id.name == "names.v1.Words/major");
+    CHECK(WordsMethods::linux_.id.name == "names.v1.Words/linux");
+    CHECK(WordsMethods::signals_.id.name == "names.v1.Words/signals");
     CHECK(WordsMethods::std.id.name == "names.v1.Words/std");
 }

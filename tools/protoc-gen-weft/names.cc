@@ -108,11 +108,31 @@ static constexpr std::string_view keywords[] = {"alignas",
                                                 "weft_group_",
                                                 "WeftDone",
                                                 "WeftRequests",
-                                                "WeftToken",
-                                                "errno",
-                                                "assert",
-                                                "NULL",
-                                                "EOF"};
+                                                "WeftToken"};
+
+// Macros of compilers (linux, unix), of the headers of glibc and of Qt: a program may include any
+// before or after generated code. Between spaces.
+static constexpr std::string_view macros =
+    " "
+    "alloca assert assert_perror basename be16toh be32toh be64toh bswap_16 bswap_32 "
+    "bswap_64 clrbit direct emit errno foreach forever h_addr h_errno hostalias howmany "
+    "htobe16 htobe32 htobe64 htole16 htole32 htole64 isascii isclr isset issubnormal le16toh "
+    "le32toh "
+    "le64toh linux major makedev math_errhandling minor no_argument offsetof "
+    "optional_argument powerof2 pthread_cleanup_pop pthread_cleanup_pop_restore_np "
+    "pthread_cleanup_push pthread_cleanup_push_defer_np putlong putshort "
+    "required_argument res_close res_init roundup s6_addr s6_addr16 s6_addr32 sa_handler "
+    "sa_sigaction sched_priority setbit setjmp si_addr si_addr_lsb si_arch si_band "
+    "si_call_addr si_fd si_int si_lower si_overrun si_pid si_pkey si_ptr si_status "
+    "si_stime si_syscall si_timerid si_uid si_upper si_utime si_value "
+    "sigev_notify_attributes sigev_notify_function sigmask signals sigsetjmp slots "
+    "st_atime st_ctime st_mtime stderr stdin stdout strdupa strndupa timeradd timerclear "
+    "timercmp timerisset timersub toascii unix va_arg va_copy va_end va_start BUFSIZ CTRL "
+    "EOF INFINITY NAN NDEBUG NULL NZERO SOMAXCONN ";
+
+static bool is_macro(const std::string& name) {
+    return macros.find(" " + name + " ") != macros.npos;
+}
 
 std::string stem_of(const FileDescriptor& file) { return compiler::cpp::StripProto(file.name()); }
 
@@ -133,7 +153,7 @@ std::vector<std::string> class_names(const ServiceDescriptor& service) {
 static bool is_taken(const std::string& name, const ServiceDescriptor& service) {
     const std::vector<std::string> classes = class_names(service);
     return std::find(std::begin(keywords), std::end(keywords), name) != std::end(keywords) ||
-           std::find(classes.begin(), classes.end(), name) != classes.end();
+           is_macro(name) || std::find(classes.begin(), classes.end(), name) != classes.end();
 }
 
 std::string cpp_name(const MethodDescriptor& method) {
