@@ -19,4 +19,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # makes of neighbouring members: a tenth of a small call.
     target_compile_options(weft_options INTERFACE -fno-semantic-interposition
                                                   -fno-tree-slp-vectorize -fno-plt)
+    # Two plugins of a program, each linked with a static weft, share none of its variables.
+    target_compile_options(weft_options INTERFACE -fno-gnu-unique)
 endif()

@@ -32,11 +32,16 @@ def headers_of(build):
     return found
 
 
-def sources_of(root, build):
+def sources_of(root, build, into):
     """(path, compile command, object) of each source of ours, largest first so that the last one
-    does not keep a processor busy alone."""
+    does not keep a processor busy alone. Writes the commands of all to `into` as clang takes them:
+    it refuses options of g++ that it does not know."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
+    for entry in entries:
+        entry["command"] = entry["command"].replace(" -fno-gnu-unique", "")
+    with open(os.path.join(into, "compile_commands.json"), "w", encoding="utf-8") as file:
+        json.dump(entries, file)
     found = {}
     for entry in entries:
         path = os.path.relpath(entry["file"], root)
@@ -95,7 +100,7 @@ def main():
             with open(stamp, encoding="utf-8") as file:
                 if file.read() == key:
                     return path, 0, "", 0
-        status, output, seconds = run(["clang-tidy", "-p", build, "--quiet",
+        status, output, seconds = run(["clang-tidy", "-p", stamps, "--quiet",
                                        os.path.join(root, path)])
         if status == 0:
             with open(stamp, "w", encoding="utf-8") as file:
@@ -103,7 +108,7 @@ def main():
         return path, status, output, seconds
 
     failed, costs = 0, []
-    sources = sources_of(root, build)
+    sources = sources_of(root, build, stamps)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for path, status, output, seconds in pool.map(tidy, sources):
             costs.append((seconds, path))

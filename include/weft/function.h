@@ -47,10 +47,10 @@ class Function<R(Args...), inline_bytes> {
         }
         if constexpr (fits<Closure>) {
             ::new (static_cast<void*>(storage_)) Closure(std::forward<F>(closure));
-            table_ = &inline_table<Closure>;
+            table_ = &Inline<Closure>::table;
         } else {
             ::new (static_cast<void*>(storage_)) Closure*(new Closure(std::forward<F>(closure)));
-            table_ = &heap_table<Closure>;
+            table_ = &OnHeap<Closure>::table;
         }
     }
 
@@ -120,29 +120,34 @@ class Function<R(Args...), inline_bytes> {
         return ends.closure(std::forward<Args>(args)...);
     }
 
+    // Hidden: g++ would let the plugins of a program share the table where their C have the same
+    // name, and so run each other's closures.
     template <class C>
-    static constexpr Table inline_table{
-        &invoke_inline<C>,
-        is_trivial<C> ? &invoke_inline<C> : &consume_inline<C>,
-        is_trivial<C> ? nullptr
-                      : +[](void* from, void* to) {
-                            ::new (to) C(std::move(*static_cast<C*>(from)));
-                            static_cast<C*>(from)->~C();
-                        },
-        is_trivial<C> ? nullptr : +[](void* at) { static_cast<C*>(at)->~C(); },
+    struct [[gnu::visibility("hidden")]] Inline {
+        static constexpr Table table{
+            &invoke_inline<C>,
+            is_trivial<C> ? &invoke_inline<C> : &consume_inline<C>,
+            is_trivial<C> ? nullptr
+                          : +[](void* from, void* to) {
+                                ::new (to) C(std::move(*static_cast<C*>(from)));
+                                static_cast<C*>(from)->~C();
+                            },
+            is_trivial<C> ? nullptr : +[](void* at) { static_cast<C*>(at)->~C(); },
+        };
     };
-
     template <class C>
-    static constexpr Table heap_table{
-        [](void* at, Passed<Args>... args) -> R {
-            return (**static_cast<C**>(at))(std::forward<Args>(args)...);
-        },
-        [](void* at, Passed<Args>... args) -> R {
-            const std::unique_ptr<C> closure(*static_cast<C**>(at));
-            return (*closure)(std::forward<Args>(args)...);
-        },
-        nullptr,
-        [](void* at) { delete *static_cast<C**>(at); },
+    struct [[gnu::visibility("hidden")]] OnHeap {
+        static constexpr Table table{
+            [](void* at, Passed<Args>... args) -> R {
+                return (**static_cast<C**>(at))(std::forward<Args>(args)...);
+            },
+            [](void* at, Passed<Args>... args) -> R {
+                const std::unique_ptr<C> closure(*static_cast<C**>(at));
+                return (*closure)(std::forward<Args>(args)...);
+            },
+            nullptr,
+            [](void* at) { delete *static_cast<C**>(at); },
+        };
     };
 
     void take(Function& other) noexcept {

@@ -42,8 +42,10 @@ inline constexpr std::size_t too_large = std::numeric_limits<std::size_t>::max()
 // What objects of a type, and of those in it, take.
 class Layout;
 const Layout& layout_of(const google::protobuf::Descriptor& type);
+// Hidden, as all that is static in templates: the plugins of a program, each with a copy of weft,
+// would share it.
 template <class Message>
-const Layout& layout_of() {
+[[gnu::visibility("hidden")]] const Layout& layout_of() {
     // No static of a reference: a child forked while it is found would wait for it for ever.
     static constinit std::atomic<const Layout*> found{nullptr};
     const Layout* layout = found.load(std::memory_order_acquire);
@@ -195,7 +197,7 @@ class Pooled {
     static constexpr std::size_t used_min = 64;
 
     static const Layout& layout() { return layout_of<Message>(); }
-    static Pool& pool() {
+    [[gnu::visibility("hidden")]] static Pool& pool() {
         thread_local Pool of_this_thread;
         return of_this_thread;
     }

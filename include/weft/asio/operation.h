@@ -47,7 +47,7 @@ class Starting {
     static bool inside() { return inside_; }
 
   private:
-    inline static thread_local bool inside_ = false;
+    [[gnu::visibility("hidden")]] inline static thread_local bool inside_ = false;
     const bool outer_;
 };
 
