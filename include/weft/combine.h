@@ -263,6 +263,7 @@ Task<FirstOf<T>> when_any(std::vector<Task<T>> tasks) {
 // Drops the task when it has not ended within `limit`, counted from the start of the await. Gives
 // what the task returns where a Status converts to that, else a Result of it; of a Task<void> a
 // Status.
+// The limit is over with the last turn of the runtime, and at once when that has begun to end.
 // Errors also: DEADLINE_EXCEEDED, effect unknown: a call of the task may have left.
 template <class T>
 WEFT_HEADER_COROUTINE Task<TimedOf<T>> with_timeout(Duration limit, Task<T> task) {

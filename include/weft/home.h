@@ -22,12 +22,15 @@ class Home {
     Home& operator=(const Home&) = delete;
     ~Home();
 
+    // What bring() brings is a part of the call that is served here now, if there is one.
+    // `on_cancel` runs when that is cancelled before leave().
+    void join_call(Function<void()> on_cancel);
     // Nothing is awaited any more.
     void leave();
     // The runtime has begun to end, and `on_end` will not run.
     bool is_over() const;
-    // As Executor::post().
-    void bring(Function<void()> work) const { executor_->post(std::move(work)); }
+    // As Executor::post(). `work` keeps this alive.
+    void bring(Function<void()> work) const;
     Executor& executor() const { return *executor_; }
 
   private:

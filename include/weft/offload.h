@@ -141,8 +141,10 @@ class OffloadAwaiter {
 // which no caller waits for then, after RuntimeOptions::drain_timeout for other work. What a
 // coroutine offloads from then on, to clean up, runs, 100 times at most. std::logic_error outside
 // of a turn of a context.
-// Requires: the task is not destroyed meanwhile, which aborts the program: the work may use it.
-// What weft/combine.h drops is destroyed when the work has ended.
+// Requires: what offload() returned is not destroyed meanwhile, with its coroutine or by itself,
+// which aborts the program: the work may use it. What weft/combine.h drops is destroyed when the
+// work has ended. A co_await of work that another coroutine awaits, or awaited, throws
+// std::logic_error; when that coroutine was destroyed, this one waits for the same work.
 template <class F>
     requires AwaitSafe<F&&>
 auto offload(F&& work) {

@@ -2,11 +2,8 @@
 // that meet.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
-#include <coroutine>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,118 +12,10 @@
 #include <vector>
 
 #include <weft/group.h>
-#include <weft/group_result.h>
 #include <weft/home.h>
-#include <weft/protobuf.h>
+#include <weft/protobuf_group_codec.h>
 
 namespace weft {
-
-// What one rank of a scatter is asked.
-template <class Request>
-struct RankRequest {
-    std::uint32_t rank = 0;
-    Request request;
-};
-
-namespace detail {
-
-GroupCallOptions options_for(const GroupCallOptions& of_method, Duration timeout,
-                             std::uint32_t priority, MergeFunction merge, GroupCallOptions options);
-
-template <class Request, class Reply>
-GroupCallOptions options_for(const ProtoMethod<Request, Reply>& method,
-                             const GroupCallOptions& options) {
-    return options_for(method.group, method.timeout, method.priority, method.merge, options);
-}
-
-// Who it is that has to have succeeded: of options.
-struct Wanted {
-    Policy policy = Policy::all;
-    std::uint32_t quorum = 0;
-
-    Wanted() = default;
-    explicit Wanted(const GroupCallOptions& options)
-        : policy(options.policy), quorum(options.quorum) {}
-    bool is_met(std::size_t ok, std::size_t all) const;
-};
-
-// Makes the result of an outcome.
-template <class Result>
-struct ReadGroup;
-
-template <class Reply>
-struct ReadGroup<GroupResult<Reply>> {
-    GroupResult<Reply> operator()(GroupOutcome&& outcome, const Wanted& wanted) const {
-        std::vector<RankReply<Reply>> ranks;
-        ranks.reserve(outcome.ranks.size());
-        std::size_t room = parsed_bytes_max();
-        for (RankOutcome& rank : outcome.ranks) {
-            RankReply<Reply>& taken = ranks.emplace_back();
-            taken.rank = rank.rank;
-            taken.incarnation = rank.incarnation;
-            taken.status = std::move(rank.status);
-            if (taken.status.ok()) taken.status = read_reply(taken.reply, rank.reply, room);
-            if (!taken.status.ok()) taken.reply.Clear();
-        }
-        GroupResult<Reply> result(std::move(outcome.status), outcome.epoch, std::move(ranks));
-        // Of replies that do not parse those who judged knew nothing.
-        if (!result.status().ok() || wanted.is_met(result.ok_count(), result.size())) return result;
-        const bool is_known = std::all_of(result.begin(), result.end(), [](const auto& rank) {
-            return rank.status.effect() != Effect::unknown;
-        });
-        return {result.first_error().with_effect(is_known ? Effect::applied : Effect::unknown),
-                result.epoch(), result.ranks()};
-    }
-};
-
-template <class Reply>
-struct ReadGroup<MergedResult<Reply>> {
-    MergedResult<Reply> operator()(GroupOutcome&& outcome, const Wanted&) const {
-        std::vector<RankStatus> ranks;
-        ranks.reserve(outcome.ranks.size());
-        for (RankOutcome& rank : outcome.ranks) {
-            ranks.push_back({rank.rank, std::move(rank.status), rank.incarnation});
-        }
-        Reply reply;
-        if (Status read = read_reply<Reply>(&reply, outcome.merged); !read.ok()) {
-            reply.Clear();
-            if (outcome.status.ok()) outcome.status = std::move(read);
-        }
-        return {std::move(outcome.status), outcome.epoch, std::move(ranks), std::move(reply)};
-    }
-};
-
-template <>
-struct ReadGroup<Status> {
-    Status operator()(GroupOutcome&& outcome, const Wanted&) const {
-        return std::move(outcome.status);
-    }
-};
-
-// The bodies of a request for each rank.
-class Bodies {
-  public:
-    template <class Request>
-    explicit Bodies(std::span<const RankRequest<Request>> each) {
-        bodies_.reserve(each.size());
-        for (const RankRequest<Request>& one : each) {
-            const BodyWriter writer = writer_of(one.request);
-            auto& [rank, body] = bodies_.emplace_back(one.rank, writer.bytes);
-            writer(body.data());
-        }
-    }
-    std::vector<RankBody> views() const {
-        std::vector<RankBody> views;
-        views.reserve(bodies_.size());
-        for (const auto& [rank, body] : bodies_) views.push_back({rank, body});
-        return views;
-    }
-
-  private:
-    std::vector<std::pair<std::uint32_t, std::vector<std::byte>>> bodies_;
-};
-
-}  // namespace detail
 
 // Requests for ranks, of which those named take part: an lvalue of any type that a std::span can be
 // made of, or a std::vector or std::span made for the call. A std::array is named first: of such a
@@ -164,8 +53,9 @@ decltype(auto) scatter(const AnyGroup& group, const ProtoMethod<Request, Reply>&
 }
 
 // What `co_await group_client.Method(in)` waits for. Starts when it is made, gives its result once,
-// resumes on the executor it was made on. Destroying it early cancels it (Group::cancel).
-// Thread: where it was made; destroying it early on another one aborts the program and says so.
+// resumes on the executor it was made on; awaited again, it throws std::logic_error. Destroying it
+// early cancels it (Group::cancel). Thread: where it was made; destroying it early on another one
+// aborts the program and says so.
 template <class Result>
 class [[nodiscard]] GroupCall {
   public:
@@ -228,6 +118,9 @@ class [[nodiscard]] GroupCall {
         }
         void stop(bool is_dropped) {
             if (home) home->leave();
+            cancel_once(is_dropped);
+        }
+        void cancel_once(bool is_dropped) {
             if (!done && cancel) std::exchange(cancel, nullptr)(is_dropped);
         }
     };
@@ -251,6 +144,9 @@ class [[nodiscard]] GroupCall {
                 refuse(detail::home_ends().with_effect(Effect::unknown));
             });
             if (shared_->home->is_over()) return refuse(detail::home_ends());
+            if (!options.detached) {
+                shared_->home->join_call([shared = shared_.get()] { shared->cancel_once(false); });
+            }
         }
         const CollectiveId id =
             begin(options, [shared = shared_, wanted](GroupOutcome outcome) mutable {

@@ -137,11 +137,12 @@ class Runtime {
     // Another one waits for that thread's turns, and after a second without one logs a warning; a
     // runtime that no thread has turned it turns after that second.
     // An exception that leaves the task is rethrown here. Throws BadResult (CANCELLED) when the
-    // runtime ended and the task did not; std::invalid_argument for an empty task.
+    // runtime ended and the task did not; std::invalid_argument for an empty task,
+    // std::logic_error for one that was awaited before.
     template <class T>
     T block_on(Task<T> task);
     // Starts the task on the context's thread. An exception that leaves it is logged, as an error.
-    // Throws std::invalid_argument for an empty task.
+    // Throws std::invalid_argument for an empty task, std::logic_error for one that was awaited.
     void spawn(Task<void> task);
     // The same for a callable that returns the task, such as a lambda that is a coroutine: moved or
     // copied, and kept until the task has ended, so that the task may use its captures. In

@@ -56,7 +56,7 @@ class Alarm {
     Status why_nowhere();
     // That long, or until its call or its runtime ends.
     void sleep(Duration time);
-    // That long, whatever ends.
+    // That long, or until its runtime has ended; whatever call does.
     void limit(Duration time);
     // Nothing happens when it is over already.
     void ring();

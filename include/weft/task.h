@@ -6,7 +6,8 @@
 // so a steady state allocates nothing.
 //
 // It is awaited once. To await an empty task throws std::invalid_argument, and one a second time
-// std::logic_error.
+// std::logic_error; so do Runtime::spawn(), block_on() and those of weft/combine.h. One that lives
+// elsewhere goes on when the coroutine that awaits it is destroyed, and its end resumes nothing.
 //
 // A loop over tasks that end at once takes no more stack with each round: with clang; with g++ at
 // -O0, from -O2 on, under sanitizers, and at -O1 and -Og with -foptimize-sibling-calls, which
@@ -26,8 +27,7 @@
 
 namespace weft {
 
-// Move-only. Empty when default-made or moved from: awaiting it, Runtime::spawn(), block_on() and
-// those of weft/combine.h throw std::invalid_argument. Destroying a task that is suspended destroys
+// Move-only. Empty when default-made or moved from. Destroying a task that is suspended destroys
 // what it awaits: operations in flight are cancelled and their completions go nowhere. Requires
 // then: the context's thread, and none of it in offloaded work (weft/offload.h): that aborts the
 // program.

@@ -50,21 +50,28 @@ struct Level {
     explicit Level(Kind of = Kind::task) : kind(of) {}
     Level(const Level&) = delete;
     Level& operator=(const Level&) = delete;
-    ~Level() { cut(); }
-    // It is in nothing any more.
-    void cut() noexcept {
-        if (held != 0 && outer) [[unlikely]]
-            release_outer();
-        outer = nullptr;
+    ~Level() {
+        if (held != 0 || left || is_left) [[unlikely]]
+            cut();
     }
-    void release_outer() noexcept;
+    // What awaits it is being destroyed, and it is in that to the end: what is in there may be
+    // dropped, and this with it.
+    void leave() noexcept {
+        if (!outer) return;
+        outer->left = this;
+        is_left = true;
+    }
+    // From what it is in, and what it awaited from this.
+    void cut() noexcept;
     // Or what it is in.
     bool is_in_dropped() const;
 
     Level* outer = nullptr;  // nullptr: nothing, or a coroutine of the program's own type.
+    Level* left = nullptr;   // Where this is being destroyed: what it awaited.
     std::uint32_t held = 0;  // So often by work on other threads, which may use what is in here.
     const Kind kind;
     bool is_dropped = false;  // Of a branch or root: to be destroyed once it is not held.
+    bool is_left = false;
 };
 
 // A task that runs beside others (weft/combine.h).
@@ -223,7 +230,7 @@ class TaskAwaiter : TaskLink {
         TaskPromise<T>& promise = handle().promise();
         promise.awaiter = nullptr;
         promise.continuation = std::noop_coroutine();
-        promise.cut();
+        promise.leave();
         if constexpr (!transfers) {
             if (starting_) starting_->resume = &TaskStart::ignore;
         }

@@ -66,9 +66,15 @@ static void end_dropped(Level& dropped) {
     }
 }
 
-// A program destroyed what was in there, in the middle of something: a root ends later.
-void Level::release_outer() noexcept {
-    Level* const dropped = release(outer, held);
+void Level::cut() noexcept {
+    if (left) left->cut();
+    if (!outer) return;
+    if (is_left) outer->left = nullptr;
+    is_left = false;
+    Level* const around = std::exchange(outer, nullptr);
+    if (held == 0) return;
+    // A program destroyed what was in there, in the middle of something: a root ends later.
+    Level* const dropped = release(around, held);
     if (!dropped) return;
     if (dropped->kind != Kind::root) return end_dropped(*dropped);
     if (dropped->held != 0) return;

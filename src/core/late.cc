@@ -15,6 +15,7 @@ static constexpr Duration slow_work = 100ms;
 
 // A post that raced with this either sees the flag or is seen here.
 void Context::close_submissions() {
+    deferred_.splice_back(at_end_);
     post_deferred();  // No turn will come for it.
     submissions_closed_.store(true, std::memory_order_seq_cst);
     run_late_submissions();

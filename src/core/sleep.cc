@@ -27,6 +27,12 @@ Status nowhere() {
 struct Alarm::Node : base::Timer, core::InScope, core::Deferred {
     explicit Node(Alarm& of) : alarm(of) {}
     core::Context& context() const { return static_cast<core::Context&>(*alarm.home_); }
+    static void due(core::Deferred& work) {
+        Node& due = static_cast<Node&>(work);
+        due.context().timers().cancel(due);
+        if (due.alarm.outcome_ == Outcome::none) due.alarm.outcome_ = Outcome::ended;
+        due.alarm.finish();
+    }
     Alarm& alarm;
 };
 
@@ -43,12 +49,7 @@ Alarm::Alarm() : home_(Executor::current()) {
         fired.alarm.outcome_ = fired.alarm.is_bounded_ ? Outcome::too_late : Outcome::over;
         fired.alarm.finish();
     };
-    node.run = [](core::Deferred& work) {
-        Node& due = static_cast<Node&>(work);
-        due.context().timers().cancel(due);
-        if (due.alarm.outcome_ == Outcome::none) due.alarm.outcome_ = Outcome::ended;
-        due.alarm.finish();
-    };
+    node.run = &Node::due;
 }
 
 // Its context may be gone, and has let go of it then.
@@ -89,7 +90,21 @@ void Alarm::sleep(Duration time) {
     };
 }
 
-void Alarm::limit(Duration time) { arm(saturating_add(node().context().clock().now(), time)); }
+// No turn comes after the runtime's last one, and no time passes: so the limit is over then, after
+// all else that ends with the runtime, and so is one that begins in its last turns.
+void Alarm::limit(Duration time) {
+    Node& node = this->node();
+    core::Context& context = node.context();
+    if (context.is_closed()) return conclude(Outcome::over);
+    arm(saturating_add(context.clock().now(), time));
+    node.run = [](core::Deferred& first) {
+        Node& limit = static_cast<Node&>(first);
+        if (limit.alarm.outcome_ != Outcome::none) return limit.alarm.finish();
+        limit.run = &Node::due;
+        limit.context().defer_to_end(limit);
+    };
+    context.defer_to_end(node);
+}
 
 Status Alarm::why_nowhere() { return home_ ? node().context().why_forked() : detail::nowhere(); }
 
@@ -107,6 +122,7 @@ void Alarm::ring() {
     if (awaiting_.is_suspended()) return conclude(Outcome::rung);
     if (outcome_ != Outcome::none) return;
     node().context().timers().cancel(node());
+    node().take_back();
     outcome_ = Outcome::rung;
     is_done_ = true;
 }

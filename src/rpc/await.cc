@@ -32,7 +32,7 @@ struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
     }
     // The channel's thread.
     void bring_home() {
-        home.bring([relay = shared_from_this()] {
+        home.executor().post([relay = shared_from_this()] {
             const core::Context::Within within(relay->here(), relay->scope);
             if (Operation* const waits = relay->let_go()) {
                 waits->arrive(relay->status, relay->body);

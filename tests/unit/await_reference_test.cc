@@ -69,7 +69,7 @@ TEST_CASE("an operation that is destroyed before what awaits it resumes nothing"
 
 template <class Operation, class Make>
 Task<int> drop_awaiter(std::unique_ptr<Operation>& operation, Make make, int& resumed,
-                       bool by_time) {
+                       bool by_time, Duration pause) {
     operation = make_kept(make);
     if (by_time) {
         (void)co_await with_timeout(0ns, await_in_task(operation, resumed));
@@ -79,6 +79,8 @@ Task<int> drop_awaiter(std::unique_ptr<Operation>& operation, Make make, int& re
         CHECK(resumed == 0);
     }
     int again = resumed;
+    (void)co_await sleep_for(pause);
+    CHECK(resumed == again);
     if (again == 0) (void)co_await await_in_task(operation, again);
     co_return again;
 }
@@ -86,11 +88,12 @@ Task<int> drop_awaiter(std::unique_ptr<Operation>& operation, Make make, int& re
 TEST_CASE("an operation goes on when what awaits it is dropped, and is awaited again") {
     Operations all;
     const bool by_time = GENERATE(false, true);
+    const Duration pause = GENERATE(0ms, 5ms);  // Until it is awaited again.
     all.each([&](const char* name, auto make) {
-        INFO(name << by_time);
+        INFO(name << by_time << (pause / 1ms));
         decltype(make_kept(make)) operation;
         int resumed = 0;
-        CHECK(all.pair.run(drop_awaiter(operation, make, resumed, by_time)) == 1);
+        CHECK(all.pair.run(drop_awaiter(operation, make, resumed, by_time, pause)) == 1);
         all.in_turn([&] { operation.reset(); });
     });
 }

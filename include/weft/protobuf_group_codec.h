@@ -1,0 +1,125 @@
+// The messages of a collective: bodies of its requests, and the result of its outcome. Include
+// weft/protobuf_group.h.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <weft/group.h>
+#include <weft/group_result.h>
+#include <weft/protobuf.h>
+
+namespace weft {
+
+// What one rank of a scatter is asked.
+template <class Request>
+struct RankRequest {
+    std::uint32_t rank = 0;
+    Request request;
+};
+
+namespace detail {
+
+GroupCallOptions options_for(const GroupCallOptions& of_method, Duration timeout,
+                             std::uint32_t priority, MergeFunction merge, GroupCallOptions options);
+
+template <class Request, class Reply>
+GroupCallOptions options_for(const ProtoMethod<Request, Reply>& method,
+                             const GroupCallOptions& options) {
+    return options_for(method.group, method.timeout, method.priority, method.merge, options);
+}
+
+// Who it is that has to have succeeded: of options.
+struct Wanted {
+    Policy policy = Policy::all;
+    std::uint32_t quorum = 0;
+
+    Wanted() = default;
+    explicit Wanted(const GroupCallOptions& options)
+        : policy(options.policy), quorum(options.quorum) {}
+    bool is_met(std::size_t ok, std::size_t all) const;
+};
+
+// Makes the result of an outcome.
+template <class Result>
+struct ReadGroup;
+
+template <class Reply>
+struct ReadGroup<GroupResult<Reply>> {
+    GroupResult<Reply> operator()(GroupOutcome&& outcome, const Wanted& wanted) const {
+        std::vector<RankReply<Reply>> ranks;
+        ranks.reserve(outcome.ranks.size());
+        std::size_t room = parsed_bytes_max();
+        for (RankOutcome& rank : outcome.ranks) {
+            RankReply<Reply>& taken = ranks.emplace_back();
+            taken.rank = rank.rank;
+            taken.incarnation = rank.incarnation;
+            taken.status = std::move(rank.status);
+            if (taken.status.ok()) taken.status = read_reply(taken.reply, rank.reply, room);
+            if (!taken.status.ok()) taken.reply.Clear();
+        }
+        GroupResult<Reply> result(std::move(outcome.status), outcome.epoch, std::move(ranks));
+        // Of replies that do not parse those who judged knew nothing.
+        if (!result.status().ok() || wanted.is_met(result.ok_count(), result.size())) return result;
+        const bool is_known = std::all_of(result.begin(), result.end(), [](const auto& rank) {
+            return rank.status.effect() != Effect::unknown;
+        });
+        return {result.first_error().with_effect(is_known ? Effect::applied : Effect::unknown),
+                result.epoch(), result.ranks()};
+    }
+};
+
+template <class Reply>
+struct ReadGroup<MergedResult<Reply>> {
+    MergedResult<Reply> operator()(GroupOutcome&& outcome, const Wanted&) const {
+        std::vector<RankStatus> ranks;
+        ranks.reserve(outcome.ranks.size());
+        for (RankOutcome& rank : outcome.ranks) {
+            ranks.push_back({rank.rank, std::move(rank.status), rank.incarnation});
+        }
+        Reply reply;
+        if (Status read = read_reply<Reply>(&reply, outcome.merged); !read.ok()) {
+            reply.Clear();
+            if (outcome.status.ok()) outcome.status = std::move(read);
+        }
+        return {std::move(outcome.status), outcome.epoch, std::move(ranks), std::move(reply)};
+    }
+};
+
+template <>
+struct ReadGroup<Status> {
+    Status operator()(GroupOutcome&& outcome, const Wanted&) const {
+        return std::move(outcome.status);
+    }
+};
+
+// The bodies of a request for each rank.
+class Bodies {
+  public:
+    template <class Request>
+    explicit Bodies(std::span<const RankRequest<Request>> each) {
+        bodies_.reserve(each.size());
+        for (const RankRequest<Request>& one : each) {
+            const BodyWriter writer = writer_of(one.request);
+            auto& [rank, body] = bodies_.emplace_back(one.rank, writer.bytes);
+            writer(body.data());
+        }
+    }
+    std::vector<RankBody> views() const {
+        std::vector<RankBody> views;
+        views.reserve(bodies_.size());
+        for (const auto& [rank, body] : bodies_) views.push_back({rank, body});
+        return views;
+    }
+
+  private:
+    std::vector<std::pair<std::uint32_t, std::vector<std::byte>>> bodies_;
+};
+
+}  // namespace detail
+
+}  // namespace weft
