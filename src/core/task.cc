@@ -19,10 +19,10 @@ void throw_awaited_task() {
 }
 
 void throw_awaited_operation(const char* what) {
-    throw std::logic_error("co_await of an operation that was awaited before: " +
-                           std::string(what) +
-                           " gives its result once, to one coroutine; keep the result in what "
-                           "several coroutines read");
+    throw std::logic_error(
+        "co_await of an operation that was awaited before: " + std::string(what) +
+        " gives its result once, to one coroutine; keep the result in what "
+        "several coroutines read");
 }
 
 void log_unhandled() noexcept {

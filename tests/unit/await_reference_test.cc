@@ -68,8 +68,8 @@ TEST_CASE("an operation that is destroyed before what awaits it resumes nothing"
 }
 
 template <class Operation, class Make>
-Task<int> drop_awaiter(std::unique_ptr<Operation>& operation, Make make, int& resumed,
-                       bool by_time, Duration pause) {
+Task<int> drop_awaiter(std::unique_ptr<Operation>& operation, Make make, int& resumed, bool by_time,
+                       Duration pause) {
     operation = make_kept(make);
     if (by_time) {
         (void)co_await with_timeout(0ns, await_in_task(operation, resumed));
@@ -112,7 +112,8 @@ Task<int> goes_on(Gate& gate, Then then, int& alive) {
     const auto work = [] { return 1; };
     if (then == Then::sleeps) (void)co_await sleep_for(1ms);
     if (then == Then::offloads) (void)co_await offload(work);
-    if (then == Then::combines) (void)co_await when_any(sleep_long(), with_timeout(1ms, sleep_long()));
+    if (then == Then::combines)
+        (void)co_await when_any(sleep_long(), with_timeout(1ms, sleep_long()));
     if (then == Then::throws) throw std::runtime_error("on purpose");
     co_return 2;
 }
@@ -138,8 +139,7 @@ TEST_CASE("a task goes on when the branch is dropped that awaited it by referenc
                 EchoPair pair;
                 Gate gate;
                 int alive = 0;
-                Task<int> kept =
-                    is_nested ? around(gate, then, alive) : goes_on(gate, then, alive);
+                Task<int> kept = is_nested ? around(gate, then, alive) : goes_on(gate, then, alive);
                 CHECK(pair.run(drop_around(kept, depth)) == 1);
                 CHECK(alive == (is_nested ? 2 : 1));
                 pair.client.executor().post([&] { gate.release(); });
@@ -190,7 +190,7 @@ TEST_CASE("a task in offloaded work goes on when a program destroys what awaits 
 
 Task<int> await_kept_in(std::optional<Task<int>>& middle) { co_return co_await *middle; }
 
-TEST_CASE("a branch whose task was destroyed in offloaded work of another is dropped all the same") {
+TEST_CASE("a branch whose task was destroyed in the offloaded work of another is dropped") {
     EchoPair pair;
     int ended = 0;
     Task<int> kept = offloads(ended);
