@@ -72,6 +72,56 @@ class Usage(unittest.TestCase):
             self.assertEqual(done.returncode, 64, arguments)
             self.assertTrue(done.stderr or done.stdout, arguments)
 
+    def test_a_number_out_of_its_range_is_refused_with_the_range(self):
+        ping, group = ("ping", "sm://x"), ("--group", "no-file")
+        perf, sim = ("perf", "rpc"), ("sim",)
+        rank_over = str(2**32 - 1)
+        for command, option, wrong, words in (
+                (ping, "--count", ("0", "-1", "1000000001", "x", "1.5"), "1 to 1000000000"),
+                (ping, "--interval", ("-1s", "25h", "soon", "1e30s"), "0 ns to"),
+                (ping, "--timeout", ("0", "0s", "1ns", "25h", "nan", "inf"), "1 us to"),
+                (("group", "ls", *group, "--probe"), "--timeout", ("0s", "-1s"), "1 us to"),
+                (("group", "watch", *group), "--until-epoch", ("0", "-1", "x"), "from 1 to"),
+                (("group", "tree", *group), "--root", ("-1", rank_over), "0 to 4294967294"),
+                (("group", "tree", *group), "--fanout", ("1", "65", "0"), "2 to 64"),
+                (("group", "evict", *group), "", (rank_over, "x"), "0 to 4294967294"),
+                (("group", "admit", *group, "--uri", "sm://a"), "--rank", ("-1", rank_over),
+                 "0 to 4294967294"),
+                (("group", "admit", *group, "--uri", "sm://a", "--rank", "1"), "--incarnation",
+                 ("0", "-1"), "from 1 to"),
+                (("serve", "--root", ".", "--listen", "sm://x", *group), "--rank",
+                 ("-1", rank_over), "0 to 4294967294"),
+                (perf, "--size", ("-1", "1TiB", "4XB", "1e3", "99999999999999999999GiB"),
+                 "0 to 4294967296"),
+                (perf, "--reply-size", ("-1", "x"), "0 to 4294967296"),
+                (perf, "--beside-size", ("0", "-1"), "1 to 4294967296"),
+                (perf, "--inflight", ("0", "65537", "-1"), "1 to 65536"),
+                (perf, "--seconds", ("0", "-1", "nan", "inf", "86401", "x"), "0.001 to 86400"),
+                (perf, "--ranks", ("0", "257"), "1 to 256"),
+                (perf, "--cpus", ("0,-1", "0,1024"), "0 to 1023"),
+                (sim, "--seeds", ("0", "-1", "x"), "from 1 to"),
+                (sim, "--first-seed", ("-1", "x"), "from 0 to"),
+                (sim, "--nodes", ("1", "1048577"), "2 to 1048576"),
+                (sim, "--jobs", ("-1", "1025"), "0 to 1024")):
+            for value in wrong:
+                given = [f"{option}={value}"] if option else [value]
+                done = weft(*command, *given)
+                told = f"{command} {given}: {done.stderr}"
+                self.assertEqual((done.returncode, done.stdout), (64, ""), told)
+                self.assertEqual(done.stderr.count("\n"), 1, told)
+                self.assertIn(option or "rank", done.stderr, told)
+                self.assertIn(words, done.stderr, told)
+
+    def test_an_empty_file_is_wrong_usage(self):
+        for command, name in ((("group", "ls", "--group", ""), "--group"),
+                              (("set", "--group", "", "k", "v"), "--group"),
+                              (("show", "--group", "", "k"), "--group"),
+                              (("put", "--server", "sm://x", ""), "file"),
+                              (("perf", "--suite", "rdma", "--report", ""), "--report")):
+            done = weft(*command)
+            self.assertEqual(done.returncode, 64, f"{command}: {done.stderr}")
+            self.assertIn(f"{name}: is empty", done.stderr)
+
     def test_help_and_version_exit_0(self):
         self.assertEqual(weft("--help").returncode, 0)
         for command in ("info", "ping", "perf"):

@@ -145,16 +145,17 @@ void set_up_ping(CLI::App& command, Invocation& invocation) {
     command.add_option("--count", options->count, "How often")
         ->transform(whole_number(1, 1'000'000'000))
         ->capture_default_str();
-    auto duration = [&](const char* name, Duration& into, const char* text, const char* preset) {
+    auto duration = [&](const char* name, Duration& into, Duration least, const char* text,
+                        const char* preset) {
         command
             .add_option_function<std::string>(
                 name, [options, &into](const std::string& value) { into = *parse_duration(value); },
                 text)
-            ->check(duration_or_complain)
+            ->check(time_span(least, time_span_max))
             ->default_str(preset);
     };
-    duration("--interval", options->interval, "From one to the next", "1s");
-    duration("--timeout", options->timeout, "For each answer", "2.5s");
+    duration("--interval", options->interval, 0ns, "From one to the next", "1s");
+    duration("--timeout", options->timeout, 1us, "For each answer", "2.5s");
     command.callback([options, &invocation] { run_and_print(*options, invocation); });
 }
 

@@ -7,6 +7,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <weft/group_view.h>
+#include <weft/time.h>
+
 namespace weft::tool {
 
 // A whole number in decimal digits, no sign, from `least` to `most`: what is larger or negative is
@@ -15,8 +18,21 @@ CLI::Validator whole_number(std::uint64_t least,
                             std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 
 // Ranks of groups.
-inline CLI::Validator rank_number() {
-    return whole_number(0, std::numeric_limits<std::uint32_t>::max());
-}
+inline CLI::Validator rank_number() { return whole_number(0, GroupView::rank_max); }
+
+// Bytes, with a suffix or none: 64, 4KiB, 1m. For Option::transform().
+CLI::Validator byte_count(std::uint64_t least, std::uint64_t most);
+
+// Decimal digits, with a point or none. For Option::check().
+CLI::Validator decimal_number(double least, double most);
+
+// What parse_duration() takes. For Option::check().
+CLI::Validator time_span(Duration least, Duration most);
+
+// The longest that a command waits for one answer, or between two.
+inline constexpr Duration time_span_max = 24h;
+
+// Files, directories and names that have no default. For Option::check().
+CLI::Validator not_empty();
 
 }  // namespace weft::tool

@@ -72,10 +72,6 @@ std::optional<Duration> parse_duration(std::string_view text) {
     return std::nullopt;
 }
 
-std::string duration_or_complain(const std::string& text) {
-    return parse_duration(text) ? "" : "expected a duration such as 500ms, 1.5s or 2m";
-}
-
 std::string Table::text() const {
     std::vector<std::size_t> widths;
     for (const auto& row : rows_) {

@@ -21,9 +21,6 @@ std::string format_count(double count);
 // "500ms", "1.5s", "2m", "20us", "3h"; a bare number means seconds.
 std::optional<Duration> parse_duration(std::string_view text);
 
-// For an option that takes one: empty when it is.
-std::string duration_or_complain(const std::string& text);
-
 // Rows of equal length, each column as wide as its widest cell; numbers should come formatted.
 class Table {
   public:

@@ -1,6 +1,7 @@
 #include "group/group.h"
 
 #include "base/text.h"
+#include "cli/number.h"
 #include "commands.h"
 
 namespace weft::tool {
@@ -26,7 +27,7 @@ std::vector<std::string> uris_of(const MemberChange& change, const GroupView& af
 }  // namespace
 
 void add_group_option(CLI::App& command, std::string& file) {
-    command.add_option("--group", file, "The group's file")->required();
+    command.add_option("--group", file, "The group's file")->check(not_empty())->required();
 }
 
 std::string join(const std::vector<std::string>& uris) {

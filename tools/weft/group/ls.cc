@@ -5,6 +5,7 @@
 #include <weft/group_authority.h>
 
 #include "base/text.h"
+#include "cli/number.h"
 #include "cli/text.h"
 #include "group/group.h"
 #include "group/probe.h"
@@ -115,7 +116,7 @@ void set_up_group_ls(CLI::App& command, Invocation& invocation) {
             "--timeout",
             [options](const std::string& value) { options->timeout = *parse_duration(value); },
             "--probe: for each answer")
-        ->check(duration_or_complain)
+        ->check(time_span(1us, time_span_max))
         ->default_str("1s")
         ->needs(probe);
     command.callback([options, &invocation] { invocation.status = ls(*options, invocation); });

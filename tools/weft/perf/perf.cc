@@ -142,21 +142,16 @@ void add_options(CLI::App& command, PerfOptions& options) {
         .add_option("--transport", options.transport, "sm, tcp, unix, verbs, ofi+tcp, ofi+verbs")
         ->capture_default_str();
     command.add_option("--size", options.size, "Bytes per operation: 64, 4KiB, 1MiB")
-        ->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(std::uint64_t{0}, size_max))
+        ->transform(byte_count(0, size_max))
         ->capture_default_str();
     command
         .add_option("--reply-size", options.reply_size, "rpc, proto: bytes per reply, as --size")
-        ->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(std::uint64_t{0}, size_max));
+        ->transform(byte_count(0, size_max));
     command.add_option("--inflight", options.inflight, "Operations under way at any time")
         ->transform(whole_number(1, 65536))
         ->capture_default_str();
     command.add_option("--seconds", options.seconds, "How long to measure")
-        ->check(CLI::Range(0.001, 86400.0))
-        ->check([](const std::string& text) {  // Which nan passes.
-            return std::string(text.find_first_of("nN") == text.npos ? "" : "is no number");
-        })
+        ->check(decimal_number(0.001, 86400))
         ->capture_default_str();
     auto* spin = command.add_flag(
         "--spin", [&options](std::int64_t) { options.wait = WaitMode::spin; },
@@ -182,8 +177,7 @@ void add_options(CLI::App& command, PerfOptions& options) {
                     "rpc: keep one transfer under way beside the calls; MiB/s are its own")
         ->check(CLI::IsMember({"put", "get"}));
     command.add_option("--beside-size", options.beside_size, "Bytes of such a transfer")
-        ->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(std::uint64_t{1}, size_max))
+        ->transform(byte_count(1, size_max))
         ->capture_default_str();
     command.add_flag("--copied-floor", options.copied_floor,
                      "rpc: compare with a round trip whose bodies are copied as a call's are");
@@ -208,7 +202,8 @@ void add_suite_options(CLI::App& command, PerfOptions& options) {
         .add_option("--suite", options.suite,
                     "rdma: latency, rate, bandwidth beside perftest, and each mechanism turned off")
         ->check(CLI::IsMember({"rdma"}));
-    command.add_option("--report", options.report, "--suite: write the report to this file");
+    command.add_option("--report", options.report, "--suite: write the report to this file")
+        ->check(not_empty());
     command.add_flag("--perftest", options.perftest,
                      "--suite with --listen: the other side may have perftest's servers started");
 }

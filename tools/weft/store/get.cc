@@ -49,6 +49,7 @@ std::optional<Range> parse_range(const std::string& text) {
     if (offset.ec != std::errc() || offset.ptr == end || *offset.ptr != '+') return std::nullopt;
     const auto length = std::from_chars(offset.ptr + 1, end, range.length);
     if (length.ec != std::errc() || length.ptr != end || range.length == 0) return std::nullopt;
+    if (range.offset > UINT64_MAX - range.length) return std::nullopt;
     return range;
 }
 
@@ -181,7 +182,10 @@ void set_up_get(CLI::App& command, Invocation& invocation) {
             [options](const std::string& text) { options->extent = *parse_range(text); },
             "OFFSET+LENGTH, up to 16 MiB, read out of memory that the server lends")
         ->check([](const std::string& text) {
-            return std::string(parse_range(text) ? "" : "expected OFFSET+LENGTH in bytes");
+            return std::string(parse_range(text)
+                                   ? ""
+                                   : "'" + text +
+                                         "' is not OFFSET+LENGTH in bytes, at least one of them");
         });
     command.add_flag("--quiet", options->quiet, "Say nothing unless it fails");
     command.callback([options, &invocation] { invocation.status = get(*options, invocation); });

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "cli/number.h"
 #include "cli/progress_bar.h"
 #include "commands.h"
 #include "storage/name.h"
@@ -148,6 +149,7 @@ void set_up_put(CLI::App& command, Invocation& invocation) {
         "leaves nothing behind.\nExample: weft put --server sm://store results.h5 runs/7");
     add_server_option(command, options->servers);
     command.add_option("file", options->file, "A file, a directory, or - for standard input")
+        ->check(not_empty())
         ->required();
     command
         .add_option("name", options->name,

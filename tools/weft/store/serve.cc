@@ -120,17 +120,15 @@ void set_up_serve(CLI::App& command, Invocation& invocation) {
         "Prints a line per address when it is ready. With --group it takes part in the group's "
         "broadcasts, and follows its file.\nExample: weft serve --root /data --listen sm://store "
         "--listen tcp://127.0.0.1:0");
-    const auto not_empty = [](const std::string& text) {
-        return std::string(text.empty() ? "is empty" : "");
-    };
     command.add_option("--root", options->root, "The directory that holds the objects")->required();
     command.add_option("--listen", options->listen, "Addresses to serve on; port 0 picks one")
         ->required();
     command
         .add_option("--journal", options->journal,
                     "A file that gets a line before each object is stored or deleted")
-        ->check(not_empty);
-    CLI::Option* group = command.add_option("--group", options->group, "The group's file");
+        ->check(not_empty());
+    CLI::Option* group =
+        command.add_option("--group", options->group, "The group's file")->check(not_empty());
     CLI::Option* rank = command.add_option("--rank", options->rank, "Our rank in the group")
                             ->transform(rank_number());
     group->needs(rank);

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "base/text.h"
+#include "cli/number.h"
 #include "cli/text.h"
 #include "cli/topology.h"
 #include "commands.h"
@@ -173,7 +174,9 @@ void set_up_set(CLI::App& command, Invocation& invocation) {
         "memory. Of several at once the latest version stays everywhere; where it came first, the "
         "others get FAILED_PRECONDITION.\nExample: weft set --group store.json cache_bytes "
         "4194304");
-    command.add_option("--group", options->group, "The group's file")->required();
+    command.add_option("--group", options->group, "The group's file")
+        ->check(not_empty())
+        ->required();
     add_topology_options(command, options->topology);
     command.add_option("key", options->key, "Up to 256 bytes")->required();
     command.add_option("value", options->value, "Up to 4096 bytes")->required();
@@ -185,7 +188,7 @@ void set_up_show(CLI::App& command, Invocation& invocation) {
     auto options = std::make_shared<SettingOptions>();
     command.description("Read a setting from one server, or from each member of a group");
     CLI::Option_group* from = command.add_option_group("source");
-    from->add_option("--group", options->group, "The group's file");
+    from->add_option("--group", options->group, "The group's file")->check(not_empty());
     add_server_option(*from, options->servers, false);
     from->require_option(1);
     command.add_option("key", options->key, "The setting")->required();
