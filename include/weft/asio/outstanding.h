@@ -103,7 +103,7 @@ class Outstanding {
 // Where an execution context keeps them.
 class OutstandingService final : public boost::asio::execution_context::service {
   public:
-    inline static boost::asio::execution_context::id id;
+    [[gnu::visibility("hidden")]] inline static boost::asio::execution_context::id id;
 
     explicit OutstandingService(boost::asio::execution_context& context)
         : service(context), outstanding(std::make_shared<Outstanding>()) {}
