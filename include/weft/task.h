@@ -12,8 +12,9 @@
 // A loop over tasks that end at once takes no more stack with each round: with clang; with g++ at
 // -O0, from -O2 on, under sanitizers, and at -O1 and -Og with -foptimize-sibling-calls, which
 // weft's CMake package and pkg-config file add. Where that is missing, `co_await sleep_for(0s)`
-// (weft/sleep.h) every thousand rounds gives back the stack. Tasks that await each other n deep take n stack
-// frames, as functions do, where g++ does not optimise, and under its sanitizers; elsewhere none.
+// (weft/sleep.h) every thousand rounds gives back the stack. Tasks that await each other n deep
+// take n stack frames, as functions do, where g++ does not optimise, and under its sanitizers;
+// elsewhere none.
 //
 // A frame is aligned as operator new aligns: a local that wants more (alignas(64), __m512) is
 // misaligned, unreported. Keep it behind a std::unique_ptr. Such a result is refused.
