@@ -21,8 +21,8 @@ void Simulation::Impl::add(const std::string& name, Program program, RuntimeOpti
     if (!program) detail::refuse_empty(call.data());
     validate_name(call, name);
     if (find(name)) {
-        abort_misused(call, "a host \"" + name +
-                                "\" was added before: start() starts it again when it is down");
+        abort_misused(
+            call, "host '" + name + "' is there already: start() starts it again when it is down");
     }
     validate_options(call, name, options);
     auto added = std::make_unique<Host>();

@@ -12,27 +12,33 @@ void abort_misused(std::string_view call, const std::string& why) {
 
 void validate_name(std::string_view call, std::string_view name) {
     if (Result<na::Address> address = na::parse_address("sim://" + std::string(name)); !address) {
-        abort_misused(call, "the host's name: " + std::string(address.status().text()));
+        abort_misused(call, "the host's name '" + std::string(name) +
+                                "': " + std::string(address.status().text()));
     }
 }
 
 void validate_options(std::string_view call, std::string_view host, const RuntimeOptions& options) {
     if (const Status status = api::judge(options); !status.ok()) {
-        abort_misused(call, "host \"" + std::string(host) + "\": " + std::string(status.text()));
+        abort_misused(call, "host '" + std::string(host) + "': " + std::string(status.text()));
     }
 }
 
 void validate_share(std::string_view call, std::string_view what, double share) {
     if (share >= 0 && share <= 1) return;
-    abort_misused(call,
-                  std::string(what) + " is " + std::to_string(share) + ": a share is from 0 to 1");
+    abort_misused(call, std::string(what) + " is " + std::to_string(share) +
+                            ": expected a share from 0 to 1");
+}
+
+static std::string text_of(Duration time) {
+    return time % 1ms == 0ns ? std::to_string(time / 1ms) + " ms"
+                             : std::to_string(time.count()) + " ns";
 }
 
 static void validate_time(std::string_view call, std::string_view what, Duration time,
                           Duration least) {
     if (time >= least && time <= link_time_max) return;
-    abort_misused(call, "Link::" + std::string(what) + " is " + std::to_string(time.count()) +
-                            " ns: allowed are " + std::to_string(least.count()) + " ns to 24 h");
+    abort_misused(call, "Link::" + std::string(what) + " is " + text_of(time) + ": expected " +
+                            text_of(least) + " to 24 h");
 }
 
 void validate_link(std::string_view call, const Link& link) {
@@ -50,20 +56,21 @@ void validate_link(std::string_view call, const Link& link) {
     const double rate = link.bytes_per_second;
     if (rate == 0 || (rate >= link_rate_min && rate <= link_rate_max)) return;
     abort_misused(call, "Link::bytes_per_second is " + std::to_string(rate) +
-                            ": allowed are 0 (without limit) and 1 to 1e15");
+                            ": expected 0 (without limit) or 1 to 1e15");
 }
 
 void refuse_unknown(std::string_view call, std::string_view name,
                     const std::vector<std::string_view>& known) {
     static constexpr std::size_t shown_max = 8;
-    std::string why = "no host \"" + std::string(name) + "\" was added; there ";
-    why += known.empty() ? "are none" : known.size() == 1 ? "is" : "are";
+    std::string list = known.empty() ? "none" : "";
     for (std::size_t i = 0; i < known.size() && i < shown_max; ++i) {
-        why += (i ? ", \"" : " \"") + std::string(known[i]) + "\"";
+        list += (i ? ", " : "") + std::string(known[i]);
     }
-    if (known.size() > shown_max)
-        why += " and " + std::to_string(known.size() - shown_max) + " more";
-    abort_misused(call, why);
+    if (known.size() > shown_max) {
+        list += " and " + std::to_string(known.size() - shown_max) + " more";
+    }
+    abort_misused(call, "no host has the name '" + std::string(name) + "' (there are: " + list +
+                            "); add() makes one");
 }
 
 }  // namespace weft::sim
