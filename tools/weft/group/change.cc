@@ -118,7 +118,7 @@ void set_up_group_admit(CLI::App& command, Invocation& invocation) {
         "Prints each change as watch does.\n"
         "Example: weft group admit --group store.json --rank 3 --uri tcp://nas-3:7400");
     add_group_option(command, options->group);
-    command.add_option("--rank", options->member.rank, "Its rank, which nobody has or had")
+    command.add_option("--rank", options->member.rank, "Its rank, which no member has or had")
         ->transform(rank_number())
         ->required();
     command.add_option("--uri", options->member.uris, "Its addresses, the best first")->required();
