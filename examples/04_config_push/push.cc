@@ -22,6 +22,9 @@ int main(int argc, char** argv) try {
     if (argc != 4) return std::cerr << "usage: config_push GROUP VERSION TEXT\n", 64;
     demo::Version version;
     version.set_number(std::stoull(argv[2]));
+    if (std::to_string(version.number()) != argv[2]) {  // -1 would be later than all others.
+        return std::cerr << "no version from 0 to 2^64 - 1: " << argv[2] << '\n', 64;
+    }
     version.set_text(argv[3]);
     Runtime runtime = Runtime::create().value();
     const Group group = runtime.group(GroupView::load(argv[1]).value()).value();

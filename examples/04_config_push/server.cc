@@ -33,7 +33,9 @@ int main(int argc, char** argv) try {
     const std::unique_ptr<GroupAuthority> authority = group_file(argv[1]);
     const GroupView view = authority->view().value();
     const auto rank = static_cast<std::uint32_t>(std::stoul(argv[2]));
-    if (!view.find(rank)) return std::cerr << "no such rank: " << rank << '\n', 64;
+    if (!view.find(rank) || std::to_string(rank) != argv[2]) {
+        return std::cerr << "no such rank: " << argv[2] << '\n', 64;
+    }
     Config config;  // Outlives the runtime that serves it.
     Runtime runtime = Runtime::create().value();
     Status status = runtime.join(view, rank);

@@ -52,7 +52,9 @@ int main(int argc, char** argv) try {
     if (argc != 4) return std::cerr << "usage: shard_server GROUP RANK FILE\n", 64;
     const GroupView view = GroupView::load(argv[1]).value();
     const auto rank = static_cast<std::uint32_t>(std::stoul(argv[2]));
-    if (!view.find(rank)) return std::cerr << "no such rank: " << rank << '\n', 64;
+    if (!view.find(rank) || std::to_string(rank) != argv[2]) {
+        return std::cerr << "no such rank: " << argv[2] << '\n', 64;
+    }
     Shard shard(rank, argv[3]);  // Outlives the runtime that serves it.
     if (shard.file < 0) return std::cerr << "can't write " << argv[3] << '\n', 1;
     Runtime runtime = Runtime::create().value();

@@ -48,7 +48,10 @@ class GroupView {
     // From the JSON of a group file: {"name":"…","epoch":1,"members":[{"rank":0,"uris":["…"]}]};
     // a member may have "incarnation" and "draining".
     static Result<GroupView> parse(std::string_view json);
-    // Errors: NOT_FOUND, PERMISSION_DENIED (naming the file), else as parse().
+    // A file that changes while it is read, or is malformed and was written to within the last
+    // second, is read up to three times within 20 ms: a program that replaces it by renaming is
+    // never met half-way. Errors, naming the file: NOT_FOUND, PERMISSION_DENIED, ABORTED (it
+    // changed each time), else as parse().
     static Result<GroupView> load(const std::string& path);
     // What parse() takes.
     std::string to_json() const;

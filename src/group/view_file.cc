@@ -2,10 +2,14 @@
 #include <weft/group_view.h>
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
+#include <utility>
 
 #include <google/protobuf/util/json_util.h>
 
@@ -15,11 +19,26 @@
 #include "base/unique_fd.h"
 #include "group/file_error.h"
 #include "group/limits.h"
+#include "group/read_whole.h"
 
 namespace weft {
 
 static Status malformed(std::string_view why) {
     return fail(Code::invalid_argument, "group file: " + base::printable(why));
+}
+
+// Protobuf's words for a value of the wrong type, with what is right instead.
+static std::string with_range(std::string message) {
+    static constexpr std::pair<std::string_view, std::string_view> types[] = {
+        {" for type TYPE_UINT32", ": expected a whole number from 0 to 4294967294"},
+        {" for type TYPE_UINT64", ": expected a whole number from 0 to 18446744073709551615"},
+        {" for type TYPE_BOOL", ": expected true or false"},
+        {" for type TYPE_STRING", ": expected a text"}};
+    for (const auto& [type, range] : types) {
+        const std::size_t at = message.find(type);
+        if (at != message.npos) return message.replace(at, type.size(), range);
+    }
+    return message;
 }
 
 // Of what protobuf would make an object, before it does. A name may have some of these, too.
@@ -44,7 +63,7 @@ Result<GroupView> GroupView::parse(std::string_view json) {
     if (!parsed.ok()) {
         // Protobuf shows the text around a syntax error on lines of its own.
         const std::string message(parsed.message());
-        return malformed(message.substr(0, message.find('\n')));
+        return malformed(with_range(message.substr(0, message.find('\n'))));
     }
     if (!file.has_epoch()) return malformed("no epoch");
     std::vector<Member> members;
@@ -103,30 +122,40 @@ static Status unreadable(const std::string& path) {
     return group::file_error("can't read the group file '" + path + "'");
 }
 
-static Result<std::string> read_file(const std::string& path) {
+static Result<group::Reading> read_file(const std::string& path) {
     // A fifo without a writer would be waited for.
     const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!fd) return unreadable(path);
-    std::string text;
+    struct stat before, after;
+    if (!fd || ::fstat(fd.get(), &before) != 0) return unreadable(path);
+    group::Reading reading;
     char piece[1 << 16];
     while (true) {
         const ssize_t got = ::read(fd.get(), piece, sizeof piece);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return unreadable(path);
-        if (got == 0) return text;
-        text.append(piece, static_cast<std::size_t>(got));
-        if (text.size() > group::view_bytes_max) {
+        if (got == 0) break;
+        reading.text.append(piece, static_cast<std::size_t>(got));
+        if (reading.text.size() > group::view_bytes_max) {
             return fail(Code::invalid_argument, "'" + path + "' is too large for a group file");
         }
     }
+    if (::fstat(fd.get(), &after) != 0) return unreadable(path);
+    reading.is_torn = before.st_size != after.st_size ||
+                      before.st_mtim.tv_sec != after.st_mtim.tv_sec ||
+                      before.st_mtim.tv_nsec != after.st_mtim.tv_nsec;
+    reading.is_fresh = ::time(nullptr) - after.st_mtim.tv_sec <= 1;
+    return reading;
 }
 
 Result<GroupView> GroupView::load(const std::string& path) {
-    const Result<std::string> text = read_file(path);
-    if (!text) return text.status();
-    Result<GroupView> view = parse(*text);
-    if (!view) return std::move(view).status().in("'" + path + "'");
-    return view;
+    const auto read = [&] { return read_file(path); };
+    const auto parse = [&](const std::string& text) -> Result<GroupView> {
+        Result<GroupView> view = GroupView::parse(text);
+        if (!view) return std::move(view).status().in("'" + path + "'");
+        return view;
+    };
+    const auto pause = [] { (void)::poll(nullptr, 0, group::pause_ms); };
+    return group::read_whole("'" + path + "'", read, parse, pause);
 }
 
 }  // namespace weft

@@ -10,6 +10,7 @@
 
 #include "protoc-gen-weft/names.h"
 #include "protoc-gen-weft/place.h"
+#include "protoc-gen-weft/range.h"
 
 namespace weft::plugin {
 
@@ -19,8 +20,9 @@ using Merge = FieldOptions::Merge;
 namespace {
 
 // As the engine has it (src/coll/tree.h).
-constexpr std::uint32_t fanout_min = 2;
-constexpr std::uint32_t fanout_max = 64;
+constexpr std::int64_t fanout_min = 2;
+constexpr std::int64_t fanout_max = 64;
+constexpr std::int64_t quorum_max = 1 << 20;  // GroupView::members_max.
 
 // ---- methods -----------------------------------------------------------------------------------
 
@@ -32,6 +34,11 @@ bool takes_fanout(GroupOptions::Topology topology) {
 void check_collective(const MethodDescriptor& method, std::vector<std::string>& problems) {
     const auto refuse = [&](const std::string& why) {
         problems.push_back(place_of(*method.file(), method) + wire_name(method) + ": " + why);
+    };
+    const auto refuse_outside = [&](const char* option, std::int64_t value, std::int64_t least,
+                                    std::int64_t most) {
+        const std::string why = why_not_in(option, value, least, most);
+        if (!why.empty()) refuse(why);
     };
     const MethodOptions& options = options_of(method);
     const GroupOptions& group = options.group();
@@ -49,11 +56,13 @@ void check_collective(const MethodDescriptor& method, std::vector<std::string>& 
         refuse("quorum is of policy: QUORUM only");
     } else if (group.has_quorum() && group.quorum() == 0) {
         refuse("quorum: 0 is none; leave it out for more than half");
+    } else if (group.has_quorum()) {
+        refuse_outside("quorum", group.quorum(), 1, quorum_max);
     }
     if (group.has_fanout() && !takes_fanout(group.topology())) {
         refuse("fanout is of topology: K_ARY, K_NOMIAL or GREEDY only");
-    } else if (group.has_fanout() && (group.fanout() < fanout_min || group.fanout() > fanout_max)) {
-        refuse("fanout: " + std::to_string(group.fanout()) + " is not from 2 to 64");
+    } else if (group.has_fanout()) {
+        refuse_outside("fanout", group.fanout(), fanout_min, fanout_max);
     }
     if (group.ordered() && !group.merge()) {
         refuse("ordered is of merge: true only; a list is in order of rank anyway");

@@ -9,6 +9,7 @@
 #include "protoc-gen-weft/group_rules.h"
 #include "protoc-gen-weft/names.h"
 #include "protoc-gen-weft/place.h"
+#include "protoc-gen-weft/range.h"
 
 namespace weft::plugin {
 
@@ -16,7 +17,8 @@ using namespace google::protobuf;
 
 namespace {
 
-constexpr std::uint32_t priority_max = 7;  // As include/weft/call_options.h has it.
+constexpr std::int64_t timeout_ms_max = UINT32_MAX;
+constexpr std::int64_t priority_max = 7;  // As include/weft/call_options.h has it.
 
 // The path of the first BulkRef in a message, "range.source"; empty: none.
 std::string path_to_bulk(const Descriptor& message, std::set<const Descriptor*>& seen) {
@@ -38,6 +40,11 @@ void check_method(const MethodDescriptor& method, std::vector<std::string>& prob
     const auto refuse = [&](const std::string& why) {
         problems.push_back(place_of(file, method) + wire_name(method) + ": " + why);
     };
+    const auto refuse_outside = [&](const char* option, std::int64_t value, std::int64_t least,
+                                    std::int64_t most) {
+        const std::string why = why_not_in(option, value, least, most);
+        if (!why.empty()) refuse(why);
+    };
     const auto refuse_lite = [&](const Descriptor& type) {
         if (type.file()->options().optimize_for() != google::protobuf::FileOptions::LITE_RUNTIME) {
             return;
@@ -58,11 +65,10 @@ void check_method(const MethodDescriptor& method, std::vector<std::string>& prob
     }
     if (options.has_timeout_ms() && options.timeout_ms() == 0) {
         refuse("timeout_ms: 0 would expire before it is sent; leave it out for the default");
+    } else if (options.has_timeout_ms()) {
+        refuse_outside("timeout_ms", options.timeout_ms(), 1, timeout_ms_max);
     }
-    if (options.priority() > priority_max) {
-        refuse("priority: " + std::to_string(options.priority()) + " is not from 0 to " +
-               std::to_string(priority_max));
-    }
+    refuse_outside("priority", options.priority(), 0, priority_max);
     if (!options.collective()) return;
     std::set<const Descriptor*> seen;
     if (const std::string path = path_to_bulk(*method.input_type(), seen); !path.empty()) {
