@@ -1,6 +1,8 @@
 #include "na/address.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "base/text.h"
 
@@ -10,54 +12,120 @@ static constexpr std::string_view forms =
     "sm://name, tcp://host:port, unix:///path, ofi+tcp://host:port, ofi+verbs://host:port, "
     "verbs://host:port or sim://node";
 
+static constexpr std::string_view schemes[] = {"sm",      "sim",       "unix", "tcp",
+                                               "ofi+tcp", "ofi+verbs", "verbs"};
+
 static constexpr std::size_t shown_bytes_max = 100;
+static constexpr std::size_t name_bytes_max = 64;
+// Room is left for the names of what stands beside a socket.
+static constexpr std::size_t path_bytes_max = 100;
+static constexpr std::size_t host_bytes_max = 253;  // RFC 1035.
+static constexpr std::size_t zone_bytes_max = 15;   // IFNAMSIZ.
 
 static Status bad(std::string_view uri, std::string_view why) {
     const std::string shown =
         base::printable(uri.substr(0, shown_bytes_max)) + (uri.size() > shown_bytes_max ? "…" : "");
-    return fail(Code::invalid_argument, "address '" + shown + "': " + std::string(why));
+    return fail(Code::invalid_argument, "address '" + shown + "': " + base::printable(why));
 }
 
-static bool is_name(std::string_view name) {
-    if (name.empty() || name.size() > 64 || name.front() == '.') return false;
-    for (char c : name) {
+// What the functions below say is wrong with a part of an address; empty: nothing.
+using Complaint = std::string;
+
+static Complaint too_long(const char* what, std::size_t bytes) {
+    return std::string(what) + " has " + std::to_string(bytes) + " bytes; ";
+}
+
+// '/' at byte 3 of the name; bytes are counted from 1.
+static Complaint wrong_byte(const char* what, std::string_view text, std::size_t at) {
+    return "'" + std::string(text.substr(at, 1)) + "' is byte " + std::to_string(at + 1) + " of " +
+           what + "; ";
+}
+
+static Complaint why_no_name(std::string_view name) {
+    if (name.empty()) return "the name is empty; ";
+    if (name.size() > name_bytes_max) return too_long("the name", name.size());
+    for (std::size_t at = 0; at < name.size(); ++at) {
+        const char c = name[at];
         const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                          (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
-        if (!good) return false;
+                          (c >= '0' && c <= '9') || c == '-' || c == '_' || (c == '.' && at > 0);
+        if (!good) return wrong_byte("the name", name, at);
     }
-    return true;
+    return {};
 }
 
-// Room is left for the names of what stands beside a socket.
-static bool is_path(std::string_view path) {
-    return path.size() >= 2 && path.size() <= 100 && path.front() == '/' && path.back() != '/' &&
-           base::printable(path) == path;
+static Complaint why_no_path(std::string_view path) {
+    if (path.empty() || path.front() != '/') return "the path is not absolute; ";
+    if (path.size() > path_bytes_max) return too_long("the path", path.size());
+    if (path.back() == '/') return "the path ends in '/'; ";
+    if (base::printable(path) != path) return "the path has characters that do not print; ";
+    return {};
 }
 
-static bool split_host_port(std::string_view rest, Address& into) {
+// Of an IPv6 address with %zone behind it, the interface that a link-local address is of.
+static Complaint why_no_zone(std::string_view host) {
+    const std::size_t percent = host.find('%');
+    const bool is_link_local = host.size() > 4 && (host[0] | 0x20) == 'f' &&
+                               (host[1] | 0x20) == 'e' &&
+                               std::string_view("89abAB").find(host[2]) != std::string_view::npos;
+    if (host.find(':') == std::string_view::npos) {
+        return percent == std::string_view::npos ? "" : "a zone (%) is of IPv6 addresses only; ";
+    }
+    if (percent == std::string_view::npos) {
+        return is_link_local ? "a link-local address needs its interface, as in [fe80::1%eth0]; "
+                             : "";
+    }
+    if (!is_link_local) return "a zone (%) is of link-local addresses (fe80::) only; ";
+    const std::size_t bytes = host.size() - percent - 1;
+    if (bytes == 0) return "the zone behind % is empty; ";
+    return bytes > zone_bytes_max ? too_long("the zone", bytes) : "";
+}
+
+static Complaint why_no_host(std::string_view host) {
+    if (host.size() > host_bytes_max) return too_long("the host", host.size());
+    for (std::size_t at = 0; at < host.size(); ++at) {
+        const char c = host[at];
+        if (c <= ' ' || c == '/' || c == '[' || c == ']' || c == 0x7f) {
+            return wrong_byte("the host", host, at);
+        }
+    }
+    return why_no_zone(host);
+}
+
+static Complaint split_host_port(std::string_view rest, Address& into) {
     std::string_view host, port;
     if (rest.starts_with('[')) {
         const std::size_t end = rest.find("]:");
-        if (end == std::string_view::npos) return false;
+        if (end == std::string_view::npos) return "no ]: behind the host; ";
         host = rest.substr(1, end - 1);
         port = rest.substr(end + 2);
     } else {
         const std::size_t colon = rest.rfind(':');
-        if (colon == std::string_view::npos) return false;
+        if (colon == std::string_view::npos) return "no port; ";
         host = rest.substr(0, colon);
         port = rest.substr(colon + 1);
-        if (host.find(':') != std::string_view::npos) return false;
+        if (host.find(':') != std::string_view::npos) {
+            return "more than one : without brackets; ";
+        }
     }
+    if (Complaint why = why_no_host(host); !why.empty()) return why;
     unsigned value = 0;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
-    if (error != std::errc() || end != port.data() + port.size() || value > 65535) return false;
-    if (host.size() > 253) return false;
-    for (char c : host) {
-        if (c <= ' ' || c == '/' || c == '[' || c == ']' || c == 0x7f) return false;
+    if (error != std::errc() || end != port.data() + port.size() || value > 65535) {
+        return "the port is '" + std::string(port.substr(0, shown_bytes_max)) + "'; ";
     }
     into.host = host;
     into.port = static_cast<std::uint16_t>(value);
-    return true;
+    return {};
+}
+
+// What may have been meant by a transport that is none.
+static std::string meant_by(std::string_view scheme) {
+    std::string near;
+    for (const char c : scheme) {
+        if (c > ' ') near += static_cast<char>(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
+    }
+    const bool is_one = std::ranges::find(schemes, near) != std::end(schemes);
+    return is_one ? " (is '" + near + "' meant?)" : "";
 }
 
 std::string Address::uri() const {
@@ -76,31 +144,29 @@ Result<Address> parse_address(std::string_view uri) {
     address.scheme = uri.substr(0, mark);
     const std::string_view rest = uri.substr(mark + 3);
     const std::string& scheme = address.scheme;
-    if (scheme == "sm" || scheme == "sim") {
-        if (!is_name(rest)) {
-            return bad(
-                uri,
-                "the name must be 1 to 64 letters, digits, '-', '_' or '.', not starting with '.'");
-        }
-        address.name = rest;
-        return address;
-    }
-    if (scheme == "unix") {
-        if (!is_path(rest)) {
-            return bad(uri,
-                       "expected unix:///path, absolute, of at most 100 bytes of printable UTF-8");
-        }
-        address.name = rest;
-        return address;
-    }
     if (scheme == "ofi+shm") {
         return bad(uri, "libfabric's shm checks no keys, so weft does not offer it; use sm://name");
     }
-    if (scheme != "tcp" && scheme != "ofi+tcp" && scheme != "ofi+verbs" && scheme != "verbs") {
-        return bad(uri, "unknown transport '" + scheme + "'; use " + std::string(forms));
+    if (std::ranges::find(schemes, scheme) == std::end(schemes)) {
+        return bad(uri, "unknown transport '" + scheme + "'" + meant_by(scheme) + "; use " +
+                            std::string(forms));
     }
-    if (!split_host_port(rest, address)) {
-        return bad(uri, "expected host:port with a port from 0 to 65535, [host]:port for IPv6");
+    if (scheme == "sm" || scheme == "sim" || scheme == "unix") {
+        const bool is_path = scheme == "unix";
+        const Complaint why = is_path ? why_no_path(rest) : why_no_name(rest);
+        if (!why.empty()) {
+            return bad(uri,
+                       why + (is_path ? "expected unix:///path, absolute, of at most 100 bytes "
+                                        "of printable UTF-8"
+                                      : "the name must be 1 to 64 letters, digits, '-', '_' "
+                                        "or '.', not starting with '.'"));
+        }
+        address.name = rest;
+        return address;
+    }
+    if (const Complaint why = split_host_port(rest, address); !why.empty()) {
+        return bad(uri,
+                   why + "expected host:port with a port from 0 to 65535, [host]:port for IPv6");
     }
     return address;
 }

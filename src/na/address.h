@@ -13,7 +13,8 @@ namespace weft::na {
 struct Address {
     std::string scheme;
     std::string name;        // sm, sim: the name. unix: the path.
-    std::string host;        // Others. Without brackets for IPv6; empty: loopback.
+    std::string host;        // Others. Without brackets for IPv6; empty: loopback. A link-local
+                             // one has its interface behind it, "fe80::1%eth0".
     std::uint16_t port = 0;  // Others. 0 when listening: any free port.
     // A peer chose it, and not this program: no endpoint is opened to reach it, and its host name
     // waits among those of peers (resolver.h).

@@ -33,7 +33,9 @@ static Resolver::Answer ask_system(const std::string& host) {
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
     if (const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found); code != 0) {
-        return {{}, ::gai_strerror(code)};
+        const std::size_t percent = host.find('%');
+        if (percent == host.npos) return {{}, ::gai_strerror(code)};
+        return {{}, "this host has no interface '" + host.substr(percent + 1) + "'"};
     }
     std::vector<SocketName> names;
     for (const addrinfo* at = found; at; at = at->ai_next) {

@@ -1,12 +1,23 @@
 #include "na/socket_name.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 
+#include <charconv>
 #include <cstring>
 
 #include "base/unique_fd.h"
 
 namespace weft::na {
+
+// By its name or its number. 0: there is none of this name.
+static unsigned interface_of(const std::string& zone) {
+    unsigned index = ::if_nametoindex(zone.c_str());
+    if (index != 0) return index;
+    const char* const end = zone.data() + zone.size();
+    const auto [at, error] = std::from_chars(zone.data(), end, index);
+    return error == std::errc() && at == end ? index : 0;
+}
 
 std::optional<SocketName> SocketName::from_numeric(const std::string& host, std::uint16_t port) {
     SocketName name;
@@ -15,9 +26,15 @@ std::optional<SocketName> SocketName::from_numeric(const std::string& host, std:
         name.bytes_ = sizeof(sockaddr_in);
         return name.with_port(port);
     }
-    if (::inet_pton(AF_INET6, host.c_str(), &name.any_.v6.sin6_addr) == 1) {
+    const std::size_t percent = host.find('%');
+    name.any_.v6 = {};  // Its scope lies behind the bytes that the union's first member clears.
+    if (::inet_pton(AF_INET6, host.substr(0, percent).c_str(), &name.any_.v6.sin6_addr) == 1) {
         name.any_.v6.sin6_family = AF_INET6;
         name.bytes_ = sizeof(sockaddr_in6);
+        if (percent != host.npos) {
+            name.any_.v6.sin6_scope_id = interface_of(host.substr(percent + 1));
+            if (!name.is_link_local() || name.any_.v6.sin6_scope_id == 0) return std::nullopt;
+        }
         return name.with_port(port);
     }
     return std::nullopt;
@@ -112,7 +129,11 @@ std::string SocketName::host() const {
     const void* address = family() == AF_INET ? static_cast<const void*>(&any_.v4.sin_addr)
                                               : static_cast<const void*>(&any_.v6.sin6_addr);
     if (empty() || !::inet_ntop(family(), address, text, sizeof text)) return "";
-    return text;
+    if (!is_link_local() || any_.v6.sin6_scope_id == 0) return text;
+    char zone[IF_NAMESIZE] = "";
+    const unsigned index = any_.v6.sin6_scope_id;
+    return std::string(text) + "%" +
+           (::if_indextoname(index, zone) ? std::string(zone) : std::to_string(index));
 }
 
 std::string SocketName::text() const {

@@ -17,7 +17,8 @@ class SocketName {
   public:
     SocketName() = default;  // Empty.
 
-    // Nothing when `host` is no numeric address.
+    // Nothing when `host` is no numeric address, or has a zone ("fe80::1%eth0") that is no
+    // interface of this host by its name.
     static std::optional<SocketName> from_numeric(const std::string& host, std::uint16_t port);
     // Judges bytes of a peer: nothing unless they are exactly one usable destination (a port, a
     // host that is neither "any" nor a multicast group).
@@ -34,7 +35,7 @@ class SocketName {
     bool is_loopback() const;
     bool is_link_local() const;  // IPv6: means nothing without its interface.
     std::uint16_t port() const;
-    std::string host() const;  // Numeric, no brackets.
+    std::string host() const;  // Numeric, no brackets; with its interface if it is link-local.
     std::string text() const;  // host:port, [host]:port for IPv6, or the path.
 
     SocketName with_port(std::uint16_t port) const;
