@@ -84,14 +84,17 @@ class Runtime {
 
     // Blocks until stop(), or SIGINT or SIGTERM, which end each run() of the process; then refuses
     // new calls, tells the handlers that asked (Call::on_drain()) and waits for them, and until the
-    // clients have their replies. Errors: DEADLINE_EXCEEDED when handlers or replies were left
-    // after options.drain_timeout, which bounds the destructor, too, or when a handler blocks the
-    // runtime's thread, which the destructor waits for; CANCELLED when a signal came while it
-    // waited for them; RESOURCE_EXHAUSTED, at once, without a descriptor for signals;
-    // FAILED_PRECONDITION, at once, inside a turn of this runtime or in a simulation. With
-    // options.manual another thread turns it meanwhile. A program with other threads blocks these
-    // signals in them before it starts them; the runtime's own threads have them blocked. Logs what
-    // blocks the runtime's thread for 2 s.
+    // clients have their replies. Meanwhile logs what blocks the runtime's thread for 2 s, as does
+    // each call of other threads that waits for it.
+    //
+    // Errors: DEADLINE_EXCEEDED when handlers or replies were left after options.drain_timeout,
+    // which bounds the destructor, too, or when a handler blocks the runtime's thread, which the
+    // destructor waits for; CANCELLED when a signal came while it waited for them;
+    // RESOURCE_EXHAUSTED, at once, without a descriptor for signals; FAILED_PRECONDITION, at once,
+    // inside a turn of this runtime or in a simulation.
+    //
+    // With options.manual another thread turns it meanwhile. A program with other threads blocks
+    // these signals in them before it starts them; the runtime's own threads have them blocked.
     Status run();
     void stop();  // Ends run(). Thread: any. Once run() has returned the runtime may be destroyed.
 

@@ -154,7 +154,7 @@ void Node::on_context(Function<void()> work) {
         changed.notify_one();
     });
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return done; });
+    while (!changed.wait_for(lock, 1s, [&] { return done; })) look_for_stall();
 }
 
 // Thread: the context's.
@@ -201,6 +201,7 @@ Status Node::add(Service& service) {
 
 // Thread: the context's.
 Status Node::why_not_served() const {
+    if (context.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
     if (!is_stopped_ && !server.is_draining()) return {};
     return fail(Code::failed_precondition,
                 "the runtime ends: after Runtime::stop(), or a Runtime::run() that drained, it "

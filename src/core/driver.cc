@@ -26,7 +26,8 @@ Driver::Driver(Context& context, base::Clock& clock, DriverOptions options)
       clock_(clock),
       options_(options),
       epoll_(base::UniqueFd::closed_in_children([&] { return epoll_create1(EPOLL_CLOEXEC); })) {
-    if (!watch(context_.wake_fd())) epoll_.reset();
+    // Without descriptors it is not usable: one that the system refused is not one that was closed.
+    if (!epoll_ || context_.wake_fd() < 0 || !watch(context_.wake_fd())) epoll_.reset();
     watch_endpoints();
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include <weft/group_authority.h>
 #include <weft/sleep.h>
 
 #include "support/child.h"
@@ -313,6 +314,22 @@ int closed_before_stop() {
     return 1;
 }
 
+int closed_under_a_follower() {
+    char path[] = "/tmp/weft-run-end-XXXXXX";
+    const int fd = ::mkstemp(path);
+    const std::string text = GroupView::make("followed", 1, {{0, {"sm://x"}}}).value().to_json();
+    if (fd < 0 || ::write(fd, text.data(), text.size()) < 0) return 1;
+    const std::unique_ptr<GroupAuthority> authority = group_file(path);
+    std::promise<void> follows;
+    const Status status =
+        authority->follow([&](const GroupView&) { follows.set_value(); }, nullptr);
+    ::unlink(path);
+    if (!status.ok()) return 2;
+    follows.get_future().wait();
+    close_all();
+    while (true) ::pause();
+}
+
 TEST_CASE("a runtime whose descriptors the program closed ends the program with a sentence") {
     const std::function<int()> cases[] = {
         [] { return closed_before_a_turn(false, "sm"); },
@@ -321,6 +338,7 @@ TEST_CASE("a runtime whose descriptors the program closed ends the program with 
         [] { return closed_before_a_turn(true, "tcp"); },
         closed_before_run,
         closed_before_stop,
+        closed_under_a_follower,
     };
     for (const auto& one : cases) {
         const Said said = said_in_time(one);
