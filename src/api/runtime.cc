@@ -194,7 +194,9 @@ void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex
     }
     const core::BlockedTurn blocked(call, node.context, mutex, done);
     if (node.options.manual) {
-        return wait_for_turner(node_, done, mutex, changed) ? void() : turn_until_done(node_, done);
+        if (wait_for_turner(node_, done, mutex, changed)) return;
+        const core::OwnThread::Borrowed turns(node.context);
+        return turn_until_done(node_, done);
     }
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return done; });

@@ -59,13 +59,13 @@ void BlockedTurn::check_circle(const char* call) const {
     std::string waits_for;
     const Context* at = &awaited_;
     while (!blocks(*at)) {
-        const BlockedTurn* next = nullptr;
+        const BlockedTurn* blocker = nullptr;
         waits().all.for_each([&](const BlockedTurn& wait) {
-            if (!next && wait.blocks(*at)) next = &wait;
+            if (!blocker && wait.blocks(*at)) blocker = &wait;
         });
-        if (!next) return;
+        if (!blocker) return;
         waits_for += name_of(*at) + ", which waits for ";
-        at = &next->awaited_;
+        at = &blocker->awaited_;
     }
     const std::string why =
         "called in a turn of " + name_of(*at) + " it waits for " + waits_for + name_of(*at) +

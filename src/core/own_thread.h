@@ -56,6 +56,23 @@ class OwnThread {
         Entered* const outer_;
     };
 
+    // While it lives the calling thread turns a context that none has turned, which is as it was
+    // afterwards.
+    class Borrowed {
+      public:
+        explicit Borrowed(OwnThread& of) : of_(of), before_(of.thread_) {}
+        Borrowed(const Borrowed&) = delete;
+        Borrowed& operator=(const Borrowed&) = delete;
+        ~Borrowed() {
+            of_.thread_.store(before_, std::memory_order_relaxed);
+            of_.has_turned_.store(false, std::memory_order_relaxed);
+        }
+
+      private:
+        OwnThread& of_;
+        const void* const before_;
+    };
+
     // This thread is in some context.
     static bool is_any_entered() { return current_ != nullptr; }
     // Those that this thread is in, one inside the other, the innermost first.
