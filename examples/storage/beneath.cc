@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,6 +10,11 @@
 #include <string>
 
 namespace storage {
+
+static bool is_link(int directory, const char* name) {
+    struct stat found;
+    return ::fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(found.st_mode);
+}
 
 static Fd open_without_links(int directory, std::string_view path, int flags) {
     Fd held;
@@ -23,7 +29,12 @@ static Fd open_without_links(int directory, std::string_view path, int flags) {
         const bool last = end == path.npos;
         const int with = last ? flags : O_RDONLY | O_DIRECTORY | O_CLOEXEC;
         Fd next(::openat(at, part.c_str(), with | O_NOFOLLOW));
-        if (!next || last) return next;
+        if (!next) {
+            // A link to a directory is ENOTDIR where it is not followed.
+            if (errno == ENOTDIR) errno = is_link(at, part.c_str()) ? ELOOP : ENOTDIR;
+            return next;
+        }
+        if (last) return next;
         held = std::move(next);
         at = held.get();
         path.remove_prefix(end + 1);
