@@ -158,8 +158,8 @@ class Node final : public std::enable_shared_from_this<Node>,
     std::atomic<TimePoint> stall_named_{TimePoint{}};  // In the turn that began then.
     std::shared_ptr<Node> kept_;                       // Itself, in a forked child.
     bool down_ = false;
-    std::atomic<TimePoint> ends_by_{
-        never};  // Once its end has begun: drain_timeout bounds all of it.
+    // Once its end has begun: drain_timeout bounds all of it.
+    std::atomic<TimePoint> ends_by_{never};
 };
 
 }  // namespace weft::api

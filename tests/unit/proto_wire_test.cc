@@ -41,9 +41,19 @@ Task<Status> ask_now(EchoClient stub) {
 }
 
 // Claims a size that protobuf can't write.
-struct Enormous {
-    std::size_t ByteSizeLong() const { return std::size_t{3} << 30; }
-    void SerializeWithCachedSizesToArray(std::uint8_t*) const { FAIL("written"); }
+struct Enormous final : google::protobuf::MessageLite {
+    std::string GetTypeName() const override { return "Enormous"; }
+    MessageLite* New(google::protobuf::Arena*) const override { return nullptr; }
+    void Clear() override {}
+    bool IsInitialized() const override { return true; }
+    void CheckTypeAndMergeFrom(const MessageLite&) override {}
+    std::size_t ByteSizeLong() const override { return std::size_t{3} << 30; }
+    int GetCachedSize() const override { return 0; }
+    std::uint8_t* _InternalSerialize(std::uint8_t* to,
+                                     google::protobuf::io::EpsCopyOutputStream*) const override {
+        FAIL("written");
+        return to;
+    }
 };
 
 }  // namespace

@@ -240,6 +240,8 @@ struct BareOperation : detail::Operation {
     BareOperation(const Channel& channel, const BodyWriter& body) {
         start_call(channel, echo_method, body, {}, {});
     }
+    static constexpr const char* what = "a call of a test";
+    detail::InPlace<BareOperation> operator co_await() { return detail::InPlace(*this); }
     Status await_resume() { return take_status(); }
 };
 
