@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <stdexcept>
 
@@ -215,12 +216,18 @@ static void check_turner(const api::Node& node, const char* call) {
     check_manual(node, call);
 }
 
+[[noreturn, gnu::noinline]] static void refuse_turn(const api::Node& node) {
+    check_turner(node, "Runtime::turn()");
+    std::abort();  // Not reached: the runtime has a thread of its own.
+}
+
 // Not own(): two checks in each call of a program that turns its own client and server. The context
 // finds a turn in a turn and a forked child by itself.
 std::uint32_t Runtime::turn() {
-    if (!node_->options.manual) [[unlikely]]
-        check_turner(*node_, "Runtime::turn()");
-    return node_->context.turn(node_->parts.clock->now()).events;
+    api::Node& node = *node_;
+    if (!node.options.manual) [[unlikely]]
+        refuse_turn(node);
+    return node.context.turn(node.parts.clock->now()).events;
 }
 
 // What looks at a context between turns does so on the thread that turns.

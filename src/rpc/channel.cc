@@ -39,7 +39,7 @@ static CallTraits traits_of(const CallOptions& options) {
 [[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,
                                                             const CallOptions& options,
                                                             Completion&& done) {
-    if (options.rides || options.priority > priority_max) [[unlikely]] {
+    if ((options.rides != nullptr) | (options.priority > priority_max)) [[unlikely]] {
         return call_unusual(method, BodyWriter(body), options, std::move(done));
     }
     TimePoint now;

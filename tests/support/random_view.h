@@ -16,7 +16,7 @@ inline std::string random_uri(base::Random& random) {
         case 0: return "sm://node-" + std::to_string(random.next() % 4);
         case 1: return "tcp://host-" + std::to_string(random.next() % 4) + ":7400";
         case 2: return "unix:///run/a \"quoted\\\" pläce";
-        default: return "verbs://[fe80::1]:" + std::to_string(random.next() % 3);
+        default: return "verbs://[fd00::1]:" + std::to_string(random.next() % 3);
     }
 }
 

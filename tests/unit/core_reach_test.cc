@@ -53,7 +53,7 @@ TEST_CASE("reach: an own address that listens everywhere does not cover this hos
             CHECK_FALSE(covers(reach, uri));
         }
         CHECK(covers(reach, "tcp://10.0.0.2:1"));
-        CHECK(covers(reach, "tcp://[fe80::1]:1"));
+        CHECK(covers(reach, "tcp://[fe80::1%lo]:1"));
     }
     const Reach both = reach_of({"tcp://0.0.0.0:7400", "tcp://[::ffff:127.0.0.1]:7401"});
     CHECK(covers(both, "tcp://127.0.0.1:6379"));

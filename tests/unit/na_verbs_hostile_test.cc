@@ -161,7 +161,7 @@ TEST_CASE("verbs hostile: immediates of no kind, of somebody else, or none at al
         Scene scene;
         scene.greet();
         act(scene);
-        scene.check_gone("a message of no known kind, or of somebody else");
+        scene.check_gone("a message of no known kind, or of another peer");
     }
 }
 
