@@ -385,7 +385,11 @@ struct Front final : Service {
     }
 };
 
-struct FrontedCluster : Cluster {
+struct FrontService {
+    Front service;
+};
+
+struct FrontedCluster : FrontService, Cluster {
     explicit FrontedCluster(std::uint32_t n) : Cluster(n) {
         REQUIRE(middle.add(service).ok());
         group = middle.group(view_of(n)).value();
@@ -411,7 +415,6 @@ struct FrontedCluster : Cluster {
         }
     }
 
-    Front service;
     Runtime& middle = rig.add("front");
     Group group;
     Channel channel;

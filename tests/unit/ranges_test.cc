@@ -157,6 +157,7 @@ struct Relays final : Service {
 };
 
 TEST_CASE("a priority out of range is refused in a later turn, wherever the call is made") {
+    Relays relays;
     Pair pair;
     const auto refused = [&](const CallOutcome& outcome) {
         CHECK(outcome.completions == 0);
@@ -181,7 +182,6 @@ TEST_CASE("a priority out of range is refused in a later turn, wherever the call
     pair.channel.abandon_call(id);
     pair.rig.settle();
     CHECK(abandoned.completions == 0);
-    Relays relays;
     Runtime& relay = pair.rig.add("relay");
     relays.to = relay.connect("sim://server").value();
     relays.options.priority = 200;
@@ -252,8 +252,8 @@ struct Boasts final : Service {
 };
 
 TEST_CASE("a reply of an impossible size is refused, to this process and to others") {
-    SimRig rig;
     Boasts service;
+    SimRig rig;
     Runtime& server = rig.add("server");
     const GroupView view = GroupView::make("g", 1, {{0, {"sim://server"}}}).value();
     REQUIRE(server.add(service).ok());
