@@ -423,9 +423,9 @@ void Server::keep_reply(ServerCall& call, const BodyWriter& body) {
 
 // A call of this process, or a client that is gone: for good, or until it comes back and asks.
 void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
-    if (Status why = why_too_large(body.bytes); !why.ok()) return answer(call, why);
     if (call.session) keep_reply(call, body);
-    if (!call.local) return give_back(call);
+    if (!call.local) return give_back(call);  // Also after the end of the runtime.
+    if (Status why = why_too_large(body.bytes); !why.ok()) return answer(call, why);
     std::vector<std::byte> reply(body.bytes);
     body(reply.data());
     answer_local(call, Status().with_effect(Effect::applied), reply);
