@@ -87,6 +87,11 @@ Result<std::string> resolve_target(const std::string& path) {
     return target.string();
 }
 
+int sync_directory(int fd) {
+    if (::fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP) return 0;
+    return -1;
+}
+
 Status write_all(int fd, weft::ByteView bytes, const std::string& what) {
     while (!bytes.empty()) {
         const ssize_t put = ::write(fd, bytes.data(), bytes.size());

@@ -47,6 +47,10 @@ weft::Status errno_status(int error, std::string what);
 // Errors: FAILED_PRECONDITION for a device, a fifo, a directory: no file may take their place.
 weft::Result<std::string> resolve_target(const std::string& path);
 
+// Makes the names in a directory durable. 0, also where the file system can't (CIFS and shared
+// folders of virtual machines, say), which keeps them as durable as it keeps names; else -1, errno.
+int sync_directory(int fd);
+
 // All of `bytes`, or an error. `what` names the file in it.
 weft::Status write_all(int fd, weft::ByteView bytes, const std::string& what);
 // Until `into` is full or the file ends; returns how much that was. Regular files are read at

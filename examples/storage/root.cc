@@ -166,7 +166,7 @@ Status Root::remove(std::string_view name) const {
     if (::unlinkat(directory->get(), parts.leaf.c_str(), 0) != 0) {
         return refused_errno(errno, "remove", name);
     }
-    if (::fsync(directory->get()) != 0) {
+    if (sync_directory(directory->get()) != 0) {
         return errno_status(errno, "can't make the end of " + quote(name) + " durable");
     }
     remove_empty(parts.directory);

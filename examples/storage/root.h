@@ -51,7 +51,7 @@ class Root {
     std::string path_;
     Fd directory_;
     std::size_t removed_unfinished_ = 0;
-    std::unique_ptr<FreshDirectories> fresh_ = std::make_unique<FreshDirectories>(::fsync);
+    std::unique_ptr<FreshDirectories> fresh_ = std::make_unique<FreshDirectories>(sync_directory);
 };
 
 // Errors: FAILED_PRECONDITION when it is no regular file.

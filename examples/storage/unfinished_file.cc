@@ -40,11 +40,16 @@ static Status judge_length(const std::string& leaf, const std::string& shown) {
     return errno_status(ENAMETOOLONG, "can't create " + shown);
 }
 
+// The name of a file that has none, where /proc is mounted.
+static std::string name_of(int file) { return "/proc/self/fd/" + std::to_string(file); }
+
 Result<UnfinishedFile> UnfinishedFile::create_nameless(Fd directory, std::string leaf,
                                                        std::string shown) {
     if (Status status = judge_length(leaf, shown); !status.ok()) return status;
     Fd file(::openat(directory.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
-    if (!file) return create(std::move(directory), std::move(leaf), std::move(shown));
+    if (!file || ::access(name_of(file.get()).c_str(), F_OK) != 0) {
+        return create(std::move(directory), std::move(leaf), std::move(shown));
+    }
     UnfinishedFile made;
     made.temporary_ = temporary_for(leaf);
     made.directory_ = std::move(directory);
@@ -57,8 +62,7 @@ Result<UnfinishedFile> UnfinishedFile::create_nameless(Fd directory, std::string
 
 // linkat() replaces nothing, so that the name it gives is not the last one.
 static int name_nameless(int file, int directory, const std::string& name) {
-    const std::string path = "/proc/self/fd/" + std::to_string(file);
-    return ::linkat(AT_FDCWD, path.c_str(), directory, name.c_str(), AT_SYMLINK_FOLLOW);
+    return ::linkat(AT_FDCWD, name_of(file).c_str(), directory, name.c_str(), AT_SYMLINK_FOLLOW);
 }
 
 Result<UnfinishedFile> UnfinishedFile::create(Fd directory, std::string leaf, std::string shown) {
@@ -106,7 +110,7 @@ Status UnfinishedFile::commit(std::optional<std::uint32_t> crc) {
         return status;
     }
     temporary_.clear();
-    if (::fsync(directory_.get()) != 0) {
+    if (sync_directory(directory_.get()) != 0) {
         return errno_status(errno, "can't make the name of " + shown_ + " durable");
     }
     return {};

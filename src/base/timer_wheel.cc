@@ -13,6 +13,7 @@ TimerWheel::~TimerWheel() {
 
 void TimerWheel::arm_slow(Timer& timer) {
     if (timer.deadline == never) return;
+    timer.deadline = std::max(timer.deadline, TimePoint());  // Ticks count from there.
     ++armed_;
     file(timer);
 }

@@ -93,7 +93,7 @@ void Regions::expire_in(Slot& slot, Duration time) {
         auto& due = static_cast<Expiry&>(timer);
         due.owner->on_expiry(due.region, due.generation);
     };
-    context_->timers().arm(expiry, saturating_add(context_->current_time(), time));
+    context_->timers().arm(expiry, saturating_add(context_->clock().now(), time));
 }
 
 void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {

@@ -157,7 +157,7 @@ FetchId Staging::fetch(core::Peer& peer, const LentBody& where, TimePoint deadli
     if (Status why = judge(fetch, from.status()); !why.ok()) {
         give_up(fetch, std::move(why));
     } else if (peer.traffic.waiting > 0 || !try_begin(fetch)) {
-        wait(fetch);
+        wait_or_give_up(fetch);
     }
     return id;
 }
@@ -189,8 +189,10 @@ MemoryWaiters Staging::memory_waiters() {
     return waiting_.empty() ? MemoryWaiters::none : MemoryWaiters::for_themselves;
 }
 
-void Staging::wait(Fetch& fetch) {
+void Staging::wait_or_give_up(Fetch& fetch) {
     core::Peer* const peer = context_.find(fetch.peer);
+    const std::size_t bytes = fetch.from.length;
+    if (pool_.is_hopeless(bytes)) return give_up(fetch, pool_.why_none(fetch.peer, bytes));
     if (waiting_count_ >= waiting_max || peer->traffic.waiting >= waiting_of_a_peer_max) {
         const std::string why = "no memory for a large body now, and no more may wait for some: ";
         return give_up(fetch, fail(Code::resource_exhausted,

@@ -93,7 +93,7 @@ class Staging final : public core::FrameSink, private Lender {
     bool find_key(core::Peer& peer, LentBody& where);
     Status judge(const Fetch& fetch, const Status& decoded) const;
     MemoryWaiters memory_waiters();
-    void wait(Fetch& fetch);
+    void wait_or_give_up(Fetch& fetch);
     bool stop_waiting(Fetch& fetch);
     bool try_begin(Fetch& fetch);
     void give_up(Fetch& fetch, Status why);

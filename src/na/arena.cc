@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -190,11 +191,20 @@ Status MemoryArena::try_create(std::size_t bytes) {
     return {};
 }
 
+// Of a limit on address space (ulimit -v) a part only: peers' arenas are mapped beside it.
+static std::size_t fair_bytes(std::size_t wanted) {
+    constexpr std::size_t least = std::size_t{128} << 20;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
+    return std::min(wanted, round_up(std::max<std::size_t>(limit.rlim_cur / 8, least), page_bytes));
+}
+
 // Limits on address space (ulimit -v, cgroups, valgrind) are answered by asking for half.
 Status MemoryArena::create() {
     if (base_) return {};
-    Status status = try_create(bytes_);
-    for (std::size_t bytes = bytes_ / 2; !status.ok() && bytes >= fallback_bytes_min; bytes /= 2) {
+    const std::size_t most = fair_bytes(bytes_);
+    Status status = try_create(most);
+    for (std::size_t bytes = most / 2; !status.ok() && bytes >= fallback_bytes_min; bytes /= 2) {
         status = try_create(round_up(bytes, page_bytes));
     }
     return status;

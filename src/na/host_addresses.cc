@@ -41,7 +41,12 @@ std::vector<SocketName> typable(const SocketName& any, const std::vector<SocketN
     std::vector<SocketName> names = of_family(any.family());
     if (names.empty() && any.family() == AF_INET6) names = of_family(AF_INET);
     if (names.empty()) {
-        const char* loopback = any.family() == AF_INET ? "127.0.0.1" : "::1";
+        // A host may have turned IPv6 off, on its loopback too.
+        const bool has_own = std::ranges::any_of(of_host, [&](const SocketName& name) {
+            return name.family() == any.family() && name.is_loopback();
+        });
+        const bool is_v6 = any.family() == AF_INET6 && (has_own || of_host.empty());
+        const char* loopback = is_v6 ? "::1" : "127.0.0.1";
         names.push_back(*SocketName::from_numeric(loopback, any.port()));
     }
     return names;

@@ -19,7 +19,7 @@ TimePoint Call::deadline() const { return call_ ? call_->deadline : never; }
 Duration Call::time_left() const {
     if (!call_ || server_->left_) return Duration::zero();
     if (call_->deadline == never) return no_timeout;
-    return std::max(call_->deadline - server_->context_.current_time(), Duration::zero());
+    return std::max(call_->deadline - server_->context_.clock().now(), Duration::zero());
 }
 bool Call::cancelled() const {
     if (!call_) return false;

@@ -20,16 +20,26 @@ ChannelImpl::~ChannelImpl() {
     });
 }
 
-inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint now) const {
-    const Duration timeout =
-        options.timeout == Duration::zero() ? default_timeout_ : options.timeout;
+static TimePoint after(TimePoint now, Duration timeout) {
     // One comparison for the usual case: a negative timeout is a huge one here.
-    constexpr Duration longest = 24h * 36500;  // Than which nobody waits: no_timeout.
+    constexpr Duration longest = 24h * 36500;  // Longer is no_timeout.
     const auto ns = static_cast<std::uint64_t>(timeout.count());
     if (ns < static_cast<std::uint64_t>(longest.count())) [[likely]] {
         return now + timeout;
     }
     return timeout < Duration::zero() ? now : never;
+}
+
+// A timeout that is named may be short, and the turn may have taken long already.
+TimePoint ChannelImpl::named_deadline(Duration timeout) const {
+    return after(context_.clock().now(), timeout);
+}
+
+inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint now) const {
+    if (options.timeout != Duration::zero()) [[unlikely]] {
+        return named_deadline(options.timeout);
+    }
+    return after(now, default_timeout_);
 }
 
 static CallTraits traits_of(const CallOptions& options) {
@@ -86,7 +96,7 @@ OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& b
 }
 
 TimePoint ChannelImpl::deadline_elsewhere(const CallOptions& options) const {
-    const TimePoint own = deadline_of(options, context_.current_time());
+    const TimePoint own = deadline_of(options, context_.clock().now());
     return options.detached ? own : std::min(own, core::Context::inherited_deadline());
 }
 
@@ -365,7 +375,7 @@ CallOptions Channel::until(TimePoint deadline, CallOptions options) const {
     if (!impl_) return options;
     // None is left, where zero would be the default.
     constexpr Duration over{-1};
-    const Duration left = deadline - impl_->context().current_time();
+    const Duration left = deadline - impl_->context().clock().now();
     options.timeout = deadline == never ? no_timeout : left > Duration::zero() ? left : over;
     return options;
 }

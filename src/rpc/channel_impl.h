@@ -60,6 +60,7 @@ class ChannelImpl {
     void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,
                    Completion&& done);
     TimePoint deadline_of(const CallOptions& options, TimePoint now) const;
+    [[gnu::noinline]] TimePoint named_deadline(Duration timeout) const;
 
     std::shared_ptr<void> owner_;
     core::Context& context_;

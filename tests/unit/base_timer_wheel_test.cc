@@ -90,3 +90,16 @@ TEST_CASE("after a silence of any length the wheel fires what is due and nothing
         }
     }
 }
+
+TEST_CASE("a timer whose instant lies before the clock's beginning fires with the next tick") {
+    TimePoint now(Duration(123'456'789));
+    TimerWheel wheel(now);
+    for (const Duration at : {Duration(-1), Duration(-3600'000'000'000), Duration::min()}) {
+        Probe probe;
+        wheel.arm(probe, TimePoint(at));
+        now += 2 * tick;
+        wheel.advance(now);
+        CHECK(probe.fired_at != never);
+        wheel.cancel(probe);
+    }
+}

@@ -45,6 +45,8 @@ TEST_CASE("a listener on all addresses of a host that has none is reached over l
     CHECK(typed(host_name("::", 7), {host_name("fe80::1"), host_name("10.0.0.1")}) ==
           "10.0.0.1:7 ");
     CHECK(typed(host_name("::", 7), {}) == "[::1]:7 ");
+    CHECK(typed(host_name("::", 7), {host_name("127.0.0.1"), host_name("::1")}) == "[::1]:7 ");
+    CHECK(typed(host_name("::", 7), {host_name("127.0.0.1")}) == "127.0.0.1:7 ");
 }
 
 TEST_CASE("an address that is not of all is typed as it is") {

@@ -162,6 +162,30 @@ TEST_CASE("memory for large bodies: a refusal says which limit is met, the arena
     CHECK_THAT(std::string(many[8].status.text()), Catch::Contains("WEFT_ARGUMENT"));
 }
 
+TEST_CASE("memory for large bodies: what never fits the receiver's arena is refused at once") {
+    Memory memory({}, {.arena_bytes_max = 4 << 20, .argument_bytes_max = 128 << 20});
+    const Channel channel = memory.client();
+    std::vector<CallOutcome> outcomes(2);
+    const TimePoint before = memory.rig.clock->now();
+    memory.call(channel, 10 << 20, 8, outcomes[0], 5s);
+    memory.call(channel, 300 << 10, 8, outcomes[1], 5s);  // It is not held up by that.
+    CHECK(memory.finish(outcomes) == 1);
+    CHECK(memory.rig.clock->now() - before < 100ms);
+    CHECK(outcomes[1].status.ok());
+    CHECK(outcomes[0].status.code() == Code::resource_exhausted);
+    CHECK(outcomes[0].status.effect() == Effect::none);
+    CHECK_THAT(std::string(outcomes[0].status.text()), Catch::Contains("WEFT_ARENA"));
+
+    Runtime& small =
+        memory.rig.add("", {.arena_bytes_max = 1 << 20, .argument_bytes_max = 128 << 20});
+    std::vector<CallOutcome> reply(1);
+    const Channel to_small = small.connect("sim://server").value();
+    memory.call(to_small, 8, 2 << 20, reply[0], 5s);
+    CHECK(memory.finish(reply) == 0);
+    CHECK(reply[0].status.code() == Code::resource_exhausted);
+    CHECK(reply[0].status.effect() == Effect::applied);
+}
+
 TEST_CASE("memory for large bodies: who waits for the arena is served when the user frees it") {
     Memory memory({}, {.arena_bytes_max = 40 << 20, .argument_bytes_max = 128 << 20});
     const Channel channel = memory.client();

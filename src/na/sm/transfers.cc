@@ -72,8 +72,10 @@ void Transfers::copy_slice(Transfer& transfer, std::size_t bytes) noexcept {
     if (place->is_private) return copy_private(transfer, place->at + transfer.done, bytes);
     std::byte* arena = peer.arena->data();
     if (!arena) {
-        return refuse(transfer, Code::resource_exhausted,
-                      "no address space to map the peer's arena");
+        return refuse(
+            transfer, Code::resource_exhausted,
+            "no address space to map the peer's arena (`ulimit -v`; a smaller arena of both, "
+            "by WEFT_ARENA, takes less)");
     }
     const Bytes local = item.local.subspan(transfer.done, bytes);
     const Bytes remote(arena + place->at + transfer.done, bytes);
