@@ -67,8 +67,8 @@ class BlockPool {
     Block* take(core::PeerRef peer, std::size_t bytes, Use use);
     // RESOURCE_EXHAUSTED, with the limit that is met, after take() gave none.
     Status why_none(core::PeerRef peer, std::size_t bytes);
-    // Whether no block of that size can be had, however much others give back: the arena is smaller,
-    // or nothing of it is in use.
+    // Whether no block of that size can be had, however much others give back: the arena is
+    // smaller, or nothing of it is in use.
     bool is_hopeless(std::size_t bytes) const;
     // Whether there is none for it because of what this peer holds itself.
     bool is_over_share(core::PeerRef peer, std::size_t bytes);
