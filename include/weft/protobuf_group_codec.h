@@ -63,7 +63,7 @@ struct ReadGroup<GroupResult<Reply>> {
             if (!taken.status.ok()) taken.reply.Clear();
         }
         GroupResult<Reply> result(std::move(outcome.status), outcome.epoch, std::move(ranks));
-        // Of replies that do not parse those who judged knew nothing.
+        // The policy was applied before these replies were parsed, so it is applied once more.
         if (!result.status().ok() || wanted.is_met(result.ok_count(), result.size())) return result;
         const bool is_known = std::all_of(result.begin(), result.end(), [](const auto& rank) {
             return rank.status.effect() != Effect::unknown;

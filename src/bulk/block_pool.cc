@@ -174,10 +174,6 @@ BlockPool::Block* BlockPool::take(core::PeerRef peer, std::size_t bytes, Use use
     return block;
 }
 
-bool BlockPool::is_hopeless(std::size_t bytes) const {
-    return block_bytes(bytes) > arena_->size() || (held_bytes_ == 0 && !arena_->allocated_bytes());
-}
-
 Status BlockPool::why_none(core::PeerRef peer, std::size_t bytes) {
     std::string why;
     if (is_over_share(peer, bytes)) {

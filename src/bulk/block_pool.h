@@ -67,9 +67,10 @@ class BlockPool {
     Block* take(core::PeerRef peer, std::size_t bytes, Use use);
     // RESOURCE_EXHAUSTED, with the limit that is met, after take() gave none.
     Status why_none(core::PeerRef peer, std::size_t bytes);
-    // Whether no block of that size can be had, however much others give back: the arena is
-    // smaller, or nothing of it is in use.
-    bool is_hopeless(std::size_t bytes) const;
+    // The arena is smaller than a block of that size, however much others give back.
+    bool never_fits(std::size_t bytes) const { return block_bytes(bytes) > arena_->size(); }
+    // Nothing of the arena is in use, so that nothing can come back.
+    bool is_unused() const { return held_bytes_ == 0 && arena_->allocated_bytes() == 0; }
     // Whether there is none for it because of what this peer holds itself.
     bool is_over_share(core::PeerRef peer, std::size_t bytes);
     Block* find(base::SlotId id);

@@ -192,7 +192,10 @@ MemoryWaiters Staging::memory_waiters() {
 void Staging::wait_or_give_up(Fetch& fetch) {
     core::Peer* const peer = context_.find(fetch.peer);
     const std::size_t bytes = fetch.from.length;
-    if (pool_.is_hopeless(bytes)) return give_up(fetch, pool_.why_none(fetch.peer, bytes));
+    // What waits already may find room that has come back, and then so may this one.
+    if (pool_.never_fits(bytes) || (waiting_count_ == 0 && pool_.is_unused())) {
+        return give_up(fetch, pool_.why_none(fetch.peer, bytes));
+    }
     if (waiting_count_ >= waiting_max || peer->traffic.waiting >= waiting_of_a_peer_max) {
         const std::string why = "no memory for a large body now, and no more may wait for some: ";
         return give_up(fetch, fail(Code::resource_exhausted,
