@@ -12,7 +12,9 @@
 // transfers, collectives and sleeps are cancelled, and none of them resumes anything. This is done
 // before the awaiting coroutine goes on. Offloaded work can't be cancelled: a task in the middle of
 // it is destroyed when the work has ended, which is waited for; it begins no more. A program's own
-// awaitables must allow that they are destroyed while a coroutine waits for them.
+// awaitables must allow that they are destroyed while a coroutine waits for them, and must resume
+// it on the thread of its context (Executor::post()): a task that ends on another one aborts the
+// program, which says so.
 //
 // Cost: one coroutine frame, and with a std::vector another allocation or two. Thread: one that
 // turns a context; else they throw std::logic_error. Errors: std::invalid_argument for an empty
@@ -54,8 +56,9 @@ Kept<T> take(Task<T>& task) {
 // before their branches: a task that is destroyed may resume another one.
 class Fork : public Alarm {
   public:
-    // Awaited, it waits for `ends` tasks to end. Throws when there is no context.
-    Fork(Level* outer, std::size_t ends);
+    // Awaited, it waits for `ends` tasks to end. Throws when there is no context. `name`: of the
+    // combinator.
+    Fork(const char* name, Level* outer, std::size_t ends);
     ~Fork();
     void drop();  // All that were started.
     static constexpr const char* what = "tasks";
@@ -74,11 +77,13 @@ class Fork : public Alarm {
     using Alarm::reset;  // The next time that it is awaited it waits for release().
     // Work on another thread lets go of a branch that was dropped.
     void release() { ring(); }
+    // Aborts on a thread that does not turn the fork's context.
     void end(Branch& branch);
     const Branch* first() const { return first_; }  // nullptr: none has ended yet.
     void await_resume() const noexcept {}
 
   private:
+    const char* const name_;
     Level* const outer_;
     Branch* started_ = nullptr;  // The last one.
     std::size_t ends_;
@@ -178,7 +183,7 @@ WEFT_HEADER_COROUTINE Task<AllOf<Ts...>> all_of(std::tuple<Task<Ts>...> given,
     Branch branches[sizeof...(Ts)];
     std::tuple<Task<Ts>...> tasks(std::move(given));
     Level* const outer = co_await OwnLevel();
-    Fork fork(outer, sizeof...(Ts));
+    Fork fork("when_all()", outer, sizeof...(Ts));
     (fork.start(branches[at], std::get<at>(tasks)), ...);
     co_await fork;
     co_return AllOf<Ts...>(std::tuple<Kept<Ts>...>{take(std::get<at>(tasks))...});
@@ -189,7 +194,7 @@ WEFT_HEADER_COROUTINE Task<std::conditional_t<std::is_void_v<T>, void, std::vect
 all_of_many(ManyTasks<T> tasks) {
     for (std::size_t i = 0; i < tasks.size(); ++i) require_task(tasks[i]);
     Level* const outer = co_await OwnLevel();
-    Fork fork(outer, tasks.size());
+    Fork fork("when_all()", outer, tasks.size());
     for (std::size_t i = 0; i < tasks.size(); ++i) fork.start(tasks.branch(i), tasks[i]);
     co_await fork;
     if constexpr (std::is_void_v<T>) {
@@ -207,7 +212,7 @@ WEFT_HEADER_COROUTINE Task<FirstOf<T>> first_of(Tasks tasks) {
     require_tasks(tasks.size() != 0);
     for (std::size_t i = 0; i < tasks.size(); ++i) require_task(tasks[i]);
     Level* const outer = co_await OwnLevel();
-    Fork fork(outer, 1);
+    Fork fork("when_any()", outer, 1);
     for (std::size_t i = 0; i < tasks.size() && !fork.first(); ++i) {
         fork.start(tasks.branch(i), tasks[i]);
     }
@@ -271,7 +276,7 @@ WEFT_HEADER_COROUTINE Task<TimedOf<T>> with_timeout(Duration limit, Task<T> task
     detail::Branch branch;
     Task<T> started(std::move(task));
     detail::Level* const outer = co_await detail::OwnLevel();
-    detail::Fork fork(outer, 1);
+    detail::Fork fork("with_timeout()", outer, 1);
     fork.limit(limit);
     fork.start(branch, started);
     co_await fork;

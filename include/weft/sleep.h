@@ -52,6 +52,8 @@ class Alarm {
     ~Alarm();
 
     bool has_home() const { return home_ != nullptr; }
+    // Aborts with "weft: CALL: WHY" on a thread that does not turn its context.
+    void require_home_thread(const char* call, const char* why);
     Outcome outcome() const { return outcome_; }
     Status why_nowhere();
     // That long, or until its call or its runtime ends.

@@ -6,7 +6,8 @@
 
 namespace weft::detail {
 
-Fork::Fork(Level* outer, std::size_t ends) : outer_(outer), ends_(ends) {
+Fork::Fork(const char* name, Level* outer, std::size_t ends)
+    : name_(name), outer_(outer), ends_(ends) {
     if (!has_home()) throw std::logic_error(std::string(nowhere().text()));
     if (ends == 0) ring();
 }
@@ -21,6 +22,10 @@ void Fork::drop() {
 }
 
 void Fork::end(Branch& branch) {
+    require_home_thread(name_,
+                        "a task of it ended on a thread that does not turn its runtime: what the "
+                        "task awaits must resume it there (Executor::post())");
+    if (branch.is_in_dropped()) return;
     branch.has_ended = true;
     if (ends_ == 0) return;
     if (!first_) first_ = &branch;
@@ -28,7 +33,7 @@ void Fork::end(Branch& branch) {
 }
 
 void end_branch(Branch& branch) noexcept {
-    if (!branch.is_in_dropped()) branch.fork->end(branch);
+    if (branch.fork) branch.fork->end(branch);
 }
 
 void require_tasks(bool are_some) {

@@ -63,6 +63,11 @@ Alarm::~Alarm() {
     node.~Node();
 }
 
+// Inside of the context nothing is read of it.
+void Alarm::require_home_thread(const char* call, const char* why) {
+    if (Executor::current() != home_) node().context().require_thread(call, why);
+}
+
 void Alarm::arm(TimePoint at) {
     Node& node = this->node();
     node.context().timers().arm(node, at);

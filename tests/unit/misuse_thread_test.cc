@@ -2,6 +2,7 @@
 // and the remedy, or it works. In a child process each, for most end it.
 #include <unistd.h>
 
+#include <coroutine>
 #include <functional>
 #include <future>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <weft/await.h>
+#include <weft/combine.h>
 #include <weft/protobuf_group.h>
 #include <weft/sleep.h>
 
@@ -347,6 +349,76 @@ TEST_CASE("what changes of a call is not read on another thread, or the program 
     mistake("Call::peer()", [](const Call& call) { (void)call.peer(); });
     mistake("Call::client()", [](const Call& call) { (void)call.client(); });
     mistake("Call::abandon_transfer()", [](const Call& call) { call.abandon_transfer({}); });
+}
+
+// ---- combined tasks ----------------------------------------------------------------------------
+
+// Resumes the coroutine on a thread of its own, as a program's awaitable must not.
+struct ByThread {
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> awaiting) {
+        std::thread([awaiting] { awaiting.resume(); }).detach();
+    }
+    void await_resume() const {}
+};
+
+// Resumes it in a turn of its context, which another thread posts.
+struct ByPost {
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> awaiting) {
+        Executor* const home = Executor::current();
+        std::thread([home, awaiting] { home->post([awaiting] { awaiting.resume(); }); }).detach();
+    }
+    void await_resume() const {}
+};
+
+template <class Awaitable>
+Task<int> seven_after() {
+    co_await Awaitable();
+    co_return 7;
+}
+template <class Awaitable>
+Task<int> seven_inside() {
+    co_return co_await seven_after<Awaitable>();
+}
+Task<int> seven_later() {
+    (void)co_await sleep_for(1h);
+    co_return 7;
+}
+
+TEST_CASE("a combined task that ends on another thread ends the program with a sentence") {
+    const auto mistake = [](const char* name, const std::function<void(Runtime&)>& body) {
+        check({name,
+               [&body] {
+                   Runtime runtime = with_thread();
+                   body(runtime);
+               },
+               {name, "a task of it ended on a thread", "Executor::post()"}});
+    };
+    mistake("when_all()", [](Runtime& runtime) {
+        (void)runtime.block_on(when_all(seven(), seven_after<ByThread>()));
+    });
+    mistake("when_all()", [](Runtime& runtime) {  // One that is not the last.
+        (void)runtime.block_on(when_all(seven_later(), seven_inside<ByThread>()));
+    });
+    mistake("when_all()", [](Runtime& runtime) {
+        std::vector<Task<int>> tasks;
+        tasks.push_back(seven_after<ByThread>());
+        (void)runtime.block_on(when_all(std::move(tasks)));
+    });
+    mistake("when_any()", [](Runtime& runtime) {
+        (void)runtime.block_on(when_any(seven_later(), seven_after<ByThread>()));
+    });
+    mistake("with_timeout()", [](Runtime& runtime) {
+        (void)runtime.block_on(with_timeout(1h, seven_inside<ByThread>()));
+    });
+}
+
+TEST_CASE("a combined task that another thread resumes by Executor::post() ends like any other") {
+    Runtime runtime = with_thread();
+    const auto all = runtime.block_on(when_all(seven_after<ByPost>(), seven_inside<ByPost>()));
+    CHECK(all.get<0>() + all.get<1>() == 14);
+    CHECK(runtime.block_on(with_timeout(1h, seven_after<ByPost>())).value() == 7);
 }
 
 }  // namespace
