@@ -56,7 +56,8 @@ class Call {
     // The same for code that takes one, on any thread: what blocks in offload(), say. Empty for a
     // call that was answered, and without effect once this one is. Cost: an allocation.
     std::stop_token stop_token() const;
-    // `notice` runs once when that happens, if the call is still open; replaces an earlier one.
+    // `notice` runs once when that happens, if the call is still open, or inside this when it has
+    // happened already; replaces an earlier one. May answer the call.
     void on_cancel(Function<void()> notice);
     // The runtime that serves the call has begun to end: it takes no new calls and, in run(), waits
     // for this one, for drain_timeout at most. The client still waits for the reply. True until the

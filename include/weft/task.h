@@ -110,18 +110,22 @@ WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
 
 }  // namespace detail
 
-// True for what may stand as an argument inside a co_await expression on g++ 12: it destroys twice
-// an aggregate or capturing-lambda temporary with non-trivial members. Lvalues, trivially copyable
-// types and classes with constructors are fine. It also drops a co_await in the condition of an if
-// or while when an operator or a converting constructor takes a temporary there by reference, as in
-// `if (co_await f(2 * pause))`: name the result first.
+// True for what may stand as an argument inside a co_await expression on g++ 12, which destroys
+// twice an aggregate or capturing-lambda temporary with non-trivial members there. Lvalues,
+// trivially copyable types and classes with constructors are fine. Functions of weft that are
+// called there and take any type refuse the rest when they are compiled; those of a program do not:
+// name such an argument first.
 //
-// Two more forms are miscompiled by g++ 12, without a warning, and no concept can refuse them: a
-// value with a destructor is destroyed before it is used when it comes of `?:` with a co_await in
-// an operand, and when the braces of an aggregate hold a co_await.
-//     auto reply = again ? co_await a.Get(in) : co_await b.Get(in);  // Wrong: use if and else.
-//     Both wrong{co_await a.Get(in), "text"};                        // Wrong: name the reply
-//     first. auto reply = co_await a.Get(in); Both good{reply, "text"};
+// Three more forms are miscompiled by g++ 12, without a warning, and no concept can refuse them. It
+// drops a co_await in the condition of an if or while when an operator or a converting constructor
+// takes a temporary there by reference, as in `if (co_await f(2 * pause))`: name the result first.
+// A value with a destructor is destroyed before it is used when it comes of `?:` with a co_await in
+// an operand: use if and else. So is one when the braces of an aggregate hold a co_await: name it
+// first.
+//     auto reply = again ? co_await a.Get(in) : co_await b.Get(in);  // Wrong.
+//     Both wrong{co_await a.Get(in), "text"};                        // Wrong.
+//     auto reply = co_await a.Get(in);
+//     Both good{reply, "text"};
 // clang 14 compiles all of them right.
 template <class F>
 concept AwaitSafe =
