@@ -30,6 +30,7 @@
 #include <variant>
 #include <vector>
 
+#include <weft/combine_operation.h>
 #include <weft/result.h>
 #include <weft/sleep.h>
 #include <weft/task.h>
@@ -56,9 +57,8 @@ Kept<T> take(Task<T>& task) {
 // before their branches: a task that is destroyed may resume another one.
 class Fork : public Alarm {
   public:
-    // Awaited, it waits for `ends` tasks to end. Throws when there is no context. `name`: of the
-    // combinator.
-    Fork(const char* name, Level* outer, std::size_t ends);
+    // Awaited, it waits for `ends` tasks to end. Throws when there is no context.
+    Fork(const char* combinator, Level* outer, std::size_t ends);
     ~Fork();
     void drop();  // All that were started.
     static constexpr const char* what = "tasks";
