@@ -1,11 +1,11 @@
 // Memory that bulk transfers may touch.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <utility>
 
 #include <weft/bytes.h>
+#include <weft/callback.h>
 #include <weft/refuse.h>
 
 namespace weft {
@@ -22,7 +22,7 @@ class Buffer {
 
     // Memory of the caller's own, outside the arena; `release` runs when nothing uses it any more,
     // on whatever thread that is. To be exposed, memory of Runtime::allocate() is better.
-    static Buffer adopt(Bytes memory, std::function<void()> release) {
+    static Buffer adopt(Bytes memory, Callback<void()> release) {
         return Buffer(std::shared_ptr<void>(memory.data(),
                                             [release = std::move(release)](void*) {
                                                 if (release) release();

@@ -25,6 +25,32 @@ concept MayBeEmpty = std::is_pointer_v<C> || std::is_member_pointer_v<C> ||
 // Ends the program with a sentence: `call` was given an empty function.
 [[noreturn]] void refuse_empty(const char* call);
 
+// Whether there is nothing to call. Of a function, which is always there: false.
+template <class C>
+bool is_empty(C& callable) {
+    if constexpr (MayBeEmpty<std::remove_cv_t<C>>) {
+        return !static_cast<bool>(callable);
+    } else {
+        return false;
+    }
+}
+
+// A task, an operation or what another library awaits.
+template <class T>
+concept Awaitable = requires {
+    std::declval<std::remove_cvref_t<T>&>().operator co_await();
+}
+|| requires { std::declval<std::remove_cvref_t<T>&>().await_ready(); };
+
+// Refuses a callback whose result nothing would await: the body of a lambda that is a coroutine
+// would never run, and an operation would be cancelled at once.
+template <class Outcome>
+constexpr void require_no_task() {
+    static_assert(!Awaitable<Outcome>,
+                  "this callback returns a task or an operation, which nothing would await: make "
+                  "it a plain function, which starts the task with runtime.spawn(...)");
+}
+
 }  // namespace detail
 
 template <class R, class... Args, std::size_t inline_bytes>
@@ -36,15 +62,16 @@ class Function<R(Args...), inline_bytes> {
 
     // Allocates only when the closure is over `inline_bytes`, wants to be aligned to more than a
     // pointer, or may throw when moved. Of an empty std::function or a null pointer: empty.
+    // A Function of void drops what the closure returns, and refuses a task or an operation.
     template <class F>
         requires(!std::is_same_v<std::decay_t<F>, Function> &&
                  std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
     Function(F&& closure) {
         using Closure = std::decay_t<F>;
-        if constexpr (detail::MayBeEmpty<Closure> &&
-                      !std::is_function_v<std::remove_reference_t<F>>) {
-            if (!static_cast<bool>(closure)) return;
+        if constexpr (std::is_void_v<R>) {
+            detail::require_no_task<std::invoke_result_t<Closure&, Args...>>();
         }
+        if (detail::is_empty(closure)) return;
         if constexpr (fits<Closure>) {
             ::new (static_cast<void*>(storage_)) Closure(std::forward<F>(closure));
             table_ = &Inline<Closure>::table;
@@ -108,8 +135,16 @@ class Function<R(Args...), inline_bytes> {
     // clang-format on
 
     template <class C>
+    static R call(C& closure, Passed<Args>... args) {
+        if constexpr (std::is_void_v<R>) {
+            static_cast<void>(closure(std::forward<Args>(args)...));
+        } else {
+            return closure(std::forward<Args>(args)...);
+        }
+    }
+    template <class C>
     static R invoke_inline(void* at, Passed<Args>... args) {
-        return (*static_cast<C*>(at))(std::forward<Args>(args)...);
+        return call(*static_cast<C*>(at), std::forward<Args>(args)...);
     }
     template <class C>
     static R consume_inline(void* at, Passed<Args>... args) {
@@ -117,7 +152,7 @@ class Function<R(Args...), inline_bytes> {
             C& closure;
             ~Destroys() { closure.~C(); }
         } const ends{*static_cast<C*>(at)};
-        return ends.closure(std::forward<Args>(args)...);
+        return call(ends.closure, std::forward<Args>(args)...);
     }
 
     // Hidden: g++ would let the plugins of a program share the table where their C have the same
@@ -139,11 +174,11 @@ class Function<R(Args...), inline_bytes> {
     struct [[gnu::visibility("hidden")]] OnHeap {
         static constexpr Table table{
             [](void* at, Passed<Args>... args) -> R {
-                return (**static_cast<C**>(at))(std::forward<Args>(args)...);
+                return call(**static_cast<C**>(at), std::forward<Args>(args)...);
             },
             [](void* at, Passed<Args>... args) -> R {
                 const std::unique_ptr<C> closure(*static_cast<C**>(at));
-                return (*closure)(std::forward<Args>(args)...);
+                return call(*closure, std::forward<Args>(args)...);
             },
             nullptr,
             [](void* at) { delete *static_cast<C**>(at); },

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include <weft/callback.h>
 #include <weft/group_view.h>
 #include <weft/result.h>
 
@@ -17,8 +18,8 @@ namespace weft {
 class GroupAuthority {
   public:
     using Decision = std::function<Result<GroupView>(const GroupView& now)>;
-    using Told = std::function<void(GroupView view)>;
-    using Troubled = std::function<void(const Status& why)>;
+    using Told = Callback<void(GroupView view)>;
+    using Troubled = Callback<void(const Status& why)>;
 
     virtual ~GroupAuthority() = default;
 

@@ -44,8 +44,16 @@ template <class F>
 class OffloadAwaiter {
   public:
     using R = std::invoke_result_t<F&>;
+    static_assert(!std::is_reference_v<R>,
+                  "offload() returns no reference, which might dangle: give a pointer or "
+                  "std::reference_wrapper");
+    static_assert(!Awaitable<R>,
+                  "offload() awaits nothing on its thread, where no coroutine runs: co_await the "
+                  "task or operation itself, and offload only what blocks");
     template <class G>
-    explicit OffloadAwaiter(std::in_place_t, G&& work) : work_(std::forward<G>(work)) {}
+    explicit OffloadAwaiter(std::in_place_t, G&& work) : work_(std::forward<G>(work)) {
+        if (is_empty(work_)) refuse_empty("offload()");
+    }
     OffloadAwaiter(const OffloadAwaiter&) = delete;  // An operation stays where it was made.
 
     static constexpr const char* what = "offload()";
@@ -124,7 +132,7 @@ class OffloadAwaiter {
     }
 
     F work_;  // A reference for lvalues.
-    std::optional<std::conditional_t<std::is_void_v<R>, char, R>> value_;
+    std::optional<std::conditional_t<std::is_void_v<R>, char, std::remove_reference_t<R>>> value_;
     std::exception_ptr thrown_;
     bool is_over_ = false;
     HeldScope scope_;
@@ -135,7 +143,9 @@ class OffloadAwaiter {
 
 // `co_await offload(work)`: runs `work()` on another thread and resumes here with what it returned
 // or threw. `work` is an lvalue or trivially copyable (AwaitSafe): name a lambda that captures
-// strings or handles before awaiting it.
+// strings or handles before awaiting it. Work that is a null pointer or an empty function aborts
+// the program and says so. Work that returns a reference, a task or an operation is refused when it
+// is compiled: what blocks is offloaded, the rest is awaited.
 // Throws std::system_error: when the system gives not a single thread for it, and, with
 // operation_canceled, when the runtime ended before the work began: at once for the work of calls,
 // which no caller waits for then, after RuntimeOptions::drain_timeout for other work. What a

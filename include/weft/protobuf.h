@@ -95,27 +95,27 @@ concept Receives = std::invocable < std::decay_t<Done>
 &, const Status&, const Reply& > &&!detail::HasAssociations<std::decay_t<Done>>;
 
 // What generated stubs do. `done` runs once, on the channel's executor, never in here.
-// Errors also, effect applied: INTERNAL for a reply that does not parse, RESOURCE_EXHAUSTED for one
-// that would take more than half of RuntimeOptions::parsed_bytes_max.
-// Cost: allocates only for a `done` over 64 bytes.
+// Errors also, effect applied: INTERNAL for a reply that does not parse or has no value in a
+// required field, RESOURCE_EXHAUSTED for one that would take more than half of
+// RuntimeOptions::parsed_bytes_max. What `done` returns is dropped; a task or an operation is
+// refused when it is compiled. Cost: allocates only for a `done` over 64 bytes.
 template <class Request, class Reply, Receives<Reply> Done>
 OperationId call(const Channel& channel, const ProtoMethod<Request, Reply>& method,
                  const Request& in, const CallOptions& options, Done&& done) {
-    if constexpr (detail::MayBeEmpty<std::decay_t<Done>>) {
-        if (!static_cast<bool>(done)) detail::refuse_empty("a stub's callback");
-    }
+    detail::require_no_task<
+        std::invoke_result_t<std::decay_t<Done>&, const Status&, const Reply&>>();
+    if (detail::is_empty(done)) detail::refuse_empty("a stub's callback");
     return channel.call_with(
         method.id, detail::writer_of(in), detail::options_for(method, options),
         [done = std::forward<Done>(done)](const Status& status, ByteView body) mutable {
             if (!status.ok()) [[unlikely]]
-                return done(status, Reply::default_instance());
+                return void(done(status, Reply::default_instance()));
             detail::Pooled<Reply> reply;
             if (body.size() > reply.unmeasured()) [[unlikely]]
                 return detail::receive_measured(done, body, reply);
             if (reply.parse(body)) [[likely]]
-                return done(status, *reply);
-            done(detail::bad_reply((*reply).GetTypeName(), body.size(), false),
-                 Reply::default_instance());
+                return void(done(status, *reply));
+            done(detail::bad_reply(*reply, body, false), Reply::default_instance());
         });
 }
 
@@ -214,7 +214,7 @@ void serve_inline(Service& service, Call call) {
     if (body.size() > in.unmeasured()) [[unlikely]] {
         return serve_measured<handler, Service, Request, Reply>(service, call, in);
     }
-    if (!in.parse(body)) return call.fail(bad_request((*in).GetTypeName(), call, false));
+    if (!in.parse(body)) return call.fail(bad_request(*in, call, false));
     serve_parsed<handler, Service, Request, Reply>(service, call, *in);
 }
 
@@ -244,7 +244,7 @@ WEFT_HEADER_COROUTINE Detached serve_task(Service& service, Call call) {
 // outcome; see Call::fail for the effect that a client sees then. An exception becomes INTERNAL,
 // effect unknown. A request that does not parse is refused with INVALID_ARGUMENT, one that would
 // take too much memory as a message with RESOURCE_EXHAUSTED (docs/limits.md), both with effect
-// none.
+// none. So is a request of proto2 without a required field, which is named.
 template <auto handler, class Service, class Request, class Reply>
 void serve(MethodRegistrar& registrar, Service& service,
            const ProtoMethod<Request, Reply>& method) {

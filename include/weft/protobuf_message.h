@@ -24,6 +24,7 @@
 
 namespace google::protobuf {
 class Descriptor;
+class Message;
 class MessageLite;
 }  // namespace google::protobuf
 
@@ -71,10 +72,11 @@ std::size_t parsed_bytes_max();
 // it is answered.
 std::size_t hold_measured(const Layout& layout, const Call& call, std::size_t* hidden);
 
-// INVALID_ARGUMENT for what does not parse, RESOURCE_EXHAUSTED for what was too large; effect none.
-Status bad_request(std::string_view type, const Call& call, bool is_too_large);
+// INVALID_ARGUMENT for what does not parse, or has no value in a required field, which it names;
+// RESOURCE_EXHAUSTED for what was too large; effect none. `into` is what parse() left.
+Status bad_request(google::protobuf::Message& into, const Call& call, bool is_too_large);
 // INTERNAL or RESOURCE_EXHAUSTED, effect applied.
-Status bad_reply(std::string_view type, std::size_t bytes, bool is_too_large);
+Status bad_reply(google::protobuf::Message& into, ByteView body, bool is_too_large);
 Status large_reply(std::string_view type, std::size_t bytes, std::size_t most);
 
 // ---- messages -----------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ class Pooled {
             measured = hold_measured(layout(), call, &kept_->hidden);
         }
         if (parse_measured(bytes, measured)) return {};
-        return bad_request(kept_->message.GetTypeName(), call, measured == too_large);
+        return bad_request(kept_->message, call, measured == too_large);
     }
     Status read_reply(ByteView bytes) {
         std::size_t measured = 0;
@@ -152,7 +154,7 @@ class Pooled {
             measured = measure(layout(), bytes, parsed_bytes_max() / 2, &kept_->hidden);
         }
         if (parse_measured(bytes, measured)) return {};
-        return bad_reply(kept_->message.GetTypeName(), bytes.size(), measured == too_large);
+        return bad_reply(kept_->message, bytes, measured == too_large);
     }
 
     // Of a message that the program has filled: what it holds is measured as it is written.
@@ -253,7 +255,7 @@ Status read_reply(Reply& reply, ByteView bytes, std::size_t& room) {
     const std::size_t taken = measure(layout_of<Reply>(), bytes, room / 2);
     if (taken == too_large) return large_reply(reply.GetTypeName(), bytes.size(), room / 2);
     room -= taken;
-    return parse(reply, bytes) ? Status() : bad_reply(reply.GetTypeName(), bytes.size(), false);
+    return parse(reply, bytes) ? Status() : bad_reply(reply, bytes, false);
 }
 
 // A reply that becomes the program's.
@@ -264,7 +266,7 @@ Status read_reply(void* object, ByteView bytes) {
         std::size_t room = parsed_bytes_max();
         return read_reply(reply, bytes, room);
     }
-    return parse(reply, bytes) ? Status() : bad_reply(reply.GetTypeName(), bytes.size(), false);
+    return parse(reply, bytes) ? Status() : bad_reply(reply, bytes, false);
 }
 
 }  // namespace weft::detail

@@ -32,6 +32,9 @@ inline constexpr bool makes_task = std::is_invocable_r_v<Task<void>, std::decay_
 
 template <class F>
 WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
+    static_assert(alignof(F) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__,
+                  "a coroutine's frame can't align what this callable captures: keep it behind a "
+                  "std::unique_ptr");
     Task<void> task = work();
     co_await task;
 }
@@ -150,9 +153,13 @@ class Runtime {
     // The same for a callable that returns the task, such as a lambda that is a coroutine: moved or
     // copied, and kept until the task has ended, so that the task may use its captures. In
     // `spawn([x]() -> Task<void> { … }())`, with a call, the lambda and its captures die at once.
+    // A null pointer or an empty function aborts the program and says so.
     template <class F>
         requires detail::makes_task<F>
-    void spawn(F&& work) { spawn(detail::run_kept<std::decay_t<F>>(std::forward<F>(work))); }
+    void spawn(F&& work) {
+        if (detail::is_empty(work)) detail::refuse_empty("Runtime::spawn()");
+        spawn(detail::run_kept<std::decay_t<F>>(std::forward<F>(work)));
+    }
     // Where completions and coroutines of this runtime run.
     Executor& executor();
 

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include <weft/callback.h>
 #include <weft/runtime.h>
 #include <weft/sim/link.h>
 #include <weft/time.h>
@@ -77,11 +78,11 @@ class Simulation {
     // False: `limit` was over first.
     bool run_until(const std::function<bool()>& done, Duration limit);
     // `what` runs once that much time has passed, between the turns of hosts.
-    void in(Duration time, std::function<void()> what);
+    void in(Duration time, Callback<void()> what);
     // Chance for workloads, from the seed. Drawing from it shifts no fault of the network.
     std::uint64_t random();
     // Runs `what` as code of this host, as a turn of it would: its memory may be scarce.
-    void act_as(const std::string& name, const std::function<void()>& what);
+    void act_as(const std::string& name, const Callback<void()>& what);
 
     // ---- faults ------------------------------------------------------------------------------
     // Each may be called for a host that is down, which changes nothing but for start(),
@@ -145,7 +146,7 @@ class Simulation {
     // `see` is shown all the memory of a host that a get of another may read, whenever one begins;
     // an empty one: nothing is.
     using Witness =
-        std::function<void(const std::string& owner, const std::string& reader, ByteView)>;
+        Callback<void(const std::string& owner, const std::string& reader, ByteView)>;
     void watch_reads(Witness see);
 
   private:

@@ -184,6 +184,7 @@ void Group::on_change(Function<void(const MemberChange&)> told) const {
     if (!impl_)
         base::abort_misused("Group::on_change()",
                             "of an empty group, which never changes: Runtime::group() returns one");
+    if (!told) detail::refuse_empty("Group::on_change()");
     impl_->engine.run_on_context([&] { impl_->on_change(std::move(told)); });
 }
 

@@ -1,11 +1,14 @@
 #include <weft/protobuf.h>
 #include <weft/protobuf_merge.h>
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/message.h>
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "core/context.h"
 #include "rpc/server.h"
@@ -48,13 +51,57 @@ static std::string would_take(std::string_view what, std::string_view type, std:
            "weft.BulkRef";
 }
 
-Status bad_request(std::string_view type, const Call& call, bool is_too_large) {
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// The path of the first required field without a value, from this message on: "items[3].name". Not
+// by InitializationErrorString(), which makes a text of each one: a peer's few bytes would take
+// much memory.
+static std::string missing_field(const Message& in) {
+    const auto& type = *in.GetDescriptor();
+    const auto& fields = *in.GetReflection();
+    for (int i = 0; i < type.field_count(); ++i) {
+        const FieldDescriptor& field = *type.field(i);
+        if (field.is_required() && !fields.HasField(in, &field)) return field.name();
+    }
+    std::vector<const FieldDescriptor*> present;
+    fields.ListFields(in, &present);
+    for (const FieldDescriptor* field : present) {
+        if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+        const std::string name =
+            field->is_extension() ? "(" + field->full_name() + ")" : field->name();
+        const int size = field->is_repeated() ? fields.FieldSize(in, field) : 1;
+        for (int i = 0; i < size; ++i) {
+            const Message& inner = field->is_repeated() ? fields.GetRepeatedMessage(in, field, i)
+                                                        : fields.GetMessage(in, field);
+            if (inner.IsInitialized()) continue;
+            const std::string at = field->is_repeated() ? "[" + std::to_string(i) + "]" : "";
+            return name + at + "." + missing_field(inner);
+        }
+    }
+    return "";
+}
+
+// Why parse() refused the body, `into` being what it left.
+static std::string not_valid(std::string_view what, Message& into, ByteView body) {
+    std::string text(what);
+    // Only such types are parsed once more, to tell what is missing from what was not read.
+    if (!into.IsInitialized() &&
+        into.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
+        return text + ", " + into.GetTypeName() + ", has no value in its required field '" +
+               missing_field(into) + "', which its sender must set";
+    }
+    return text + " is not a valid " + into.GetTypeName();
+}
+
+Status bad_request(Message& into, const Call& call, bool is_too_large) {
+    const ByteView body = call.request();
     if (!is_too_large) {
-        return rejected(Code::invalid_argument, "the request is not a valid " + std::string(type));
+        return rejected(Code::invalid_argument, not_valid("the request", into, body));
     }
     const std::size_t room = CallAccess::server(call).parsed_room(CallAccess::record(call));
     return rejected(Code::resource_exhausted,
-                    would_take("the request", type, call.request().size(), room,
+                    would_take("the request", into.GetTypeName(), body.size(), room,
                                "its client's share of the server's"));
 }
 
@@ -65,9 +112,11 @@ Status large_reply(std::string_view type, std::size_t bytes, std::size_t most) {
         .with_stage(Stage::executing);
 }
 
-Status bad_reply(std::string_view type, std::size_t bytes, bool is_too_large) {
-    if (is_too_large) return large_reply(type, bytes, parsed_bytes_max() / 2);
-    return fail(Code::internal, "the reply is not a valid " + std::string(type))
+Status bad_reply(Message& into, ByteView body, bool is_too_large) {
+    if (is_too_large) {
+        return large_reply(into.GetTypeName(), body.size(), parsed_bytes_max() / 2);
+    }
+    return fail(Code::internal, not_valid("the reply", into, body))
         .with_effect(Effect::applied)
         .with_stage(Stage::executing);
 }

@@ -44,7 +44,7 @@ bool Simulation::run_until(const std::function<bool()>& done, Duration limit) {
     return impl_->run(done, limit);
 }
 
-void Simulation::in(Duration time, std::function<void()> what) {
+void Simulation::in(Duration time, Callback<void()> what) {
     impl_->check_thread("Simulation::in()");
     if (!what) detail::refuse_empty("Simulation::in()");
     impl_->script(std::max(time, Duration::zero()), std::move(what));
@@ -138,7 +138,7 @@ void Simulation::starve(const std::string& name, double share) {
     impl_->count_fault();
     host.scarcity->set_share(share);
 }
-void Simulation::act_as(const std::string& name, const std::function<void()>& what) {
+void Simulation::act_as(const std::string& name, const Callback<void()>& what) {
     Host& host = impl_->host("Simulation::act_as()", name);
     if (!what) detail::refuse_empty("Simulation::act_as()");
     const Impl::Running running(*impl_);

@@ -1,6 +1,8 @@
+#include <weft/callback.h>
 #include <weft/function.h>
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -129,4 +131,40 @@ TEST_CASE("a function fits 48 bytes of capture without the heap") {
     at = static_cast<const char*>(outside());
     begin = reinterpret_cast<const char*>(&outside);
     CHECK_FALSE((at >= begin && at < begin + sizeof outside));
+}
+
+TEST_CASE("a function of void drops what its closure returns") {
+    int calls = 0;
+    Function<void(int)> small = [&calls](int by) { return calls += by; };
+    small(2);
+    CHECK(calls == 2);
+    Function<void(int)> large = [&calls, room = Large()](int by) {
+        return calls += by + room.bytes[0];
+    };
+    large(3);
+    large.consume(4);
+    CHECK(calls == 9);
+    Function<void(int)> owner = [&calls, by = std::make_unique<int>(5)](int) {
+        return std::make_unique<int>(calls += *by);
+    };
+    owner.consume(0);
+    CHECK(calls == 14);
+    const Callback<void(int)> kept = [&calls](int by) { return calls += by; };
+    const Callback<void(int)> copy = kept;
+    copy(6);
+    CHECK(calls == 20);
+    CHECK_FALSE(Callback<void(int)>(nullptr));
+}
+
+TEST_CASE("a function aligns its closure") {
+    struct alignas(64) Line {
+        std::array<char, 64> bytes{};
+    };
+    bool is_aligned = false;
+    Function<void()> look = [&is_aligned, line = Line()] {
+        is_aligned = reinterpret_cast<std::uintptr_t>(&line) % 64 == 0;
+    };
+    Function<void()> moved = std::move(look);
+    moved();
+    CHECK(is_aligned);
 }

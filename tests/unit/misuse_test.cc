@@ -303,6 +303,34 @@ TEST_CASE("an empty function where a callback, handler or work is wanted is refu
          },
          -SIGABRT,
          {"Executor::offload()", "empty"}},
+        {"work for a coroutine to offload that is a null pointer",
+         [&] {
+             return with_channel([&](Runtime&, const Channel&) {
+                 int (*const none)() = nullptr;
+                 (void)weft::offload(none);
+             });
+         },
+         -SIGABRT,
+         {"offload()", "empty"}},
+        {"a null pointer to spawn",
+         [&] {
+             return with_channel([&](Runtime& runtime, const Channel&) {
+                 Task<void> (*const none)() = nullptr;
+                 runtime.spawn(none);
+             });
+         },
+         -SIGABRT,
+         {"Runtime::spawn()", "empty"}},
+        {"an empty listener for a group's changes",
+         [&] {
+             return with_channel([&](Runtime& runtime, const Channel&) {
+                 const GroupView view =
+                     GroupView::make("g", 1, {{.rank = 0, .uris = {"sm://absent"}}}).value();
+                 runtime.group(view).value().on_change(nullptr);
+             });
+         },
+         -SIGABRT,
+         {"Group::on_change()", "empty"}},
         {"a condition that is empty",
          [&] {
              return with_channel([&](Runtime& runtime, const Channel&) {

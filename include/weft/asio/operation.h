@@ -18,6 +18,7 @@
 #include <boost/asio/system_executor.hpp>
 
 #include <weft/asio/outstanding.h>
+#include <weft/function.h>
 
 namespace weft::detail {
 
@@ -58,6 +59,7 @@ struct Arrived {
     allocator_type get_allocator() const noexcept { return allocator_of(handler); }
 
     void operator()() {
+        require_no_task<decltype(std::move(handler)(std::move(outcome)))>();
         // Here, where whoever emits a signal does not do it at the same time.
         if (auto slot = boost::asio::get_associated_cancellation_slot(handler);
             slot.is_connected()) {

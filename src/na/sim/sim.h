@@ -22,13 +22,13 @@
 // Not modelled: acknowledgements (room for more is given back at once, also across a cut).
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <weft/callback.h>
 #include <weft/sim/link.h>
 
 #include "na/provider.h"
@@ -108,7 +108,7 @@ class World {
 
     // `see` is shown all the memory that a get may read, as it is when the get is admitted:
     // whatever lies there, its reader can have. Hosts by name: the owner, then the reader.
-    using Witness = std::function<void(const std::string&, const std::string&, ByteView)>;
+    using Witness = Callback<void(const std::string&, const std::string&, ByteView)>;
     void watch_reads(Witness see);
     // Words of 8 bytes that left in messages and that nothing had written: always 0, or a layer
     // above is wrong.

@@ -1,0 +1,13 @@
+// What a reference leads to may be gone when the coroutine goes on.
+// EXPECT offload() returns no reference
+#include <weft/offload.h>
+
+weft::Task<int> first(int* numbers) {
+#ifdef ALLOWED
+    const auto work = [numbers] { return numbers; };
+    co_return *co_await weft::offload(work);
+#else
+    const auto work = [numbers]() -> int& { return *numbers; };
+    co_return co_await weft::offload(work);
+#endif
+}
