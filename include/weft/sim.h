@@ -145,8 +145,7 @@ class Simulation {
     std::uint64_t unwritten_words() const;
     // `see` is shown all the memory of a host that a get of another may read, whenever one begins;
     // an empty one: nothing is.
-    using Witness =
-        Callback<void(const std::string& owner, const std::string& reader, ByteView)>;
+    using Witness = Callback<void(const std::string& owner, const std::string& reader, ByteView)>;
     void watch_reads(Witness see);
 
   private:

@@ -303,6 +303,28 @@ TEST_CASE("an empty function where a callback, handler or work is wanted is refu
          },
          -SIGABRT,
          {"Executor::offload()", "empty"}},
+        {"a condition that is empty",
+         [&] {
+             return with_channel([&](Runtime& runtime, const Channel&) {
+                 runtime.turn_until(std::function<bool()>(), 1s);
+             });
+         },
+         -SIGABRT,
+         {"Runtime::turn_until()", "empty"}},
+        {"a handler that is empty",
+         [&] {
+             NoHandler service;
+             Runtime runtime = Runtime::create(by_hand()).value();
+             return told(runtime.add(service));
+         },
+         static_cast<int>(Code::invalid_argument),
+         {std::string(echo_method.name), "handler"}},
+    };
+    for (const Mistake& mistake : mistakes) check(mistake);
+}
+
+TEST_CASE("a null pointer to offload, spawn or a group's changes is refused by name") {
+    const Mistake mistakes[] = {
         {"work for a coroutine to offload that is a null pointer",
          [&] {
              return with_channel([&](Runtime&, const Channel&) {
@@ -331,22 +353,6 @@ TEST_CASE("an empty function where a callback, handler or work is wanted is refu
          },
          -SIGABRT,
          {"Group::on_change()", "empty"}},
-        {"a condition that is empty",
-         [&] {
-             return with_channel([&](Runtime& runtime, const Channel&) {
-                 runtime.turn_until(std::function<bool()>(), 1s);
-             });
-         },
-         -SIGABRT,
-         {"Runtime::turn_until()", "empty"}},
-        {"a handler that is empty",
-         [&] {
-             NoHandler service;
-             Runtime runtime = Runtime::create(by_hand()).value();
-             return told(runtime.add(service));
-         },
-         static_cast<int>(Code::invalid_argument),
-         {std::string(echo_method.name), "handler"}},
     };
     for (const Mistake& mistake : mistakes) check(mistake);
 }
