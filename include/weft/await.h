@@ -47,7 +47,9 @@ struct ReplyReader {
 // What all awaiters have in common. Stays in place: whoever completes it knows its address.
 //
 // Thread: one that turns a context. When that is not the channel's own, the operation goes over
-// and comes back by post(); it ends with CANCELLED when the runtime that it was made on does.
+// and comes back by post(); it ends with CANCELLED when the runtime that it was made on does. By
+// its deadline, and by the cancel of its call, it ends also while the channel's thread is blocked:
+// at most 10 ms later, with effect none when it had not begun there, else unknown.
 class Operation {
   public:
     Operation(const Operation&) = delete;  // An operation stays where it was made.
@@ -78,7 +80,7 @@ class Operation {
 
     Awaiting& awaiting() { return awaiting_; }
     bool is_home(const Channel& channel);
-    std::shared_ptr<Relay> make_relay();
+    std::shared_ptr<Relay> make_relay(const CallOptions& options);
     void arrive(const Status& status, ByteView reply);
     void abandon();
 

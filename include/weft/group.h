@@ -114,6 +114,9 @@ class Group {
     Executor& executor() const;
     // As Channel::on_thread().
     bool on_thread() const;
+    // For awaiters: when a collective ends that is begun now. `never`: it has no timeout, or the
+    // group is empty.
+    TimePoint deadline(const GroupCallOptions& options) const;
     explicit operator bool() const { return impl_ != nullptr; }
 
   private:

@@ -6,25 +6,32 @@
 #include <weft/executor.h>
 #include <weft/function.h>
 #include <weft/status.h>
+#include <weft/time.h>
 
 namespace weft::detail {
 
-// The executor that turns here, while something is awaited there: its memory stays, and what waits
-// is told when its runtime ends first.
+// The executor that turns here, while something is awaited there: its memory stays, and the wait
+// ends by itself when its runtime does, and when the other runtime brings nothing in time, because
+// its thread is blocked.
 //
 // Stays in place: the executor has its address. Thread: the executor's, except for bring(), and for
 // the destructor after leave(); on another one leave() aborts the program and says so.
 class Home {
   public:
-    // `on_end` runs once, in the last turns of the runtime, unless leave() comes first.
-    explicit Home(Function<void()> on_end);
+    // `on_end` runs once, unless leave() comes first: with CANCELLED in the last turns of the
+    // runtime, with DEADLINE_EXCEEDED after limit(), with CANCELLED after join_call(). It calls
+    // leave().
+    explicit Home(Function<void(Status why)> on_end);
     Home(const Home&) = delete;
     Home& operator=(const Home&) = delete;
     ~Home();
 
     // What bring() brings is a part of the call that is served here now, if there is one.
-    // `on_cancel` runs when that is cancelled before leave().
-    void join_call(Function<void()> on_cancel);
+    // `on_cancel` runs when that is cancelled before leave(); the wait ends `answer_time` later at
+    // the latest. Errors: CANCELLED: the call is already, and nothing is joined.
+    Status join_call(Function<void()> on_cancel);
+    // The wait ends `answer_time` after `deadline` at the latest.
+    void limit(TimePoint deadline);
     // Nothing is awaited any more.
     void leave();
     // The runtime has begun to end, and `on_end` will not run.
@@ -35,6 +42,9 @@ class Home {
 
   private:
     struct AtEnd;
+    // In which the other runtime, whose deadline and cancel are the same, says more of what became
+    // of the operation, unless its thread is blocked.
+    static constexpr Duration answer_time = std::chrono::milliseconds(10);
 
     const std::shared_ptr<Executor> executor_;
     const std::unique_ptr<AtEnd> at_end_;

@@ -53,7 +53,9 @@ decltype(auto) scatter(const AnyGroup& group, const ProtoMethod<Request, Reply>&
 }
 
 // What `co_await group_client.Method(in)` waits for. Starts when it is made, gives its result once,
-// resumes on the executor it was made on; awaited again, it throws std::logic_error. Destroying it
+// resumes on the executor it was made on; awaited again, it throws std::logic_error. By its deadline,
+// and by the cancel of its call, it ends also while the thread of its group's runtime, another one,
+// is blocked: at most 10 ms later, with effect unknown and no ranks. Destroying it
 // early cancels it (Group::cancel). Thread: where it was made; destroying it early on another one
 // aborts the program and says so.
 template <class Result>
@@ -138,15 +140,17 @@ class [[nodiscard]] GroupCall {
             if (!here) {
                 return refuse(group ? detail::nowhere(group.executor()) : detail::empty_group());
             }
-            shared_->home.emplace([shared = shared_.get(), refuse] {
+            shared_->home.emplace([shared = shared_.get(), refuse](Status why) {
                 const auto kept = shared->shared_from_this();
                 shared->stop(false);
-                refuse(detail::home_ends().with_effect(Effect::unknown));
+                refuse(std::move(why).with_effect(Effect::unknown));
             });
-            if (shared_->home->is_over()) return refuse(detail::home_ends());
-            if (!options.detached) {
-                shared_->home->join_call([shared = shared_.get()] { shared->cancel_once(false); });
-            }
+            detail::Home& home = *shared_->home;
+            if (home.is_over()) return refuse(detail::home_ends());
+            const auto cancel = [shared = shared_.get()] { shared->cancel_once(false); };
+            Status why = options.detached ? Status() : home.join_call(cancel);
+            if (!why.ok()) return refuse(std::move(why));
+            home.limit(group.deadline(options));
         }
         const CollectiveId id =
             begin(options, [shared = shared_, wanted](GroupOutcome outcome) mutable {

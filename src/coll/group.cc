@@ -12,6 +12,14 @@ namespace {
 
 using coll::Engine;
 
+TimePoint deadline_of(Engine& engine, const GroupCallOptions& options) {
+    const Duration timeout =
+        options.timeout == Duration::zero() ? engine.default_timeout : options.timeout;
+    const TimePoint own =
+        timeout == no_timeout ? never : saturating_add(engine.context().clock().now(), timeout);
+    return options.detached ? own : std::min(own, core::Context::inherited_deadline());
+}
+
 Engine::Beginning beginning_of(const std::shared_ptr<coll::GroupImpl>& group,
                                const MethodId& method, const GroupCallOptions& options) {
     Engine& engine = group->engine;
@@ -23,13 +31,7 @@ Engine::Beginning beginning_of(const std::shared_ptr<coll::GroupImpl>& group,
     if (options.include) beginning.include = *options.include;
     if (options.exclude) beginning.exclude = *options.exclude;
     beginning.options.include = beginning.options.exclude = nullptr;
-    const Duration timeout =
-        options.timeout == Duration::zero() ? engine.default_timeout : options.timeout;
-    beginning.deadline =
-        timeout == no_timeout ? never : saturating_add(engine.context().clock().now(), timeout);
-    if (!options.detached) {
-        beginning.deadline = std::min(beginning.deadline, core::Context::inherited_deadline());
-    }
+    beginning.deadline = deadline_of(engine, options);
     return beginning;
 }
 
@@ -196,6 +198,10 @@ Executor& Group::executor() const {
 }
 
 bool Group::on_thread() const { return impl_ && impl_->engine.context().on_thread(); }
+
+TimePoint Group::deadline(const GroupCallOptions& options) const {
+    return impl_ ? deadline_of(impl_->engine, options) : never;
+}
 
 Result<Channel> Group::channel(std::uint32_t rank) const {
     if (!impl_) return detail::empty_group();

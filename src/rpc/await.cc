@@ -1,5 +1,6 @@
 #include <weft/await.h>
 
+#include <atomic>
 #include <cstring>
 
 #include <weft/home.h>
@@ -9,31 +10,31 @@
 
 namespace weft::detail {
 
-// An operation between two contexts: its awaiter lives at home, its call on the channel's.
-struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
-    Relay(Channel through, Operation* from)
-        : channel(std::move(through)), home([this] { end_at_home(); }), awaiter(from) {}
+// An operation between two contexts: its awaiter lives at home, its call on the channel's. It ends
+// at home, too, by the same deadline and cancel, since a thread that is blocked ends nothing.
+struct Operation::Relay : std::enable_shared_from_this<Relay> {
+    Relay(Channel through, Operation* from, TimePoint by)
+        : channel(std::move(through)),
+          home([this](Status why) { end_at_home(std::move(why)); }),
+          awaiter(from),
+          deadline(by) {
+        home.limit(by);
+    }
 
     // Home's thread: the scope that the operation is made in is also the one it ends with.
-    void enter_scope() {
-        core::Scope* const outer = here().scope();
-        if (!outer) return;
-        has_scope = true;
-        outer->add(*this);
-        away.cancelled = outer->cancelled;
-        cancel = [](core::InScope& operation) {
-            auto relay = static_cast<Relay&>(operation).shared_from_this();
-            core::Context& there = relay->there();
-            there.post([relay = std::move(relay)] {
+    Status enter_scope() {
+        has_scope = static_cast<core::Context&>(home.executor()).scope() != nullptr;
+        return home.join_call([this] {
+            there().post([relay = shared_from_this()] {
                 relay->away.cancelled = true;
                 relay->away.cancel_operations();
             });
-        };
+        });
     }
-    // The channel's thread.
+    // The channel's thread. False: nothing waits for it any more, and it must not begin.
+    bool begin() { return !is_claimed.exchange(true); }
     void bring_home() {
-        home.executor().post([relay = shared_from_this()] {
-            const core::Context::Within within(relay->here(), relay->scope);
+        home.bring([relay = shared_from_this()] {
             if (Operation* const waits = relay->let_go()) {
                 waits->arrive(relay->status, relay->body);
             }
@@ -42,11 +43,11 @@ struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
     // Home's thread: what waits, once.
     Operation* let_go() {
         home.leave();
-        leave();
         return std::exchange(awaiter, nullptr);
     }
-    // Any thread.
-    void abandon(Kind kind) {
+    // Home's thread. False: it has not begun, and never will.
+    bool abandon(Kind kind) {
+        if (!is_claimed.exchange(true)) return false;
         there().post([relay = shared_from_this(), kind] {
             if (kind == Kind::call) {
                 relay->channel.abandon_call(relay->id);
@@ -54,22 +55,27 @@ struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
                 relay->channel.abandon_transfer(relay->id);
             }
         });
+        return true;
     }
     // Home's thread.
-    void end_at_home() {
+    void end_at_home(Status why) {
         const auto self = shared_from_this();
         Operation* const waits = let_go();
-        abandon(waits->kind_);
-        waits->arrive(home_ends().with_effect(Effect::unknown), {});
+        const bool has_begun = abandon(waits->kind_);
+        waits->arrive(
+            std::move(why).with_peer(channel.uri()).with_effect(has_begun ? Effect::unknown
+                                                                          : Effect::none),
+            {});
     }
     core::Scope* scope_there() { return has_scope ? &away : nullptr; }
-    core::Context& here() const { return static_cast<core::Context&>(home.executor()); }
     core::Context& there() const { return static_cast<core::Context&>(channel.executor()); }
 
     const Channel channel;
     Home home;
-    Operation* awaiter;  // Home's thread only, like the scope it is in; nullptr: gone.
-    OperationId id;      // The channel's thread only, like all below until they are posted.
+    Operation* awaiter;  // Home's thread only; nullptr: gone.
+    const TimePoint deadline;
+    std::atomic<bool> is_claimed{false};  // It has begun there, or has ended here before that.
+    OperationId id;  // The channel's thread only, like all below until they are posted.
     std::vector<std::byte> body;  // The request on its way out, the reply on its way back.
     RegionRef rides;              // As CallOptions::rides, if that names one.
     Status status;
@@ -78,9 +84,14 @@ struct Operation::Relay : core::InScope, std::enable_shared_from_this<Relay> {
     bool has_scope = false;    // if there is one.
 };
 
-std::shared_ptr<Operation::Relay> Operation::make_relay() {
-    relay_ = std::make_shared<Relay>(channel_, this);
-    return relay_;
+// nullptr: it has ended.
+std::shared_ptr<Operation::Relay> Operation::make_relay(const CallOptions& options) {
+    auto relay = std::make_shared<Relay>(channel_, this, channel_.deadline(options));
+    if (Status why = options.detached ? Status() : relay->enter_scope(); !why.ok()) {
+        arrive(why, {});
+        return nullptr;
+    }
+    return relay_ = std::move(relay);
 }
 
 // True: what completes the operation runs where it is awaited. No executor at all but the right
@@ -118,16 +129,16 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
     const std::size_t bytes = core::handed_over(body.bytes);
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
-    auto relay = make_relay();
-    if (!options.detached) relay->enter_scope();
+    const auto relay = make_relay(options);
+    if (!relay) return;
     relay->body.resize(body.bytes);
     body(relay->body.data());
     if (options.rides) relay->rides = *options.rides;
-    channel.executor().post([relay, admission = std::move(admission), method, options,
-                             deadline = channel.deadline(options)]() mutable {
+    channel.executor().post([relay, admission = std::move(admission), method, options]() mutable {
         admission.release();
+        if (!relay->begin()) return;
         const core::Context::Within within(relay->there(), relay->scope_there());
-        CallOptions here = relay->channel.until(deadline, options);
+        CallOptions here = relay->channel.until(relay->deadline, options);
         if (here.rides) here.rides = &relay->rides;
         relay->id = relay->channel.call(method, relay->body, here,
                                         [relay](const Status& status, ByteView reply) {
@@ -153,15 +164,15 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
     const std::size_t bytes = core::Context::handed_over_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
-    auto relay = make_relay();
-    if (!options.detached) relay->enter_scope();
+    const auto relay = make_relay(options);
+    if (!relay) return;
     channel.executor().post([relay, admission = std::move(admission), start, remote, offset,
-                             local = std::move(local), options,
-                             deadline = channel.deadline(options)]() mutable {
+                             local = std::move(local), options]() mutable {
         admission.release();
+        if (!relay->begin()) return;
         const core::Context::Within within(relay->there(), relay->scope_there());
         relay->id = (relay->channel.*start)(remote, offset, std::move(local),
-                                            relay->channel.until(deadline, options),
+                                            relay->channel.until(relay->deadline, options),
                                             [relay](const Status& status) {
                                                 relay->status = status;
                                                 relay->bring_home();
