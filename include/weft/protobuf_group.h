@@ -53,9 +53,9 @@ decltype(auto) scatter(const AnyGroup& group, const ProtoMethod<Request, Reply>&
 }
 
 // What `co_await group_client.Method(in)` waits for. Starts when it is made, gives its result once,
-// resumes on the executor it was made on; awaited again, it throws std::logic_error. By its deadline,
-// and by the cancel of its call, it ends also while the thread of its group's runtime, another one,
-// is blocked: at most 10 ms later, with effect unknown and no ranks. Destroying it
+// resumes on the executor it was made on; awaited again, it throws std::logic_error. By its
+// deadline, and by the cancel of its call, it ends also while the thread of its group's runtime,
+// another one, is blocked: at most 10 ms later, with effect unknown and no ranks. Destroying it
 // early cancels it (Group::cancel). Thread: where it was made; destroying it early on another one
 // aborts the program and says so.
 template <class Result>

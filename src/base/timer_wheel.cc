@@ -72,15 +72,17 @@ void TimerWheel::fire_bucket(Bucket& bucket, TimePoint now) {
 
 TimePoint TimerWheel::next_deadline() const {
     if (armed_ == 0) return never;
-    auto start_of = [](std::uint64_t tick) {
-        return TimePoint(Duration(static_cast<std::int64_t>(tick << tick_bits)));
-    };
-    for (std::uint64_t ahead = 1; ahead <= buckets; ++ahead) {
-        const std::uint64_t tick = now_tick_ + ahead;
-        // Where the finer wheel wraps, a coarser bucket may spill into it.
-        if (!wheel_[0][tick % buckets].empty() || tick % buckets == 0) return start_of(tick);
+    std::uint64_t next = ~std::uint64_t{};
+    for (int level = 0; level < levels; ++level) {
+        // A coarser bucket is filed anew, or fires, with the first tick of its block.
+        const std::uint64_t block = now_tick_ >> (bits * level);
+        for (std::uint64_t ahead = 1; ahead <= buckets; ++ahead) {
+            const std::uint64_t tick = (block + ahead) << (bits * level);
+            if (tick >= next) break;
+            if (!wheel_[level][(block + ahead) % buckets].empty()) next = tick;
+        }
     }
-    return start_of(now_tick_ + 1);
+    return TimePoint(Duration(static_cast<std::int64_t>(next << tick_bits)));
 }
 
 }  // namespace weft::base

@@ -57,8 +57,9 @@ class TimerWheel {
         }
     }
 
-    // No timer fires before this instant; `never` when none is armed. Cost: one pass over 64
-    // buckets at most.
+    // No timer fires before this instant, and one that is alone is due after at most three calls
+    // that return an earlier one; `never` when none is armed. Cost: one pass over the 64 buckets of
+    // each level at most.
     TimePoint next_deadline() const;
 
     std::uint32_t armed() const { return armed_; }

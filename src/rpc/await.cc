@@ -62,10 +62,10 @@ struct Operation::Relay : std::enable_shared_from_this<Relay> {
         const auto self = shared_from_this();
         Operation* const waits = let_go();
         const bool has_begun = abandon(waits->kind_);
-        waits->arrive(
-            std::move(why).with_peer(channel.uri()).with_effect(has_begun ? Effect::unknown
-                                                                          : Effect::none),
-            {});
+        waits->arrive(std::move(why)
+                          .with_peer(channel.uri())
+                          .with_effect(has_begun ? Effect::unknown : Effect::none),
+                      {});
     }
     core::Scope* scope_there() { return has_scope ? &away : nullptr; }
     core::Context& there() const { return static_cast<core::Context&>(channel.executor()); }

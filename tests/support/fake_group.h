@@ -59,6 +59,7 @@ class FakeGroup {
     }
     explicit operator bool() const { return true; }
     bool on_thread() const { return asked_->here; }
+    weft::TimePoint deadline(const weft::GroupCallOptions&) const { return weft::never; }
     Executor& executor() const { return *asked_->executor; }
 
     // Ends it.

@@ -66,9 +66,12 @@ struct Kind {
     bool is_of_group;
 };
 constexpr Kind kinds[] = {
-    {"call in bytes", call_in_bytes, false}, {"stub", stub, false},
-    {"get", get_of_bytes, false},            {"put", put_of_bytes, false},
-    {"collective", collective, true},        {"meeting", meeting, true},
+    {"call in bytes", call_in_bytes, false},
+    {"stub", stub, false},
+    {"get", get_of_bytes, false},
+    {"put", put_of_bytes, false},
+    {"collective", collective, true},
+    {"meeting", meeting, true},
 };
 
 Task<void> keep(Task<Status> awaited, Status& into, int& ended) {

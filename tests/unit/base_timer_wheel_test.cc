@@ -103,3 +103,26 @@ TEST_CASE("a timer whose instant lies before the clock's beginning fires with th
         wheel.cancel(probe);
     }
 }
+
+TEST_CASE(
+    "a timer that is far away wakes its owner a few times before it is due, not every 67 ms") {
+    base::SeededRandom random(3);
+    for (const Duration far : {Duration(100ms), Duration(10min), Duration(4h), Duration(24h)}) {
+        for (int i = 0; i < 200; ++i) {
+            TimePoint now(Duration(random.next() % (1ull << 50)));
+            TimerWheel wheel(now);
+            Probe probe;
+            const TimePoint due = now + far + Duration(random.next() % (1ull << 30));
+            wheel.arm(probe, due);
+            int wakes = 0;
+            for (; probe.fired_at == never; ++wakes) {
+                now = wheel.next_deadline();
+                wheel.advance(now);
+            }
+            CHECK(probe.fired_at >= due);
+            CHECK(probe.fired_at <= due + 2 * tick);
+            // Beyond the reach of 4.7 h it is filed again each time that is over.
+            CHECK(wakes <= (far < 4h + 30min ? 4 : 12));
+        }
+    }
+}
