@@ -38,9 +38,11 @@ struct Options {
 // runtime. Those may be called by what the others run (the function of in() or run_until()), and
 // time never goes back; a limit that was passed meanwhile is over.
 //
-// These abort the program, with a sentence: time that is let pass inside a turn or a host's
-// program; use on another thread; the name of no host; a value that is out of its range; an empty
-// function; destruction by what the simulation runs.
+// These abort the program, with a sentence: time that is let pass inside a turn, a host's program
+// or act_as(); use on another thread; the name of no host; a value that is out of its range; an
+// empty function; destruction by what the simulation runs; block_on(), or turn_until() without a
+// limit, of a host that stays paused for an hour of virtual time and beyond the last function of
+// in() that was due when the wait met the pause.
 //
 // Exceptions: what a host's program throws leaves the function that started the host (add(),
 // start(), or what let time pass), and the host is down. What the function of in() or run_until()
@@ -81,13 +83,15 @@ class Simulation {
     void in(Duration time, Callback<void()> what);
     // Chance for workloads, from the seed. Drawing from it shifts no fault of the network.
     std::uint64_t random();
-    // Runs `what` as code of this host, as a turn of it would: its memory may be scarce.
+    // Runs `what` as code of this host, as a turn of it would: its memory may be scarce, and no
+    // time passes in it.
     void act_as(const std::string& name, const Callback<void()>& what);
 
     // ---- faults ------------------------------------------------------------------------------
     // Each may be called for a host that is down, which changes nothing but for start(),
-    // slow_down() and starve(). The first four take effect at the end of the turn, or of the
-    // program's start, that they are called from. The process ends; its host tells the peers.
+    // slow_down() and starve(). The first four take effect at the end of the turn, program's start,
+    // or act_as() that they are called from. What act_as() throws leaves them to the next passing of
+    // time. The process ends; its host tells the peers.
     void kill(const std::string& name);
     // The host stops; nobody is told.
     void crash(const std::string& name);

@@ -268,7 +268,10 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     api::Node& node = own(node_);
     check_turner(node, "Runtime::turn_until()");  // Also when it is done at once.
     if (!done) detail::refuse_empty("Runtime::turn_until()");
-    if (node.parts.pass_time) return node.parts.pass_time([&] { return done(); }, limit);
+    if (node.parts.pass_time) {
+        const std::shared_ptr<api::Node> kept = node_;  // done() may crash the host.
+        return kept->parts.pass_time([&] { return done(); }, limit);
+    }
     const api::Node::Inside inside(node, "Runtime::turn_until()");
     const LoopCalled after(node);
     const TimePoint end = saturating_add(node.parts.clock->now(), limit);

@@ -58,8 +58,8 @@ void Simulation::Impl::start(Host& host) {
     parts.random = std::make_shared<base::SeededRandom>(host.seeds.next());
     parts.providers = std::make_shared<na::Registry>();
     parts.providers->add(na::sim::make_sim_provider(world_, host.name));
-    parts.pass_time = [this](const std::function<bool()>& done, Duration limit) {
-        return run(done, limit);
+    parts.pass_time = [this, &host](const std::function<bool()>& done, Duration limit) {
+        return run(done, limit, &host);
     };
     Result<std::shared_ptr<api::Node>> node = api::Node::make(host.options, std::move(parts));
     host.process = std::make_unique<Runtime>(Runtime::from_node(std::move(node).value()).value());
@@ -128,14 +128,33 @@ void Simulation::Impl::script(Duration time, std::function<void()> what) {
     std::push_heap(script_.begin(), script_.end());
 }
 
+bool Simulation::Impl::is_in_host() const {
+    if (in_turn_) return true;
+    return core::Context::is_any_entered() &&
+           std::any_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
+               return host->process && host->context().is_entered();
+           });
+}
+
 void Simulation::Impl::change(std::function<void()> what) {
-    if (in_turn_) return changes_.push_back(std::move(what));
+    if (is_in_host()) return changes_.push_back(std::move(what));
     const Running running(*this);
+    run_changes();  // Of what a call of the program ran: in their order.
     what();
 }
 
+void Simulation::Impl::act_as(Host& host, const std::function<void()>& what) {
+    {
+        const InTurn turn(*this);
+        const na::sim::Scarcity::Scope scope(*host.scarcity);
+        what();
+    }
+    const Running running(*this);
+    run_changes();
+}
+
 void Simulation::Impl::run_changes() {
-    if (in_turn_) return;  // Its end comes.
+    if (changes_.empty() || is_in_host()) return;  // Its end comes.
     std::vector<std::function<void()>> due;
     due.swap(changes_);
     std::size_t next = 0;
@@ -173,6 +192,7 @@ void Simulation::Impl::pass(TimePoint to) {
         script_.pop_back();
         ++state_;
         what();
+        run_changes();
         ++state_;
     }
     turn_hosts();
@@ -197,32 +217,57 @@ void Simulation::Impl::turn_hosts() {
         host.timer_known_in = 0;
         ++turns_;
         host.busy_until = now + turn_time * host.slowness;
-        if (!changes_.empty()) run_changes();
+        run_changes();
     }
 }
 
-bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit) {
+static constexpr Duration pause_patience = 1h;
+
+[[noreturn]] static void refuse_paused(const std::string& host) {
+    abort_misused("Runtime::block_on() or turn_until()",
+                  "of host '" + host +
+                      "' of a simulation, which is paused, and which nothing has resumed within an "
+                      "hour of virtual time after the last function of Simulation::in() that was "
+                      "due: call Simulation::resume() first, or in a function of in()");
+}
+
+TimePoint Simulation::Impl::last_scripted() const {
+    TimePoint last = clock_->now();
+    for (const Event& event : script_) last = std::max(last, event.at);
+    return last;
+}
+
+bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit, const Host* waiter) {
     static constexpr std::string_view calls =
         "Simulation::run_for(), run_until(), or block_on() and turn_until() of a host's runtime";
     check_thread(calls);
-    if (in_turn_) {
+    if (is_in_host()) {
         abort_misused(calls,
-                      "called in a turn or the program of a host, where no time passes: co_await "
-                      "what is waited for, in a coroutine (Runtime::spawn())");
+                      "called in a turn or the program of a host, or in act_as(), where no time "
+                      "passes: co_await what is waited for, in a coroutine (Runtime::spawn())");
     }
     const Running running(*this);
     run_changes();  // Of a run that an exception has left.
     const TimePoint end = saturating_add(clock_->now(), std::max(limit, Duration::zero()));
     ++state_;  // Anything may have been done before.
-    while (!done()) {
+    TimePoint resumed_by = never;  // Of a waiter that is paused.
+    while (true) {
+        const bool is_done = done();
+        run_changes();
+        if (is_done) return true;
         const TimePoint next = next_instant();
+        if (end != never || !waiter || !waiter->is_paused) {
+            resumed_by = never;
+        } else if (resumed_by == never) {
+            resumed_by = saturating_add(last_scripted(), pause_patience);
+        }
+        if (resumed_by != never && next > resumed_by) refuse_paused(waiter->name);
         if (next > end || next == never) {
             if (end != never) advance_clock(end);
             return false;
         }
         pass(next);
     }
-    return true;
 }
 
 std::uint64_t Simulation::Impl::faults() const {

@@ -69,9 +69,12 @@ class Simulation::Impl {
         host(call, from);
         host(call, to);
     }
-    bool run(const std::function<bool()>& done, Duration limit);
-    // Now, or at the end of the turn that is running.
+    // `waiter`: the host whose block_on() or turn_until() it is; nullptr: none.
+    bool run(const std::function<bool()>& done, Duration limit, const Host* waiter = nullptr);
+    // Now, or once no code of a host runs any more: it would go on in a host that is gone.
     void change(std::function<void()> what);
+    // As a turn of this host runs it.
+    void act_as(Host& host, const std::function<void()>& what);
     void start(Host& host);
     void stop(Host& host, bool is_crash);
     void end(Host& host);
@@ -100,6 +103,10 @@ class Simulation::Impl {
         options.connect_timeout = 2s;
         return options;
     }
+    // In a turn, in a program, in act_as(), or in what a call between turns does as in a turn
+    // (Engine::in_turn()).
+    bool is_in_host() const;
+    TimePoint last_scripted() const;
     TimePoint next_instant();
     void advance_clock(TimePoint to);
     void pass(TimePoint to);

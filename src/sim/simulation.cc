@@ -141,9 +141,7 @@ void Simulation::starve(const std::string& name, double share) {
 void Simulation::act_as(const std::string& name, const Callback<void()>& what) {
     Host& host = impl_->host("Simulation::act_as()", name);
     if (!what) detail::refuse_empty("Simulation::act_as()");
-    const Impl::Running running(*impl_);
-    const na::sim::Scarcity::Scope scope(*host.scarcity);
-    what();
+    impl_->act_as(host, what);
 }
 bool allocation_fails() noexcept { return na::sim::Scarcity::strikes_here(); }
 

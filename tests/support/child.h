@@ -8,6 +8,7 @@
 #include <csignal>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "support/catch.h"
 
@@ -74,6 +75,33 @@ inline Said said_by_child(const std::function<int()>& body) {
     ::close(ends[0]);
     said.end = end_of(child);
     return said;
+}
+
+// What a program does by mistake ends as it should, in a child: a hang is a signal, too. `end`: as
+// of end_of_child().
+inline void check_mistake(const char* name, const std::function<int()>& make, int end,
+                          const std::vector<std::string>& words) {
+    INFO(name);
+    const Said said = said_by_child([&make] {
+        ::alarm(20);
+        return make();
+    });
+    CAPTURE(said.text);
+    CHECK(said.end == end);
+    for (const std::string& word : words) CHECK(said.text.find(word) != word.npos);
+    CHECK(said.text.find("assertion") == std::string::npos);
+    CHECK(said.text.find("Sanitizer") == std::string::npos);
+}
+
+// One that aborts the program, with a sentence that has these words.
+struct Mistake {
+    const char* name;
+    std::function<void()> make;
+    std::vector<std::string> words;
+};
+inline void check(const Mistake& mistake) {
+    check_mistake(
+        mistake.name, [&mistake] { return mistake.make(), 0; }, -SIGABRT, mistake.words);
 }
 
 }  // namespace weft::test

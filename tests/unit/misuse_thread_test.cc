@@ -24,26 +24,6 @@ namespace {
 
 using namespace weft::test;
 
-struct Mistake {
-    const char* name;
-    std::function<void()> make;
-    std::vector<std::string> words;
-};
-
-void check(const Mistake& mistake) {
-    INFO(mistake.name);
-    const Said said = said_by_child([&mistake] {
-        ::alarm(20);
-        mistake.make();
-        return 0;
-    });
-    CAPTURE(said.text);
-    CHECK(said.end == -SIGABRT);
-    for (const std::string& word : mistake.words) CHECK(said.text.find(word) != word.npos);
-    CHECK(said.text.find("assertion") == std::string::npos);
-    CHECK(said.text.find("Sanitizer") == std::string::npos);
-}
-
 Runtime by_hand() { return Runtime::create({.log_level = LogLevel::off, .manual = true}).value(); }
 Runtime with_thread() { return Runtime::create({.log_level = LogLevel::off}).value(); }
 

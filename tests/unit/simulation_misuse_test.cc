@@ -23,8 +23,6 @@ using namespace weft;
 using namespace weft::test;
 using weft::sim::Simulation;
 
-constexpr unsigned long_enough_s = 10;  // For what does not hang.
-
 std::shared_ptr<void> no_program(Runtime&) { return nullptr; }
 
 Simulation::Program echo_at(const std::string& name) {
@@ -119,24 +117,6 @@ TEST_CASE("simulation: a program may crash, kill, end or restart its own host") 
     });
     simulation.run_for(10s);
     CHECK_FALSE(simulation.is_up("ends"));
-}
-
-struct Mistake {
-    const char* name;
-    std::function<void()> make;
-    std::vector<std::string> words;
-};
-
-void check(const Mistake& mistake) {
-    INFO(mistake.name);
-    const Said said = said_by_child([&mistake] {
-        ::alarm(long_enough_s);
-        mistake.make();
-        return 0;
-    });
-    CAPTURE(said.text);
-    CHECK(said.end == -SIGABRT);
-    for (const std::string& word : mistake.words) CHECK(said.text.find(word) != word.npos);
 }
 
 TEST_CASE("simulation: what would wait where no time passes ends at once, with a sentence") {

@@ -2,6 +2,7 @@
 #include <weft/sim.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include <weft/service.h>
@@ -203,11 +204,16 @@ TEST_CASE("simulation: without memory a call fails at once, and with it the next
     CHECK(pair.ask().text == "1");
     const std::uint64_t before = pair.simulation.faults();
     pair.simulation.starve("client", 1);
-    Answer answer;
-    pair.simulation.act_as("client", [&] { answer = pair.ask(); });
-    CHECK(answer.status.code() == Code::resource_exhausted);
-    CHECK(answer.status.effect() == Effect::none);
-    CHECK(answer.status.stage() == Stage::queued);
+    std::optional<Status> answer;
+    pair.simulation.act_as("client", [&] {
+        pair.channel.call(count_method, {}, {}, [&](const Status& status, ByteView) {
+            answer = status;
+        });
+    });
+    REQUIRE(pair.simulation.run_until([&] { return answer.has_value(); }, 10s));
+    CHECK(answer->code() == Code::resource_exhausted);
+    CHECK(answer->effect() == Effect::none);
+    CHECK(answer->stage() == Stage::queued);
     CHECK(pair.simulation.faults() > before + 1);
     pair.simulation.starve("client", 0);
     CHECK(pair.ask().text == "2");
