@@ -249,7 +249,7 @@ bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit, co
     const Running running(*this);
     run_changes();  // Of a run that an exception has left.
     const TimePoint end = saturating_add(clock_->now(), std::max(limit, Duration::zero()));
-    ++state_;  // Anything may have been done before.
+    ++state_;                      // Anything may have been done before.
     TimePoint resumed_by = never;  // Of a waiter that is paused.
     while (true) {
         const bool is_done = done();

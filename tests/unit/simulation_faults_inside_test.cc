@@ -64,7 +64,8 @@ TEST_CASE("simulation: act_as() inside act_as() leaves the crash to the outer on
     one.check_down();
 }
 
-TEST_CASE("simulation: what act_as() throws leaves it, and its crash takes effect when time passes") {
+TEST_CASE(
+    "simulation: what act_as() throws leaves it, and its crash takes effect when time passes") {
     CrashesItself one;
     CHECK_THROWS_AS(one.simulation.act_as("host", [&] { one.crash(), throw 1; }), int);
     one.check_down();
@@ -74,8 +75,7 @@ TEST_CASE("simulation: a crash in a callback of a view that is installed takes e
     const bool is_meeting = GENERATE(true, false);
     CAPTURE(is_meeting);
     CrashesItself one;
-    const GroupView view =
-        GroupView::make("g", 1, {{0, {"sim://x"}}, {1, {"sim://host"}}}).value();
+    const GroupView view = GroupView::make("g", 1, {{0, {"sim://x"}}, {1, {"sim://host"}}}).value();
     REQUIRE(one.host().listen("sim://host").ok());
     REQUIRE(one.host().join(view, 1).ok());
     const Group group = one.host().group(view).value();
@@ -89,9 +89,8 @@ TEST_CASE("simulation: a crash in a callback of a view that is installed takes e
     } else {
         group.on_change([&](const MemberChange&) { crash(); });
     }
-    one.simulation.in(1ms, [&] {
-        CHECK(group.install(evict(view, is_meeting ? 1 : 0).value()).ok());
-    });
+    one.simulation.in(1ms,
+                      [&] { CHECK(group.install(evict(view, is_meeting ? 1 : 0).value()).ok()); });
     one.check_down();
 }
 
@@ -139,7 +138,8 @@ TEST_CASE("simulation: block_on of a host that is paused meanwhile, or resumed l
     CHECK_FALSE(host.turn_until([] { return false; }, 5h));
 }
 
-TEST_CASE("simulation: a wait of a host that stays paused, and time in act_as(), end with a sentence") {
+TEST_CASE(
+    "simulation: a wait of a host that stays paused, and time in act_as(), end with a sentence") {
     const auto paused = [](auto wait) {
         return [wait] {
             Simulation simulation(1);

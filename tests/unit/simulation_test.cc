@@ -206,9 +206,8 @@ TEST_CASE("simulation: without memory a call fails at once, and with it the next
     pair.simulation.starve("client", 1);
     std::optional<Status> answer;
     pair.simulation.act_as("client", [&] {
-        pair.channel.call(count_method, {}, {}, [&](const Status& status, ByteView) {
-            answer = status;
-        });
+        pair.channel.call(count_method, {}, {},
+                          [&](const Status& status, ByteView) { answer = status; });
     });
     REQUIRE(pair.simulation.run_until([&] { return answer.has_value(); }, 10s));
     CHECK(answer->code() == Code::resource_exhausted);
