@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/mutant.h"
+#include "base/text.h"
 
 namespace weft::coll {
 
@@ -140,7 +141,8 @@ void Engine::on_view(Call call) const {
         const GroupView& view = group->view_here();
         if (view.name() == name) return call.reply(as_bytes(group->encoded_view()));
     }
-    call.fail(rejected(Code::not_found, "no such group here"));
+    call.fail(rejected(Code::not_found,
+                       "group '" + base::printable(name.substr(0, 64)) + "' is not served here"));
 }
 
 static Status refused(std::string why) {
@@ -202,6 +204,7 @@ Result<std::shared_ptr<const Plan>> Engine::plan_for(const ForwardView& request,
             std::make_shared<Roster>(header.first, *std::move(members), header.root, by_host);
         plan->view = header.view;
         plan->group = header.group;
+        plan->name = group.view_here().name();
         plan->epoch = header.epoch;
         plan->method = header.method;
         plan->tree = header.tree;

@@ -169,6 +169,7 @@ std::shared_ptr<const Plan> GroupImpl::plan(std::shared_ptr<const Roster> roster
     auto plan = std::make_shared<Plan>();
     plan->view = roster->view().digest();
     plan->group = name_hash;
+    plan->name = roster->view().name();
     plan->epoch = roster->view().epoch();
     plan->method = method;
     plan->tree = tree;

@@ -254,10 +254,13 @@ void Part::refused(std::uint32_t id, std::uint64_t epoch, TimePoint now) {
     if (is_hopeless) {
         return failed(
             id,
-            rejected(
-                Code::failed_precondition,
-                "stale view: the caller's has epoch " + std::to_string(plan_->epoch) +
-                    "; here: " + (epoch == 0 ? "no such group" : "epoch " + std::to_string(epoch))),
+            rejected(Code::failed_precondition,
+                     epoch == 0
+                         ? "this rank serves no group of this name (Runtime::join() there comes "
+                           "before the call; every view has the same name): '" +
+                               plan_->name + "'"
+                         : "stale view: the caller's has epoch " + std::to_string(plan_->epoch) +
+                               "; here: epoch " + std::to_string(epoch)),
             now);
     }
     ask.named = true;

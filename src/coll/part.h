@@ -28,6 +28,7 @@ struct Plan {
     std::shared_ptr<const Roster> roster;
     std::uint64_t view = 0;  // Digest of it, where it began.
     std::uint64_t group = 0;
+    std::string name;  // Of the group.
     std::uint64_t epoch = 0;
     std::uint64_t method = 0;
     Tree tree;
