@@ -123,7 +123,7 @@ class Ranges {
 class MemoryArena final : public Arena {
   public:
     explicit MemoryArena(std::size_t bytes_max)
-        : bytes_(round_up(bytes_max ? bytes_max : default_bytes(), page_bytes)) {}
+        : wanted_(round_up(bytes_max ? bytes_max : default_bytes(), page_bytes)), bytes_(wanted_) {}
 
     ~MemoryArena() override {
         WEFT_DCHECK(allocated_ == 0 || !is_owner());
@@ -145,11 +145,16 @@ class MemoryArena final : public Arena {
     void cool();
     void cool_within(std::size_t offset, std::size_t length, std::size_t excess);
     bool is_held(std::size_t block) const { return block < holds_.size() && holds_[block] != 0; }
+    const char* limits() const {
+        return bytes_ < wanted_ ? " (made smaller for a limit on address space, `ulimit -v`)"
+                                : " (RuntimeOptions::arena_bytes_max, WEFT_ARENA)";
+    }
     // A forked child has a copy of the lists and shares the memory: it must change neither.
     bool is_owner() const { return owner_.is_this(); }
 
     mutable std::mutex mutex_;
-    std::size_t bytes_;
+    const std::size_t wanted_;
+    std::size_t bytes_;  // Less where the address space is limited.
     base::UniqueFd fd_;
     std::atomic<std::byte*> base_ = nullptr;  // 2 MiB aligned; set last, and never changed.
     void* reserved_ = nullptr;
@@ -217,10 +222,9 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
     std::unique_lock lock(mutex_);
     if (Status status = create(); !status.ok()) return status;
     if (bytes > bytes_) {
-        return fail(Code::resource_exhausted,
-                    "Runtime::allocate() of " + std::to_string(bytes) + " bytes: the arena holds " +
-                        std::to_string(bytes_) +
-                        " in all (RuntimeOptions::arena_bytes_max, WEFT_ARENA)");
+        return fail(Code::resource_exhausted, "Runtime::allocate() of " + std::to_string(bytes) +
+                                                  " bytes: the arena holds " +
+                                                  std::to_string(bytes_) + " in all" + limits());
     }
     const std::size_t length = round_up(bytes, page_bytes);
     const std::size_t alignment = bytes >= large_bytes ? large_bytes : page_bytes;
@@ -230,8 +234,7 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
         return fail(Code::resource_exhausted,
                     "Runtime::allocate() of " + std::to_string(bytes) + " bytes: no room, " +
                         std::to_string(allocated_) + " of the arena's " + std::to_string(bytes_) +
-                        " bytes are allocated (RuntimeOptions::arena_bytes_max, WEFT_ARENA); drop "
-                        "a Buffer");
+                        " bytes are allocated" + limits() + "; drop a Buffer");
     }
     const auto foreign = of_peers_.within(*offset, length);
     free_.remove(*offset, length);

@@ -1,23 +1,22 @@
 // Memory outside the arena, lent over sm: to another process, and where the kernel says no.
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
-#include <cstddef>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <weft/runtime.h>
 
-#include "na/sm/peer_memory.h"
+#include "support/bare_machine.h"
 #include "support/catch.h"
 #include "support/lender.h"
 #include "support/patience.h"
+#include "support/private_memory.h"
 
 using namespace weft;
 using test::patience;
@@ -83,26 +82,6 @@ struct Client {
     }
 };
 
-// False, and said so: not even our own memory may be read that way.
-bool is_allowed() {
-    if (na::sm::PeerMemory::is_allowed()) return true;
-    WARN("process_vm_readv is refused here: sm exposes arena memory only");
-    return false;
-}
-
-// From here on this thread, and what it executes, may read no process's memory.
-bool refuse_reading() {
-    sock_filter refuse[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const sock_fprog program{std::size(refuse), refuse};
-    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 std::string uri_of(const char* what) {
     return std::string("sm://private-") + what + "-" + std::to_string(::getpid());
 }
@@ -110,7 +89,7 @@ std::string uri_of(const char* what) {
 }  // namespace
 
 TEST_CASE("private memory of another process is read and written over sm") {
-    if (!is_allowed()) return;
+    if (!test::has_private_memory()) return;
     const std::string uri = uri_of("far");
     int ready[2];
     REQUIRE(::pipe(ready) == 0);
@@ -148,7 +127,7 @@ TEST_CASE("private memory of another process is read and written over sm") {
 }
 
 TEST_CASE("where the kernel refuses private memory the transfer says so") {
-    if (!is_allowed()) return;
+    if (!test::has_private_memory()) return;
     const std::string uri = uri_of("refused");
     FilledLender lender;
     Runtime server = Runtime::create().value();
@@ -156,7 +135,7 @@ TEST_CASE("where the kernel refuses private memory the transfer says so") {
     Status status;
     std::string after;
     std::thread([&] {
-        REQUIRE(refuse_reading());
+        REQUIRE(test::refuse_call(SYS_process_vm_readv, EPERM));
         Client client(uri);
         status = client.get(client.ref(), client.runtime.allocate(bytes).value());
         REQUIRE(client.call(look, after).ok());
@@ -184,7 +163,7 @@ TEST_CASE("where a process may read no memory it exposes none of its own over sm
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-        if (!refuse_reading()) ::_exit(9);
+        if (!test::refuse_call(SYS_process_vm_readv, EPERM)) ::_exit(9);
         ::execl("/proc/self/exe", "refused", "--warn", "NoTests",
                 "a process that may read no memory exposes none but the arena's", nullptr);
         ::_exit(8);

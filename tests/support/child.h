@@ -2,9 +2,11 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <string>
@@ -29,6 +31,14 @@ inline constexpr bool can_start_threads_in_child = false;
 #else
 inline constexpr bool can_start_threads_in_child = true;
 #endif
+
+// All but the standard ones. (Kernels before 5.9 have no close_range().)
+inline void close_descriptors() {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    const int end = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 65536));
+    for (int fd = STDERR_FILENO + 1; fd < end; ++fd) ::close(fd);
+}
 
 // A child that runs the body, with that descriptor for its standard error.
 inline pid_t start_child(const std::function<int()>& body, int error_fd) {

@@ -20,6 +20,7 @@
 #include "api/node.h"
 #include "base/codec.h"
 #include "support/catch.h"
+#include "support/child.h"
 #include "support/patience.h"
 
 namespace weft::test {
@@ -193,7 +194,7 @@ class ProcessGroup {
         REQUIRE(pids_[rank] >= 0);
         if (pids_[rank] != 0) return;
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        ::close_range(3, ~0u, 0);  // The client's.
+        close_descriptors();  // The client's.
         for (const int sig : {SIGABRT, SIGTERM, SIGINT, SIGSEGV}) ::signal(sig, SIG_DFL);
         RankServer(*board_, rank).serve(uri);
     }

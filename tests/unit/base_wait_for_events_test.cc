@@ -1,38 +1,22 @@
 // Sleeps of a context, on kernels with and without epoll_pwait2().
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 
 #include "base/unique_fd.h"
 #include "base/wait_for_events.h"
+#include "support/bare_machine.h"
 #include "support/catch.h"
 #include "support/child.h"
 
 using namespace weft;
 
 namespace {
-
-// From here on the call fails in this process as it does where the kernel does not have it.
-bool forbid(unsigned call, unsigned error) {
-    sock_filter rules[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const sock_fprog program{static_cast<unsigned short>(std::size(rules)), rules};
-    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
 
 Duration cpu_time() {
     rusage usage{};
@@ -74,7 +58,7 @@ TEST_CASE("wait for events: a sleep lasts its time and ends by an event") {
 TEST_CASE("wait for events: a sleep does so where the system has no epoll_pwait2") {
     for (const unsigned error : {ENOSYS, EPERM}) {
         CHECK(test::end_of_child([&] {
-                  if (!forbid(SYS_epoll_pwait2, error)) return 10;
+                  if (!test::refuse_call(SYS_epoll_pwait2, error)) return 10;
                   return judge_sleeps() + (base::waits_precisely() ? 20 : 0);
               }) == 0);
     }

@@ -275,18 +275,42 @@ TEST_CASE(
     CHECK(end == 0);
 }
 
-TEST_CASE("arena: with little address space it becomes smaller instead of failing") {
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        if (!test::limit_address_space(std::size_t{1} << 30)) ::_exit(2);
+TEST_CASE("arena: with little address space it is an eighth of that, and says so") {
+    const test::Said said = test::said_by_child([] {
+        if (!test::limit_address_space(std::size_t{2} << 30)) return 2;
         auto arena = Arena::make(std::size_t{16} << 30);
-        const bool good = arena->allocate(mib).ok() && arena->size() >= 64 * mib &&
-                          arena->size() <= (std::size_t{1} << 30);
-        ::_exit(good ? 0 : 1);
-    }
-    int status = -1;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+        const bool is_part =
+            arena->allocate(mib).ok() && arena->size() >= 256 * mib && arena->size() <= 512 * mib;
+        const std::string text(arena->allocate(std::size_t{1} << 30).status().text());
+        (void)!::write(STDERR_FILENO, text.data(), text.size());
+        return is_part ? 0 : 1;
+    });
+    CHECK(said.end == 0);
+    CHECK(said.text.find("limit on address space, `ulimit -v`") != std::string::npos);
+}
+
+TEST_CASE("arena: with little address space the arenas of peers fit beside it") {
+    CHECK(test::end_of_child([] {
+              if (!test::limit_address_space(std::size_t{2} << 30)) return 20;
+              std::vector<std::shared_ptr<Arena>> arenas;
+              std::vector<na::Mapping> views;
+              for (int peers = 0; peers < 2; ++peers) {
+                  arenas.push_back(Arena::make(std::size_t{16} << 30));
+                  if (!arenas.back()->fd()) return 1 + peers;
+                  Result<na::Mapping> view =
+                      na::map_sparse(*arenas.back()->fd(), arenas.back()->size());
+                  if (!view) return 10 + peers;
+                  views.push_back(std::move(*view));
+              }
+              return 0;
+          }) == 0);
+}
+
+TEST_CASE("arena: a limit of less than a GiB leaves an arena of 128 MiB") {
+    CHECK(test::end_of_child([] {
+              if (!test::limit_address_space(512 * mib)) return 20;
+              auto arena = Arena::make(std::size_t{16} << 30);
+              return arena->allocate(mib).ok() && arena->size() == 128 * mib ? 0 : 1;
+          }) == 0);
 }
 #endif

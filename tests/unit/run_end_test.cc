@@ -1,7 +1,6 @@
 // The end of Runtime::run(), and of a runtime, where something does not go on: threads in it,
 // handlers that block, several runtimes, and descriptors that the program closed.
 #include <pthread.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -285,14 +284,12 @@ TEST_CASE("a signal while several run() drain ends the wait of each") {
 
 // ---- closed descriptors ------------------------------------------------------------------------
 
-void close_all() { (void)::syscall(SYS_close_range, 3u, ~0u, 0u); }
-
 int closed_before_a_turn(bool manual, const char* scheme) {
     Echo service;
     Runtime runtime = Runtime::create({.log_level = LogLevel::off, .manual = manual}).value();
     const std::string uri = scheme == std::string("tcp") ? "tcp://127.0.0.1:0" : fresh_uri();
     if (!runtime.serve(service, uri).ok()) return 1;
-    close_all();
+    close_descriptors();
     if (manual) return runtime.turn_until([] { return false; }, 60s) ? 1 : 2;
     std::promise<void> ran;
     while (true) {
@@ -303,13 +300,13 @@ int closed_before_a_turn(bool manual, const char* scheme) {
 
 int closed_before_run() {
     Runtime runtime = Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
-    close_all();
+    close_descriptors();
     return runtime.run().ok() ? 1 : 2;
 }
 
 int closed_before_stop() {
     Runtime runtime = Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
-    close_all();
+    close_descriptors();
     runtime.stop();
     return 1;
 }
@@ -326,7 +323,7 @@ int closed_under_a_follower() {
     ::unlink(path);
     if (!status.ok()) return 2;
     follows.get_future().wait();
-    close_all();
+    close_descriptors();
     while (true) ::pause();
 }
 

@@ -24,7 +24,8 @@ Result<FabricKey> SmEndpoint::expose(const Exposure& exposure) {
     const std::optional<std::uint64_t> offset = parts_.arena.offset_of(exposure.memory);
     if (!offset && !PeerMemory::is_allowed()) {
         return fail(Code::unimplemented,
-                    "sm can't expose private memory here, as process_vm_readv is refused: use a "
+                    "sm can't expose private memory here, as the kernel lacks pidfd_open (before "
+                    "Linux 5.3) or process_vm_readv is refused (seccomp, a container): use a "
                     "weft::Buffer from Runtime::allocate()");
     }
     if (exposure.region < regions_max && is_fencing_[exposure.region]) {
