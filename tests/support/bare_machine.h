@@ -2,15 +2,11 @@
 // Each returns false where this one does not allow it (user namespaces, seccomp).
 #pragma once
 
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <net/if.h>
 #include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -19,7 +15,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -48,21 +43,6 @@ inline bool leave_proc() {
     return unshare_as_root(CLONE_NEWNS) &&
            ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
            ::mount("none", "/proc", "tmpfs", MS_RDONLY, nullptr) == 0;
-}
-
-// Its network is a loopback device with 127.0.0.1 alone.
-inline bool leave_ipv6() {
-    if (!unshare_as_root(CLONE_NEWNET) ||
-        !write_word("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1")) {
-        return false;
-    }
-    const int any = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    ifreq loopback{};
-    std::snprintf(loopback.ifr_name, sizeof loopback.ifr_name, "lo");
-    loopback.ifr_flags = IFF_UP | IFF_LOOPBACK | IFF_RUNNING;
-    const bool is_up = ::ioctl(any, SIOCSIFFLAGS, &loopback) == 0;
-    ::close(any);
-    return is_up;
 }
 
 inline bool install(sock_filter* rules, std::size_t count) {
