@@ -70,7 +70,9 @@ struct RuntimeOptions {
     // Threads for offload().
     unsigned offload_threads = 2;            // WEFT_OFFLOAD_THREADS=number
     LogLevel log_level = LogLevel::warning;  // WEFT_LOG=trace|debug|info|warning|error|off
-    LogSink log_sink{};                      // Empty: standard error.
+    // Empty: standard error, which is never waited for: lines that a pipe has no room for are left
+    // out, and counted.
+    LogSink log_sink{};
     // No thread is started: the program turns the runtime, by Runtime::turn(), turn_until(),
     // block_on() or an event loop, on one thread at a time. Nothing happens between turns, also no
     // heartbeat: peers that wait for more than 2.4 s give this runtime up. weft::offload() runs its

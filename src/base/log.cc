@@ -5,10 +5,12 @@
 #include <ctime>
 #include <utility>
 
+#include <spdlog/details/null_mutex.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "base/standard_error.h"
 #include "base/text.h"
 
 namespace weft::base {
@@ -38,12 +40,36 @@ class Stamp final : public spdlog::custom_flag_formatter {
     }
 };
 
+// Never waits: the thread of a context writes here, and what reads the other end of a pipe may have
+// stopped. A line that finds no room is left out; the next that finds some says how many were.
+class StandardError final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+  protected:
+    void sink_it_(const spdlog::details::log_msg& line) override {
+        if (left_out_ != 0) {
+            const std::string before = "weft: " + std::to_string(left_out_) +
+                                       " log lines were left out: standard error had no room\n";
+            if (!put_to_standard_error(before)) {
+                ++left_out_;
+                return;
+            }
+            left_out_ = 0;
+        }
+        spdlog::memory_buf_t text;
+        formatter_->format(line, text);
+        if (!put_to_standard_error({text.data(), text.size()})) ++left_out_;
+    }
+    void flush_() override {}
+
+  private:
+    std::uint64_t left_out_ = 0;
+};
+
 }  // namespace
 
 struct Log::Impl {
     // Not registered with spdlog, and without its mutex, which all consoles of a process share and
     // a forked child may inherit taken: nothing of ours is process-global.
-    spdlog::logger logger{"weft", std::make_shared<spdlog::sinks::stderr_sink_st>()};
+    spdlog::logger logger{"weft", std::make_shared<StandardError>()};
 };
 
 static spdlog::level::level_enum to_spdlog(LogLevel level) {

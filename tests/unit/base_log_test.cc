@@ -98,3 +98,30 @@ TEST_CASE("log: a line on standard error begins with its time in UTC") {
     CHECK(written >= before);
     CHECK(written <= std::time(nullptr));
 }
+
+TEST_CASE(
+    "log: standard error that takes no more is not waited for, and lines left out are counted") {
+    const int end = test::end_of_child([] {
+        int ends[2];
+        if (::pipe(ends) != 0 || ::dup2(ends[1], STDERR_FILENO) < 0) return 2;
+        ::alarm(20);
+        base::Log log;
+        const std::string line(3000, 'x');
+        for (int i = 0; i < 100; ++i) log.warning(line);  // A pipe has 64 KiB.
+        std::string text(1 << 20, ' ');
+        const ssize_t first = ::read(ends[0], text.data(), text.size());
+        if (first < 3000 || first > (64 << 10)) return 3;
+        log.warning("after");
+        const ssize_t rest = ::read(ends[0], text.data(), text.size());
+        text.resize(rest < 0 ? 0 : static_cast<std::size_t>(rest));
+        if (text.find("log lines were left out: standard error had no room\n") == text.npos) {
+            return 4;
+        }
+        if (!text.ends_with("warning weft: after\n")) return 5;
+        // Nothing reads any more: no signal ends the program.
+        ::close(ends[0]);
+        log.warning("unread");
+        return 0;
+    });
+    CHECK(end == 0);
+}
