@@ -55,7 +55,7 @@ class GroupAuthority {
 // and mode stay as they were. So the directory has to be writable. Who edits the file by hand
 // should do as much, or be alone. Followers notice at once on a file system of this machine, within
 // a second on one of the network; what does not parse, or goes back to an earlier epoch, is trouble
-// until it is mended.
+// until it is mended. A relative path is one of the directory that the program is in at this call.
 std::unique_ptr<GroupAuthority> group_file(std::string path);
 
 }  // namespace weft

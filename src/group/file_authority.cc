@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <weft/group_authority.h>
@@ -109,7 +111,10 @@ Status FileAuthority::follow(Told told, Troubled troubled) {
 }  // namespace
 
 std::unique_ptr<GroupAuthority> group_file(std::string path) {
-    return std::make_unique<FileAuthority>(std::move(path));
+    // The program may go to another directory, where another group's file has this name.
+    std::error_code failed;
+    const std::filesystem::path whole = std::filesystem::absolute(path, failed);
+    return std::make_unique<FileAuthority>(failed ? std::move(path) : whole.string());
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #include <grp.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -282,4 +283,16 @@ TEST_CASE("a group file may be named without its directory") {
               return group_file("group.json")->change(admitting(1)).ok() ? 0 : 2;
           }) == 0);
     CHECK(at.authority()->view().value().epoch() == 2);
+}
+
+TEST_CASE("a relative group file is the one of the directory that the program was in") {
+    const GroupDirectory here;
+    const GroupDirectory there;
+    there.replace(GroupDirectory::view(7).to_json());
+    CHECK(test::end_of_child([&] {
+              if (::chdir(here.directory.c_str()) != 0) return 1;
+              const auto authority = group_file("group.json");
+              if (::chdir(there.directory.c_str()) != 0) return 2;
+              return static_cast<int>(authority->view().value().epoch()) + 10;
+          }) == 11);
 }
