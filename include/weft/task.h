@@ -114,14 +114,20 @@ WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
 // twice an aggregate or capturing-lambda temporary with non-trivial members there. Lvalues,
 // trivially copyable types and classes with constructors are fine. Functions of weft that are
 // called there and take any type refuse the rest when they are compiled; those of a program do not:
-// name such an argument first.
+// name such an argument first. A capturing lambda that is called within the expression is such a
+// temporary, too, wherever it stands, also as a task of when_all(), when_any() and with_timeout():
+//     co_await weft::with_timeout(1s, [key]() -> weft::Task<int> { … }());  // Wrong.
+//     auto work = [key]() -> weft::Task<int> { … };
+//     co_await weft::with_timeout(1s, work());
+// Braces of strings there, as in `co_await f({"a", "b"})`, are an error of g++ 12, "array used as
+// initializer": name the list first.
 //
 // Three more forms are miscompiled by g++ 12, without a warning, and no concept can refuse them. It
 // drops a co_await in the condition of an if or while when an operator or a converting constructor
 // takes a temporary there by reference, as in `if (co_await f(2 * pause))`: name the result first.
 // A value with a destructor is destroyed before it is used when it comes of `?:` with a co_await in
-// an operand: use if and else. So is one when the braces of an aggregate hold a co_await: name it
-// first.
+// an operand: use if and else. So is one when the braces of an aggregate, the capture of a lambda
+// or the arguments of `new` hold a co_await: name it first.
 //     auto reply = again ? co_await a.Get(in) : co_await b.Get(in);  // Wrong.
 //     Both wrong{co_await a.Get(in), "text"};                        // Wrong.
 //     auto reply = co_await a.Get(in);
