@@ -90,8 +90,8 @@ class Simulation {
     // ---- faults ------------------------------------------------------------------------------
     // Each may be called for a host that is down, which changes nothing but for start(),
     // slow_down() and starve(). The first four take effect at the end of the turn, program's start,
-    // or act_as() that they are called from. What act_as() throws leaves them to the next passing of
-    // time. The process ends; its host tells the peers.
+    // or act_as() that they are called from. What act_as() throws leaves them to the next passing
+    // of time. The process ends; its host tells the peers.
     void kill(const std::string& name);
     // The host stops; nobody is told.
     void crash(const std::string& name);

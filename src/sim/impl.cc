@@ -143,7 +143,7 @@ void Simulation::Impl::change(std::function<void()> what) {
     what();
 }
 
-void Simulation::Impl::act_as(Host& host, const std::function<void()>& what) {
+void Simulation::Impl::act_as(Host& host, const Callback<void()>& what) {
     {
         const InTurn turn(*this);
         const na::sim::Scarcity::Scope scope(*host.scarcity);

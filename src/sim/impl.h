@@ -74,7 +74,7 @@ class Simulation::Impl {
     // Now, or once no code of a host runs any more: it would go on in a host that is gone.
     void change(std::function<void()> what);
     // As a turn of this host runs it.
-    void act_as(Host& host, const std::function<void()>& what);
+    void act_as(Host& host, const Callback<void()>& what);
     void start(Host& host);
     void stop(Host& host, bool is_crash);
     void end(Host& host);
