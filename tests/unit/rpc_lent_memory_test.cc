@@ -423,6 +423,7 @@ TEST_CASE("memory for large bodies: who waits for it ends no transfer that holds
     na::sim::WorldOptions slow;
     slow.piece_time = 30ms;    // A body takes 7.5 s.
     slow.rma_checked = false;  // What is not lent has a grant, too.
+    bool is_over = false;      // Outlives the runtimes, whose end completes the transfer.
     Memory memory(slow);
     Runtime& owner = memory.rig.add("owner");
     const Buffer owned = owner.allocate(body_bytes_max).value();
@@ -430,7 +431,6 @@ TEST_CASE("memory for large bodies: who waits for it ends no transfer that holds
     REQUIRE(memory.rig.world->silence("owner"));
     const Buffer into = memory.server.allocate(body_bytes_max).value();
     const Channel to_owner = memory.server.connect("sim://owner").value();
-    bool is_over = false;
     to_owner.get(region.ref(0, body_bytes_max), 0, into, {.timeout = 60s},
                  [&](const Status&) { is_over = true; });
     const Channel channel = memory.client();
@@ -440,4 +440,18 @@ TEST_CASE("memory for large bodies: who waits for it ends no transfer that holds
     CHECK(outcomes.back().completions == 0);
     CHECK_FALSE(is_over);
     CHECK(memory.finish(outcomes) == 16);
+}
+
+TEST_CASE("memory for large bodies: one that arrives behind others that wait waits, too") {
+    Memory memory({}, {.arena_bytes_max = 40 << 20, .argument_bytes_max = 128 << 20});
+    const Channel channel = memory.client();
+    std::vector<CallOutcome> outcomes(2);
+    Buffer users = memory.server.allocate(36 << 20).value();
+    memory.call(channel, 16 << 20, 8, outcomes[0], 60s);
+    memory.rig.run_for(5ms);
+    CHECK(memory.staging().bytes_held() == 0);
+    // Nothing of the arena is in use any more, and the first has not begun yet.
+    users = {};
+    memory.call(channel, 16 << 20, 8, outcomes[1], 60s);
+    CHECK(memory.finish(outcomes) == 2);
 }
