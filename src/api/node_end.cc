@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <thread>
 #include <tuple>
 
@@ -11,6 +10,7 @@
 #include "base/assert.h"
 #include "base/exiting.h"
 #include "base/own_descriptor.h"
+#include "base/standard_error.h"
 
 namespace weft::api {
 
@@ -204,7 +204,7 @@ void Node::deliver_collectives() {
 
 // exit() never returns to what called it.
 void Node::stay_for_exit(const char* why) {
-    std::fputs(why, stderr);
+    base::put_last_words({why});
     base::keep_for_ever(shared_from_this());
     down_ = true;
     if (!context.in_turn()) driver.stop();

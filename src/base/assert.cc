@@ -1,22 +1,24 @@
 #include "base/assert.h"
 
-#include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include <weft/function.h>
 
 #include "base/flight_recorder.h"
+#include "base/standard_error.h"
 
 namespace weft::base {
 
 void assertion_failed(const char* what, const char* file, int line) {
-    std::fprintf(stderr, "weft: assertion failed: %s (%s:%d)\n", what, file, line);
+    put_last_words(
+        {"weft: assertion failed: ", what, " (", file, ":", std::to_string(line), ")\n"});
     FlightRecorder::print_all();
     std::abort();
 }
 
 void abort_misused(const char* call, const char* why) {
-    std::fprintf(stderr, "weft: %s: %s\n", call, why);
+    put_last_words({"weft: ", call, ": ", why, "\n"});
     std::abort();
 }
 

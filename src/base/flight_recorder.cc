@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/fork.h"
+#include "base/standard_error.h"
 
 namespace weft::base {
 
@@ -63,8 +64,8 @@ void FlightRecorder::print_all() {
         if (recorder.recorded_ == 0) return;
         const Event& newest = recorder.events_[(recorder.recorded_ - 1) % events_max];
         const std::string text = recorder.last(events_max, newest.at);
-        std::fprintf(stderr, "weft: the last events of a context, before the newest of them:\n%s",
-                     text.c_str());
+        put_to_standard_error("weft: the last events of a context, before the newest of them:\n" +
+                              text);
     });
 }
 

@@ -4,9 +4,10 @@
 
 #include <bit>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <mutex>
+
+#include "base/standard_error.h"
 
 namespace weft::base {
 
@@ -98,9 +99,7 @@ void ClosedInChildren::add(int fd, const ForksHeld&) {
 }
 
 static void write_forked(const char* operation) {
-    for (const char* part : {"weft: ", operation, ": ", forked_text, "\n"}) {
-        [[maybe_unused]] const auto put = ::write(STDERR_FILENO, part, std::strlen(part));
-    }
+    put_last_words({"weft: ", operation, ": ", forked_text, "\n"});
 }
 
 void abort_forked(const char* operation) {

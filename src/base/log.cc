@@ -45,23 +45,27 @@ class Stamp final : public spdlog::custom_flag_formatter {
 class StandardError final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
   protected:
     void sink_it_(const spdlog::details::log_msg& line) override {
-        if (left_out_ != 0) {
-            const std::string before = "weft: " + std::to_string(left_out_) +
-                                       " log lines were left out: standard error had no room\n";
-            if (!put_to_standard_error(before)) {
-                ++left_out_;
-                return;
-            }
-            left_out_ = 0;
+        if (left_out_ != 0 && !put((is_cut_ ? "\nweft: " : "weft: ") + std::to_string(left_out_) +
+                                   " log lines were left out: standard error had no room\n")) {
+            ++left_out_;
+            return;
         }
         spdlog::memory_buf_t text;
         formatter_->format(line, text);
-        if (!put_to_standard_error({text.data(), text.size()})) ++left_out_;
+        left_out_ = put({text.data(), text.size()}) ? 0 : 1;
     }
     void flush_() override {}
 
   private:
+    // False: not all of it found room.
+    bool put(std::string_view text) {
+        const std::size_t bytes = put_to_standard_error(text);
+        if (bytes != 0) is_cut_ = bytes < text.size();
+        return bytes == text.size();
+    }
+
     std::uint64_t left_out_ = 0;
+    bool is_cut_ = false;  // What stands there ends within a line.
 };
 
 }  // namespace

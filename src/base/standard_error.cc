@@ -9,22 +9,33 @@
 
 namespace weft::base {
 
+static constexpr int last_words_wait_ms = 1000;
+
 // With nothing at the other end a write would raise SIGPIPE, which ends a program.
-static bool has_room() {
+static bool has_room(int wait_ms) {
     pollfd error{STDERR_FILENO, POLLOUT, 0};
-    return poll(&error, 1, 0) == 1 && error.revents == POLLOUT;
+    return poll(&error, 1, wait_ms) == 1 && error.revents == POLLOUT;
 }
 
-bool put_to_standard_error(std::string_view text) {
-    while (!text.empty()) {
-        if (!has_room()) return false;
-        const ssize_t bytes =
-            write(STDERR_FILENO, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
+std::size_t put_to_standard_error(std::string_view text, int wait_ms) {
+    std::size_t put = 0;
+    while (put < text.size() && has_room(wait_ms)) {
+        const ssize_t bytes = write(STDERR_FILENO, text.data() + put,
+                                    std::min<std::size_t>(text.size() - put, PIPE_BUF));
         if (bytes < 0 && errno == EINTR) continue;
-        if (bytes <= 0) return false;
-        text.remove_prefix(static_cast<std::size_t>(bytes));
+        if (bytes <= 0) break;
+        put += static_cast<std::size_t>(bytes);
     }
-    return true;
+    return put;
+}
+
+void put_last_words(std::initializer_list<std::string_view> parts) {
+    char text[PIPE_BUF];
+    std::size_t bytes = 0;
+    for (const std::string_view part : parts) {
+        bytes += part.copy(text + bytes, sizeof text - bytes);
+    }
+    put_to_standard_error({text, bytes}, last_words_wait_ms);
 }
 
 }  // namespace weft::base

@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/assert.h"
+#include "base/fork.h"
 #include "support/catch.h"
 #include "support/child.h"
 
@@ -108,20 +111,49 @@ TEST_CASE(
         base::Log log;
         const std::string line(3000, 'x');
         for (int i = 0; i < 100; ++i) log.warning(line);  // A pipe has 64 KiB.
-        std::string text(1 << 20, ' ');
-        const ssize_t first = ::read(ends[0], text.data(), text.size());
+        const auto all_there = [&] {
+            std::string text(1 << 20, ' ');
+            const ssize_t bytes = ::read(ends[0], text.data(), text.size());
+            text.resize(bytes < 0 ? 0 : static_cast<std::size_t>(bytes));
+            return text;
+        };
+        const std::size_t first = all_there().size();
         if (first < 3000 || first > (64 << 10)) return 3;
         log.warning("after");
-        const ssize_t rest = ::read(ends[0], text.data(), text.size());
-        text.resize(rest < 0 ? 0 : static_cast<std::size_t>(rest));
-        if (text.find("log lines were left out: standard error had no room\n") == text.npos) {
+        std::string text = all_there();
+        if (text.find("log lines were left out: standard error had no room\n") == text.npos)
             return 4;
-        }
         if (!text.ends_with("warning weft: after\n")) return 5;
+        // A line that was cut in the middle is ended before the next.
+        log.warning(std::string(70'000, 'y'));
+        (void)all_there();
+        log.warning("whole");
+        text = all_there();
+        if (!text.starts_with("\nweft: 1 log lines were left out")) return 6;
+        if (!text.ends_with("warning weft: whole\n")) return 7;
         // Nothing reads any more: no signal ends the program.
         ::close(ends[0]);
         log.warning("unread");
         return 0;
     });
     CHECK(end == 0);
+}
+
+TEST_CASE("standard error that takes no more does not hold up the end of a program") {
+    const auto end_with_full_pipe = [](void (*what)()) {
+        return test::end_of_child([what] {
+            int ends[2];
+            if (::pipe2(ends, O_NONBLOCK) != 0) return 2;
+            const char full[4096] = {};
+            while (::write(ends[1], full, sizeof full) > 0) {
+            }
+            if (::fcntl(ends[1], F_SETFL, 0) != 0 || ::dup2(ends[1], STDERR_FILENO) < 0) return 3;
+            ::alarm(20);
+            what();
+            return 0;
+        });
+    };
+    CHECK(end_with_full_pipe([] { base::abort_misused("a call", "for no reason"); }) == -SIGABRT);
+    CHECK(end_with_full_pipe([] { base::assertion_failed("fact", "file", 1); }) == -SIGABRT);
+    CHECK(end_with_full_pipe([] { base::report_forked("a call"); }) == 0);
 }
