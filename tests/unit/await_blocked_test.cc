@@ -2,12 +2,12 @@
 // and with its call, on the clock of the runtime that it is awaited on.
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <future>
 
 #include <weft/protobuf_group.h>
 
+#include "support/awaited.h"
 #include "support/child.h"
 #include "support/echo.h"
 #include "support/fresh_uri.h"
@@ -17,7 +17,6 @@ namespace {
 
 using namespace weft::test;
 using echo::v1::EchoClient;
-using echo::v1::EchoGroupClient;
 
 constexpr MethodId silent_method("test.Blocked/Silent"), front_method("test.Blocked/Front");
 
@@ -28,32 +27,15 @@ struct Place {
 };
 
 Task<Status> call_in_bytes(const Place& at) {
-    const std::vector<std::byte> body(8);
-    co_return (co_await weft::call(at.channel, silent_method, body, {.timeout = at.timeout}))
-        .status();
+    return awaited::call(at.channel, silent_method, at.timeout);
 }
 Task<Status> stub(const Place& at) {
     const EchoClient client(at.channel);
     co_return (co_await client.Held(request_of("x"), {.timeout = at.timeout})).status();
 }
-Task<Status> transfer(const Place& at, bool is_put) {
-    const auto memory = std::make_shared<std::array<std::byte, 64>>();
-    const Buffer local = Buffer::adopt(*memory, [memory] {});
-    RegionRef ref;
-    ref.length = 64;
-    const CallOptions options{.timeout = at.timeout};
-    if (is_put) co_return co_await weft::put(at.channel, ref, 0, local, options);
-    co_return co_await weft::get(at.channel, ref, 0, local, options);
-}
-Task<Status> get_of_bytes(const Place& at) { return transfer(at, false); }
-Task<Status> put_of_bytes(const Place& at) { return transfer(at, true); }
-Task<Status> collective(const Place& at) {
-    const EchoGroupClient client(at.group);
-    GroupCallOptions options;
-    options.timeout = at.timeout;
-    echo::v1::EchoRequestText request;
-    co_return (co_await client.Everywhere(request, options)).status();
-}
+Task<Status> get_of_bytes(const Place& at) { return awaited::get(at.channel, at.timeout); }
+Task<Status> put_of_bytes(const Place& at) { return awaited::put(at.channel, at.timeout); }
+Task<Status> collective(const Place& at) { return awaited::collective(at.group, at.timeout); }
 Task<Status> meeting(const Place& at) {
     GroupCallOptions options;
     options.timeout = at.timeout;

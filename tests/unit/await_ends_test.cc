@@ -3,7 +3,6 @@
 // time with one thread, and in real time with a thread for each runtime. Scatters and meetings are
 // awaited as collectives are, transfers of a Call only on its own context; for offloaded work see
 // combine_end_test.cc and misuse_coroutine_test.cc.
-#include <array>
 #include <atomic>
 #include <random>
 #include <stdexcept>
@@ -12,6 +11,7 @@
 #include <weft/combine.h>
 #include <weft/protobuf_group.h>
 
+#include "support/awaited.h"
 #include "support/echo.h"
 #include "support/fresh_uri.h"
 #include "support/owned_coroutine.h"
@@ -21,7 +21,6 @@
 using namespace weft;
 using namespace weft::test;
 using echo::v1::EchoClient;
-using echo::v1::EchoGroupClient;
 
 namespace {
 namespace ends_of_waits {
@@ -56,41 +55,16 @@ struct Told {
 
 // ---- what is awaited ----------------------------------------------------------------------------
 
-RegionRef some_region() {
-    RegionRef ref;
-    ref.length = 64;
-    return ref;
-}
-
-Buffer some_memory() {
-    const auto memory = std::make_shared<std::array<std::byte, 64>>();
-    return Buffer::adopt(*memory, [memory] {});
-}
-
 Task<Status> call_in_bytes(const Place& at) {
-    const std::vector<std::byte> body(8);
-    co_return (co_await weft::call(at.channel, held_method, body, {.timeout = at.timeout}))
-        .status();
+    return awaited::call(at.channel, held_method, at.timeout);
 }
 Task<Status> stub(const Place& at) {
     const EchoClient client(at.asleep);
     co_return (co_await client.Later(request_of("x"), {.timeout = at.timeout})).status();
 }
-Task<Status> get_of_bytes(const Place& at) {
-    const Buffer local = some_memory();
-    co_return co_await weft::get(at.asleep, some_region(), 0, local, {.timeout = at.timeout});
-}
-Task<Status> put_of_bytes(const Place& at) {
-    const Buffer local = some_memory();
-    co_return co_await weft::put(at.asleep, some_region(), 0, local, {.timeout = at.timeout});
-}
-Task<Status> collective(const Place& at) {
-    const EchoGroupClient client(at.group);
-    GroupCallOptions options;
-    options.timeout = at.timeout;
-    echo::v1::EchoRequestText request;
-    co_return (co_await client.Everywhere(request, options)).status();
-}
+Task<Status> get_of_bytes(const Place& at) { return awaited::get(at.asleep, at.timeout); }
+Task<Status> put_of_bytes(const Place& at) { return awaited::put(at.asleep, at.timeout); }
+Task<Status> collective(const Place& at) { return awaited::collective(at.group, at.timeout); }
 Task<Status> sleep(const Place& at) { co_return co_await sleep_for(at.timeout); }
 Task<Status> task(const Place& at) { co_return co_await call_in_bytes(at); }
 Task<Status> all_of_two(const Place& at) {
