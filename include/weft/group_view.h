@@ -42,7 +42,8 @@ class GroupView {
     static constexpr std::size_t uri_bytes_max = members_max * 80;  // Of all members together.
 
     // Errors: INVALID_ARGUMENT, with what is wrong and where: no name, or none that is UTF-8, no
-    // members, a rank twice, a member without or with a malformed address, more than the above.
+    // members, a rank twice, a member without or with a malformed address, an address of two ranks,
+    // more than the above.
     static Result<GroupView> make(std::string name, std::uint64_t epoch,
                                   std::vector<Member> members);
     // From the JSON of a group file: {"name":"…","epoch":1,"members":[{"rank":0,"uris":["…"]}]};

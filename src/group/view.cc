@@ -11,27 +11,6 @@ static Status bad(std::string why) {
     return fail(Code::invalid_argument, "group: " + std::move(why));
 }
 
-static Status judge(const Member& member) {
-    const std::string who = "rank " + std::to_string(member.rank);
-    if (member.uris.empty()) return bad(who + " has no address");
-    if (member.uris.size() > GroupView::uris_max) {
-        return bad(who + " has more than " + std::to_string(GroupView::uris_max) + " addresses");
-    }
-    for (const std::string& uri : member.uris) {
-        Result<na::Address> address = na::parse_address(uri);
-        if (!address) return std::move(address).status().in("group: " + who);
-        if (!base::is_utf8(uri)) return bad(who + " has an address that is not UTF-8");
-    }
-    return {};
-}
-
-static Status judge_name(const std::string& name) {
-    if (name.empty()) return bad("no name");
-    if (name.size() > GroupView::name_bytes_max) return bad("a name of more than 256 bytes");
-    if (!base::is_utf8(name)) return bad("a name that is not UTF-8");
-    return {};
-}
-
 namespace {
 
 // FNV-1a, 64 bits, over fields that can't be taken for each other: lengths stand in front of what
@@ -52,7 +31,67 @@ class Digest {
     std::uint64_t hash_ = 0xcbf29ce484222325;
 };
 
+// Which rank has an address: one process can't be two of them, and each would get what is sent to
+// the other. By 64 bits of a digest, for a view may have a million: what is equal stands together
+// when they are sorted.
+class Addresses {
+  public:
+    void add(const na::Address& address, std::uint32_t index) {
+        Digest digest;
+        digest.add(address.uri());
+        all_.push_back({digest.value(), index});
+    }
+    Status judge(const std::vector<Member>& members) {
+        std::sort(all_.begin(), all_.end());
+        for (std::size_t i = 1; i < all_.size(); ++i) {
+            if (all_[i].first != all_[i - 1].first || all_[i].second == all_[i - 1].second) continue;
+            const Member& first = members[all_[i - 1].second];
+            const Member& second = members[all_[i].second];
+            const std::string shared = shared_address(first, second);
+            if (shared.empty()) continue;
+            return bad("ranks " + std::to_string(first.rank) + " and " +
+                       std::to_string(second.rank) + " have one address, " + shared);
+        }
+        return {};
+    }
+
+  private:
+    static std::string shared_address(const Member& first, const Member& second) {
+        for (const std::string& uri : first.uris) {
+            const na::Address address = *na::parse_address(uri);
+            for (const std::string& other : second.uris) {
+                if (address == *na::parse_address(other)) return address.uri();
+            }
+        }
+        return {};
+    }
+
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> all_;  // Of members by their index.
+};
+
 }  // namespace
+
+static Status judge(const Member& member, std::uint32_t index, Addresses& addresses) {
+    const std::string who = "rank " + std::to_string(member.rank);
+    if (member.uris.empty()) return bad(who + " has no address");
+    if (member.uris.size() > GroupView::uris_max) {
+        return bad(who + " has more than " + std::to_string(GroupView::uris_max) + " addresses");
+    }
+    for (const std::string& uri : member.uris) {
+        Result<na::Address> address = na::parse_address(uri);
+        if (!address) return std::move(address).status().in("group: " + who);
+        if (!base::is_utf8(uri)) return bad(who + " has an address that is not UTF-8");
+        addresses.add(*address, index);
+    }
+    return {};
+}
+
+static Status judge_name(const std::string& name) {
+    if (name.empty()) return bad("no name");
+    if (name.size() > GroupView::name_bytes_max) return bad("a name of more than 256 bytes");
+    if (!base::is_utf8(name)) return bad("a name that is not UTF-8");
+    return {};
+}
 
 static std::uint64_t digest_of(const std::string& name, std::uint64_t epoch,
                                const std::vector<Member>& members) {
@@ -80,6 +119,7 @@ Result<GroupView> GroupView::make(std::string name, std::uint64_t epoch,
     std::sort(members.begin(), members.end(),
               [](const Member& a, const Member& b) { return a.rank < b.rank; });
     std::size_t uri_bytes = 0;
+    Addresses addresses;
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (i > 0 && members[i].rank == members[i - 1].rank) {
             return bad("rank " + std::to_string(members[i].rank) + " is there twice");
@@ -88,12 +128,14 @@ Result<GroupView> GroupView::make(std::string name, std::uint64_t epoch,
             return bad("rank " + std::to_string(members[i].rank) + " is more than " +
                        std::to_string(rank_max));
         }
-        if (Status status = judge(members[i]); !status.ok()) return status;
+        Status status = judge(members[i], static_cast<std::uint32_t>(i), addresses);
+        if (!status.ok()) return status;
         for (const std::string& uri : members[i].uris) uri_bytes += uri.size();
         if (uri_bytes > uri_bytes_max) {
             return bad("addresses of more than " + std::to_string(uri_bytes_max) + " bytes");
         }
     }
+    if (Status status = addresses.judge(members); !status.ok()) return status;
     Data data;
     data.digest = digest_of(name, epoch, members);
     data.name = std::move(name);

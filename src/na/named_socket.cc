@@ -40,8 +40,8 @@ static bool is_named(const struct stat& open, const std::string& path) {
            open.st_ino == named.st_ino;
 }
 
-// An owner that closes removes its lock's file while it holds the lock; who opened the file before
-// and locks it after would hold a lock that nobody else sees, and tries again.
+// An owner that closes removes its lock's file while it holds the lock; a process that opened the
+// file before and locks it after would hold a lock that no other sees, and tries again.
 static Result<base::UniqueFd> take_lock(const std::string& path, const std::string& uri) {
     for (int tries = 0; tries < lock_tries_max; ++tries) {
         auto lock = base::UniqueFd::closed_in_children(
@@ -106,7 +106,10 @@ Result<NamedSocket> NamedSocket::listen(const std::string& path, const std::stri
 NamedSocket::~NamedSocket() {
     if (!lock_) return;
     if (!path_.empty() && is_named(file_, path_)) ::unlink(path_.c_str());
-    if (!lock_path_.empty()) ::unlink(lock_path_.c_str());
+    struct stat lock {};  // A directory that was cleaned may hold a successor's by now.
+    if (!lock_path_.empty() && ::fstat(lock_.get(), &lock) == 0 && is_named(lock, lock_path_)) {
+        ::unlink(lock_path_.c_str());
+    }
 }
 
 }  // namespace weft::na

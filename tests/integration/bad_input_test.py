@@ -265,6 +265,7 @@ class GroupFiles(BadInput):
                 (group(members=[{"rank": -1, "uris": ["sm://a"]}]), []),
                 (group(members=[{"rank": 0.5, "uris": ["sm://a"]}]), []),
                 (group(members=[member, member]), ["rank 0 is there twice"]),
+                (group(members=[member, {**member, "rank": 7}]), ["ranks 0 and 7 have one address"]),
                 (group(members=[member, {**member, "rank": 2**32}]), []),
                 (group(members=[{**member, "incarnation": -1}]), []),
                 (group(members=[{**member, "draining": "soon"}]), []),

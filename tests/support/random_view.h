@@ -11,12 +11,17 @@
 
 namespace weft::test {
 
-inline std::string random_uri(base::Random& random) {
+// One that no member of another rank gets.
+inline std::string random_uri(base::Random& random, std::uint32_t rank) {
+    const std::string name = std::to_string(rank) + '-' + std::to_string(random.next() % 4);
     switch (random.next() % 4) {
-        case 0: return "sm://node-" + std::to_string(random.next() % 4);
-        case 1: return "tcp://host-" + std::to_string(random.next() % 4) + ":7400";
-        case 2: return "unix:///run/a \"quoted\\\" pläce";
-        default: return "verbs://[fd00::1]:" + std::to_string(random.next() % 3);
+        case 0: return "sm://node-" + name;
+        case 1: return "tcp://host-" + name + ":7400";
+        case 2: return "unix:///run/a \"quoted\\\" pläce" + name;
+        default:
+            return "verbs://[fd00::" + std::to_string(rank % 10000) + ':' +
+                   std::to_string(rank / 10000 % 10000) + ':' + std::to_string(rank / 100000000) +
+                   "]:7400";
     }
 }
 
@@ -24,7 +29,7 @@ inline Member random_member(base::Random& random, std::uint32_t rank) {
     Member member;
     member.rank = rank;
     const std::uint64_t uris = 1 + random.next() % 3;
-    for (std::uint64_t i = 0; i < uris; ++i) member.uris.push_back(random_uri(random));
+    for (std::uint64_t i = 0; i < uris; ++i) member.uris.push_back(random_uri(random, rank));
     if (random.next() % 2 == 0) member.incarnation = random.next() >> random.next() % 64;
     member.draining = random.next() % 4 == 0;
     return member;
@@ -65,8 +70,8 @@ inline GroupView mutated(const GroupView& view, base::Random& random) {
     switch (random.next() % 9) {
         case 0: member.draining = !member.draining; break;
         case 1: member.incarnation ^= 1; break;
-        case 2: member.uris.push_back(random_uri(random)); break;
-        case 3: member.uris.front() = random_uri(random); break;
+        case 2: member.uris.push_back(random_uri(random, member.rank)); break;
+        case 3: member.uris.front() = random_uri(random, member.rank); break;
         case 4: std::swap(member.uris.front(), member.uris.back()); break;
         case 5: member.rank ^= 1; break;
         case 6: epoch ^= 1; break;

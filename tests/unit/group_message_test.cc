@@ -77,6 +77,12 @@ TEST_CASE("bytes that are no view are refused with what is wrong") {
                Contains("no address"));
     CHECK_THAT(refusal_with([](auto& view) { *view.add_members() = view.members(0); }),
                Contains("rank 3 is there twice"));
+    CHECK_THAT(refusal_with([](auto& view) {
+                   auto& other = *view.add_members();
+                   other = view.members(0);
+                   other.set_rank(9);
+               }),
+               Contains("ranks 3 and 9 have one address"));
     CHECK_THAT(refusal_with([](auto& view) { view.set_name(std::string(257, 'x')); }),
                Contains("too long a name"));
     CHECK_THAT(refusal_with([](auto& view) {

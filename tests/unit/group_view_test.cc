@@ -82,6 +82,30 @@ TEST_CASE("a malformed group file is refused in one sentence that says where") {
     CHECK_THAT(refusal(std::string(100'000, '[')), Contains("group file"));
 }
 
+TEST_CASE("one address of two ranks is refused, however it is written") {
+    const auto view_of = [](std::vector<Member> members) {
+        return GroupView::make("s", 1, std::move(members));
+    };
+    CHECK_THAT(std::string(view_of({{0, {"sm://a", "tcp://[::1]:70"}},
+                                    {1, {"sm://b"}},
+                                    {4, {"sm://c", "tcp://[::1]:0070"}}})
+                               .status()
+                               .text()),
+               Contains("ranks 0 and 4 have one address, tcp://[::1]:70"));
+    CHECK(view_of({{0, {"sm://a", "sm://a"}}, {1, {"sm://b"}}}).ok());
+    CHECK(view_of({{0, {"tcp://h:70"}}, {1, {"tcp://h:71", "unix:///h"}}}).ok());
+    // Among many, of which some have several.
+    std::vector<Member> many;
+    for (std::uint32_t rank = 0; rank < 4096; ++rank) {
+        const std::string name = std::to_string(rank);
+        many.push_back({rank, {"sm://" + name, "unix:///" + name, "sm://" + name}});
+    }
+    CHECK(view_of(many).ok());
+    many[17].uris.push_back("unix:///4011");
+    CHECK_THAT(std::string(view_of(many).status().text()),
+               Contains("ranks 17 and 4011 have one address, unix:///4011"));
+}
+
 TEST_CASE("a group file that is not there or not readable is named") {
     const Status missing = GroupView::load("/nonexistent/group.json").status();
     CHECK(missing.code() == Code::not_found);
@@ -130,9 +154,10 @@ TEST_CASE("a view has limits, each with its sentence") {
     CHECK_THAT(why("s", std::vector<Member>(GroupView::members_max + 1)),
                Contains("more than 1048576 members"));
     std::vector<Member> large(GroupView::uri_bytes_max / (15 * 250) + 1);
-    const std::string uri = "tcp://" + std::string(240, 'x') + ":740";
-    REQUIRE(uri.size() == 250);
     for (std::uint32_t rank = 0; rank < large.size(); ++rank) {
+        const std::string number = std::to_string(100000 + rank);
+        const std::string uri = "tcp://" + number + std::string(234, 'x') + ":740";
+        REQUIRE(uri.size() == 250);
         large[rank].rank = rank;
         large[rank].uris.assign(15, uri);
     }

@@ -333,11 +333,18 @@ TEST_CASE("what changes of a call is not read on another thread, or the program 
 
 // ---- combined tasks ----------------------------------------------------------------------------
 
-// Resumes the coroutine on a thread of its own, as a program's awaitable must not.
+// Resumes the coroutine on a thread of its own, as a program's awaitable must not, once its context
+// has left it.
 struct ByThread {
     bool await_ready() const { return false; }
     void await_suspend(std::coroutine_handle<> awaiting) {
-        std::thread([awaiting] { awaiting.resume(); }).detach();
+        Executor* const home = Executor::current();
+        std::thread([home, awaiting] {
+            std::promise<void> left;
+            home->post([&left] { left.set_value(); });
+            left.get_future().wait();
+            awaiting.resume();
+        }).detach();
     }
     void await_resume() const {}
 };
