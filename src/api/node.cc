@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <iterator>
 
 #include "api/served.h"
 #include "base/exiting.h"
@@ -265,9 +266,9 @@ Status Node::serve(Service* service, const std::vector<std::string>& uris) {
         for (EndpointPtr& endpoint : opened) {
             const std::string address = endpoint->address();
             reach_.add(address);
-            for (std::string& uri : na::addresses_to_type(address)) {
-                addresses_.push_back(std::move(uri));
-            }
+            na::Typable typed = na::addresses_to_type(address);
+            if (!typed.trouble.ok()) log.warning(typed.trouble.text());
+            std::ranges::move(typed.uris, std::back_inserter(addresses_));
             take_in(std::move(endpoint));
         }
     });

@@ -4,15 +4,20 @@
 #include <net/if.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
 
 #include "na/address.h"
 #include "na/resolution.h"
 
 namespace weft::na {
 
-std::vector<SocketName> addresses_of_host() {
+Result<std::vector<SocketName>> addresses_of_host() {
     ifaddrs* all = nullptr;
-    if (::getifaddrs(&all) != 0) return {};
+    if (::getifaddrs(&all) != 0) {
+        return fail(Code::unavailable, std::string("getifaddrs: ") + std::strerror(errno));
+    }
     std::vector<SocketName> names;
     for (const ifaddrs* at = all; at; at = at->ifa_next) {
         if (!at->ifa_addr || (at->ifa_flags & IFF_UP) == 0) continue;
@@ -25,51 +30,65 @@ std::vector<SocketName> addresses_of_host() {
     return names;
 }
 
-std::vector<SocketName> typable(const SocketName& any, const std::vector<SocketName>& of_host,
-                                const SocketName& preferred) {
-    const auto of_family = [&](int family) {
-        std::vector<SocketName> names;
-        for (const SocketName& name : of_host) {
-            const bool is_good = name.family() == family && !name.is_loopback() &&
-                                 !name.is_link_local() && !name.is_any();
-            if (is_good) names.push_back(name.with_port(any.port()));
-        }
-        const auto first = std::ranges::find(names, preferred.host(), &SocketName::host);
-        if (first != names.end()) std::rotate(names.begin(), first, first + 1);
-        return names;
+std::vector<SocketName> typable(std::uint16_t port, const std::vector<int>& families,
+                                const std::vector<SocketName>& of_host,
+                                const std::vector<SocketName>& routes) {
+    std::vector<SocketName> names;
+    const auto add = [&](const SocketName& name, int family) {
+        const bool is_good = name.family() == family && !name.is_loopback() &&
+                             !name.is_link_local() && !name.is_any() &&
+                             std::ranges::find(names, name.host(), &SocketName::host) == names.end();
+        if (is_good) names.push_back(name.with_port(port));
     };
-    std::vector<SocketName> names = of_family(any.family());
-    if (names.empty() && any.family() == AF_INET6) names = of_family(AF_INET);
-    if (names.empty()) {
+    for (const int family : families) {
+        for (const SocketName& name : routes) {
+            const bool is_of_host =
+                of_host.empty() ||
+                std::ranges::find(of_host, name.host(), &SocketName::host) != of_host.end();
+            if (is_of_host) add(name, family);
+        }
+        for (const SocketName& name : of_host) add(name, family);
+    }
+    if (!names.empty()) return names;
+    for (const int family : families) {
         // A host may have turned IPv6 off, on its loopback too.
         const bool has_own = std::ranges::any_of(of_host, [&](const SocketName& name) {
-            return name.family() == any.family() && name.is_loopback();
+            return name.family() == family && name.is_loopback();
         });
-        const bool is_v6 = any.family() == AF_INET6 && (has_own || of_host.empty());
-        const char* loopback = is_v6 ? "::1" : "127.0.0.1";
-        names.push_back(*SocketName::from_numeric(loopback, any.port()));
+        if (!has_own && !of_host.empty() && family != families.back()) continue;
+        names.push_back(*SocketName::from_numeric(family == AF_INET ? "127.0.0.1" : "::1", port));
+        break;
     }
     return names;
 }
 
 // Documentation addresses (RFC 5737, RFC 3849): they are routed as any other, and nothing is sent.
-static SocketName of_default_route(int family) {
+static std::optional<SocketName> of_default_route(int family) {
     const char* elsewhere = family == AF_INET ? "192.0.2.1" : "2001:db8::1";
-    return SocketName::route_to(*SocketName::from_numeric(elsewhere, 9)).value_or(SocketName());
+    return SocketName::route_to(*SocketName::from_numeric(elsewhere, 9));
 }
 
-std::vector<std::string> addresses_to_type(const std::string& uri) {
+Typable addresses_to_type(const std::string& uri) {
     const Result<Address> address = parse_address(uri);
     // One over verbs is on one device.
-    if (!address || address->host.empty() || !address->scheme.ends_with("tcp")) return {uri};
+    if (!address || address->host.empty() || !address->scheme.ends_with("tcp")) return {{uri}, {}};
     const auto any = SocketName::from_numeric(address->host, address->port);
-    if (!any || !any->is_any()) return {uri};
-    std::vector<std::string> uris;
-    for (const SocketName& name :
-         typable(*any, addresses_of_host(), of_default_route(any->family()))) {
-        uris.push_back(address->scheme + "://" + name.text());
+    if (!any || !any->is_any()) return {{uri}, {}};
+    std::vector<int> families = {any->family()};
+    // An endpoint of libfabric is of one family.
+    if (any->family() == AF_INET6 && address->scheme == "tcp") families.push_back(AF_INET);
+    std::vector<SocketName> routes;
+    for (const int family : families) {
+        if (const auto route = of_default_route(family)) routes.push_back(*route);
     }
-    return uris;
+    const Result<std::vector<SocketName>> of_host = addresses_of_host();
+    Typable typed;
+    for (const SocketName& name : typable(any->port(), families,
+                                          of_host ? *of_host : std::vector<SocketName>(), routes)) {
+        typed.uris.push_back(address->scheme + "://" + name.text());
+    }
+    if (!of_host) typed.trouble = Status(of_host.status()).in(uri + ": the addresses of this host");
+    return typed;
 }
 
 }  // namespace weft::na

@@ -62,6 +62,19 @@ inline bool refuse_call(unsigned call, unsigned error) {
     return install(rules, std::size(rules));
 }
 
+// Sockets of a family, AF_NETLINK, say, as in a sandbox.
+inline bool refuse_sockets(unsigned family, unsigned error) {
+    sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),  // Little-endian.
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, family, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    return install(rules, std::size(rules));
+}
+
 #ifdef __x86_64__
 #define WEFT_TEST_TRAPPED_CALLS 1
 

@@ -23,7 +23,7 @@ static Status failed_at(const Row& row, const SocketName& source, const char* wh
         row.binds_to_answer && source.port() != 0 && std::abs(error) == FI_ENODATA;
     if (answers_no || std::abs(error) == FI_EADDRINUSE) {
         return fail(Code::already_exists, std::string(row.scheme) + "://" + source.text() +
-                                              " is taken by another process");
+                                              " is taken already");
     }
     return failed(row, what, error);
 }

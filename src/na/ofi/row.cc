@@ -123,7 +123,9 @@ Result<InfoPtr> find_info(const Row& row, const SocketName* source) {
         }
         InfoPtr copy(library().dupinfo(info));
         if (!copy) return fail(Code::resource_exhausted, "no memory for libfabric");
-        if (source && row.binds_to_answer && copy->src_addrlen == source->size()) {
+        // Asked about all addresses, libfabric answers with one of an interface: of loopback, here.
+        const bool is_other = source && (row.binds_to_answer || source->is_any());
+        if (is_other && copy->src_addrlen == source->size()) {
             std::memcpy(copy->src_addr, source->get(), source->size());
         }
         return copy;

@@ -66,7 +66,8 @@ Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri) {
         const int error = errno;
         const std::string why = uri + ": " + std::strerror(error);
         if (error == EADDRINUSE) {
-            return fail(Code::already_exists, uri + ": another process listens there already");
+            // One on [::] has the port of IPv4 as well: it may be of this process.
+            return fail(Code::already_exists, uri + ": a socket listens on that port already");
         }
         if (error == EACCES || error == EPERM) return fail(Code::permission_denied, why);
         if (error == EADDRNOTAVAIL) {
