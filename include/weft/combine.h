@@ -73,7 +73,8 @@ class Fork : public Alarm {
         handle.promise().outer = &branch;
         handle.resume();
     }
-    using Alarm::limit;  // It waits no longer than that.
+    using Alarm::limit;                     // It waits no longer than that,
+    Status why_over(Duration limit) const;  // and then so.
     using Alarm::reset;  // The next time that it is awaited it waits for release().
     // Work on another thread lets go of a branch that was dropped.
     void release() { ring(); }
@@ -96,7 +97,6 @@ void require_task(const Task<T>& task) {
     require_tasks(static_cast<bool>(task));
     require_startable(TaskAccess::handle(task));
 }
-Status timed_out(Duration limit);
 
 // Tasks of one type with their branches.
 template <class T, std::size_t n>
@@ -268,26 +268,26 @@ Task<FirstOf<T>> when_any(std::vector<Task<T>> tasks) {
 // Drops the task when it has not ended within `limit`, counted from the start of the await. Gives
 // what the task returns where a Status converts to that, else a Result of it; of a Task<void> a
 // Status.
-// The limit is over with the last turn of the runtime, and at once when that has begun to end.
-// Errors also: DEADLINE_EXCEEDED, effect unknown: a call of the task may have left.
+// Errors also, effect unknown, for a call of the task may have left: DEADLINE_EXCEEDED; CANCELLED
+// with the last turn of the runtime, and at once when that has begun to end.
 template <class T>
 WEFT_HEADER_COROUTINE Task<TimedOf<T>> with_timeout(Duration limit, Task<T> task) {
     detail::require_task(task);
     detail::Branch branch;
     Task<T> started(std::move(task));
-    detail::Level* const outer = co_await detail::OwnLevel();
-    detail::Fork fork("with_timeout()", outer, 1);
+    detail::Fork fork("with_timeout()", co_await detail::OwnLevel(), 1);
     fork.limit(limit);
     fork.start(branch, started);
     co_await fork;
     if (!branch.has_ended) {
+        Status why = fork.why_over(limit);
         fork.drop();
         while (branch.held != 0) {
             fork.reset();
             co_await fork;
         }
         started = Task<T>();
-        co_return detail::timed_out(limit);
+        co_return why;
     }
     if constexpr (std::is_void_v<T>) {
         detail::take(started);

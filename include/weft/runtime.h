@@ -189,6 +189,9 @@ class Runtime {
 
     // For the layers of weft itself and its tools (not installed).
     api::Node& node() { return *node_; }
+    // For an AsioDriver, from its start to its stop: meanwhile the runtime does not end, nor does
+    // another one turn it, else the program aborts and says so.
+    void be_driven(bool is_driven);
 
   private:
     explicit Runtime(std::shared_ptr<api::Node> node);

@@ -101,6 +101,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     // everything with CANCELLED, closes all endpoints. Idempotent. Not in a turn, nor on a thread
     // of the pool: aborts, unless the program is in exit() there.
     void shutdown();
+    void be_driven(bool is_driven);  // Runtime::be_driven().
     // For an end in exit(), where what its handlers use goes, or what called exit() is in the
     // middle of anything: says why, takes no turn any more, and nothing of it is destroyed.
     void stay_for_exit(const char* why);
@@ -129,6 +130,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     void end_work();
     void deliver_collectives();
     bool stays_in_use();
+    void require_undriven() const;
     Status add_here(Service& service);
     Status why_not_served() const;
     bool in_turn_by(TimePoint by, const Hurried& hurried, Function<void()> work);
@@ -157,6 +159,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     std::atomic<const char*> inside_in_{nullptr};
     std::atomic<TimePoint> stall_named_{TimePoint{}};  // In the turn that began then.
     std::shared_ptr<Node> kept_;                       // Itself, in a forked child.
+    bool is_driven_ = false;  // By an AsioDriver.
     bool down_ = false;
     // Once its end has begun: drain_timeout bounds all of it.
     std::atomic<TimePoint> ends_by_{never};

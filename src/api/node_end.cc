@@ -241,9 +241,26 @@ bool Node::stays_in_use() {
     base::abort_misused("Runtime::~Runtime()", why.c_str());
 }
 
+void Node::be_driven(bool is_driven) {
+    if (is_driven && is_driven_) {
+        base::abort_misused("weft::AsioDriver",
+                            "made for a runtime that another one turns: stop that one first");
+    }
+    is_driven_ = is_driven;
+}
+
+// In exit() no event loop comes back to it.
+void Node::require_undriven() const {
+    if (!is_driven_ || base::is_exiting()) return;
+    base::abort_misused("Runtime::~Runtime()",
+                        "called while a weft::AsioDriver turns the runtime, which would go on in "
+                        "freed memory: stop or destroy the driver first");
+}
+
 void Node::shutdown() {
     if (context.is_forked() || std::exchange(down_, true)) return;
     if (stays_in_use()) return;
+    require_undriven();
     driver.stop([this] {
         log.warning(
             "the end of the runtime waits for its thread, which a handler, completion or coroutine "

@@ -264,6 +264,8 @@ int Runtime::wait_fd() const {
     return node.driver.wait_fd();
 }
 
+void Runtime::be_driven(bool is_driven) { own(node_).be_driven(is_driven); }
+
 bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     api::Node& node = own(node_);
     check_turner(node, "Runtime::turn_until()");  // Also when it is done at once.

@@ -21,6 +21,15 @@ void Fork::drop() {
     for (Branch* branch = started_; branch; branch = branch->next) branch->is_dropped = true;
 }
 
+Status Fork::why_over(Duration limit) const {
+    Status why = outcome() == Outcome::ended
+                     ? fail(Code::cancelled, "the runtime is shutting down (with_timeout)")
+                     : fail(Code::deadline_exceeded, "the task had not ended after " +
+                                                         base::duration_text(limit) +
+                                                         " (with_timeout)");
+    return std::move(why).with_effect(Effect::unknown);
+}
+
 void Fork::end(Branch& branch) {
     require_home_thread(name_,
                         "a task of it ended on a thread that does not turn its runtime: what the "
@@ -40,12 +49,6 @@ void require_tasks(bool are_some) {
     if (!are_some) {
         throw std::invalid_argument("when_all, when_any or with_timeout of an empty task, or none");
     }
-}
-
-Status timed_out(Duration limit) {
-    return fail(Code::deadline_exceeded,
-                "the task had not ended after " + base::duration_text(limit) + " (with_timeout)")
-        .with_effect(Effect::unknown);
 }
 
 }  // namespace weft::detail

@@ -100,7 +100,7 @@ void Alarm::sleep(Duration time) {
 void Alarm::limit(Duration time) {
     Node& node = this->node();
     core::Context& context = node.context();
-    if (context.is_closed()) return conclude(Outcome::over);
+    if (context.is_closed()) return conclude(Outcome::ended);
     arm(saturating_add(context.clock().now(), time));
     node.run = [](core::Deferred& first) {
         Node& limit = static_cast<Node&>(first);

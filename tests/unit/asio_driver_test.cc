@@ -1,7 +1,9 @@
 // A runtime inside somebody else's io_context: AsioDriver.
+#include <optional>
 #include <thread>
 
 #include "support/asio_pair.h"
+#include "support/child.h"
 #include "support/patience.h"
 #include "support/sm_node.h"
 
@@ -271,6 +273,39 @@ TEST_CASE("asio: an io_context may be destroyed before driver and runtime") {
         io.reset();
     }
     runtime.turn();
+}
+
+TEST_CASE("asio: a runtime that ends before its driver ends the program with a sentence") {
+    check({"the runtime first",
+           [] {
+               asio::io_context io{1};
+               std::optional<Runtime> runtime = Guests::make();
+               const AsioDriver driver(io.get_executor(), *runtime);
+               io.poll();
+               runtime.reset();
+               io.run_one_for(std::chrono::seconds(1));
+           },
+           {"Runtime::~Runtime()", "weft::AsioDriver", "stop or destroy the driver first"}});
+    check({"a second driver",
+           [] {
+               asio::io_context io{1};
+               Runtime runtime = Guests::make();
+               const AsioDriver driver(io.get_executor(), runtime);
+               const AsioDriver second(io.get_executor(), runtime);
+           },
+           {"weft::AsioDriver", "stop that one first"}});
+}
+
+TEST_CASE("asio: one driver after the other turns a runtime") {
+    Runtime runtime = Guests::make();
+    for (int round = 0; round < 3; ++round) {
+        asio::io_context io{1};
+        AsioDriver driver(io.get_executor(), runtime);
+        bool ran = false;
+        runtime.executor().post([&] { ran = true; });
+        while (!ran) io.run_one();
+        if (round == 1) driver.stop();
+    }
 }
 
 TEST_CASE("asio: a driver refuses to turn on a second thread") {

@@ -25,8 +25,9 @@ namespace weft {
 // Thread: one, always the same, runs the executor: it is the thread of the runtime's context.
 // Another one that comes upon it throws std::logic_error out of io_context::run(). (A runtime with
 // a thread of its own needs no driver: its operations complete on any executor.)
-// Lifetime: stopped or destroyed before the runtime, which stays where it is; the io_context may be
-// destroyed before both. io_context::run() does not return for want of work while it drives.
+// Lifetime: stopped or destroyed before the runtime, which stays where it is: a runtime that ends or
+// gets a second driver meanwhile aborts the program and says so. The io_context may be destroyed
+// before both. io_context::run() does not return for want of work while it drives.
 class AsioDriver {
   public:
     // Throws boost::system::system_error when the io_context can't watch one more descriptor.
@@ -50,7 +51,9 @@ class AsioDriver {
     class Loop : public std::enable_shared_from_this<Loop> {
       public:
         Loop(const boost::asio::any_io_executor& executor, Runtime& runtime)
-            : runtime_(&runtime), readable_(executor, runtime.wait_fd()), timer_(executor) {}
+            : runtime_(driven(runtime)),
+              readable_(executor, runtime.wait_fd()),
+              timer_(executor) {}
         Loop(const Loop&) = delete;
         Loop& operator=(const Loop&) = delete;
         ~Loop() { stop(); }
@@ -64,12 +67,22 @@ class AsioDriver {
         }
 
         void stop() {
-            if (!std::exchange(runtime_, nullptr)) return;
+            if (!runtime_) return;
+            runtime_.reset();
             readable_.release();  // It is the runtime's.
             timer_.cancel();
         }
 
       private:
+        struct Leave {
+            void operator()(Runtime* runtime) const { runtime->be_driven(false); }
+        };
+        using Driven = std::unique_ptr<Runtime, Leave>;
+        static Driven driven(Runtime& runtime) {
+            runtime.be_driven(true);
+            return Driven(&runtime);
+        }
+
         void step() {
             if (!runtime_ || posted_) return;
             check_thread();
@@ -112,7 +125,7 @@ class AsioDriver {
                 "thread of its own (without options.manual) or an io_context of one thread");
         }
 
-        Runtime* runtime_;  // nullptr: stopped.
+        Driven runtime_;  // nullptr: stopped.
         boost::asio::posix::stream_descriptor readable_;
         boost::asio::steady_timer timer_;
         std::thread::id thread_;
