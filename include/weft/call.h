@@ -53,11 +53,12 @@ class Call {
     Duration time_left() const;
     // The client gave up, cancelled or died: nobody waits for the reply.
     bool cancelled() const;
-    // The same for code that takes one, on any thread: what blocks in offload(), say. Empty for a
-    // call that was answered, and without effect once this one is. Cost: an allocation.
+    // The same for code that takes one. Taken on the context's thread; it and its copies are used
+    // on any, by what blocks in offload(), say. Empty for a call that was answered, and without
+    // effect once this one is. Cost: an allocation.
     std::stop_token stop_token() const;
     // `notice` runs once when that happens, if the call is still open, or inside this when it has
-    // happened already; replaces an earlier one. May answer the call.
+    // happened already; replaces an earlier one. May answer the call; must not throw.
     void on_cancel(Function<void()> notice);
     // The runtime that serves the call has begun to end: it takes no new calls and, in run(), waits
     // for this one, for drain_timeout at most. The client still waits for the reply. True until the
@@ -65,7 +66,7 @@ class Call {
     bool draining() const;
     // `notice` runs once when that begins, if the call is still open, or inside this when it has
     // begun already; replaces an earlier one. For a handler that waits for an event: it answers
-    // with what it has. May answer the call.
+    // with what it has. May answer the call; must not throw.
     void on_drain(Function<void()> notice);
     // The client, for logs: what it calls itself. Empty when it is gone.
     std::string peer() const;

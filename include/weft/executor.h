@@ -7,7 +7,8 @@ namespace weft {
 
 class Executor {
   public:
-    // Both abort the program, and say so, when `work` is empty.
+    // Both abort the program, and say so, when `work` is empty. Work that throws ends the program
+    // by std::terminate(): what may throw catches, or is a coroutine (Runtime::spawn, offload()).
     //
     // Runs `work` on this executor's thread, soon, never inside post(). Once its runtime is gone:
     // inside post(), on the calling thread or on another one that does the same; work that posts

@@ -82,9 +82,9 @@ class Region {
     // A part of it. Requires: offset + bytes <= ref().length; anything else aborts the program and
     // says so.
     RegionRef ref(std::uint64_t offset, std::uint64_t bytes) const;
-    // `fenced` runs on the context's thread when the memory is the owner's alone again. Where the
-    // transport judges no access (ofi+tcp) a peer in mid-transfer has 10 s to let go; then its
-    // connection ends.
+    // `fenced` runs on the context's thread when the memory is the owner's alone again; it must not
+    // throw. Where the transport judges no access (ofi+tcp) a peer in mid-transfer has 10 s to let
+    // go; then its connection ends.
     //
     // The end of a runtime closes its regions and waits at most a second for their fences. Memory
     // that a peer may still write then (one over sm that was stopped in the middle of its copy) is

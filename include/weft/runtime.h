@@ -142,6 +142,7 @@ class Runtime {
     // With options.manual: turns the runtime, on the thread that turned it last, or that made it.
     // Another one waits for that thread's turns, and after a second without one logs a warning and
     // waits on; a runtime that no thread has turned it turns after that second, for this task.
+    // A thread that waits in it is not to be cancelled by pthread_cancel(): end the task.
     // An exception that leaves the task is rethrown here. Throws BadResult (CANCELLED) when the
     // runtime ended and the task did not; std::invalid_argument for an empty task,
     // std::logic_error for one that was awaited before.

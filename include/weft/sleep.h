@@ -105,7 +105,8 @@ class [[nodiscard]] Sleep : public detail::Alarm {
 // context has to do already goes first. No thread waits, and nothing is allocated.
 //
 // As an operation (weft/await.h) it gives its result once, resumes on the executor it was made on,
-// and destroying it cancels it. In a handler it ends with the call.
+// and destroying it cancels it. In a handler it ends with the call; one that was made before the
+// reply and goes on after it still ends at the call's deadline.
 // Errors: CANCELLED when the call that it was made for is cancelled, or its runtime ends;
 // DEADLINE_EXCEEDED when the deadline of that call comes first; FAILED_PRECONDITION on a thread
 // that turns no context, and in a forked child. A loop that sleeps ends on an error: from then on

@@ -77,7 +77,8 @@ TEST_CASE("a listener on all addresses of a host that has none is reached over l
     CHECK(typed(both, {host_name("127.0.0.1")}) == "127.0.0.1:7 ");
 }
 
-TEST_CASE("a listener on all addresses of a host that does not list them is reached at its routes") {
+TEST_CASE(
+    "a listener on all addresses of a host that does not list them is reached at its routes") {
     CHECK(typed(v4, {}, {host_name("10.0.0.2")}) == "10.0.0.2:7 ");
     CHECK(typed(both, {}, {host_name("10.0.0.2"), host_name("2001::1")}) ==
           "[2001::1]:7 10.0.0.2:7 ");
@@ -103,12 +104,13 @@ TEST_CASE("each address of a server that listens on all of its host answers") {
     const std::vector<std::string> addresses = server.addresses();
     REQUIRE_FALSE(addresses.empty());
     const auto has = [&](const char* part) {
-        return std::ranges::any_of(addresses,
-                                   [&](const std::string& uri) { return uri.find(part) != uri.npos; });
+        return std::ranges::any_of(
+            addresses, [&](const std::string& uri) { return uri.find(part) != uri.npos; });
     };
     CHECK_FALSE(has("0.0.0.0"));
     CHECK_FALSE(has("[::]"));
-    const bool is_v4 = any == std::string("tcp://[::]:0") || std::string(any).find('[') == std::string::npos;
+    const bool is_v4 =
+        any == std::string("tcp://[::]:0") || std::string(any).find('[') == std::string::npos;
     if (is_v4 && has_others_than_loopback(AF_INET)) {
         CHECK_FALSE(has("127.0.0.1"));
         CHECK(has("."));

@@ -149,7 +149,9 @@ Status TcpEndpoint::join(Stranger& stranger, const Ticket& ticket) {
         bulk_up(*connection);
         return {};
     }
-    return fail(Code::permission_denied, "a ticket that was not given out");
+    return fail(Code::permission_denied,
+                "a ticket that this process did not give out (does a balancer of connections stand "
+                "before several servers?)");
 }
 
 // The lane is gone or could not be made; what was under way on it fails. The peer lives on, and the
