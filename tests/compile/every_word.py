@@ -2,6 +2,8 @@
 """Generated code for services, methods, messages, fields and packages with each name that C++ or the generated code itself
 uses for something else, compiled as a careful program would.
 
+Names in capitals are compiled, or refused by name where a macro has one.
+
     every_word.py PROTOC PLUGIN INCLUDE_DIRS COMPILER [COMPILER ...]
 
 INCLUDE_DIRS: separated by ';'. What does not compile is shown, and the exit status is 1.
@@ -23,6 +25,8 @@ UNKNOWN = {"char8_t", "char16_t", "char32_t", "concept", "consteval", "constinit
            "requires"}
 # Nor can it be in packages of these names.
 OF_PROTOBUF = {"std", "google", "internal"}
+# Names in capitals that have an underscore behind them in generated code.
+CAPITALS = {"BUFSIZ", "CTRL", "EOF", "INFINITY", "NAN", "NDEBUG", "NULL", "NZERO", "SOMAXCONN"}
 # What protobuf's own code can't be named: the macros of the C library.
 MACROS = {"NULL", "errno", "stdin", "stdout", "stderr", "assert", "EOF", "NDEBUG"}
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
@@ -118,6 +122,29 @@ class Words:
         self.write("packages", ".".join(["packages", *inside]), [service("weft", ["detail", "call"])])
         return len(words) + len(macros)
 
+    def check_capitals(self, compiler):
+        """Macros in capitals of the generated code's own headers are refused by name; other capitals compile. Says
+        what is not so."""
+        self.write("plain", "plain", [service("Plain", ["GET", "LIST_2", "X_"])])
+        source = self.root / "capitals.cc"
+        source.write_text('#include "plain.weft.cc"\n')
+        includes = [f"-I{self.root}", *(f"-isystem{one}" for one in self.dirs), str(source)]
+        done = subprocess.run([compiler, "-std=c++20", *WARNINGS, "-fsyntax-only", *includes],
+                              text=True, capture_output=True)
+        if done.returncode != 0:
+            return done.stderr
+        defined = subprocess.run([compiler, "-std=gnu++20", "-dM", "-E", *includes], text=True, capture_output=True,
+                                 check=True).stdout
+        macros = sorted({*re.findall(r"^#define ([A-Z][A-Z0-9_]*)\b", defined, re.M)} - CAPITALS)
+        if not {"PATH_MAX", "BIG_ENDIAN", "SEEK_END", "INT_MAX"} <= set(macros):
+            return "the headers define not even INT_MAX"
+        self.write("plain", "plain", [service("Plain", macros)])
+        said = subprocess.run([compiler, "-std=gnu++20", "-fsyntax-only", "-fmax-errors=0" if "clang" not in compiler
+                               else "-ferror-limit=0", *includes], text=True, capture_output=True).stderr
+        refused = re.findall(r"error:.*method plain.Plain/(\w+): its name is a macro here; rename the method", said)
+        missed = {*macros} - {*refused}
+        return f"compiled without a word: {sorted(missed)[:20]}" if missed else ""
+
     def compile(self, compiler, form):
         units = ["methods", "services", "macros", "messages", "fields", "packages"]
         source = self.root / "all.cc"
@@ -139,6 +166,10 @@ def main(protoc, plugin, dirs, *compilers):
                 if done.returncode != 0:
                     print("\n".join(done.stderr.splitlines()[:60]))
                     return 1
+            trouble = words.check_capitals(compiler)
+            if trouble:
+                print(f"names in capitals, {compiler}: {trouble}")
+                return 1
     return 0
 
 

@@ -1,5 +1,6 @@
 #include "protoc-gen-weft/generate.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -255,6 +256,26 @@ void print_group_client(const ServiceDescriptor& service, io::Printer& out) {
 
 }  // namespace
 
+// Capitals are the names of macros, of which any header may define any: one that is there would
+// rename the method in this translation unit only.
+static void print_macro_guards(const FileDescriptor& file, io::Printer& out) {
+    for (int i = 0; i < file.service_count(); ++i) {
+        for_each_method(*file.service(i), [&](const MethodDescriptor& method) {
+            const std::string name = cpp_name(method);
+            if (std::any_of(name.begin(), name.end(),
+                            [](char c) { return c >= 'a' && c <= 'z'; })) {
+                return;
+            }
+            out.Print(
+                "\n"
+                "#ifdef $name$\n"
+                "#error \"method $wire$: its name is a macro here; rename the method\"\n"
+                "#endif\n",
+                "name", name, "wire", wire_name(method));
+        });
+    }
+}
+
 void print_header(const FileDescriptor& file, io::Printer& out) {
     const Words words{{"file", file.name()}, {"stem", stem_of(file)}};
     out.Print(words,
@@ -267,6 +288,7 @@ void print_header(const FileDescriptor& file, io::Printer& out) {
     }
     out.Print(words, "\n#include \"$stem$.pb.h\"\n");
     if (file.service_count() == 0) return;
+    print_macro_guards(file, out);
     const std::string space = namespace_of(file);
     if (!space.empty()) out.Print("\nnamespace $space$ {\n", "space", space);
     for (int i = 0; i < file.service_count(); ++i) {

@@ -15,7 +15,8 @@ std::string stem_of(const google::protobuf::FileDescriptor& file);
 // "package.Service/Method".
 std::string wire_name(const google::protobuf::MethodDescriptor& method);
 // The method's name, with an underscore behind it, and a number where another method has that name,
-// where C++ or the generated class has another use for the word.
+// where C++ or the generated class has another use for the word. One in capitals is left alone, and
+// generated code refuses to compile where a macro has that name.
 std::string cpp_name(const google::protobuf::MethodDescriptor& method);
 
 // Of the classes made for a service.
