@@ -91,9 +91,29 @@ static Status store_crc32c(int fd, std::uint32_t crc, const std::string& shown) 
     return errno_status(errno, "can't keep the checksum of " + shown);
 }
 
+// The file that gets another's name gets its mode, and its owner and group as far as this process
+// may give them: what was for others than these is not for the new ones.
+static Status keep_access(int file, int directory, const std::string& leaf,
+                          const std::string& shown) {
+    struct stat old {};
+    if (::fstatat(directory, leaf.c_str(), &old, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(old.st_mode)) {
+        return {};
+    }
+    constexpr auto as_it_is = static_cast<uid_t>(-1);
+    mode_t mode = old.st_mode & 07777;
+    if (::fchown(file, old.st_uid, old.st_gid) != 0) {
+        mode &= 0777;
+        if (::fchown(file, as_it_is, old.st_gid) != 0) mode &= ~mode_t{S_IRWXG};
+    }
+    if (::fchmod(file, mode) == 0) return {};
+    return errno_status(errno, "can't give the mode of " + shown + " to what replaces it");
+}
+
 Status UnfinishedFile::commit(std::optional<std::uint32_t> crc) {
     Status status;
     if (crc) status = store_crc32c(file_.get(), *crc, shown_);
+    if (status.ok()) status = keep_access(file_.get(), directory_.get(), leaf_, shown_);
     if (status.ok() && ::fsync(file_.get()) != 0) {
         status = errno_status(errno, "can't make " + shown_ + " durable");
     }

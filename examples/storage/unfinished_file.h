@@ -30,7 +30,8 @@ class UnfinishedFile {
     ~UnfinishedFile() { discard(); }
 
     weft::Status append(weft::ByteView bytes);
-    // Stores `crc32c` with it where the file system keeps user attributes, and names it.
+    // Stores `crc32c` with it where the file system keeps user attributes, and names it. It has the
+    // mode, owner and group of a file that it replaces, as far as this process may give them.
     // Errors: as errno_status(); the file is gone then.
     weft::Status commit(std::optional<std::uint32_t> crc32c);
     void discard();

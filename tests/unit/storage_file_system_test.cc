@@ -1,5 +1,8 @@
 // The store on file systems that can't sync directories, and its client on hosts without /proc.
 #include <fcntl.h>
+#include <grp.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -54,6 +57,53 @@ TEST_CASE(
     }
 }
 #endif
+
+// Of a file that `user` and its group replace, who may not give files away: what came of it.
+struct stat replaced_by(uid_t user, mode_t mode, uid_t owner, gid_t group) {
+    const TemporaryDirectory files;
+    const std::string path = files.path + "/a";
+    (void)::chmod(files.path.c_str(), 0777);
+    const int end = test::end_of_child([&] {
+        storage::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        if (!file || ::fchown(file.get(), owner, group) != 0) return not_allowed;
+        if (::fchmod(file.get(), mode) != 0) return 1;
+        if (user != 0 && (::setgroups(0, nullptr) != 0 || ::setresgid(user, user, user) != 0 ||
+                          ::setresuid(user, user, user) != 0)) {
+            return not_allowed;
+        }
+        storage::Fd directory(::open(files.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        const bool done =
+            write_whole(storage::UnfinishedFile::create(std::move(directory), "a", "a"), "new")
+                .ok();
+        return done ? 0 : 2;
+    });
+    struct stat file {};
+    if (end == not_allowed) return file;
+    CHECK(end == 0);
+    CHECK(::stat(path.c_str(), &file) == 0);
+    return file;
+}
+
+TEST_CASE("storage: a file that replaces another has its mode, its owner and its group") {
+    const uid_t self = ::geteuid();
+    const gid_t group = ::getegid();
+    CHECK((replaced_by(0, 0640, self, group).st_mode & 07777) == 0640);
+    CHECK((replaced_by(0, 0777, self, group).st_mode & 07777) == 0777);
+    if (self != 0) {
+        test::note_capability("storage",
+                              "not tested here: files of other users, as this is not root");
+        return;
+    }
+    const struct stat by_root = replaced_by(0, 04755, 4001, 4002);
+    CHECK(by_root.st_uid == 4001);
+    CHECK(by_root.st_gid == 4002);
+    CHECK((by_root.st_mode & 07777) == 04755);
+    // By one who is neither: without the rights of that owner and group.
+    const struct stat by_other = replaced_by(4003, 06775, 4001, 4002);
+    CHECK(by_other.st_uid == 4003);
+    CHECK(by_other.st_gid == 4003);
+    CHECK((by_other.st_mode & 07777) == 0705);
+}
 
 TEST_CASE("storage: a file is downloaded on a host without /proc") {
     for (const bool has_proc : {true, false}) {
