@@ -1,15 +1,28 @@
 #include "beneath.h"
 
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <string>
 
+#ifndef SYS_openat2  // Since Linux 5.6, and not in the headers of before.
+#define SYS_openat2 437
+#endif
+
 namespace storage {
+
+// <linux/openat2.h>.
+struct HowToOpen {
+    std::uint64_t flags = 0;
+    std::uint64_t mode = 0;
+    std::uint64_t resolve = 0;
+};
+static constexpr std::uint64_t no_magic_links = 0x02;
+static constexpr std::uint64_t beneath = 0x08;
 
 static bool is_link(int directory, const char* name) {
     struct stat found;
@@ -42,9 +55,9 @@ static Fd open_without_links(int directory, std::string_view path, int flags) {
 }
 
 Fd open_beneath(int directory, const char* path, int flags) {
-    open_how how{};
+    HowToOpen how;
     how.flags = static_cast<std::uint64_t>(flags);
-    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+    how.resolve = beneath | no_magic_links;
     const long fd = ::syscall(SYS_openat2, directory, path, &how, sizeof how);
     if (fd >= 0) return Fd(static_cast<int>(fd));
     if (errno != ENOSYS && errno != EPERM) return Fd();

@@ -1,12 +1,14 @@
 #include "base/wait_for_events.h"
 
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 
+#include "base/new_system_calls.h"
 #include "base/own_descriptor.h"
 
 namespace weft::base {
@@ -19,7 +21,9 @@ void wait_for_events(int epoll, Duration longest) {
         timespec timeout{};
         timeout.tv_sec = longest.count() / 1'000'000'000;
         timeout.tv_nsec = longest.count() % 1'000'000'000;
-        const int got = ::epoll_pwait2(epoll, events, 8, &timeout, nullptr);
+        constexpr std::size_t no_mask_bytes = 8;
+        const long got =
+            ::syscall(SYS_epoll_pwait2, epoll, events, 8, &timeout, nullptr, no_mask_bytes);
         if (got >= 0 || errno == EINTR) return;
         // Any other failure is the system's, or epoll_wait() has it, too.
         has_nanoseconds.store(false, std::memory_order_relaxed);

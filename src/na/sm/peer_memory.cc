@@ -2,12 +2,13 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <iterator>
+
+#include "base/new_system_calls.h"
 
 namespace weft::na::sm {
 namespace {
