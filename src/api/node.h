@@ -159,7 +159,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     std::atomic<const char*> inside_in_{nullptr};
     std::atomic<TimePoint> stall_named_{TimePoint{}};  // In the turn that began then.
     std::shared_ptr<Node> kept_;                       // Itself, in a forked child.
-    bool is_driven_ = false;  // By an AsioDriver.
+    bool is_driven_ = false;                           // By an AsioDriver.
     bool down_ = false;
     // Once its end has begun: drain_timeout bounds all of it.
     std::atomic<TimePoint> ends_by_{never};

@@ -22,11 +22,11 @@ void Fork::drop() {
 }
 
 Status Fork::why_over(Duration limit) const {
-    Status why = outcome() == Outcome::ended
-                     ? fail(Code::cancelled, "the runtime is shutting down (with_timeout)")
-                     : fail(Code::deadline_exceeded, "the task had not ended after " +
-                                                         base::duration_text(limit) +
-                                                         " (with_timeout)");
+    Status why =
+        outcome() == Outcome::ended
+            ? fail(Code::cancelled, "the runtime is shutting down (with_timeout)")
+            : fail(Code::deadline_exceeded, "the task had not ended after " +
+                                                base::duration_text(limit) + " (with_timeout)");
     return std::move(why).with_effect(Effect::unknown);
 }
 

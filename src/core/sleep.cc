@@ -95,8 +95,8 @@ void Alarm::sleep(Duration time) {
     };
 }
 
-// No turn comes after the runtime's last one, and no time passes: so the limit is over then, after
-// all else that ends with the runtime, and so is one that begins in its last turns.
+// No turn comes after the runtime's last one, and no time passes: so the wait ends then, after
+// all else that ends with the runtime, and so does one that begins in its last turns.
 void Alarm::limit(Duration time) {
     Node& node = this->node();
     core::Context& context = node.context();

@@ -44,7 +44,8 @@ class Addresses {
     Status judge(const std::vector<Member>& members) {
         std::sort(all_.begin(), all_.end());
         for (std::size_t i = 1; i < all_.size(); ++i) {
-            if (all_[i].first != all_[i - 1].first || all_[i].second == all_[i - 1].second) continue;
+            if (all_[i].first != all_[i - 1].first || all_[i].second == all_[i - 1].second)
+                continue;
             const Member& first = members[all_[i - 1].second];
             const Member& second = members[all_[i].second];
             const std::string shared = shared_address(first, second);

@@ -35,9 +35,10 @@ std::vector<SocketName> typable(std::uint16_t port, const std::vector<int>& fami
                                 const std::vector<SocketName>& routes) {
     std::vector<SocketName> names;
     const auto add = [&](const SocketName& name, int family) {
-        const bool is_good = name.family() == family && !name.is_loopback() &&
-                             !name.is_link_local() && !name.is_any() &&
-                             std::ranges::find(names, name.host(), &SocketName::host) == names.end();
+        const bool is_good =
+            name.family() == family && !name.is_loopback() && !name.is_link_local() &&
+            !name.is_any() &&
+            std::ranges::find(names, name.host(), &SocketName::host) == names.end();
         if (is_good) names.push_back(name.with_port(port));
     };
     for (const int family : families) {
@@ -83,8 +84,8 @@ Typable addresses_to_type(const std::string& uri) {
     }
     const Result<std::vector<SocketName>> of_host = addresses_of_host();
     Typable typed;
-    for (const SocketName& name : typable(any->port(), families,
-                                          of_host ? *of_host : std::vector<SocketName>(), routes)) {
+    for (const SocketName& name :
+         typable(any->port(), families, of_host ? *of_host : std::vector<SocketName>(), routes)) {
         typed.uris.push_back(address->scheme + "://" + name.text());
     }
     if (!of_host) typed.trouble = Status(of_host.status()).in(uri + ": the addresses of this host");

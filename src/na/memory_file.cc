@@ -65,7 +65,10 @@ Status seal(base::UniqueFd& fd, FutureWrite future_write) {
     const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
     auto reader = base::UniqueFd::closed_in_children(
         [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
-    if (!reader) return fail(Code::unavailable, errno_text("opening shared memory to read"));
+    if (!reader)
+        return fail(
+            Code::unavailable,
+            errno_text("opening shared memory to read, for which a kernel before 5.1 needs /proc"));
     fd = std::move(reader);
     return {};
 }

@@ -22,7 +22,7 @@ Task<void> limits(Bench& bench, bool sleeps, std::vector<Status>& outcomes) {
     outcomes.push_back(co_await with_timeout(1h, with_timeout(2h, never(third, bench.alive))));
 }
 
-TEST_CASE("with_timeout: the limit is over with the last turn of its runtime") {
+TEST_CASE("with_timeout: the wait is cancelled with the last turn of its runtime") {
     const bool sleeps = GENERATE(false, true);
     Alone alone;
     std::vector<Status> outcomes;
@@ -35,6 +35,9 @@ TEST_CASE("with_timeout: the limit is over with the last turn of its runtime") {
     for (const Status& outcome : outcomes) {
         CHECK(outcome.code() == Code::cancelled);
         CHECK(outcome.text().find("the runtime is shutting down") != outcome.text().npos);
+    }
+    for (std::size_t i = sleeps ? 1 : 0; i < outcomes.size(); ++i) {
+        CHECK(outcomes[i].effect() == Effect::unknown);
     }
 }
 

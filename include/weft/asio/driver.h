@@ -25,8 +25,8 @@ namespace weft {
 // Thread: one, always the same, runs the executor: it is the thread of the runtime's context.
 // Another one that comes upon it throws std::logic_error out of io_context::run(). (A runtime with
 // a thread of its own needs no driver: its operations complete on any executor.)
-// Lifetime: stopped or destroyed before the runtime, which stays where it is: a runtime that ends or
-// gets a second driver meanwhile aborts the program and says so. The io_context may be destroyed
+// Lifetime: stopped or destroyed before the runtime, which stays where it is: a runtime that ends
+// or gets a second driver meanwhile aborts the program and says so. The io_context may be destroyed
 // before both. io_context::run() does not return for want of work while it drives.
 class AsioDriver {
   public:
@@ -51,9 +51,7 @@ class AsioDriver {
     class Loop : public std::enable_shared_from_this<Loop> {
       public:
         Loop(const boost::asio::any_io_executor& executor, Runtime& runtime)
-            : runtime_(driven(runtime)),
-              readable_(executor, runtime.wait_fd()),
-              timer_(executor) {}
+            : runtime_(driven(runtime)), readable_(executor, runtime.wait_fd()), timer_(executor) {}
         Loop(const Loop&) = delete;
         Loop& operator=(const Loop&) = delete;
         ~Loop() { stop(); }

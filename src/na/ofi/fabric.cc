@@ -22,8 +22,8 @@ static Status failed_at(const Row& row, const SocketName& source, const char* wh
     const bool answers_no =
         row.binds_to_answer && source.port() != 0 && std::abs(error) == FI_ENODATA;
     if (answers_no || std::abs(error) == FI_EADDRINUSE) {
-        return fail(Code::already_exists, std::string(row.scheme) + "://" + source.text() +
-                                              " is taken already");
+        return fail(Code::already_exists,
+                    std::string(row.scheme) + "://" + source.text() + " is taken already");
     }
     return failed(row, what, error);
 }
