@@ -63,7 +63,7 @@ class List(GroupCase):
 
     def test_who_answers(self):
         live = [self.serve(root=self.file(f"root{i}/x", b"").parent).uris[0] for i in range(3)]
-        self.group = self.write_group(4, [{"rank": 10 + i, "uris": ["sm://nobody", uri]}
+        self.group = self.write_group(4, [{"rank": 10 + i, "uris": [f"sm://nobody-{i}", uri]}
                                           for i, uri in enumerate(live)])
         lines = self.run_ok("ls", "--probe").splitlines()
         self.assertEqual(lines[1].split(), ["rank", "incarnation", "state", "answer", "addresses"])
@@ -95,8 +95,9 @@ class List(GroupCase):
         self.assertLess(time.monotonic() - begin, 2 * 3 * 1.5)  # Twice: as text, as JSON.
 
     def test_more_members_than_are_asked_at_a_time(self):
-        uri = self.serve().uris[0]
-        self.group = self.write_group(1, [{"rank": rank, "uris": [uri]} for rank in range(600)])
+        port = self.serve(listen=["tcp://0.0.0.0:0"]).uris[0].rpartition(":")[2]
+        self.group = self.write_group(1, [{"rank": rank, "uris": [f"tcp://127.0.{rank // 200}.{1 + rank % 200}:{port}"]}
+                                          for rank in range(600)])
         members = json.loads(self.run_ok("ls", "--probe", "--json"))["members"]
         self.assertEqual(sum(member["error"] is None for member in members), 600)
 
@@ -124,7 +125,7 @@ class Change(GroupCase):
         self.run_fails(9, "would have no member left", "evict", "0", "3")
         self.run_fails(6, "rank 3 already, in incarnation 1", "admit", "--rank", "3", "--uri", "sm://x")
         self.run_fails(3, "'nonsense'", "admit", "--rank", "4", "--uri", "nonsense")
-        self.group = self.write_group(2**64 - 1, [{"rank": i, "uris": ["sm://x"]} for i in range(2)])
+        self.group = self.write_group(2**64 - 1, [{"rank": i, "uris": [f"sm://x-{i}"]} for i in range(2)])
         self.run_fails(8, "no epoch after", "evict", "0")
 
     def test_files_that_are_none(self):
@@ -149,7 +150,7 @@ class Change(GroupCase):
 
     def test_commands_at_the_same_time_lose_no_change(self):
         commands = [subprocess.Popen([WEFT, "group", "admit", "--group", self.group, "--rank", str(rank),
-                                      "--uri", "sm://x"], stdout=subprocess.DEVNULL)
+                                      "--uri", f"sm://x-{rank}"], stdout=subprocess.DEVNULL)
                     for rank in range(100, 120)]
         self.assertEqual([command.wait(PATIENCE) for command in commands], 20 * [0])
         self.assertEqual(self.ranks(), [0, 3, *range(100, 120)])
@@ -211,7 +212,7 @@ class Watch(GroupCase):
             self.assertEqual((watch.returncode, out, error), (0, "", ""))
 
     def test_a_second_signal_does_not_wait_for_a_reader(self):
-        self.group = self.write_group(1, [{"rank": rank, "uris": ["sm://x"]} for rank in range(4000)])
+        self.group = self.write_group(1, [{"rank": rank, "uris": [f"sm://x-{rank}"]} for rank in range(4000)])
         watch = self.watch()
         watch.stdout.readline()
         self.run_ok("drain", *range(4000))

@@ -63,7 +63,9 @@ class GroupDirectory {
 
 // Admits this rank, at an address that nobody has.
 inline GroupAuthority::Decision admitting(std::uint32_t rank) {
-    return [rank](const GroupView& view) { return admit(view, {rank, {"sm://x"}}); };
+    return [rank](const GroupView& view) {
+        return admit(view, {rank, {"sm://x-" + std::to_string(rank)}});
+    };
 }
 
 }  // namespace weft::test

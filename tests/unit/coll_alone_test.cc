@@ -31,7 +31,8 @@ struct Origin final : Part::Port {
     }
     static std::shared_ptr<const coll::Plan> plan(std::uint32_t n, bool merges) {
         std::vector<Member> members;
-        for (std::uint32_t rank = 0; rank < n; ++rank) members.push_back({rank, {"sim://a"}});
+        for (std::uint32_t rank = 0; rank < n; ++rank)
+            members.push_back({rank, {"tcp://a:" + std::to_string(rank + 1)}});
         const GroupView view = GroupView::make("g", 1, std::move(members)).value();
         auto made = std::make_shared<coll::Plan>();
         made->roster = std::make_shared<coll::Roster>(coll::Roster::Parts{view, {}, 0, false});

@@ -27,12 +27,8 @@ GroupView view_of(std::uint32_t n, std::uint32_t hosts, Random& random, bool has
     std::uint32_t rank = 0;
     for (std::uint32_t i = 0; i < n; ++i) {
         const std::string host = "h" + std::to_string(random() % hosts);
-        const bool has_port = random() % 2 == 0;
-        members.push_back(
-            {rank,
-             {has_port ? "tcp://" + host + ":" + std::to_string(1000 + i) : "sim://" + host},
-             i + 1,
-             false});
+        const std::string scheme = random() % 2 == 0 ? "tcp://" : "verbs://";
+        members.push_back({rank, {scheme + host + ":" + std::to_string(1000 + i)}, i + 1, false});
         rank += 1 + (has_gaps ? static_cast<std::uint32_t>(random() % 3) : 0);
     }
     return GroupView::make("g", 1, std::move(members)).value();

@@ -40,7 +40,7 @@ TEST_CASE("a decision holds from then on, and is told to whoever made it") {
     CHECK(authority->view().value().digest() == GroupDirectory::view().digest());
     const GroupView after = authority->change(admitting(5)).value();
     CHECK(after.epoch() == 2);
-    CHECK(*after.find(5) == Member{5, {"sm://x"}, 2, false});
+    CHECK(*after.find(5) == Member{5, {"sm://x-5"}, 2, false});
     CHECK(authority->view().value().digest() == after.digest());
     CHECK(at.files() == "group.json group.json.lock");
 }

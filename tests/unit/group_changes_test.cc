@@ -58,7 +58,7 @@ GroupView next_of(const GroupView& before, base::Random& random) {
     }
     for (auto& [rank, member] : members) {
         if (random.next() % 4 == 0) member.draining = !member.draining;
-        if (random.next() % 4 == 0) member.uris.front() = "sm://moved";
+        if (random.next() % 4 == 0) member.uris.front() = "sm://moved-" + std::to_string(rank);
     }
     std::vector<Member> all;
     for (auto& [rank, member] : members) all.push_back(member);
