@@ -82,7 +82,8 @@ class BarePeer {
         }
         return true;
     }
-    // The frames that came since the last take, one after the other.
+    // The frames that came since the last take, one after the other; without pings, which are
+    // answered.
     Frames take() { return std::exchange(frames_, {}); }
     std::size_t frames() const { return frames_.size(); }
     na::Arena& arena() { return *arena_; }
@@ -98,6 +99,11 @@ class BarePeer {
             if (event.kind == na::EventKind::message) {
                 core::for_each_frame(event.bytes, [&](const core::FrameHead& head, ByteView frame) {
                     if (is_about_sessions(head.kind)) return true;
+                    if (head.kind == core::FrameKind::ping) {
+                        const core::FrameHead pong{core::FrameKind::pong, 0, head.aux, sizeof head};
+                        (void)say_as_is({reinterpret_cast<const std::byte*>(&pong), sizeof pong});
+                        return true;
+                    }
                     frames_.emplace_back(frame.begin(), frame.end());
                     return true;
                 });
