@@ -1,6 +1,7 @@
 #include <weft/group_view.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/text.h"
 #include "na/address.h"
@@ -33,41 +34,40 @@ class Digest {
 
 // Which rank has an address: one process can't be two of them, and each would get what is sent to
 // the other. By 64 bits of a digest, for a view may have a million: what is equal stands together
-// when they are sorted.
+// when they are sorted. (Addresses made to have one digest may hide a pair from this, and cost no
+// more.)
 class Addresses {
   public:
-    void add(const na::Address& address, std::uint32_t index) {
+    void add(const na::Address& address, std::uint32_t member, std::uint32_t place) {
         Digest digest;
         digest.add(address.uri());
-        all_.push_back({digest.value(), index});
+        all_.push_back({digest.value(), member, place});
     }
     Status judge(const std::vector<Member>& members) {
         std::sort(all_.begin(), all_.end());
         for (std::size_t i = 1; i < all_.size(); ++i) {
-            if (all_[i].first != all_[i - 1].first || all_[i].second == all_[i - 1].second)
-                continue;
-            const Member& first = members[all_[i - 1].second];
-            const Member& second = members[all_[i].second];
-            const std::string shared = shared_address(first, second);
-            if (shared.empty()) continue;
+            const One &one = all_[i - 1], &next = all_[i];
+            if (one.digest != next.digest || one.member == next.member) continue;
+            const Member &first = members[one.member], &second = members[next.member];
+            const na::Address address = *na::parse_address(first.uris[one.place]);
+            if (address != *na::parse_address(second.uris[next.place])) continue;
             return bad("ranks " + std::to_string(first.rank) + " and " +
-                       std::to_string(second.rank) + " have one address, " + shared);
+                       std::to_string(second.rank) + " have one address, " + address.uri());
         }
         return {};
     }
 
   private:
-    static std::string shared_address(const Member& first, const Member& second) {
-        for (const std::string& uri : first.uris) {
-            const na::Address address = *na::parse_address(uri);
-            for (const std::string& other : second.uris) {
-                if (address == *na::parse_address(other)) return address.uri();
-            }
+    struct One {
+        std::uint64_t digest;
+        std::uint32_t member;  // By its index,
+        std::uint32_t place;   // and by its own one there.
+        bool operator<(const One& other) const {
+            return std::tie(digest, member, place) <
+                   std::tie(other.digest, other.member, other.place);
         }
-        return {};
-    }
-
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> all_;  // Of members by their index.
+    };
+    std::vector<One> all_;
 };
 
 }  // namespace
@@ -78,11 +78,12 @@ static Status judge(const Member& member, std::uint32_t index, Addresses& addres
     if (member.uris.size() > GroupView::uris_max) {
         return bad(who + " has more than " + std::to_string(GroupView::uris_max) + " addresses");
     }
-    for (const std::string& uri : member.uris) {
+    for (std::uint32_t place = 0; place < member.uris.size(); ++place) {
+        const std::string& uri = member.uris[place];
         Result<na::Address> address = na::parse_address(uri);
         if (!address) return std::move(address).status().in("group: " + who);
         if (!base::is_utf8(uri)) return bad(who + " has an address that is not UTF-8");
-        addresses.add(*address, index);
+        addresses.add(*address, index, place);
     }
     return {};
 }
