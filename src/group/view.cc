@@ -52,7 +52,8 @@ class Addresses {
             const na::Address address = *na::parse_address(first.uris[one.place]);
             if (address != *na::parse_address(second.uris[next.place])) continue;
             return bad("ranks " + std::to_string(first.rank) + " and " +
-                       std::to_string(second.rank) + " have one address, " + address.uri());
+                       std::to_string(second.rank) + " have one address, " + address.uri() +
+                       ": leave out what may reach another member");
         }
         return {};
     }
