@@ -3,6 +3,7 @@
 #include <weft/offload.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "background.h"
 #include "crc32c.h"
@@ -85,6 +86,12 @@ Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
 }
 
 // The next bytes of the object into `into`; how many there were.
+static Status damaged(const std::string& name) {
+    return weft::fail(Code::data_loss, quote(name) +
+                                           " is damaged on the server's disk: its bytes do not "
+                                           "have the CRC32C that was stored with them");
+}
+
 static Result<std::size_t> read_next(Download& download, weft::Bytes into) {
     const ObjectInfo& info = download.object.info;
     const auto wanted =
@@ -98,9 +105,7 @@ static Result<std::size_t> read_next(Download& download, weft::Bytes into) {
     download.crc = crc32c(download.crc, into.first(wanted));
     download.read += wanted;
     if (download.read == info.size && info.crc32c && *info.crc32c != download.crc) {
-        return weft::fail(Code::data_loss, quote(download.name) +
-                                               " is damaged on the server's disk: its bytes do not "
-                                               "have the CRC32C that was stored with them");
+        return damaged(download.name);
     }
     return wanted;
 }
@@ -144,6 +149,25 @@ Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkRepl
 
 // ---- extents -----------------------------------------------------------------------------------
 
+// The sum that is kept is that of the whole, so that the part of an object is checked by reading all
+// of it: of one that is no longer than an extent may be.
+static Status check_whole(const Opened& object, const std::string& name) {
+    const ObjectInfo& info = object.info;
+    if (!info.crc32c || info.size > extent_bytes_max) return {};
+    std::vector<std::byte> piece(std::min<std::uint64_t>(info.size, std::uint64_t{1} << 20));
+    std::uint32_t crc = 0;
+    for (std::uint64_t at = 0; at < info.size; at += piece.size()) {
+        const weft::Bytes into = weft::Bytes(piece).first(
+            static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), info.size - at)));
+        const Result<std::size_t> got = read_full(object.file.get(), at, into, quote(name));
+        if (!got) return got.status();
+        Status status = check_unchanged(object, name, at + *got, *got < into.size());
+        if (!status.ok()) return status;
+        crc = crc32c(crc, into);
+    }
+    return crc == *info.crc32c ? Status() : damaged(name);
+}
+
 static Result<Opened> read_extent(const Root& root, const OpenExtentRequest& in, weft::Bytes into,
                                   std::size_t& got) {
     Result<Opened> object = open_for_reading(root, in.name());
@@ -160,6 +184,7 @@ static Result<Opened> read_extent(const Root& root, const OpenExtentRequest& in,
         read_full(object->file.get(), in.offset(), into.first(wanted), quote(in.name()));
     if (!read) return read.status();
     Status status = check_unchanged(*object, in.name(), in.offset() + *read, *read < wanted);
+    if (status.ok()) status = check_whole(*object, in.name());
     if (!status.ok()) return status;
     got = wanted;
     return object;

@@ -40,7 +40,7 @@ struct OperationId {
 };
 
 // A request's or reply's body, written straight into the transport's memory, once, before the
-// function that it is given to returns.
+// function that it is given to returns. `write` must not throw: that ends the program.
 struct BodyWriter {
     std::size_t bytes = 0;
     void* object = nullptr;
@@ -49,7 +49,7 @@ struct BodyWriter {
     static BodyWriter of(ByteView body) {
         return {body.size(), const_cast<std::byte*>(body.data()), nullptr};
     }
-    void operator()(std::byte* to) const {
+    void operator()(std::byte* to) const noexcept {
         if (write) {
             write(object, to);
         } else if (bytes != 0) [[likely]] {

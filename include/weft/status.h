@@ -57,7 +57,11 @@ std::string_view name_of(Stage stage);    // "sent"
 class [[nodiscard]] Status {
   public:
     Status() = default;
-    Status(Code code, std::string text) : code_(code) { detail().text = std::move(text); }
+    // A number that is none of Code's (an errno that was cast) becomes UNKNOWN; the text says which.
+    Status(Code code, std::string text) : code_(code) {
+        detail().text = std::move(text);
+        if (static_cast<std::uint8_t>(code) > code_max) make_unknown();
+    }
 
     Status(const Status& other) { *this = other; }
     Status& operator=(const Status& other);
@@ -100,6 +104,7 @@ class [[nodiscard]] Status {
     friend Status rejected(Code code, std::string text);
     friend Status rejected(Status why);
 
+    void make_unknown();
     struct Detail {
         std::string text;
         std::string peer;

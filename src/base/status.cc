@@ -45,6 +45,12 @@ std::string_view name_of(Stage stage) {
     return "invalid";
 }
 
+void Status::make_unknown() {
+    const std::string number = std::to_string(static_cast<unsigned>(code_));
+    code_ = Code::unknown;
+    detail().text.insert(0, "code " + number + " is none of weft::Code: ");
+}
+
 Status& Status::operator=(const Status& other) {
     if (this == &other) return *this;
     code_ = other.code_;

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <string>
 
 #include "na/tcp/socket.h"
@@ -51,4 +52,21 @@ TEST_CASE("tcp: a connection within a host is not paced") {
         tcp::use_plain_congestion_control(client->get());
         CHECK(congestion_control_of(client->get()) == "reno");
     }
+}
+
+TEST_CASE("tcp: a socket that the kernel connects to itself met no listener") {
+    const base::UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto any_port = SocketName::from_numeric("127.0.0.1", 0);
+    REQUIRE(::bind(socket.get(), any_port->get(), static_cast<socklen_t>(any_port->size())) == 0);
+    const SocketName own = tcp::local_name(socket.get());
+    REQUIRE(::connect(socket.get(), own.get(), static_cast<socklen_t>(own.size())) == 0);
+    CHECK(tcp::socket_error(socket.get()) == ECONNREFUSED);
+    // With a listener it met one.
+    const Result<base::UniqueFd> listener = tcp::listen_at(*any_port, "tcp://here");
+    REQUIRE(listener.ok());
+    const Result<base::UniqueFd> client = tcp::start_connecting(tcp::local_name(listener->get()));
+    REQUIRE(client.ok());
+    pollfd connected{client->get(), POLLOUT, 0};
+    REQUIRE(::poll(&connected, 1, 5000) == 1);
+    CHECK(tcp::socket_error(client->get()) == 0);
 }

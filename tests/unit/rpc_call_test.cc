@@ -265,3 +265,24 @@ TEST_CASE("a call that ended with its channel takes nothing from the next channe
     other_service.held.clear();
     REQUIRE(pair.rig.run_until([&] { return second.completions > 0; }));
 }
+
+TEST_CASE("a handler that answers with a number that is no code costs the channel nothing else") {
+    struct Cast final : Service {
+        MethodId method = MethodId("test.Cast/Errno");
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(method, [](Call call) {
+                call.fail(fail(static_cast<Code>(98), "bind: in use"));
+            });
+        }
+    } service;
+    Pair pair;
+    REQUIRE(pair.server.add(service).ok());
+    CallOutcome outcome, next;
+    pair.channel.call(service.method, {}, {}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+    CHECK(outcome.status.code() == Code::unknown);
+    CHECK(outcome.status.text() == "code 98 is none of weft::Code: bind: in use");
+    pair.channel.call(echo_method, as_bytes("x"), {}, next.done());
+    REQUIRE(pair.rig.run_until([&] { return next.completions > 0; }));
+    CHECK(next.status.ok());
+}

@@ -129,3 +129,11 @@ TEST_CASE("a status that says more than this process knows is no rejection, and 
     CHECK_FALSE(Status(own).with_effect(Effect::none).is_rejection());
     CHECK_FALSE(Status(own).with_peer("sm://a").is_rejection());
 }
+
+TEST_CASE("a code that does not exist becomes UNKNOWN, and the text says which it was") {
+    const Status cast = fail(static_cast<Code>(98), "bind: in use");
+    CHECK(cast.code() == Code::unknown);
+    CHECK(cast.text() == "code 98 is none of weft::Code: bind: in use");
+    CHECK(rejected(static_cast<Code>(255), "").code() == Code::unknown);
+    CHECK(fail(static_cast<Code>(code_max), "").code() == Code::unauthenticated);
+}

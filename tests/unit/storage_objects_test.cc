@@ -1,12 +1,15 @@
 // Names, listing, extents, settings, and roots that are not as they should be.
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include <csignal>
+#include <fstream>
 
 #include <weft/await.h>
 
 #include "storage/name.h"
+#include "support/capability.h"
 #include "support/store_rig.h"
 
 using namespace weft;
@@ -268,6 +271,26 @@ TEST_CASE("an extent is read by the client itself until its lease ends") {
     CHECK(read().ok());
     rig.rig.run_for(60ms);
     CHECK(read().code() == Code::permission_denied);
+}
+
+TEST_CASE("an extent of an object that is damaged on the disk is DATA_LOSS, whatever part it is") {
+    StoreRig rig;
+    REQUIRE(rig.put("a", pattern(3'000'000)).ok());
+    const std::string path = rig.root + "/a";
+    if (::getxattr(path.c_str(), "user.weft.crc32c", nullptr, 0) < 0) {
+        test::note_capability("storage", "not tested here: this file system keeps no checksums");
+        return;
+    }
+    storage::Client client = rig.make_client();
+    CHECK(rig.run(client.read_extent("a", 0, 100)).ok());
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(2'000'000);
+    file << "\xff\xfe" << std::flush;
+    for (const std::uint64_t at : {0u, 1'999'990u, 2'999'000u}) {
+        const Status status = rig.run(client.read_extent("a", at, 100)).status();
+        CHECK(status.code() == Code::data_loss);
+        CHECK_THAT(std::string(status.text()), Contains("damaged on the server's disk"));
+    }
 }
 
 TEST_CASE("settings are kept in memory, within limits") {

@@ -260,7 +260,9 @@ void OfiEndpoint::wake_writers() {
 bool OfiEndpoint::arm() {
     if (pending_at_ < pending_.size()) return false;
     if (receives_.has_idle()) post_receives();
-    return parts_.sleeps && (!fabric_ || fabric_->may_sleep());
+    bool writable = false;  // Since the poll, by a connection that ended, say.
+    want_writable_.for_each([&](Peer& peer) { writable |= has_room(peer); });
+    return !writable && parts_.sleeps && (!fabric_ || fabric_->may_sleep());
 }
 
 void OfiEndpoint::attend(PeerEntry& entry, TimePoint at) {

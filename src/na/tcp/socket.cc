@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -92,11 +93,6 @@ Result<base::UniqueFd> start_connecting(const SocketName& to) {
     return socket;
 }
 
-int socket_error(int socket) {
-    int error = 0;
-    socklen_t bytes = sizeof error;
-    return ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
-}
 
 std::size_t unacknowledged_bytes(int socket) {
     int bytes = 0;
@@ -122,6 +118,20 @@ static SocketName name_by(int (*ask)(int, sockaddr*, socklen_t*), int socket) {
 }
 
 SocketName local_name(int socket) { return name_by(::getsockname, socket); }
+
+// A port of this host that nothing listens at may be the one that the socket itself was given: then
+// TCP connects it to itself.
+static bool is_connected_to_itself(int socket) {
+    const SocketName own = local_name(socket);
+    return !own.empty() && std::ranges::equal(own.bytes(), name_by(::getpeername, socket).bytes());
+}
+
+int socket_error(int socket) {
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    if (::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return errno;
+    return error == 0 && is_connected_to_itself(socket) ? ECONNREFUSED : error;
+}
 
 void use_plain_congestion_control(int socket) {
     const SocketName here = local_name(socket), there = name_by(::getpeername, socket);
