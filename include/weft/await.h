@@ -90,8 +90,8 @@ class Operation {
     OperationId id_;
     Awaiting awaiting_;
     ReplyReader reader_;
-    Channel channel_;             // Empty for transfers of a Call.
-    const Call* call_ = nullptr;  // Outlives the operation: it is the handler's.
+    Channel channel_;  // Empty for transfers of a Call.
+    Call call_;        // Of those, answered: whose server it is, wherever that Call is by now.
     std::shared_ptr<Relay> relay_;
 };
 

@@ -15,6 +15,9 @@ namespace rpc {
 class Server;
 struct ServerCall;
 }  // namespace rpc
+namespace detail {
+class Operation;
+}  // namespace detail
 
 // One of the clients of this runtime, for what a handler counts by client: comparable, and nothing
 // else. The runtime hands the numbers out and uses none twice; no client can choose its own.
@@ -111,6 +114,7 @@ class Call {
   private:
     friend class rpc::Server;
     friend struct CallAccess;
+    friend class detail::Operation;
     OperationId transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
                          TransferCompletion done) const;
     Call(rpc::Server& server, rpc::ServerCall& call) : server_(&server), call_(&call) {}

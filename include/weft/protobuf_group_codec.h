@@ -15,9 +15,13 @@
 
 namespace weft {
 
-// What one rank of a scatter is asked.
+// What one rank of a scatter is asked. (No aggregate: of those that fill a container within a
+// co_await expression g++ 12 destroys the elements twice.)
 template <class Request>
 struct RankRequest {
+    RankRequest() = default;
+    RankRequest(std::uint32_t of, Request asked) : rank(of), request(std::move(asked)) {}
+
     std::uint32_t rank = 0;
     Request request;
 };

@@ -14,7 +14,7 @@
 // weft's CMake package and pkg-config file add. Where that is missing, `co_await sleep_for(0s)`
 // (weft/sleep.h) every thousand rounds gives back the stack. Tasks that await each other n deep
 // take n stack frames, as functions do, where g++ does not optimise, and under its sanitizers;
-// elsewhere none.
+// elsewhere none. So does the end of n such tasks that are dropped while they wait, everywhere.
 //
 // A frame is aligned as operator new aligns: a local that wants more (alignas(64), __m512) is
 // misaligned, unreported. Keep it behind a std::unique_ptr. Such a result is refused.

@@ -125,7 +125,7 @@ struct TaskPromise : PromiseBase {
     std::optional<T> value;
     auto get_return_object();
     template <class U = T>  // T for braces: `co_return {};`
-        requires std::is_constructible_v<T, U&&>
+        requires std::is_convertible_v<U&&, T>
     void return_value(U&& result) { value.emplace(std::forward<U>(result)); }
     T take() {
         if (thrown) std::rethrow_exception(thrown);

@@ -183,7 +183,7 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
 void Operation::start_transfer(Kind kind, const Call& call, const RegionRef& remote,
                                std::uint64_t offset, Buffer local) {
     kind_ = kind;
-    call_ = &call;
+    call_.server_ = call.server_;
     const auto start = kind == Kind::get ? &Call::get : &Call::put;
     id_ = (call.*start)(remote, offset, std::move(local),
                         [this](const Status& status) { arrive(status, {}); });
@@ -206,8 +206,8 @@ void Operation::abandon() {
     if (relay_) {
         relay_->let_go();
         relay_->abandon(kind_);
-    } else if (call_) {
-        call_->abandon_transfer(id_);
+    } else if (call_.server_) {
+        call_.abandon_transfer(id_);
     } else if (kind_ == Kind::call) {
         channel_.abandon_call(id_);
     } else if (kind_ != Kind::none) {

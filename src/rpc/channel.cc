@@ -49,7 +49,8 @@ static CallTraits traits_of(const CallOptions& options) {
 [[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,
                                                             const CallOptions& options,
                                                             Completion&& done) {
-    if ((options.rides != nullptr) | (options.priority > priority_max)) [[unlikely]] {
+    if ((options.rides != nullptr) | (options.priority > priority_max) |
+        (options.timeout < Duration::zero())) [[unlikely]] {
         return call_unusual(method, BodyWriter(body), options, std::move(done));
     }
     TimePoint now;
@@ -142,15 +143,25 @@ struct Riding {
 
 }  // namespace
 
+// What is left of a time that is over.
+static Status over_before_it_began() {
+    return fail(Code::deadline_exceeded, "its time was over before it began (a negative timeout)")
+        .with_stage(Stage::queued);
+}
+
 OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& body,
                                       const CallOptions& options, Completion&& done) {
     if (!done) detail::refuse_empty(empty_completion);
-    if (options.priority <= priority_max) {
+    Status why;
+    if (options.priority > priority_max) {
+        why =
+            base::out_of_range("CallOptions", "priority", options.priority, {.most = priority_max});
+    } else if (options.timeout < Duration::zero()) {
+        why = over_before_it_began();
+    } else {
         return call_riding(method, body, options, std::move(done));
     }
-    const Status why =
-        base::out_of_range("CallOptions", "priority", options.priority, {.most = priority_max})
-            .with_peer(uri_);
+    why = std::move(why).with_peer(uri_);
     if (context_.on_thread()) {
         if (!context_.in_turn()) context_.refresh_time();
         core::Scope* const scope = options.detached ? nullptr : context_.scope();
@@ -260,10 +271,16 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
                                   Buffer local, const CallOptions& options,
                                   TransferCompletion done) {
     bulk::TransferSpec spec{kind, remote, offset, std::move(local), deadline_elsewhere(options)};
+    const bool is_over = options.timeout < Duration::zero();
     if (context_.on_thread()) {
         context_.rouse();
         core::Scope* const scope =
             context_.in_turn() && !options.detached ? context_.scope() : nullptr;
+        if (is_over) {
+            const bulk::TransferId id =
+                bulk_.transfers.conclude(std::move(done), over_before_it_began().with_peer(uri_));
+            return {id.slot, id.generation};
+        }
         if (scope) {
             return std::bit_cast<OperationId>(
                 bulk_.transfers.start_nested(*scope, peer_, std::move(spec), std::move(done)));
@@ -282,8 +299,10 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
         return {};
     }
     context_.post([owner = owner_, admission = std::move(admission), &bulk = bulk_, peer = peer_,
-                   spec = std::move(spec), done = std::move(done)]() mutable {
+                   spec = std::move(spec), done = std::move(done),
+                   why = is_over ? over_before_it_began().with_peer(uri_) : Status()]() mutable {
         admission.release();
+        if (!why.ok()) return done(why);
         bulk.transfers.start(peer, std::move(spec), std::move(done));
     });
     return {};

@@ -120,7 +120,23 @@ Task<int> await_everywhere(Channel channel) {
     co_return right;
 }
 
+// g++ 12 destroys the elements of such a list twice where they are aggregates.
+Task<Code> await_requests_in_place(Group group) {
+    EchoRequestText in;
+    in.set_text(std::string(100, 'x'));
+    const EchoGroupClient client(group);
+    const auto result =
+        co_await client.Everywhere(std::vector<RankRequest<EchoRequestText>>(2, {7u, in}));
+    co_return result.status().code();
+}
+
 }  // namespace await_place_test
+
+TEST_CASE("requests that are made within the await of their collective are destroyed once") {
+    EchoPair pair;
+    CHECK(pair.run(await_place_test::await_requests_in_place(Group())) ==
+          Code::failed_precondition);
+}
 
 TEST_CASE("an operation is awaited wherever it is: by a pointer, in an object, in a container") {
     EchoPair pair;

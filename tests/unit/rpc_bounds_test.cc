@@ -2,6 +2,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <memory>
 #include <new>
 #include <set>
 #include <stdexcept>
@@ -9,7 +11,9 @@
 
 #include <weft/await.h>
 
+#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/sm_node.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -140,6 +144,46 @@ TEST_CASE("a negative timeout is over, the longest never") {
     CHECK(negative.completions == 1);
     CHECK_FALSE(negative.status.ok());
     CHECK(pair.service.handled == 1);
+}
+
+// On a clock that goes on in a turn, and over a connection that is there: a message would leave.
+TEST_CASE("a call or transfer with a negative timeout sends nothing and is DEADLINE_EXCEEDED") {
+    const char* scheme = GENERATE("sm", "tcp");
+    Echo service;
+    Runtime server = Runtime::create().value();
+    const std::string uri =
+        scheme == std::string("sm") ? "sm://" + unique_name("over") : "tcp://127.0.0.1:0";
+    REQUIRE(server.serve(service, uri).ok());
+    const Buffer theirs = server.allocate(64).value();
+    std::memset(theirs.data(), 7, theirs.size());
+    const Region region = server.expose(theirs, {.access = Access::read_write}).value();
+    Runtime client = Runtime::create().value();
+    const Channel channel = client.connect(server.addresses().at(0)).value();
+    struct {
+        Task<void> operator()(Channel to, RegionRef ref, Buffer local) {
+            const Result<std::vector<std::byte>> first = co_await call(to, echo_method, {});
+            CHECK(first.ok());
+            for (const Duration timeout : {Duration(-1), Duration(-1s), Duration::min()}) {
+                const CallOptions over{.timeout = timeout};
+                std::vector<Status> ends;
+                const Result<std::vector<std::byte>> called =
+                    co_await call(to, echo_method, {}, over);
+                ends.push_back(called.status());
+                ends.push_back(co_await put(to, ref, 0, local, over));
+                ends.push_back(co_await get(to, ref, 0, local, over));
+                for (const Status& end : ends) {
+                    CHECK(end.code() == Code::deadline_exceeded);
+                    CHECK(end.effect() == Effect::none);
+                }
+            }
+        }
+    } body;
+    const Buffer local = client.allocate(64).value();
+    std::memset(local.data(), 9, local.size());
+    client.block_on(body(channel, region.ref(), local));
+    CHECK(static_cast<int>(theirs.bytes()[0]) == 7);
+    CHECK(static_cast<int>(local.bytes()[0]) == 9);
+    CHECK(service.handled == 1);
 }
 
 TEST_CASE("what other threads hand over is bounded, and room comes back with the turn") {

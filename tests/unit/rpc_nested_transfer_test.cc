@@ -1,4 +1,9 @@
 // A handler's own transfers, and what their completions start, are a part of its call.
+#include <memory>
+#include <optional>
+
+#include <weft/await.h>
+
 #include "support/lost_pair.h"
 
 using namespace weft;
@@ -92,4 +97,36 @@ TEST_CASE("nested: a call's own transfer ends with its call, and so does what fo
     // The call that its completion made ended with it: it never left.
     CHECK(rig.fetcher.ended == 1);
     CHECK(rig.last.held.empty());
+}
+
+// An awaited transfer of a Call that moves, or is dropped, before the operation is destroyed.
+TEST_CASE("nested: a transfer that is dropped needs no Call, wherever that is by then") {
+    const bool drops = GENERATE(false, true);
+    struct Moves final : Service {
+        Moves(Runtime& of, bool loses) : runtime(of), drops(loses) {}
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(MethodId("test.Nest/Moves"), [this](Call call) {
+                const RegionRef remote = RegionRef::decode(call.request()).value();
+                auto first = std::make_unique<Call>(std::move(call));
+                std::unique_ptr<TransferOperation> operation(new TransferOperation(
+                    get(*first, remote, 0, runtime.allocate(remote.length).value())));
+                if (drops) *first = Call();
+                Call last = std::move(*first);
+                first.reset();
+                operation.reset();
+                last.reply(as_bytes("moved"));
+            });
+        }
+        Runtime& runtime;
+        bool drops;
+    };
+    std::optional<Moves> moves;
+    Fetching rig;
+    REQUIRE(rig.server.add(moves.emplace(rig.server, drops)).ok());
+    std::array<std::byte, RegionRef::wire_bytes> body;
+    rig.ref.encode(body);
+    rig.channel.call(MethodId("test.Nest/Moves"), body, {.timeout = 1s}, rig.outcome.done());
+    REQUIRE(rig.rig.run_until([&] { return rig.outcome.completions == 1; }));
+    CHECK(rig.outcome.status.code() == (drops ? Code::internal : Code::ok));
+    rig.rig.run_for(1s);
 }

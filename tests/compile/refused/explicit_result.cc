@@ -1,0 +1,11 @@
+// A result is returned as by a function: what only an explicit conversion makes of it is not.
+// EXPECT return_value
+#include <weft/task.h>
+#include <weft/result.h>
+
+weft::Task<weft::Result<bool>> answer() { co_return false; }
+#ifdef ALLOWED
+weft::Task<bool> wraps() { co_return (co_await answer()).value(); }
+#else
+weft::Task<bool> wraps() { co_return co_await answer(); }
+#endif
