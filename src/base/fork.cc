@@ -7,6 +7,7 @@
 #include <ctime>
 #include <mutex>
 
+#include "base/quiet_thread.h"
 #include "base/standard_error.h"
 
 namespace weft::base {
@@ -55,6 +56,7 @@ void forked_child() {
     }
     forks().watchers.for_each([](ForkWatcher& watcher) { watcher.on_forked(); });
     after_fork();
+    become_thread_of_program();  // Last: handlers of signals may run from here on.
 }
 
 // When the library is loaded: a thread that does so when it first has need may be cut short by the

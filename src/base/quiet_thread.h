@@ -1,35 +1,56 @@
-// Threads that weft starts: no signal is delivered on them, they are the program's own.
+// Threads that weft starts: they take no signals of the program's, except those of their own
+// faults. Threads started there, and children forked there, have the cpus of the program's thread
+// that began all this; forked children have its signal mask, too.
 #pragma once
 
-#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
+#include <optional>
 #include <thread>
 #include <utility>
 
 namespace weft::base {
 
-// Blocks every signal on this thread while it lives; threads started meanwhile keep that.
-class SignalsBlocked {
+// What weft changed of a thread that it started.
+struct QuietThread {
+    sigset_t blocked;                // By weft; the thread of the program had these unblocked.
+    std::optional<cpu_set_t> cpus{};  // Before bind_quiet_thread().
+
+    static constinit thread_local QuietThread* here;  // nullptr: a thread of the program.
+};
+
+// While it lives this thread is as one that it starts shall be: signals are blocked, and a binding
+// of bind_quiet_thread() is lifted. Around whatever starts threads in a library.
+class QuietStart {
   public:
-    SignalsBlocked() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_BLOCK, &all, &before_);
-    }
-    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    SignalsBlocked(const SignalsBlocked&) = delete;
-    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+    QuietStart();
+    ~QuietStart();
+    QuietStart(const QuietStart&) = delete;
+    QuietStart& operator=(const QuietStart&) = delete;
+
+    QuietThread started() const;
 
   private:
     sigset_t before_;
+    std::optional<cpu_set_t> bound_;
 };
 
 // Throws std::system_error when the system gives no thread.
 template <class Body>
 std::thread start_quiet_thread(Body&& body) {
-    const SignalsBlocked blocked;
-    return std::thread(std::forward<Body>(body));
+    const QuietStart start;
+    return std::thread([own = start.started(), body = std::forward<Body>(body)]() mutable {
+        QuietThread::here = &own;
+        body();
+        QuietThread::here = nullptr;
+    });
 }
+
+// Binds this thread, which start_quiet_thread() started. False: it can't run on that cpu.
+bool bind_quiet_thread(unsigned cpu);
+
+// In a forked child, whose only thread this is: undoes what weft changed of it. Takes no lock.
+void become_thread_of_program() noexcept;
 
 }  // namespace weft::base

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
 #include <system_error>
 #include <utility>
 
@@ -53,26 +54,23 @@ Status Driver::start() {
     stop_.store(false);
     has_ended_ = false;
     context_.release_thread();
+    std::promise<bool> can_run;
+    std::future<bool> runs = can_run.get_future();
     try {
-        thread_ = base::start_quiet_thread([this] { loop(); });
+        thread_ = base::start_quiet_thread([this, can_run = std::move(can_run)]() mutable {
+            can_run.set_value(!options_.cpu || base::bind_quiet_thread(*options_.cpu));
+            loop();
+        });
     } catch (const std::system_error& error) {
         return fail(Code::resource_exhausted,
                     std::string("no thread for the context (ulimit -u): ") + error.what());
     }
     pthread_setname_np(thread_.native_handle(), "weft-context");
-    if (!options_.cpu || bind_to(*options_.cpu)) return {};
+    if (!options_.cpu || runs.get()) return {};
     stop();
     return fail(Code::invalid_argument, "cpu " + std::to_string(*options_.cpu) +
                                             " (RuntimeOptions::cpu, WEFT_CPU): the context's "
                                             "thread can't run there");
-}
-
-bool Driver::bind_to(unsigned cpu) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (cpu >= CPU_SETSIZE) return false;
-    CPU_SET(cpu, &set);
-    return pthread_setaffinity_np(thread_.native_handle(), sizeof set, &set) == 0;
 }
 
 void Driver::stop(const std::function<void()>& on_late) {

@@ -63,7 +63,6 @@ class Driver {
     void watch_endpoints();
 
   private:
-    bool bind_to(unsigned cpu);
     bool watch(int fd) const;
     void loop();
     void look_at_turn(TimePoint from, TimePoint to) {

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "base/quiet_thread.h"
 #include "na/ofi/settings.h"
 #include "na/ofi/wire.h"
 
@@ -30,6 +31,7 @@ static Status failed_at(const Row& row, const SocketName& source, const char* wh
 
 Result<std::unique_ptr<Fabric>> Fabric::open(const Row& row, const SocketName& source,
                                              std::size_t peers_max, bool sleeps) {
+    const base::QuietStart start;  // A provider may start a thread.
     std::unique_ptr<Fabric> fabric(new Fabric);
     Status status = fabric->open_objects(row, source, peers_max, sleeps);
     if (status.ok()) status = fabric->open_endpoint(row, source);

@@ -67,7 +67,7 @@ const Loaded& loaded() {
 Status load(const char* file, Library& library) {
     void* opened = nullptr;
     {
-        const base::SignalsBlocked later;  // And no thread of a library's takes one.
+        const base::QuietStart start;  // No thread of a library's takes a signal.
         const KeptSignals kept;
         // Never closed: libraries behind it leave threads and handlers in their code.
         opened = ::dlopen(file, RTLD_NOW | RTLD_LOCAL);

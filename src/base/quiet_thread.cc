@@ -1,0 +1,65 @@
+#include "base/quiet_thread.h"
+
+#include <pthread.h>
+
+namespace weft::base {
+
+constinit thread_local QuietThread* QuietThread::here = nullptr;
+
+static std::optional<cpu_set_t> cpus_here() {
+    cpu_set_t cpus;
+    if (::sched_getaffinity(0, sizeof cpus, &cpus) != 0) return std::nullopt;
+    return cpus;
+}
+
+static bool run_on(const cpu_set_t& cpus) {
+    return ::sched_setaffinity(0, sizeof cpus, &cpus) == 0;
+}
+
+QuietStart::QuietStart() {
+    sigset_t quiet;
+    sigfillset(&quiet);
+    // The kernel ends a process whose thread faults with such a signal blocked: the program's
+    // handler would not run.
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
+        sigdelset(&quiet, fault);
+    }
+    pthread_sigmask(SIG_BLOCK, &quiet, &before_);
+    const QuietThread* const here = QuietThread::here;
+    if (!here || !here->cpus) return;
+    bound_ = cpus_here();
+    if (bound_) (void)run_on(*here->cpus);
+}
+
+QuietStart::~QuietStart() {
+    if (bound_) (void)run_on(*bound_);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+QuietThread QuietStart::started() const {
+    if (QuietThread::here) return {QuietThread::here->blocked};
+    QuietThread thread;
+    sigemptyset(&thread.blocked);
+    for (int signal = 1; signal < NSIG; ++signal) {
+        if (sigismember(&before_, signal) == 0) sigaddset(&thread.blocked, signal);
+    }
+    return thread;
+}
+
+bool bind_quiet_thread(unsigned cpu) {
+    if (cpu >= CPU_SETSIZE) return false;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    QuietThread::here->cpus = cpus_here();
+    return run_on(one);
+}
+
+void become_thread_of_program() noexcept {
+    const QuietThread* const here = std::exchange(QuietThread::here, nullptr);
+    if (!here) return;
+    if (here->cpus) (void)run_on(*here->cpus);
+    pthread_sigmask(SIG_UNBLOCK, &here->blocked, nullptr);
+}
+
+}  // namespace weft::base
