@@ -25,7 +25,9 @@ struct RuntimeOptions {
     WaitMode wait = WaitMode::adaptive;  // WEFT_WAIT=adaptive|spin|block
     // How long `adaptive` spins before it sleeps.
     Duration spin = 20us;  // WEFT_SPIN=microseconds
-    // Cpu the context's thread is bound to.
+    // Cpu the context's thread is bound to. Threads that the runtime starts later (offload_threads,
+    // name lookups) and children fork()ed in handlers have the cpus of the thread that created it;
+    // threads and processes that a handler starts by other means are bound like the context's.
     std::optional<unsigned> cpu{};  // WEFT_CPU=number
     // For calls that name no timeout of their own.
     Duration default_timeout = 30s;  // WEFT_TIMEOUT=milliseconds

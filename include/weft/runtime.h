@@ -48,6 +48,12 @@ WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
 // there at once with FAILED_PRECONDITION, and one without a result to say so with aborts the child
 // and writes the reason. Create the runtime after fork() or daemon().
 //
+// The runtime's threads have all signals blocked but those of faults (SIGSEGV, SIGBUS, SIGFPE,
+// SIGILL, SIGTRAP, SIGSYS, SIGABRT), and options.cpu binds the context's thread. A child fork()ed
+// in a handler or in offloaded work has the signal mask and cpus of the thread that created the
+// runtime. What runs no fork handlers inherits the thread's own: posix_spawn() there needs
+// POSIX_SPAWN_SETSIGMASK; system(), popen(), vfork() and std::thread a mask set around them.
+//
 // Empty when moved from: it can be destroyed and assigned to, anything else aborts the program and
 // says so (turn() does not look, to save the time, and crashes).
 //
