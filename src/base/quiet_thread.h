@@ -14,7 +14,7 @@ namespace weft::base {
 
 // What weft changed of a thread that it started.
 struct QuietThread {
-    sigset_t blocked;                // By weft; the thread of the program had these unblocked.
+    sigset_t blocked;                 // By weft; the thread of the program had these unblocked.
     std::optional<cpu_set_t> cpus{};  // Before bind_quiet_thread().
 
     static constinit thread_local QuietThread* here;  // nullptr: a thread of the program.

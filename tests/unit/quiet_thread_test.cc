@@ -31,9 +31,8 @@ void run_on_context(Runtime& runtime, const std::function<void()>& work) {
 }
 
 void run_offloaded(Runtime& runtime, const std::function<void()>& work) {
-    runtime.block_on([](std::function<void()> body) -> Task<void> {
-        co_await offload(body);
-    }(work));
+    runtime.block_on(
+        [](std::function<void()> body) -> Task<void> { co_await offload(body); }(work));
 }
 
 struct Place {
