@@ -38,10 +38,10 @@ class GroupAuthority {
     // From here on until this authority is destroyed, `told` hears of the view that holds: at first
     // of the present one, then of later ones, the last of them always; epochs only grow. `troubled`
     // may be empty; it hears why no later view can be had at present, once for each reason, and of
-    // OK when that is over. Both are called by one thread of its own, which takes only the
-    // signals of its own faults and which the destructor waits for: they may call view() and change(); to destroy
-    // this there aborts the program and says so. Errors, `told` is not called then: as view();
-    // INVALID_ARGUMENT: `told` is empty; FAILED_PRECONDITION: it is followed already;
+    // OK when that is over. Both are called by one thread of its own, which takes only the signals
+    // of its own faults and which the destructor waits for: they may call view() and change(); to
+    // destroy this there aborts the program and says so. Errors, `told` is not called then: as
+    // view(); INVALID_ARGUMENT: `told` is empty; FAILED_PRECONDITION: it is followed already;
     // RESOURCE_EXHAUSTED: no descriptor, no thread. A forked child has no follower, and may follow
     // with its copy of this.
     virtual Status follow(Told told, Troubled troubled) = 0;
