@@ -52,7 +52,7 @@ class Call {
     // When the client gives up: nested calls take the smaller of this and their own.
     TimePoint deadline() const;
     // Until then, 0 when that is over or the runtime is gone; no_timeout for a client that waits
-    // for ever.
+    // for ever. (CallOptions::timeout takes 0 for the method's own time.)
     Duration time_left() const;
     // The client gave up, cancelled or died: nobody waits for the reply.
     bool cancelled() const;

@@ -270,9 +270,8 @@ TEST_CASE("a handler that answers with a number that is no code costs the channe
     struct Cast final : Service {
         MethodId method = MethodId("test.Cast/Errno");
         void register_methods(MethodRegistrar& registrar) override {
-            registrar.add(method, [](Call call) {
-                call.fail(fail(static_cast<Code>(98), "bind: in use"));
-            });
+            registrar.add(
+                method, [](Call call) { call.fail(fail(static_cast<Code>(98), "bind: in use")); });
         }
     } service;
     Pair pair;
