@@ -169,7 +169,7 @@ class MemoryArena final : public Arena {
 
 Status failed(const char* what, std::size_t bytes) {
     return fail(Code::resource_exhausted,
-                errno_text("arena of " + std::to_string(bytes) + " bytes: " + what));
+                mapping_text("arena of " + std::to_string(bytes) + " bytes: " + what));
 }
 
 Status MemoryArena::try_create(std::size_t bytes) {

@@ -35,6 +35,17 @@ std::string errno_text(std::string what) {
     return std::move(what) + ": " + std::generic_category().message(errno);
 }
 
+std::string mapping_text(std::string what) {
+    const bool is_locked = errno == EAGAIN;
+    std::string text = errno_text(std::move(what));
+    if (is_locked) {
+        text +=
+            "; this process locks its memory (mlockall), and `ulimit -l` (LimitMEMLOCK of a "
+            "service) leaves no room: raise it, or take a smaller RuntimeOptions::arena_bytes_max";
+    }
+    return text;
+}
+
 Result<base::UniqueFd> make_memory_file(const char* name, std::size_t bytes) {
     // Beyond this limit ftruncate() would kill the process by SIGXFSZ.
     rlimit file_size{};
@@ -75,7 +86,7 @@ Status seal(base::UniqueFd& fd, FutureWrite future_write) {
 
 static Status mapping_failed(std::size_t bytes) {
     return fail(Code::resource_exhausted,
-                errno_text("mapping " + std::to_string(bytes) + " bytes of shared memory"));
+                mapping_text("mapping " + std::to_string(bytes) + " bytes of shared memory"));
 }
 
 Result<Mapping> map_file(int fd, std::size_t bytes, Writable writable) {

@@ -58,5 +58,7 @@ Result<std::size_t> judge_memory_file(int fd, const char* what, std::size_t byte
 
 // "what: reason of errno".
 std::string errno_text(std::string what);
+// The same for mmap(), which says EAGAIN under mlockall() only.
+std::string mapping_text(std::string what);
 
 }  // namespace weft::na

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -273,6 +274,31 @@ TEST_CASE(
         return;
     }
     CHECK(end == 0);
+}
+
+TEST_CASE("arena: where locked memory is limited the refusal names the limit") {
+    constexpr int not_allowed = 100;
+    const test::Said said = test::said_by_child([] {
+        const rlimit limit{8 * mib, 8 * mib};
+        // Root may lock any amount.
+        if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return not_allowed;
+        if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return not_allowed;
+        if (::mlockall(MCL_FUTURE) != 0) return not_allowed;
+        auto arena = Arena::make(256 * mib);
+        const Result<Buffer> buffer = arena->allocate(mib);
+        if (buffer) return not_allowed;  // Sanitizers make mlockall() do nothing.
+        const std::string text(buffer.status().text());
+        (void)!::write(STDERR_FILENO, text.data(), text.size());
+        return 0;
+    });
+    if (said.end == not_allowed) {
+        test::note_capability("arena", "not tested here: limits on locked memory");
+        return;
+    }
+    CAPTURE(said.text);
+    CHECK(said.end == 0);
+    CHECK(said.text.find("mlockall") != std::string::npos);
+    CHECK(said.text.find("`ulimit -l`") != std::string::npos);
 }
 
 TEST_CASE("arena: with little address space it is an eighth of that, and says so") {
