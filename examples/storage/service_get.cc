@@ -149,8 +149,8 @@ Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkRepl
 
 // ---- extents -----------------------------------------------------------------------------------
 
-// The sum that is kept is that of the whole, so that the part of an object is checked by reading all
-// of it: of one that is no longer than an extent may be.
+// The sum that is kept is that of the whole, so that the part of an object is checked by reading
+// all of it: of one that is no longer than an extent may be.
 static Status check_whole(const Opened& object, const std::string& name) {
     const ObjectInfo& info = object.info;
     if (!info.crc32c || info.size > extent_bytes_max) return {};

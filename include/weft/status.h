@@ -57,7 +57,8 @@ std::string_view name_of(Stage stage);    // "sent"
 class [[nodiscard]] Status {
   public:
     Status() = default;
-    // A number that is none of Code's (an errno that was cast) becomes UNKNOWN; the text says which.
+    // A number that is none of Code's (an errno that was cast) becomes UNKNOWN; the text says
+    // which.
     Status(Code code, std::string text) : code_(code) {
         detail().text = std::move(text);
         if (static_cast<std::uint8_t>(code) > code_max) make_unknown();

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "coll/engine.h"
+#include "rpc/body.h"
 
 namespace weft {
 
@@ -110,7 +111,7 @@ CollectiveId Group::collective(const MethodId& method, const BodyWriter& body,
     beginning.done = std::move(done);
     const auto fill = [&](Engine::Beginning& into) {
         into.body.resize(body.bytes);
-        body(into.body.data());
+        rpc::copy_body(body, into.body.data());
     };
     return begin(std::move(beginning), body.bytes, fill, start_collective);
 }

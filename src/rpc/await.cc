@@ -6,6 +6,7 @@
 #include <weft/home.h>
 
 #include "core/context.h"
+#include "rpc/body.h"
 #include "rpc/channel_impl.h"
 
 namespace weft::detail {
@@ -132,7 +133,7 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
     const auto relay = make_relay(options);
     if (!relay) return;
     relay->body.resize(body.bytes);
-    body(relay->body.data());
+    rpc::copy_body(body, relay->body.data());
     if (options.rides) relay->rides = *options.rides;
     channel.executor().post([relay, admission = std::move(admission), method, options]() mutable {
         admission.release();

@@ -10,8 +10,15 @@ namespace weft::rpc {
 // Below, every transport copies a body as memcpy does.
 inline constexpr std::size_t plain_body_bytes_max = 4096;
 
+// Into memory of the caller's own, ahead of any message: unlike a writer that throws in the middle
+// of a message, one that throws here leaves all as it was.
+inline void copy_body(const BodyWriter& body, std::byte* to) {
+    body.write ? body.write(body.object, to) : body(to);
+}
+
 // Writes a body of any size to the end of what was reserved for this peer, or into what is lent to
 // it.
+
 [[gnu::noinline]] inline void write_out(core::Context& context, core::Peer& peer,
                                         const BodyWriter& body, std::byte* to) {
     const bool is_plain = body.write || body.bytes < plain_body_bytes_max;

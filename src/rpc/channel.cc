@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/range.h"
+#include "rpc/body.h"
 #include "rpc/channel_impl.h"
 #include "rpc/riding.h"
 
@@ -42,6 +43,9 @@ inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint 
     return after(now, default_timeout_);
 }
 
+// What is left of a time that is over, and was named.
+static bool is_over(const CallOptions& options) { return options.timeout < Duration::zero(); }
+
 static CallTraits traits_of(const CallOptions& options) {
     return {static_cast<std::uint8_t>(options.idempotent * idempotent_flag), options.priority};
 }
@@ -49,8 +53,7 @@ static CallTraits traits_of(const CallOptions& options) {
 [[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,
                                                             const CallOptions& options,
                                                             Completion&& done) {
-    if ((options.rides != nullptr) | (options.priority > priority_max) |
-        (options.timeout < Duration::zero())) [[unlikely]] {
+    if ((options.rides != nullptr) | (options.priority > priority_max)) [[unlikely]] {
         return call_unusual(method, BodyWriter(body), options, std::move(done));
     }
     TimePoint now;
@@ -65,11 +68,19 @@ static CallTraits traits_of(const CallOptions& options) {
         }
         now = context_.refresh_time();
     } else {
+        if (is_over(options)) return call_unusual(method, body, options, std::move(done));
         hand_over(method, BodyWriter(body), options, std::move(done));
         return {};
     }
-    return std::bit_cast<OperationId>(client_.submit(peer_, method, body, deadline_of(options, now),
-                                                     traits_of(options), std::move(done)));
+    TimePoint deadline;
+    if (options.timeout != Duration::zero()) [[unlikely]] {
+        if (is_over(options)) return call_unusual(method, body, options, std::move(done));
+        deadline = named_deadline(options.timeout);
+    } else {
+        deadline = after(now, default_timeout_);
+    }
+    return std::bit_cast<OperationId>(
+        client_.submit(peer_, method, body, deadline, traits_of(options), std::move(done)));
 }
 
 // In another runtime's turn on this thread: a handler there hands its deadline on.
@@ -77,6 +88,7 @@ static CallTraits traits_of(const CallOptions& options) {
                                                        const BodyWriter& body,
                                                        const CallOptions& options,
                                                        Completion&& done) {
+    if (is_over(options)) return call_unusual(method, body, options, std::move(done));
     context_.refresh_time();
     return std::bit_cast<OperationId>(client_.submit(peer_, method, BodyWriter(body),
                                                      deadline_elsewhere(options),
@@ -86,6 +98,7 @@ static CallTraits traits_of(const CallOptions& options) {
 // In a handler, or in what came of it.
 OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& body,
                                      const CallOptions& options, Completion&& done) {
+    if (is_over(options)) return call_unusual(method, body, options, std::move(done));
     const TimePoint deadline = deadline_of(options, context_.now());
     const CallTraits traits = traits_of(options);
     core::Scope* const scope = options.detached ? nullptr : context_.scope();
@@ -143,7 +156,6 @@ struct Riding {
 
 }  // namespace
 
-// What is left of a time that is over.
 static Status over_before_it_began() {
     return fail(Code::deadline_exceeded, "its time was over before it began (a negative timeout)")
         .with_stage(Stage::queued);
@@ -156,7 +168,7 @@ OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& 
     if (options.priority > priority_max) {
         why =
             base::out_of_range("CallOptions", "priority", options.priority, {.most = priority_max});
-    } else if (options.timeout < Duration::zero()) {
+    } else if (is_over(options)) {
         why = over_before_it_began();
     } else {
         return call_riding(method, body, options, std::move(done));
@@ -201,7 +213,7 @@ OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& b
         return {};
     }
     std::vector<std::byte> copy(body.bytes);
-    body(copy.data());
+    copy_body(body, copy.data());
     context_.post([owner = owner_, riding, admission = std::move(admission), copy = std::move(copy),
                    done = std::move(done)]() mutable {
         admission.release();
@@ -219,7 +231,7 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
     core::Context::Admission admission(context_, bytes);
     if (!admission) return refuse(bytes, std::move(done));
     std::vector<std::byte> copy(body.bytes);
-    body(copy.data());
+    copy_body(body, copy.data());
     context_.post([owner = owner_, admission = std::move(admission), &client = client_,
                    peer = peer_, method, copy = std::move(copy),
                    deadline = deadline_elsewhere(options), traits = traits_of(options),
@@ -271,12 +283,11 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
                                   Buffer local, const CallOptions& options,
                                   TransferCompletion done) {
     bulk::TransferSpec spec{kind, remote, offset, std::move(local), deadline_elsewhere(options)};
-    const bool is_over = options.timeout < Duration::zero();
     if (context_.on_thread()) {
         context_.rouse();
         core::Scope* const scope =
             context_.in_turn() && !options.detached ? context_.scope() : nullptr;
-        if (is_over) {
+        if (is_over(options)) {
             const bulk::TransferId id =
                 bulk_.transfers.conclude(std::move(done), over_before_it_began().with_peer(uri_));
             return {id.slot, id.generation};
@@ -298,13 +309,14 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
                        done = std::move(done)]() mutable { done(why); });
         return {};
     }
-    context_.post([owner = owner_, admission = std::move(admission), &bulk = bulk_, peer = peer_,
-                   spec = std::move(spec), done = std::move(done),
-                   why = is_over ? over_before_it_began().with_peer(uri_) : Status()]() mutable {
-        admission.release();
-        if (!why.ok()) return done(why);
-        bulk.transfers.start(peer, std::move(spec), std::move(done));
-    });
+    context_.post(
+        [owner = owner_, admission = std::move(admission), &bulk = bulk_, peer = peer_,
+         spec = std::move(spec), done = std::move(done),
+         why = is_over(options) ? over_before_it_began().with_peer(uri_) : Status()]() mutable {
+            admission.release();
+            if (!why.ok()) return done(why);
+            bulk.transfers.start(peer, std::move(spec), std::move(done));
+        });
     return {};
 }
 

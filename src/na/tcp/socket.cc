@@ -93,7 +93,6 @@ Result<base::UniqueFd> start_connecting(const SocketName& to) {
     return socket;
 }
 
-
 std::size_t unacknowledged_bytes(int socket) {
     int bytes = 0;
     return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;

@@ -1,7 +1,7 @@
 // A result is returned as by a function: what only an explicit conversion makes of it is not.
 // EXPECT return_value
-#include <weft/task.h>
 #include <weft/result.h>
+#include <weft/task.h>
 
 weft::Task<weft::Result<bool>> answer() { co_return false; }
 #ifdef ALLOWED
