@@ -53,7 +53,10 @@ static CallTraits traits_of(const CallOptions& options) {
 [[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,
                                                             const CallOptions& options,
                                                             Completion&& done) {
-    if ((options.rides != nullptr) | (options.priority > priority_max)) [[unlikely]] {
+    // One test for memory that rides and for the sign of the time.
+    const std::uint64_t unusual = std::bit_cast<std::uintptr_t>(options.rides) |
+                                  static_cast<std::uint64_t>(options.timeout.count()) >> 63;
+    if ((unusual != 0) | (options.priority > priority_max)) [[unlikely]] {
         return call_unusual(method, BodyWriter(body), options, std::move(done));
     }
     TimePoint now;
@@ -68,19 +71,11 @@ static CallTraits traits_of(const CallOptions& options) {
         }
         now = context_.refresh_time();
     } else {
-        if (is_over(options)) return call_unusual(method, body, options, std::move(done));
         hand_over(method, BodyWriter(body), options, std::move(done));
         return {};
     }
-    TimePoint deadline;
-    if (options.timeout != Duration::zero()) [[unlikely]] {
-        if (is_over(options)) return call_unusual(method, body, options, std::move(done));
-        deadline = named_deadline(options.timeout);
-    } else {
-        deadline = after(now, default_timeout_);
-    }
-    return std::bit_cast<OperationId>(
-        client_.submit(peer_, method, body, deadline, traits_of(options), std::move(done)));
+    return std::bit_cast<OperationId>(client_.submit(peer_, method, body, deadline_of(options, now),
+                                                     traits_of(options), std::move(done)));
 }
 
 // In another runtime's turn on this thread: a handler there hands its deadline on.
@@ -88,7 +83,6 @@ static CallTraits traits_of(const CallOptions& options) {
                                                        const BodyWriter& body,
                                                        const CallOptions& options,
                                                        Completion&& done) {
-    if (is_over(options)) return call_unusual(method, body, options, std::move(done));
     context_.refresh_time();
     return std::bit_cast<OperationId>(client_.submit(peer_, method, BodyWriter(body),
                                                      deadline_elsewhere(options),
@@ -98,7 +92,6 @@ static CallTraits traits_of(const CallOptions& options) {
 // In a handler, or in what came of it.
 OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& body,
                                      const CallOptions& options, Completion&& done) {
-    if (is_over(options)) return call_unusual(method, body, options, std::move(done));
     const TimePoint deadline = deadline_of(options, context_.now());
     const CallTraits traits = traits_of(options);
     core::Scope* const scope = options.detached ? nullptr : context_.scope();
