@@ -281,9 +281,10 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
         core::Scope* const scope =
             context_.in_turn() && !options.detached ? context_.scope() : nullptr;
         if (is_over(options)) {
-            const bulk::TransferId id =
-                bulk_.transfers.conclude(std::move(done), over_before_it_began().with_peer(uri_));
-            return {id.slot, id.generation};
+            Status why = over_before_it_began().with_peer(uri_);
+            return std::bit_cast<OperationId>(
+                scope ? bulk_.transfers.conclude_nested(*scope, std::move(done), std::move(why))
+                      : bulk_.transfers.conclude(std::move(done), std::move(why)));
         }
         if (scope) {
             return std::bit_cast<OperationId>(

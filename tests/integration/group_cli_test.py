@@ -63,7 +63,7 @@ class List(GroupCase):
 
     def test_who_answers(self):
         live = [self.serve(root=self.file(f"root{i}/x", b"").parent).uris[0] for i in range(3)]
-        self.group = self.write_group(4, [{"rank": 10 + i, "uris": [f"sm://nobody-{i}", uri]}
+        self.group = self.write_group(4, [{"rank": 10 + i, "uris": [f"sm://absent-{i}", uri]}
                                           for i, uri in enumerate(live)])
         lines = self.run_ok("ls", "--probe").splitlines()
         self.assertEqual(lines[1].split(), ["rank", "incarnation", "state", "answer", "addresses"])

@@ -99,6 +99,37 @@ TEST_CASE("nested: a call's own transfer ends with its call, and so does what fo
     CHECK(rig.last.held.empty());
 }
 
+TEST_CASE("nested: what the completion of a transfer that was over starts is a part of the call") {
+    struct Late final : Service {
+        Late(Channel to, Channel on) : back(std::move(to)), other(std::move(on)) {}
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(MethodId("test.Nest/Late"), [this](Call call) {
+                deadline = call.deadline();
+                held = std::move(call);
+                back.get({}, 0, {}, {.timeout = -1ns}, [this](const Status& status) {
+                    moved = status;
+                    other.call(echo_method, {}, {.timeout = 30s}, [](const Status&, ByteView) {});
+                });
+            });
+        }
+        Channel back, other;
+        Call held;
+        TimePoint deadline{};
+        Status moved;
+    };
+    std::optional<Late> late;
+    Fetching rig;
+    const Channel third = rig.server.connect("sim://third").value();
+    REQUIRE(rig.server.add(late.emplace(third, third)).ok());
+    rig.channel.call(MethodId("test.Nest/Late"), {}, {.timeout = 1s}, rig.outcome.done());
+    REQUIRE(rig.rig.run_until([&] { return rig.last.held.size() == 1; }));
+    CHECK(late->moved.code() == Code::deadline_exceeded);
+    CHECK(late->moved.effect() == Effect::none);
+    CHECK(rig.last.held[0].deadline() <= late->deadline + 1ms);
+    late->held.reply({});
+    late->back = late->other = Channel();
+}
+
 // An awaited transfer of a Call that moves, or is dropped, before the operation is destroyed.
 TEST_CASE("nested: a transfer that is dropped needs no Call, wherever that is by then") {
     const bool drops = GENERATE(false, true);

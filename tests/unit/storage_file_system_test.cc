@@ -58,7 +58,8 @@ TEST_CASE(
 }
 #endif
 
-// Of a file that `user` and its group replace, who may not give files away: what came of it.
+// The file that a process of `user` puts in place of one of `owner` and `group`. Such a process may
+// not give files away, unless it is root.
 struct stat replaced_by(uid_t user, mode_t mode, uid_t owner, gid_t group) {
     const TemporaryDirectory files;
     const std::string path = files.path + "/a";
@@ -98,7 +99,7 @@ TEST_CASE("storage: a file that replaces another has its mode, its owner and its
     CHECK(by_root.st_uid == 4001);
     CHECK(by_root.st_gid == 4002);
     CHECK((by_root.st_mode & 07777) == 04755);
-    // By one who is neither: without the rights of that owner and group.
+    // By another user: without the rights of that owner and group.
     const struct stat by_other = replaced_by(4003, 06775, 4001, 4002);
     CHECK(by_other.st_uid == 4003);
     CHECK(by_other.st_gid == 4003);
