@@ -62,26 +62,27 @@ Status Sink::finish() { return file_ ? file_->commit(std::nullopt) : Status(); }
 
 // ---- slots -------------------------------------------------------------------------------------
 
+// The transfer has them alone. Of one that ends early, or is dropped, the peer may still hold a
+// chunk: its memory is not used again.
 Result<std::vector<Client::Slot>> Client::make_slots(weft::Access access) {
     std::vector<Slot> slots;
-    while (buffers_.size() < chunks_) {
-        Result<weft::Buffer> buffer = runtime_->allocate(chunk_bytes);
+    while (slots.size() < chunks_) {
+        Result<weft::Buffer> buffer =
+            buffers_.empty() ? runtime_->allocate(chunk_bytes) : std::move(buffers_.back());
+        if (!buffers_.empty()) buffers_.pop_back();
         if (!buffer) return std::move(buffer).status();
-        buffers_.push_back(*std::move(buffer));
-    }
-    for (const weft::Buffer& buffer : buffers_) {
-        Result<weft::Region> region = runtime_->expose(buffer, {.access = access});
+        Result<weft::Region> region = runtime_->expose(*buffer, {.access = access});
         if (!region) return std::move(region).status();
-        slots.push_back({buffer, *std::move(region)});
+        slots.push_back({*std::move(buffer), *std::move(region)});
     }
     return slots;
 }
 
-// Of a transfer that ended early the peer may still hold a chunk: its memory is not used again.
-template <class Transfer>
-static void abandon(std::vector<weft::Buffer>& buffers, Transfer& transfer) {
-    transfer.flights.clear();
-    buffers.clear();
+// Of a transfer that ended well.
+void Client::keep(std::vector<Slot> slots) {
+    for (Slot& slot : slots) {
+        if (buffers_.size() < chunks_) buffers_.push_back(std::move(slot.buffer));
+    }
 }
 
 // ---- put ---------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ Task<Result<Moved>> Client::put(int fd, std::string shown, std::string name, Pro
     auto put = stub_.Put(request, {.timeout = weft::no_timeout});
     Status status = co_await send_chunks(transfer);
     if (!status.ok()) {
-        abandon(buffers_, transfer);
+        transfer.flights.clear();
         // The Put itself knows best why its chunks were refused.
         if (put.await_ready()) {
             const Result<PutReply> refused = co_await put;
@@ -180,6 +181,7 @@ Task<Result<Moved>> Client::put(int fd, std::string shown, std::string name, Pro
     if (!committed) {
         co_return Status(committed.status()).in("can't put " + quote(name));
     }
+    keep(std::move(transfer.slots));
     co_return Moved{transfer.read, transfer.crc};
 }
 
@@ -269,13 +271,14 @@ Task<Result<Moved>> Client::get(std::string name, Sink& sink, Progress progress)
     auto get = stub_.Get(request, {.timeout = weft::no_timeout});
     Status status = co_await receive_chunks(transfer);
     if (!status.ok()) {
-        abandon(buffers_, transfer);
+        transfer.flights.clear();
         if (get.await_ready()) {
             const Result<GetReply> refused = co_await get;
             if (!refused) status = refused.status();
         }
         co_return std::move(status).in("can't get " + quote(transfer.name));
     }
+    keep(std::move(transfer.slots));
     const auto finish = [&] { return transfer.sink.finish(); };
     status = co_await weft::offload(finish);
     if (!status.ok()) co_return status;

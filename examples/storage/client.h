@@ -71,6 +71,7 @@ class Client {
         weft::Region region;
     };
     weft::Result<std::vector<Slot>> make_slots(weft::Access access);
+    void keep(std::vector<Slot> slots);
     weft::Task<weft::Status> send_chunks(PutTransfer& transfer);
     weft::Task<weft::Status> receive_chunks(GetTransfer& transfer);
     void ask_for_chunk(GetTransfer& transfer);

@@ -121,6 +121,7 @@ class Call {
     // Ends the program, with the name of what was called, on a thread that is not the context's.
     void require_thread(const char* called) const;
     void require_no_other_thread(const char* called) const;
+    bool has_server() const;
     void answer(const Status& status);
 
     rpc::Server* server_ = nullptr;

@@ -77,9 +77,9 @@ class Fork : public Alarm {
     Status why_over(Duration limit) const;  // and then so.
     using Alarm::reset;  // The next time that it is awaited it waits for release().
     // Work on another thread lets go of a branch that was dropped.
-    void release() { ring(); }
-    // Aborts on a thread that does not turn the fork's context.
-    void end(Branch& branch);
+    void release() { ring().resume(); }
+    // Aborts on a thread that does not turn the fork's context. Gives what goes on now.
+    std::coroutine_handle<> end(Branch& branch);
     const Branch* first() const { return first_; }  // nullptr: none has ended yet.
     void await_resume() const noexcept {}
 

@@ -60,7 +60,9 @@ class Awaiting {
     bool is_suspended() const noexcept { return awaiter_ && awaiter_->coroutine_; }
     // Of the suspended coroutine; nullptr: of a type that has none.
     Level* level() const noexcept { return awaiter_->level_; }
-    // Requires: is_suspended(). May destroy the operation.
+    // Requires: is_suspended().
+    std::coroutine_handle<> coroutine() const noexcept { return awaiter_->coroutine_; }
+    // The same. May destroy the operation.
     void resume() const { awaiter_->coroutine_.resume(); }
     // Where no turn will come any more, and the coroutine goes on and on: destroys its root.
     void resume_or_end() const { detail::resume_or_end(awaiter_->coroutine_, awaiter_->level_); }

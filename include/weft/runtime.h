@@ -27,6 +27,8 @@ class Node;
 
 namespace detail {
 
+struct Waiter;
+
 template <class F>
 inline constexpr bool makes_task = std::is_invocable_r_v<Task<void>, std::decay_t<F>&>;
 
@@ -150,8 +152,9 @@ class Runtime {
     // waits on; a runtime that no thread has turned it turns after that second, for this task.
     // A thread that waits in it is not to be cancelled by pthread_cancel(): end the task.
     // An exception that leaves the task is rethrown here. Throws BadResult (CANCELLED) when the
-    // runtime ended and the task did not; std::invalid_argument for an empty task,
-    // std::logic_error for one that was awaited before.
+    // runtime ended and the task did not, and is destroyed then: a program's own awaitables must
+    // allow that they are destroyed while a coroutine waits for them. std::invalid_argument for an
+    // empty task, std::logic_error for one that was awaited before.
     template <class T>
     T block_on(Task<T> task);
     // Starts the task on the context's thread. An exception that leaves it is logged, as an error.
@@ -203,20 +206,24 @@ class Runtime {
   private:
     explicit Runtime(std::shared_ptr<api::Node> node);
     // Runs `work` on the context's thread and waits for it, or turns until it is done.
-    void run_blocking(Function<void()> start, bool& done, std::mutex& mutex,
-                      std::condition_variable& changed);
+    void run_blocking(Function<void()> start, detail::Waiter& waiter);
 
     std::shared_ptr<api::Node> node_;
 };
 
 namespace detail {
 
-// Runs `task` to its end and leaves what came of it in `into`.
-template <class T>
-struct BlockOnState {
+// A thread in block_on().
+struct Waiter {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
+    Root* root = nullptr;  // Of its coroutine, from its start to its end.
+};
+
+// What comes of its task.
+template <class T>
+struct BlockOnState : Waiter {
     std::optional<std::conditional_t<std::is_void_v<T>, char, T>> value;
     std::exception_ptr thrown;
 };
@@ -227,6 +234,7 @@ struct BlockOnEnd {
     BlockOnState<T>& state;
     ~BlockOnEnd() {
         const std::lock_guard lock(state.mutex);
+        state.root = nullptr;
         state.done = true;
         state.changed.notify_all();
     }
@@ -238,6 +246,7 @@ struct BlockOnEnd {
 template <class T>
 WEFT_HEADER_COROUTINE Detached run_blocking_task(Task<T> given, BlockOnState<T>& state) {
     const BlockOnEnd<T> end{state};
+    state.root = static_cast<Root*>(co_await OwnLevel());
     Task<T> task = std::move(given);  // Its locals die before the waiter goes on.
     try {
         if constexpr (std::is_void_v<T>) {
@@ -256,8 +265,7 @@ WEFT_HEADER_COROUTINE Detached run_blocking_task(Task<T> given, BlockOnState<T>&
 template <class T>
 T Runtime::block_on(Task<T> task) {
     detail::BlockOnState<T> state;
-    run_blocking([&task, &state] { detail::run_blocking_task(std::move(task), state); }, state.done,
-                 state.mutex, state.changed);
+    run_blocking([&task, &state] { detail::run_blocking_task(std::move(task), state); }, state);
     if (state.thrown) std::rethrow_exception(state.thrown);
     if (!state.value) detail::throw_cancelled();
     if constexpr (!std::is_void_v<T>) return std::move(*state.value);

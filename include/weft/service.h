@@ -35,6 +35,7 @@ class MethodRegistrar {
 class Service {
   public:
     virtual ~Service();
+    // What it throws leaves Runtime::add() or serve(), and nothing is added.
     virtual void register_methods(MethodRegistrar& registrar) = 0;
 };
 

@@ -60,9 +60,12 @@ class Alarm {
     void sleep(Duration time);
     // That long, or until its runtime has ended; whatever call does.
     void limit(Duration time);
-    // Nothing happens when it is over already.
-    void ring();
-    // To be awaited once more.
+    // Until ring() only, which then may come after the end of its runtime.
+    void wait_for_ring();
+    // Nothing happens when it is over already. What waits goes on in a later turn; where none
+    // comes any more, it is returned, to be resumed now.
+    std::coroutine_handle<> ring();
+    // To be awaited once more, until ring().
     void reset();
 
   private:
@@ -81,7 +84,8 @@ class Alarm {
     Awaiting awaiting_;
     Outcome outcome_ = Outcome::none;
     bool is_done_ = false;
-    bool is_bounded_ = false;  // By the call's deadline.
+    bool is_bounded_ = false;   // By the call's deadline.
+    bool is_homeless_ = false;  // The context has had its last turn, and may be gone.
     alignas(void*) std::byte node_[node_bytes];
 };
 

@@ -82,6 +82,7 @@ class [[nodiscard]] Status {
     bool is_rejection() const { return is_rejection_; }
 
     // One line for people: "UNAVAILABLE: peer died (effect unknown, stage sent, sm://store)".
+    // Control characters of the text, which may be a peer's, are escaped.
     std::string to_string() const;
 
     Status&& with_effect(Effect effect) && {

@@ -45,6 +45,12 @@ class Subgroup {
     // Errors: OUT_OF_RANGE, else as Group::channel().
     Result<Channel> channel(std::uint32_t rank) const;
 
+    // As the group's, so that barrier() and meet() (weft/protobuf_group.h) take it.
+    explicit operator bool() const { return static_cast<bool>(group_); }
+    Executor& executor() const { return group_.executor(); }
+    bool on_thread() const { return group_.on_thread(); }
+    TimePoint deadline(const GroupCallOptions& options) const { return group_.deadline(options); }
+
   private:
     struct Chosen {
         RankSet include;

@@ -81,8 +81,8 @@ struct Branch : Level {
     Branch* next = nullptr;  // Of the same fork.
     bool has_ended = false;
 };
-// For the fork, unless it was dropped: the task of this branch has ended.
-void end_branch(Branch& branch) noexcept;
+// For the fork, unless it was dropped: the task of this branch has ended. Gives what goes on now.
+std::coroutine_handle<> end_branch(Branch& branch) noexcept;
 
 // In the frame of what awaits a task: the task's frame. The end of either is the end of this.
 struct TaskLink {
@@ -107,8 +107,8 @@ struct PromiseBase : Level {
         template <class Promise>
         std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> self) const noexcept {
             if (self.promise().continuation) return self.promise().continuation;
-            if (self.promise().outer) end_branch(static_cast<Branch&>(*self.promise().outer));
-            return std::noop_coroutine();
+            Level* const outer = self.promise().outer;
+            return outer ? end_branch(static_cast<Branch&>(*outer)) : std::noop_coroutine();
         }
         void await_resume() const noexcept {}
     };

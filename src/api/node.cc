@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <exception>
 #include <iterator>
 
 #include "api/served.h"
@@ -146,16 +147,22 @@ void Node::on_context(Function<void()> work) {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
+    std::exception_ptr thrown;  // By the program's part of the work.
     const core::BlockedTurn blocked("an operation of weft::Runtime or weft::Group", context, mutex,
                                     done);
     context.post([&] {
-        work();
+        try {
+            work();
+        } catch (...) {
+            thrown = std::current_exception();
+        }
         std::lock_guard lock(mutex);
         done = true;
         changed.notify_one();
     });
     std::unique_lock lock(mutex);
     while (!changed.wait_for(lock, 1s, [&] { return done; })) look_for_stall();
+    if (thrown) std::rethrow_exception(thrown);
 }
 
 // Thread: the context's.

@@ -13,6 +13,7 @@
 
 #include <weft/runtime.h>
 
+#include "api/waiters.h"
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/log.h"
@@ -119,6 +120,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     rpc::Server& server;
     coll::Engine collectives;
     core::Driver driver;
+    Waiters waiters;
 
   private:
     Node(RuntimeOptions options, NodeParts parts);

@@ -300,6 +300,7 @@ void Node::shutdown() {
         bulk.regions->shutdown();
     }
     context.close_submissions();
+    context.post([this] { waiters.end(); });
     context.release_thread();
     forget_served(*this);
 }

@@ -147,29 +147,28 @@ static void pass_time_until_done(const api::Node& node, const bool& done) {
     if (thrown) std::rethrow_exception(thrown);
 }
 
-// By value: a host of a simulation may go down meanwhile, with its Runtime.
-static void turn_until_done(std::shared_ptr<api::Node> node, const bool& done) {
-    if (node->parts.pass_time) return pass_time_until_done(*node, done);
-    const api::Node::Inside inside(*node, "Runtime::block_on()");
-    const LoopCalled after(*node);
-    while (!done) node->driver.turn_and_wait(10ms);
+static void turn_until_done(api::Node& node, const bool& done) {
+    if (node.parts.pass_time) return pass_time_until_done(node, done);
+    const api::Node::Inside inside(node, "Runtime::block_on()");
+    const LoopCalled after(node);
+    while (!done) node.driver.turn_and_wait(10ms);
 }
 
 // Without a turn for so long something is said of it.
 static constexpr Duration turner_patience = 1s;
 
 // With options.manual, on a thread that did not turn last: two threads must not turn at once.
-// False: no thread has turned it so far, so this one may. By value: the Runtime may end meanwhile.
-static bool wait_for_turner(std::shared_ptr<api::Node> of, const bool& done, std::mutex& mutex,
-                            std::condition_variable& changed) {
-    api::Node& node = *of;
+// False: no thread has turned it so far, so this one may.
+static bool wait_for_turner(api::Node& node, detail::Waiter& waiter) {
     const auto has_turned = std::make_shared<std::atomic<bool>>(true);
     bool has_logged = false;
     while (true) {
         // Outside of the lock: at the end of the runtime it may run what takes that.
         if (has_turned->exchange(false)) node.context.post([has_turned] { *has_turned = true; });
-        std::unique_lock lock(mutex);
-        if (changed.wait_for(lock, turner_patience, [&] { return done; })) return true;
+        std::unique_lock lock(waiter.mutex);
+        if (waiter.changed.wait_for(lock, turner_patience, [&] { return waiter.done; })) {
+            return true;
+        }
         if (!node.context.has_turned()) return false;
         if (!*has_turned && !std::exchange(has_logged, true)) {
             node.log.warning(
@@ -180,27 +179,29 @@ static bool wait_for_turner(std::shared_ptr<api::Node> of, const bool& done, std
     }
 }
 
-void Runtime::run_blocking(Function<void()> start, bool& done, std::mutex& mutex,
-                           std::condition_variable& changed) {
+void Runtime::run_blocking(Function<void()> start, detail::Waiter& waiter) {
     static constexpr const char* call = "Runtime::block_on()";
-    api::Node& node = own(node_);
+    const std::shared_ptr<api::Node> kept = node_;  // The runtime may end meanwhile.
+    api::Node& node = own(kept);
     if (node.context.is_forked()) {
         start();  // What it starts fails at once.
-        return done ? void() : base::abort_forked(call);
+        return waiter.done ? void() : base::abort_forked(call);
     }
     check_may_wait(node, call);
+    const api::Waiters::Within within(node.waiters, waiter);
     node.context.post(std::move(start));
+    if (node.waiters.have_ended()) node.context.post([kept] { kept->waiters.end(); });
     if (node.parts.pass_time || (node.options.manual && node.context.on_thread())) {
-        return turn_until_done(node_, done);
+        return turn_until_done(node, waiter.done);
     }
-    const core::BlockedTurn blocked(call, node.context, mutex, done);
+    const core::BlockedTurn blocked(call, node.context, waiter.mutex, waiter.done);
     if (node.options.manual) {
-        if (wait_for_turner(node_, done, mutex, changed)) return;
+        if (wait_for_turner(node, waiter)) return;
         const core::OwnThread::Borrowed turns(node.context);
-        return turn_until_done(node_, done);
+        return turn_until_done(node, waiter.done);
     }
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return done; });
+    std::unique_lock lock(waiter.mutex);
+    waiter.changed.wait(lock, [&] { return waiter.done; });
 }
 
 static void check_manual(const api::Node& node, const char* call) {

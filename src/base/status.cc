@@ -1,5 +1,7 @@
 #include <weft/status.h>
 
+#include "base/text.h"
+
 namespace weft {
 
 std::string_view name_of(Code code) {
@@ -63,7 +65,7 @@ Status& Status::operator=(const Status& other) {
 
 std::string Status::to_string() const {
     std::string line(name_of(code_));
-    if (!text().empty()) line.append(": ").append(text());
+    if (!text().empty()) line.append(": ").append(base::printable(text()));
     if (stage_ == Stage::none && peer().empty()) return line;
     line.append(" (effect ").append(name_of(effect_));
     if (stage_ != Stage::none) line.append(", stage ").append(name_of(stage_));

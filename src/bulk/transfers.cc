@@ -64,6 +64,9 @@ TransferId Transfers::start_nested(core::Scope& scope, core::PeerRef peer, Trans
         return conclude_nested(scope, std::move(done),
                                fail(Code::cancelled, core::scope_cancelled_text));
     }
+    if (scope.has_passed(context_.clock())) {
+        return conclude_nested(scope, std::move(done), core::scope_is_late());
+    }
     spec.deadline = std::min(spec.deadline, scope.deadline);
     TransferId id;
     const bool is_started = nested_.start(scope, done, [&](TransferCompletion inner) {

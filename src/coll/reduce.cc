@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
 
 #include "base/codec.h"
@@ -89,9 +90,21 @@ Status Merge::judge(ByteView reply) const {
                                             std::to_string(reply.size()) + " bytes");
 }
 
+// The program's own.
+static Status merge_by(MergeFunction function, std::vector<std::byte>& into, ByteView from) {
+    try {
+        return function(into, from);
+    } catch (const std::exception& error) {
+        return fail(Code::internal,
+                    std::string("the merge function (MethodTraits::merge) threw: ") + error.what());
+    } catch (...) {
+        return fail(Code::internal, "the merge function (MethodTraits::merge) threw");
+    }
+}
+
 Status Merge::operator()(std::vector<std::byte>& into, ByteView from) const {
     if (reduction.operation == Kind::method) {
-        if (function) return function(into, from);
+        if (function) return merge_by(function, into, from);
         return fail(Code::unimplemented,
                     "the method has no merge function here (MethodTraits::merge, or `group: { "
                     "merge: true }` in the .proto)");

@@ -17,7 +17,8 @@ struct Merge {
     // numbers there are none, or no whole ones.
     Status judge(ByteView reply) const;
     // Errors: INVALID_ARGUMENT: arrays that are no whole numbers or of different sizes (`into` is
-    // as before); UNIMPLEMENTED: the method has no merge function here; what that one says.
+    // as before); UNIMPLEMENTED: the method has no merge function here; what that one says,
+    // or INTERNAL, `into` undefined, when it throws.
     Status operator()(std::vector<std::byte>& into, ByteView from) const;
 };
 

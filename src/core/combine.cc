@@ -9,6 +9,7 @@ namespace weft::detail {
 Fork::Fork(const char* name, Level* outer, std::size_t ends)
     : name_(name), outer_(outer), ends_(ends) {
     if (!has_home()) throw std::logic_error(std::string(nowhere().text()));
+    wait_for_ring();
     if (ends == 0) ring();
 }
 
@@ -30,19 +31,19 @@ Status Fork::why_over(Duration limit) const {
     return std::move(why).with_effect(Effect::unknown);
 }
 
-void Fork::end(Branch& branch) {
+std::coroutine_handle<> Fork::end(Branch& branch) {
     require_home_thread(name_,
                         "a task of it ended on a thread that does not turn its runtime: what the "
                         "task awaits must resume it there (Executor::post())");
-    if (branch.is_in_dropped()) return;
+    if (branch.is_in_dropped()) return std::noop_coroutine();
     branch.has_ended = true;
-    if (ends_ == 0) return;
+    if (ends_ == 0) return std::noop_coroutine();
     if (!first_) first_ = &branch;
-    if (--ends_ == 0) ring();
+    return --ends_ == 0 ? ring() : std::noop_coroutine();
 }
 
-void end_branch(Branch& branch) noexcept {
-    if (branch.fork) branch.fork->end(branch);
+std::coroutine_handle<> end_branch(Branch& branch) noexcept {
+    return branch.fork ? branch.fork->end(branch) : std::noop_coroutine();
 }
 
 void require_tasks(bool are_some) {

@@ -118,6 +118,8 @@ class Context final : public Executor, public OwnThread {
     void set_owner(std::weak_ptr<void> owner) { owner_ = std::move(owner); }
     std::shared_ptr<Executor> share() { return {owner_.lock(), this}; }
     bool is_closed() const { return closed_; }
+    // After close_submissions().
+    bool is_over() const { return submissions_closed_.load(std::memory_order_relaxed); }
 
     // ---- in a child made by fork(): from on_forked() on endpoints take and give nothing --------
     void on_forked() noexcept;  // Takes no lock.
@@ -337,7 +339,7 @@ class Context final : public Executor, public OwnThread {
         deferred_.push_back(work);
         quick_ = nullptr;
         rouse();
-        if (submissions_closed_.load(std::memory_order_relaxed)) [[unlikely]]
+        if (is_over()) [[unlikely]]
             post_deferred();
     }
     // Requires: not linked. Runs in the first turn after shutdown(), unless it is deferred before.

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 
+#include <weft/status.h>
 #include <weft/time.h>
 
+#include "base/clock.h"
 #include "base/intrusive_list.h"
 
 namespace weft::core {
@@ -14,6 +16,12 @@ struct Scope;
 
 // Why an operation ended, or never began.
 inline constexpr const char* scope_cancelled_text = "the call that it was made for was cancelled";
+
+// Its deadline has passed in a turn that took longer, so that no timer has said so yet.
+inline Status scope_is_late() {
+    return fail(Code::deadline_exceeded,
+                "the deadline of the call that it was made for has passed: it is not begun");
+}
 
 // One operation, from its start to its completion. Lifetime: in place until it left.
 struct InScope : base::ListNode {
@@ -35,6 +43,9 @@ struct Scope {
     explicit Scope(const std::uint32_t& of) : generation(of) {}
 
     bool is_open() const { return generation % 2 != 0; }
+    bool has_passed(const base::Clock& clock) const {
+        return deadline != never && deadline <= clock.now();
+    }
     void add(InScope& operation) {
         operation.scope = this;
         marked = true;

@@ -52,7 +52,7 @@ Alarm::Alarm() : home_(Executor::current()) {
     node.run = &Node::due;
 }
 
-// Its context may be gone, and has let go of it then.
+// Its context may be gone: nothing of it is linked then.
 Alarm::~Alarm() {
     Node& node = this->node();
     if (node.Timer::is_linked() || node.InScope::is_linked() || node.Deferred::is_linked()) {
@@ -65,7 +65,8 @@ Alarm::~Alarm() {
 
 // Inside of the context nothing is read of it.
 void Alarm::require_home_thread(const char* call, const char* why) {
-    if (Executor::current() != home_) node().context().require_thread(call, why);
+    if (is_homeless_ || Executor::current() == home_) return;
+    node().context().require_thread(call, why);
 }
 
 void Alarm::arm(TimePoint at) {
@@ -100,6 +101,7 @@ void Alarm::sleep(Duration time) {
 void Alarm::limit(Duration time) {
     Node& node = this->node();
     core::Context& context = node.context();
+    context.undefer(node);
     if (context.is_closed()) return conclude(Outcome::ended);
     arm(saturating_add(context.clock().now(), time));
     node.run = [](core::Deferred& first) {
@@ -111,6 +113,17 @@ void Alarm::limit(Duration time) {
     context.defer_to_end(node);
 }
 
+// The runtime's last turns resume what waits; what ends after them finds no context any more.
+void Alarm::wait_for_ring() {
+    Node& node = this->node();
+    if (node.context().is_over()) {
+        is_homeless_ = true;
+        return node.leave();
+    }
+    node.run = [](core::Deferred& end) { static_cast<Node&>(end).alarm.wait_for_ring(); };
+    node.context().defer_to_end(node);
+}
+
 Status Alarm::why_nowhere() { return home_ ? node().context().why_forked() : detail::nowhere(); }
 
 // In a later turn, with this outcome.
@@ -120,29 +133,43 @@ void Alarm::conclude(Outcome outcome) {
     Node& node = this->node();
     node.context().timers().cancel(node);
     node.context().undefer(node);
+    node.run = &Node::due;
     node.context().defer(node);
 }
 
-void Alarm::ring() {
-    if (awaiting_.is_suspended()) return conclude(Outcome::rung);
-    if (outcome_ != Outcome::none) return;
-    node().context().timers().cancel(node());
-    node().take_back();
-    outcome_ = Outcome::rung;
-    is_done_ = true;
+std::coroutine_handle<> Alarm::ring() {
+    if (is_homeless_) {
+        is_done_ = true;
+        if (awaiting_.is_suspended()) return awaiting_.coroutine();
+    } else if (awaiting_.is_suspended()) {
+        conclude(Outcome::rung);
+    } else if (outcome_ == Outcome::none) {
+        node().context().timers().cancel(node());
+        node().take_back();
+        outcome_ = Outcome::rung;
+        is_done_ = true;
+    }
+    return std::noop_coroutine();
 }
 
 void Alarm::reset() {
     outcome_ = Outcome::none;
     is_done_ = false;
     awaiting_.reset();
+    if (is_homeless_) return;
+    if (core::Scope* const scope = node().context().scope(); scope && !node().scope) {
+        scope->add(node());
+    }
+    wait_for_ring();
 }
 
+// What has ended may outlive its scope, and its context.
 void Alarm::finish() {
     is_done_ = true;
-    if (!awaiting_.is_suspended()) return;
-    const core::Context::Within within(node().context(), node().scope);
-    awaiting_.resume_or_end();  // May destroy this.
+    Node& node = this->node();
+    const core::Context::Within within(node.context(), node.scope);
+    node.leave();
+    if (awaiting_.is_suspended()) awaiting_.resume_or_end();  // May destroy this.
 }
 
 }  // namespace detail

@@ -97,11 +97,12 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
                         "an empty weft::Call, default-made, has no client to get from or put to"));
         return {};
     }
-    if (!call_ || server_->left_) {
+    const bool has_context = has_server();
+    if (!call_ || !has_context) {
         Status why =
             weft::fail(Code::cancelled, call_ ? "the runtime is gone" : "the call was answered");
-        if (server_->left_) {
-            done(why);  // Nobody turns for it.
+        if (!has_context) {
+            done(why);  // No turn comes for it.
             return {};
         }
         const bulk::TransferId id =
@@ -122,6 +123,11 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
          call_->deadline},
         std::move(done));
     return {id.slot, id.generation};
+}
+
+// One that was answered may outlive its server.
+bool Call::has_server() const {
+    return call_ ? !server_->left_ : server_ && rpc::Server::is_there(server_);
 }
 
 std::size_t Call::reply_bytes_max() const {
@@ -145,8 +151,8 @@ void Call::fail(const Status& status) {
 }
 
 void Call::fail(std::exception_ptr thrown) {
-    if (!server_) return;
-    server_->log_thrown(call_ ? call_->method->name : "a call that was answered", thrown);
+    rpc::log_thrown(has_server() ? &server_->context_ : nullptr,
+                    call_ ? call_->method->name : "a call that was answered", thrown);
     try {
         std::rethrow_exception(thrown);
     } catch (const core::NoThread& error) {
@@ -159,7 +165,7 @@ void Call::fail(std::exception_ptr thrown) {
 }
 
 void Call::abandon_transfer(OperationId id) const {
-    if (!server_ || server_->left_) return;
+    if (!has_server()) return;
     require_thread("Call::abandon_transfer(), or a transfer of it that is destroyed");
     server_->bulk_.transfers.abandon({id.slot, id.generation});
 }

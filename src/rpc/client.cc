@@ -48,6 +48,9 @@ CallId Client::submit_nested(core::Scope& scope, core::PeerRef peer, const Metho
         return submit_refused(&scope, std::move(done),
                               fail(Code::cancelled, core::scope_cancelled_text));
     }
+    if (scope.has_passed(context_.clock())) {
+        return submit_refused(&scope, std::move(done), core::scope_is_late());
+    }
     CallId id;
     traits.is_nested = true;
     const bool is_started = nested_.start(scope, done, [&](Completion inner) {

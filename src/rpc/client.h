@@ -164,6 +164,7 @@ class Client final : public core::FrameSink {
     void take_back(ClientSession& session, ClientSlot& slot);
     void fail_waiting(ClientSession& session, const Status& why);
     void fail_overdue(ClientSession& session);
+    void count_lives(ClientSession& session);
     void resolve_unknown(ClientSession& session, Code code, std::string_view why);
     void interrupt(ClientSession& session, const Status& why);
     void search_on(ClientSession& session, const Status& why);

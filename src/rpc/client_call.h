@@ -53,6 +53,7 @@ struct alignas(4) CallTraits {
     bool is_nested : 1 = false;
     // It was sent before, and may have run: whoever refuses it now does not know.
     bool may_run : 1 = false;
+    std::uint8_t lives : 3 = 0;  // Of servers, that ended while they had it.
 
     bool is_idempotent() const { return (flags & idempotent_flag) != 0; }
 };

@@ -9,6 +9,8 @@
 namespace weft::rpc {
 
 static constexpr Duration first_pause = 20ms;
+// So often an idempotent call may meet the end of its server: it may be what ends it.
+static constexpr unsigned lives_max = 5;
 static constexpr Duration overdue_look = 20ms;  // Between two looks at calls to a server that ends.
 
 // nullptr: no memory.
@@ -85,6 +87,7 @@ void Client::on_peer_up(core::Peer& peer) {
         return begin(*session);
     }
     if (peer.incarnation != session->incarnation) {
+        count_lives(*session);
         resolve_unknown(*session, Code::unavailable, "the server restarted");
         return begin(*session);
     }
@@ -287,6 +290,18 @@ void Client::take_back(ClientSession& session, ClientSlot& slot) {
     if (call) finish_early(*call, fail(Code::unavailable, "the server ended before it came"));
 }
 
+// The server ended while it had them.
+void Client::count_lives(ClientSession& session) {
+    session.for_each_busy([&](ClientSlot& slot) {
+        ClientCall* const call = slot.call;
+        if (!call || !call->traits.is_idempotent() || ++call->traits.lives < lives_max) return;
+        finish_early(*call,
+                     fail(Code::unavailable, "the server ended " + std::to_string(lives_max) +
+                                                 " times while it had this call"));
+        release(session, slot);
+    });
+}
+
 // The server that had them is another now, or has forgotten them.
 void Client::resolve_unknown(ClientSession& session, Code code, std::string_view why) {
     context_.note("session over", session.peer.uri, session.busy);
@@ -359,6 +374,7 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
 void Client::interrupt(ClientSession& session, const Status& why) {
     // What was asked for before the server ended, and not answered.
     if (session.state == SessionState::ended) {
+        count_lives(session);
         resolve_unknown(session, Code::unavailable, why.text());
     }
     context_.timers().cancel(session);  // Of an answer that did not come.

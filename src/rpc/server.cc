@@ -18,6 +18,7 @@ Server::Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits)
     context_.set_sink(core::FrameKind::session, *this);
     context_.set_sink(core::FrameKind::session_end, *this);
     context_.set_sink(core::FrameKind::ask, *this);
+    be_there();
 }
 
 Server::~Server() { WEFT_DCHECK(calls_.taken() == 0); }
@@ -68,7 +69,7 @@ inline void Server::run_handler(ServerCall& call) {
     try {
         method->handler(Call(*this, call));
     } catch (...) {
-        log_thrown(method->name, std::current_exception());
+        log_thrown(&context_, method->name, std::current_exception());
     }
     context_.leave();
 }

@@ -74,6 +74,9 @@ class Server final : public core::FrameSink {
         void operator()(Server* server) const { server->leave(); }
     };
 
+    // False: it has left, and may be destroyed: for Calls that were answered. Thread: any.
+    static bool is_there(const Server* server);
+
     // From here on new requests are refused with UNAVAILABLE, effect none; the handlers that asked
     // are told.
     void drain();
@@ -179,7 +182,7 @@ class Server final : public core::FrameSink {
     void send_outcome(core::Peer& peer, const Slot& slot, WireCallId wire);
     void give_back(ServerCall& call);
     void recycle(ServerCall& call);
-    void log_thrown(const std::string& method, std::exception_ptr thrown);
+    void be_there();
 
     void on_session(core::Peer& peer, ByteView frame);
     void begin_session(core::Peer& peer, const SessionId& id);
@@ -220,6 +223,9 @@ class Server final : public core::FrameSink {
     std::atomic<const Method*> last_run_{nullptr};
     Counters counters_;
 };
+
+// To the log of the context, or of the process. Thread: the context's.
+void log_thrown(core::Context* context, const std::string& method, std::exception_ptr thrown);
 
 }  // namespace weft::rpc
 

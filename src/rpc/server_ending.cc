@@ -1,25 +1,43 @@
 // How calls and the server itself are ended by others than their handlers.
 #include <exception>
+#include <mutex>
+#include <unordered_set>
 
 #include "base/assert.h"
+#include "base/fork.h"
 #include "base/mutant.h"
 #include "rpc/server.h"
 
 namespace weft::rpc {
 
-void Server::log_thrown(const std::string& method, std::exception_ptr thrown) {
-    if (left_) return;
-    const auto write = [&](const std::string& what) {
-        context_.log().write_of_peer(LogLevel::error, context_.now(),
-                                     method + ": the handler threw" + what);
-    };
+// Those that have not left. A forked child finds none.
+struct ServersThere {
+    std::mutex mutex;
+    std::unordered_set<const Server*> all;
+};
+
+void Server::be_there() {
+    auto& there = base::per_process<ServersThere>();
+    const std::lock_guard lock(there.mutex);
+    there.all.insert(this);
+}
+
+bool Server::is_there(const Server* server) {
+    auto& there = base::per_process<ServersThere>();
+    const std::lock_guard lock(there.mutex);
+    return there.all.count(server) != 0;
+}
+
+void log_thrown(core::Context* context, const std::string& method, std::exception_ptr thrown) {
+    std::string text = method + ": the handler threw";
     try {
         std::rethrow_exception(std::move(thrown));
     } catch (const std::exception& error) {
-        write(": " + std::string(error.what()));
+        text += std::string(": ") + error.what();
     } catch (...) {
-        write("");
     }
+    if (!context) return base::Log().error(text);
+    context->log().write_of_peer(LogLevel::error, context->now(), text);
 }
 
 void Server::on_cancel(core::Peer& peer, ByteView frame) {
@@ -79,7 +97,16 @@ void Server::shutdown(const Status& why) {
 
 void Server::leave() {
     left_ = true;
-    calls_.for_each([](Entry& entry) { entry.value.marked = true; });
+    {
+        auto& there = base::per_process<ServersThere>();
+        const std::lock_guard lock(there.mutex);
+        there.all.erase(this);
+    }
+    // What their coroutines still wait with is in a context that goes.
+    calls_.for_each([](Entry& entry) {
+        entry.value.marked = true;
+        entry.value.let_go();
+    });
     if (calls_.taken() == 0) delete this;
 }
 

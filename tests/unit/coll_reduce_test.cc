@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 
 #include "coll/reduce.h"
 #include "support/catch.h"
@@ -120,6 +121,12 @@ TEST_CASE("reduce: the method's own function merges, where there is one") {
     merge.function = take;
     CHECK(merge(into, from).ok());
     CHECK(into.size() == 5);
+    merge.function = [](std::vector<std::byte>&, ByteView) -> Status {
+        throw std::runtime_error("no such item");
+    };
+    const Status thrown = merge(into, from);
+    CHECK(thrown.code() == Code::internal);
+    CHECK(thrown.text() == "the merge function (MethodTraits::merge) threw: no such item");
 }
 
 TEST_CASE("reduce: what can't be is refused") {

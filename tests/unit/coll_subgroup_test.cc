@@ -1,3 +1,4 @@
+#include <weft/protobuf_group.h>
 #include <weft/subgroup.h>
 
 #include <chrono>
@@ -24,6 +25,11 @@ std::vector<std::uint32_t> ranks_of(const GroupOutcome& outcome) {
     std::vector<std::uint32_t> ranks;
     for (const RankOutcome& one : outcome.ranks) ranks.push_back(one.rank);
     return ranks;
+}
+
+Task<void> wait_for_all(Subgroup subgroup, Status& into, int& ended) {
+    into = co_await barrier(subgroup, "together", {.timeout = 5s});
+    ++ended;
 }
 
 }  // namespace
@@ -99,6 +105,25 @@ TEST_CASE("members of a subgroup meet, and each gets a body of its own") {
                  [&](GroupOutcome all) { scattered = std::move(all); });
     REQUIRE(rig.sim.run_until([&] { return scattered.has_value(); }));
     CHECK(rig.services[6].told == std::vector<std::string>{"c"});
+}
+
+TEST_CASE("members of a subgroup wait for each other in coroutines") {
+    Status one, other;
+    int ended = 0;
+    GroupRig rig(4);
+    const auto start = [&](int rank, Status& into) {
+        const Subgroup subgroup = Subgroup::make(rig.group(rank), {1, 3}).value();
+        CHECK(subgroup);
+        rig.sim.runtimes[static_cast<std::size_t>(rank)]->spawn(
+            wait_for_all(subgroup, into, ended));
+    };
+    start(1, one);
+    rig.sim.run_for(1s);
+    CHECK(ended == 0);
+    start(3, other);
+    REQUIRE(rig.sim.run_until([&] { return ended == 2; }));
+    CHECK(one.ok());
+    CHECK(other.ok());
 }
 
 TEST_CASE("a subgroup of nobody is refused, and so is a channel to a rank that it does not have") {

@@ -125,6 +125,8 @@ TEST_CASE("a service is added with all of its methods, or with none") {
     CHECK(runtime.add(*half).code() == Code::already_exists);
     half->throws = true;
     CHECK_THROWS(runtime.add(*half));
+    Runtime with_thread = Runtime::create().value();
+    CHECK_THROWS_WITH(with_thread.add(*half), "no second one");
     half.reset();  // Nothing refers to it.
     CHECK(code_of(runtime, uri, Half::first) == Code::unimplemented);
     CHECK(code_of(runtime, uri, echo_method) == Code::ok);

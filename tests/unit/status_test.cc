@@ -39,6 +39,7 @@ TEST_CASE("a status says what, where and how far") {
     CHECK(fail(Code::aborted, "x").with_stage(Stage::queued).to_string() ==
           "ABORTED: x (effect none, stage queued)");
     CHECK(Status().to_string() == "OK");
+    CHECK(fail(Code::aborted, "a\n\x1b[31m\xff").to_string() == "ABORTED: a\\x0a\\x1b[31m\\xff");
     CHECK(Status().text().empty());
     CHECK(Status().peer().empty());
 }

@@ -1,6 +1,8 @@
 // Put and Get: sizes, integrity, atomicity, what is left when somebody dies.
 #include <sys/xattr.h>
 
+#include <weft/combine.h>
+
 #include "support/store_rig.h"
 
 using namespace weft;
@@ -241,4 +243,43 @@ TEST_CASE("more clients than buffers wait for each other and all get through") {
         CHECK(test::read_text(rig.root + "/o" + std::to_string(i)) ==
               pattern(9u << 20, static_cast<unsigned>(i)));
     }
+}
+
+TEST_CASE("a client's transfer has its memory alone, also after one that was dropped") {
+    StoreRig rig;
+    const std::string a = pattern(9u << 20), b = std::string(9u << 20, 'b');
+    REQUIRE(rig.put("a", a).ok());
+    REQUIRE(rig.put("b", b).ok());
+    storage::Client client = rig.make_client();
+    const auto get = [&](std::string name, std::string& into) -> Task<Status> {
+        const std::string path = rig.files.path + "/of-" + name;
+        storage::Sink sink = storage::Sink::file(path).value();
+        const Result<storage::Moved> moved = co_await client.get(name, sink, {});
+        if (!moved) co_return moved.status();
+        into = test::read_text(path);
+        co_return Status();
+    };
+    std::string first, second;
+    SECTION("beside another one") {
+        const auto both = [&]() -> Task<Status> {
+            auto got = co_await when_all(get("a", first), get("b", second));
+            if (!got.get<0>().ok()) co_return got.get<0>();
+            co_return got.get<1>();
+        };
+        const Status status = rig.run(both());
+        CHECK(status.to_string() == "OK");
+        CHECK(first == a);
+    }
+    SECTION("after one that was dropped at any point") {
+        int dropped = 0;
+        for (Duration limit = 10us; limit < 3ms; limit += 30us) {
+            CAPTURE(limit.count());
+            const Status of_first = rig.run(with_timeout(limit, get("a", first)));
+            dropped += of_first.code() == Code::deadline_exceeded;
+            const Status status = rig.run(get("b", second));
+            REQUIRE(status.to_string() == "OK");
+        }
+        CHECK(dropped > 10);
+    }
+    CHECK(second == b);
 }

@@ -1,0 +1,258 @@
+// What ends after its runtime, because it waited for something of the program's own.
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include <weft/combine.h>
+#include <weft/sim.h>
+
+#include "support/echo.h"
+#include "support/fresh_uri.h"
+#include "support/gate.h"
+#include "support/patience.h"
+#include "support/raw_echo.h"
+
+namespace late_end_test {
+
+using namespace weft;
+using namespace weft::test;
+
+// A queue that nothing is ever put into: its end tells those that wait. They may be destroyed.
+class Queue {
+  public:
+    struct Next {
+        explicit Next(Queue& in) : queue(in) {}
+        Next(const Next&) = delete;
+        ~Next() { std::erase(queue.waiting_, this); }
+        bool await_ready() const { return false; }
+        void await_suspend(std::coroutine_handle<> coroutine) {
+            awaiting = coroutine;
+            queue.waiting_.push_back(this);
+            ++queue.waited;
+        }
+        void await_resume() const {}
+        Queue& queue;
+        std::coroutine_handle<> awaiting;
+    };
+    explicit Queue(int& ended) : ended_(ended) {}
+    ~Queue() { close(); }
+    void close() {
+        while (!waiting_.empty()) {
+            Next* const next = waiting_.back();
+            waiting_.pop_back();
+            next->awaiting.resume();
+        }
+    }
+    Next next() { return Next(*this); }
+    void note_end() const { ++ended_; }
+    std::atomic<int> waited{0};
+
+  private:
+    int& ended_;
+    std::vector<Next*> waiting_;
+};
+
+Task<int> pop(Queue& queue) {
+    co_await queue.next();
+    co_return 1;
+}
+
+bool comes_true(const std::function<bool()>& condition) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::yield();
+    }
+    return true;
+}
+
+enum class Form { any, all, many, nested };
+constexpr Form forms[] = {Form::any, Form::all, Form::many, Form::nested};
+
+Task<int> two_of(Queue& queue) { co_return (co_await when_any(pop(queue), pop(queue))).value(); }
+
+Task<void> work(Queue& queue, Form form) {
+    if (form == Form::any) (void)co_await when_any(pop(queue), pop(queue));
+    if (form == Form::all) (void)co_await when_all(pop(queue), pop(queue));
+    if (form == Form::many) {
+        std::vector<Task<int>> tasks;
+        for (int i = 0; i < 3; ++i) tasks.push_back(pop(queue));
+        (void)co_await when_all(std::move(tasks));
+    }
+    if (form == Form::nested) (void)co_await when_all(two_of(queue), pop(queue));
+    queue.note_end();
+}
+
+TEST_CASE("tasks beside each other that end after their runtime end what awaits them") {
+    for (const Form form : forms) {
+        CAPTURE(form);
+        int ended = 0;
+        {
+            Queue queue(ended);
+            Runtime runtime = Runtime::create().value();
+            runtime.spawn(work(queue, form));
+            REQUIRE(comes_true([&] { return queue.waited >= 2; }));
+            runtime = Runtime::create().value();
+            CHECK(ended == 0);
+        }
+        CHECK(ended == 1);
+    }
+}
+
+TEST_CASE("simulation: tasks beside each other end when their host has crashed") {
+    for (const Form form : forms) {
+        CAPTURE(form);
+        int ended = 0;
+        sim::Simulation simulation(1);
+        simulation.add("a", [&](Runtime& runtime) {
+            auto queue = std::make_shared<Queue>(ended);
+            runtime.spawn(work(*queue, form));
+            return queue;
+        });
+        simulation.run_for(10ms);
+        simulation.crash("a");
+        CHECK(ended == 1);
+    }
+}
+
+// ---- handlers -----------------------------------------------------------------------------------
+
+struct Waits final : echo::v1::EchoService {
+    using Request = echo::v1::EchoRequest;
+    using Reply = echo::v1::EchoReply;
+    enum class Holds { sleeps, slept, throws };
+
+    explicit Waits(Holds what) : holds(what) {}
+    Task<Status> Later(Call& call, const Request&, Reply&) override {
+        if (holds == Holds::sleeps) {
+            auto sleep = sleep_for(1h);
+            co_await gate;
+            ended = (co_await sleep).code();
+        } else if (holds == Holds::slept) {
+            auto sleep = sleep_for(1us);
+            (void)co_await sleep;
+            co_await gate;
+            ended = Code::ok;
+        } else {
+            call.on_cancel([&call] { call.fail(fail(Code::aborted, "cancelled")); });
+            co_await gate;
+            ended = Code::ok;
+            throw std::runtime_error("after all");
+        }
+        co_return Status();
+    }
+    const Holds holds;
+    Gate gate;
+    Code ended = Code::unknown;
+};
+
+TEST_CASE("a handler that waits for the program's own ends after its runtime") {
+    using Holds = Waits::Holds;
+    for (const Holds holds : {Holds::sleeps, Holds::slept, Holds::throws}) {
+        CAPTURE(static_cast<int>(holds));
+        Waits service(holds);
+        Status status;
+        SimRig rig;
+        REQUIRE(rig.add("server").add(service).ok());
+        Runtime& client = rig.add("");
+        Channel channel = client.connect("sim://server").value();
+        echo::v1::EchoClient(channel).Later(
+            request_of("x"), {.timeout = 1h},
+            [&](const Status& with, const echo::v1::EchoReply&) { status = with; });
+        REQUIRE(rig.run_until([&] { return service.gate.waiting != nullptr; }));
+        rig.runtimes.erase(rig.runtimes.begin());
+        service.gate.release();
+        CHECK(service.ended == (holds == Holds::sleeps ? Code::cancelled : Code::ok));
+    }
+}
+
+TEST_CASE("a call that was answered may be used after its runtime") {
+    Pair pair;
+    pair.service.hold = true;
+    CallOutcome outcome;
+    pair.channel.call(echo_method, as_bytes("x"), {}, outcome.done());
+    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
+    Call call = std::move(pair.service.held[0]);
+    pair.service.held.clear();
+    call.reply({});
+    REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
+    pair.rig.runtimes.erase(pair.rig.runtimes.begin());
+    Status status;
+    call.get({}, 0, Buffer(), [&](const Status& with) { status = with; });
+    CHECK(status.code() == Code::cancelled);
+    call.abandon_transfer({});
+    call.fail(std::make_exception_ptr(std::runtime_error("after all")));
+    CHECK(call.reply_bytes_max() == 0);
+    CHECK(call.answered());
+}
+
+TEST_CASE("a sleep that has ended is destroyed on any thread, in a handler too") {
+    struct Sleeps final : echo::v1::EchoService {
+        Task<Status> Later(Call&, const echo::v1::EchoRequest&, echo::v1::EchoReply& out) override {
+            std::unique_ptr<Sleep> sleep(new Sleep(sleep_for(1us)));
+            (void)co_await *sleep;
+            const auto drop = [&] { sleep.reset(); };
+            co_await offload(drop);
+            out.set_text("dropped");
+            co_return Status();
+        }
+    } service;
+    Runtime runtime = Runtime::create().value();
+    const std::string uri = fresh_uri("sm");
+    REQUIRE(runtime.serve(service, uri).ok());
+    const echo::v1::EchoClient stub(runtime.connect(uri).value());
+    const auto ask = [&]() -> Task<std::string> {
+        const auto request = request_of("x");
+        const auto reply = co_await stub.Later(request);
+        co_return reply ? reply->text() : reply.status().to_string();
+    };
+    CHECK(runtime.block_on(ask()) == "dropped");
+}
+
+// ---- block_on() ---------------------------------------------------------------------------------
+
+TEST_CASE("a thread in block_on() is told of the end, whatever its task waits for") {
+    for (const bool combined : {false, true}) {
+        int ended = 0;
+        Queue queue(ended);
+        std::optional<Runtime> runtime(Runtime::create().value());
+        std::atomic<bool> is_cancelled{false};
+        std::thread waiter([&] {
+            try {
+                if (combined) {
+                    runtime->block_on(work(queue, Form::any));
+                } else {
+                    runtime->block_on(pop(queue));
+                }
+            } catch (const BadResult& error) {
+                is_cancelled = error.status().code() == Code::cancelled;
+            }
+        });
+        REQUIRE(comes_true([&] { return queue.waited >= 1 + combined; }));
+        runtime.reset();
+        waiter.join();
+        CHECK(is_cancelled);
+        queue.close();  // Nothing waits in it.
+        CHECK(ended == 0);
+    }
+}
+
+TEST_CASE("simulation: block_on() of a host that crashes is told so while others go on") {
+    int ended = 0;
+    Queue queue(ended);
+    sim::Simulation simulation(1);
+    simulation.add("a", [](Runtime&) { return nullptr; });
+    simulation.add("b", [](Runtime& runtime) {
+        const auto tick = []() -> Task<void> {
+            while ((co_await sleep_for(100ms)).ok()) {
+            }
+        };
+        runtime.spawn(tick());
+        return nullptr;
+    });
+    simulation.in(1s, [&] { simulation.crash("a"); });
+    CHECK_THROWS_AS(simulation.runtime("a")->block_on(pop(queue)), BadResult);
+}
+
+}  // namespace late_end_test
