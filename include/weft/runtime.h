@@ -27,7 +27,7 @@ class Node;
 
 namespace detail {
 
-struct Waiter;
+struct BlockedThread;
 
 template <class F>
 inline constexpr bool makes_task = std::is_invocable_r_v<Task<void>, std::decay_t<F>&>;
@@ -206,7 +206,7 @@ class Runtime {
   private:
     explicit Runtime(std::shared_ptr<api::Node> node);
     // Runs `work` on the context's thread and waits for it, or turns until it is done.
-    void run_blocking(Function<void()> start, detail::Waiter& waiter);
+    void run_blocking(Function<void()> start, detail::BlockedThread& waiter);
 
     std::shared_ptr<api::Node> node_;
 };
@@ -214,7 +214,7 @@ class Runtime {
 namespace detail {
 
 // A thread in block_on().
-struct Waiter {
+struct BlockedThread {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
@@ -223,7 +223,7 @@ struct Waiter {
 
 // What comes of its task.
 template <class T>
-struct BlockOnState : Waiter {
+struct BlockOnState : BlockedThread {
     std::optional<std::conditional_t<std::is_void_v<T>, char, T>> value;
     std::exception_ptr thrown;
 };

@@ -159,7 +159,7 @@ static constexpr Duration turner_patience = 1s;
 
 // With options.manual, on a thread that did not turn last: two threads must not turn at once.
 // False: no thread has turned it so far, so this one may.
-static bool wait_for_turner(api::Node& node, detail::Waiter& waiter) {
+static bool wait_for_turner(api::Node& node, detail::BlockedThread& waiter) {
     const auto has_turned = std::make_shared<std::atomic<bool>>(true);
     bool has_logged = false;
     while (true) {
@@ -179,7 +179,7 @@ static bool wait_for_turner(api::Node& node, detail::Waiter& waiter) {
     }
 }
 
-void Runtime::run_blocking(Function<void()> start, detail::Waiter& waiter) {
+void Runtime::run_blocking(Function<void()> start, detail::BlockedThread& waiter) {
     static constexpr const char* call = "Runtime::block_on()";
     const std::shared_ptr<api::Node> kept = node_;  // The runtime may end meanwhile.
     api::Node& node = own(kept);

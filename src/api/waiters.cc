@@ -4,7 +4,7 @@
 
 namespace weft::api {
 
-Waiters::Within::Within(Waiters& waiters, detail::Waiter& waiter)
+Waiters::Within::Within(Waiters& waiters, detail::BlockedThread& waiter)
     : waiters_(waiters), waiter_(waiter) {
     const std::lock_guard lock(waiters_.mutex_);
     waiters_.all_.push_back(&waiter_);
@@ -15,15 +15,24 @@ Waiters::Within::~Within() {
     std::erase(waiters_.all_, &waiter_);
 }
 
-// No waiter goes on meanwhile.
-void Waiters::end() {
+// One whose coroutine has begun and not ended; nullptr: there is none.
+detail::BlockedThread* Waiters::take() {
     const std::lock_guard lock(mutex_);
     have_ended_ = true;
-    for (detail::Waiter* waiter : all_) {
-        detail::Root* const root = waiter->root;
-        if (!root) continue;  // It has ended, or not begun.
-        root->is_dropped = true;
-        if (root->held == 0) root->coroutine.destroy();
+    const auto found =
+        std::find_if(all_.begin(), all_.end(), [](const auto* one) { return one->root; });
+    if (found == all_.end()) return nullptr;
+    detail::BlockedThread* const waiter = *found;
+    all_.erase(found);
+    return waiter;
+}
+
+// What is destroyed may end other waiters' coroutines, and wait for their threads.
+void Waiters::end() {
+    while (const detail::BlockedThread* const waiter = take()) {
+        detail::Root& root = *waiter->root;
+        root.is_dropped = true;
+        if (root.held == 0) root.coroutine.destroy();
     }
 }
 

@@ -13,14 +13,14 @@ class Waiters {
     // From before its task starts until its thread goes on.
     class Within {
       public:
-        Within(Waiters& waiters, detail::Waiter& waiter);
+        Within(Waiters& waiters, detail::BlockedThread& waiter);
         Within(const Within&) = delete;
         Within& operator=(const Within&) = delete;
         ~Within();
 
       private:
         Waiters& waiters_;
-        detail::Waiter& waiter_;
+        detail::BlockedThread& waiter_;
     };
 
     // Destroys the coroutines that wait: nothing of weft resumes them any more. Thread: the one
@@ -29,8 +29,10 @@ class Waiters {
     bool have_ended() const;
 
   private:
+    detail::BlockedThread* take();
+
     mutable std::mutex mutex_;
-    std::vector<detail::Waiter*> all_;
+    std::vector<detail::BlockedThread*> all_;
     bool have_ended_ = false;
 };
 
