@@ -255,6 +255,9 @@ Task<Status> Client::receive_chunks(GetTransfer& transfer) {
         transfer.landed += bytes.size();
         if (transfer.progress) transfer.progress(transfer.landed);
     }
+    if (transfer.landed != transfer.size) {
+        co_return weft::fail(Code::data_loss, "the object ended before its size");
+    }
     co_return Status();
 }
 

@@ -1,6 +1,7 @@
 // The store's client: files in, files out.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -41,11 +42,15 @@ class Sink {
 };
 
 // Thread: the tasks run on the runtime's context, one transfer at a time; several clients may share
-// a channel. Payload memory: `chunks` of 4 MiB, made by the first transfer and used by all.
+// a channel. Payload memory: `chunks` of 4 MiB, two at least, made by the first transfer and used
+// by all.
 class Client {
   public:
     Client(weft::Runtime& runtime, weft::Channel channel, std::size_t chunks = window)
-        : runtime_(&runtime), channel_(std::move(channel)), stub_(channel_), chunks_(chunks) {}
+        : runtime_(&runtime),
+          channel_(std::move(channel)),
+          stub_(channel_),
+          chunks_(std::max<std::size_t>(chunks, 2)) {}
 
     // Stores what `fd` reads, to its end. Effect of a failure: none (nothing under the name has
     // changed) until the commit was sent, then what is known of that. `shown` names the source.

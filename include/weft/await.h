@@ -27,6 +27,7 @@
 #include <weft/buffer.h>
 #include <weft/call.h>
 #include <weft/channel.h>
+#include <weft/home.h>
 #include <weft/in_place.h>
 #include <weft/result.h>
 #include <weft/sleep.h>
@@ -82,6 +83,7 @@ class Operation {
     bool is_home(const Channel& channel);
     std::shared_ptr<Relay> make_relay(const CallOptions& options);
     void arrive(const Status& status, ByteView reply);
+    void refuse(Status why);
     void abandon();
 
     Status status_;
@@ -93,6 +95,7 @@ class Operation {
     Channel channel_;  // Empty for transfers of a Call.
     Call call_;        // Of those, answered: whose server it is, wherever that Call is by now.
     std::shared_ptr<Relay> relay_;
+    Later later_;
 };
 
 }  // namespace detail

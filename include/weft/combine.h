@@ -6,7 +6,7 @@
 //
 // Each of them takes tasks, by value, and is a task: nothing starts before it is awaited. They run
 // on the context that awaits them, one at a time, as a part of the same call, and take turns where
-// they suspend. The awaiting coroutine goes on in a later turn.
+// they suspend. The awaiting coroutine goes on in a later turn; at once where no task suspends.
 //
 // A task that is dropped is destroyed where it is suspended, with all that it awaits: its calls,
 // transfers, collectives and sleeps are cancelled, and none of them resumes anything. This is done

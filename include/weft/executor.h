@@ -5,6 +5,8 @@
 
 namespace weft {
 
+// Lifetime: as long as its Runtime, and as a Channel, Group, Region or Buffer of that: what keeps a
+// pointer to it, to resume a coroutine say, keeps one of those.
 class Executor {
   public:
     // Both abort the program, and say so, when `work` is empty. Work that throws ends the program

@@ -50,6 +50,28 @@ class Home {
     const std::unique_ptr<AtEnd> at_end_;
 };
 
+// What is refused before it has begun, told in a later turn of the context that this thread turns,
+// as a part of the call that is served there now: a coroutine that tries again and again lets the
+// others go on, and ends with its runtime. Thread: the context's; destroyed before its end on
+// another one it aborts the program and says so.
+class Later {
+  public:
+    Later();
+    Later(const Later&) = delete;
+    Later& operator=(const Later&) = delete;
+    ~Later();
+
+    // Once. Where no context turns, inside this.
+    void run(Function<void()> work);
+    explicit operator bool() const { return node_ != nullptr; }
+    // `work` will not run.
+    void drop();
+
+  private:
+    struct Node;
+    std::unique_ptr<Node> node_;
+};
+
 // For `what` of that executor, destroyed before its end: on another thread it aborts.
 void require_end_here(const Executor& executor, const char* what);
 

@@ -105,6 +105,7 @@ class [[nodiscard]] GroupCall {
     // Of the awaiter and the completion, whichever is left. Thread: the one that it is awaited on.
     struct Shared : std::enable_shared_from_this<Shared> {
         std::optional<detail::Home> home;  // Unless that is the group's.
+        detail::Later later;
         Result result;
         bool done = false;
         detail::Awaiting awaiting;
@@ -135,6 +136,9 @@ class [[nodiscard]] GroupCall {
             refused.status = std::move(why);
             shared->finish(detail::ReadGroup<Result>()(std::move(refused), wanted));
         };
+        const auto refuse_later = [shared = shared_.get(), refuse](Status why) {
+            shared->later.run([refuse, why = std::move(why)] { refuse(why); });
+        };
         Executor* const here = Executor::current();
         if (!group.on_thread() || (here && here != &group.executor())) {
             if (!here) {
@@ -146,10 +150,10 @@ class [[nodiscard]] GroupCall {
                 refuse(std::move(why).with_effect(Effect::unknown));
             });
             detail::Home& home = *shared_->home;
-            if (home.is_over()) return refuse(detail::home_ends());
+            if (home.is_over()) return refuse_later(detail::home_ends());
             const auto cancel = [shared = shared_.get()] { shared->cancel_once(false); };
             Status why = options.detached ? Status() : home.join_call(cancel);
-            if (!why.ok()) return refuse(std::move(why));
+            if (!why.ok()) return refuse_later(std::move(why));
             home.limit(group.deadline(options));
         }
         const CollectiveId id =

@@ -173,7 +173,8 @@ void Node::end_work() {
         if (is_late) pool.refuse();
         if (!pool.is_idle()) {
             driver.turn_and_wait(10ms);
-        } else if (context.turn(parts.clock->now()).events != 0 && ++turns < last_turns_max) {
+        } else if (context.turn(parts.clock->now()).events != 0 && ++turns < last_turns_max &&
+                   parts.clock->now() < ends_by_.load()) {
             continue;
         } else if (const TimePoint now = parts.clock->now();
                    now >= leave_by || (bulk.regions->unfenced_regions() == 0 &&

@@ -83,6 +83,39 @@ void Home::bring(Function<void()> work) const {
     });
 }
 
+struct Later::Node : core::Deferred, core::InScope {
+    Node(core::Context& at, Function<void()> what) : context(at), work(std::move(what)) {}
+    core::Context& context;
+    Function<void()> work;
+};
+
+Later::Later() = default;
+Later::~Later() { drop(); }
+
+void Later::run(Function<void()> work) {
+    auto* const here = static_cast<core::Context*>(Executor::current());
+    if (!here || here->is_forked()) return work();
+    node_ = std::make_unique<Node>(*here, std::move(work));
+    if (core::Scope* const scope = here->scope()) scope->add(*node_);
+    node_->run = [](core::Deferred& due) {
+        Node& node = static_cast<Node&>(due);
+        const core::Context::Within within(node.context, node.InScope::scope);
+        node.leave();
+        Function<void()> then = std::move(node.work);
+        then();  // May destroy the node.
+    };
+    here->defer(*node_);
+}
+
+void Later::drop() {
+    if (!node_) return;
+    if (node_->Deferred::is_linked() || node_->InScope::is_linked()) {
+        require_end_here(node_->context, "an operation that was refused");
+    }
+    node_->take_back();
+    node_ = nullptr;
+}
+
 void require_end_here(const Executor& executor, const char* what) {
     static_cast<const core::Context&>(executor).require_thread(what, core::dropped_elsewhere_text);
 }

@@ -89,7 +89,8 @@ struct Operation::Relay : std::enable_shared_from_this<Relay> {
 std::shared_ptr<Operation::Relay> Operation::make_relay(const CallOptions& options) {
     auto relay = std::make_shared<Relay>(channel_, this, channel_.deadline(options));
     if (Status why = options.detached ? Status() : relay->enter_scope(); !why.ok()) {
-        arrive(why, {});
+        relay->let_go();
+        refuse(std::move(why));
         return nullptr;
     }
     return relay_ = std::move(relay);
@@ -125,11 +126,11 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
             [this](const Status& status, ByteView reply) { arrive(status, reply); });
         return;
     }
-    if (!channel) return arrive(empty_channel(), {});
-    if (Status why = why_not_here(channel); !why.ok()) return arrive(why, {});
+    if (!channel) return refuse(empty_channel());
+    if (Status why = why_not_here(channel); !why.ok()) return refuse(std::move(why));
     const std::size_t bytes = core::handed_over(body.bytes);
     core::Context::Admission admission(channel.impl()->context(), bytes);
-    if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
+    if (!admission) return refuse(channel.impl()->why_not_admitted(bytes));
     const auto relay = make_relay(options);
     if (!relay) return;
     relay->body.resize(body.bytes);
@@ -160,11 +161,11 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
                                [this](const Status& status) { arrive(status, {}); });
         return;
     }
-    if (!channel) return arrive(empty_channel(), {});
-    if (Status why = why_not_here(channel); !why.ok()) return arrive(why, {});
+    if (!channel) return refuse(empty_channel());
+    if (Status why = why_not_here(channel); !why.ok()) return refuse(std::move(why));
     const std::size_t bytes = core::Context::handed_over_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);
-    if (!admission) return arrive(channel.impl()->why_not_admitted(bytes), {});
+    if (!admission) return refuse(channel.impl()->why_not_admitted(bytes));
     const auto relay = make_relay(options);
     if (!relay) return;
     channel.executor().post([relay, admission = std::move(admission), start, remote, offset,
@@ -202,7 +203,12 @@ void Operation::arrive(const Status& status, ByteView reply) {
     awaiting_.resume();                                   // So may this.
 }
 
+void Operation::refuse(Status why) {
+    later_.run([this, why = std::move(why)] { arrive(why, {}); });
+}
+
 void Operation::abandon() {
+    if (later_) return later_.drop();
     if (channel_ && channel_.impl()->context().is_forked()) return;
     if (relay_) {
         relay_->let_go();

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include <weft/combine.h>
+#include <weft/protobuf_group.h>
 #include <weft/sim.h>
 
 #include "support/echo.h"
@@ -253,6 +254,155 @@ TEST_CASE("simulation: block_on() of a host that crashes is told so while others
     });
     simulation.in(1s, [&] { simulation.crash("a"); });
     CHECK_THROWS_AS(simulation.runtime("a")->block_on(pop(queue)), BadResult);
+}
+
+// ---- what is tried again and again -----------------------------------------------------------
+
+enum class Again { call, transfer, collective, barrier, timed };
+constexpr Again agains[] = {Again::call, Again::transfer, Again::collective, Again::barrier,
+                            Again::timed};
+
+struct Peer {
+    Channel channel;
+    Group group;
+    Buffer buffer;
+};
+
+Task<void> one_call(Channel channel) {
+    const auto request = request_of("x");
+    (void)co_await echo::v1::EchoClient(channel).Now(request, {.timeout = 100ms});
+}
+
+// True: it went well, which it does not.
+Task<bool> attempt(const Peer& peer, Again again) {
+    if (again == Again::call) {
+        const auto request = request_of("x");
+        co_return (co_await echo::v1::EchoClient(peer.channel).Now(request, {.timeout = 100ms}))
+            .ok();
+    }
+    if (again == Again::transfer) {
+        co_return (co_await weft::get(peer.channel, RegionRef(), 0, peer.buffer)).ok();
+    }
+    if (again == Again::barrier) {
+        co_return (co_await barrier(peer.group, "x", {.timeout = 100ms})).ok();
+    }
+    if (again == Again::timed) {
+        co_return (co_await with_timeout(1s, one_call(peer.channel))).ok();
+    }
+    const echo::v1::EchoRequestText request;
+    co_return (
+        co_await echo::v1::EchoGroupClient(peer.group).Everywhere(request, {.timeout = 100ms}))
+        .status()
+        .ok();
+}
+
+Task<void> again_and_again(const Peer& peer, Again again, Gate* gate, std::atomic<int>& rounds,
+                           int& alive) {
+    const Alive counted(alive);
+    if (gate) co_await *gate;
+    do {
+        ++rounds;
+        (void)co_await attempt(peer, again);
+    } while (true);
+}
+
+Peer peer_of(Runtime& runtime, const std::string& uri, Runtime& memory) {
+    const GroupView view = GroupView::make("late", 1, {{0, {uri}}}).value();
+    return {runtime.connect(uri).value(), runtime.group(view).value(), memory.allocate(64).value()};
+}
+
+TEST_CASE("what is tried again through another runtime for ever ends with its own") {
+    for (const Again again : agains) {
+        CAPTURE(static_cast<int>(again));
+        int alive = 0;
+        std::atomic<int> rounds{0};
+        EchoServer service;
+        Runtime other = Runtime::create().value();
+        const std::string uri = fresh_uri("sm");
+        REQUIRE(other.serve(service, uri).ok());
+        {
+            Runtime own = Runtime::create().value();
+            const Peer peer = peer_of(other, uri, own);
+            own.spawn(again_and_again(peer, again, nullptr, rounds, alive));
+            REQUIRE(comes_true([&] { return rounds > 1; }));
+            own = Runtime::create().value();
+        }
+        CHECK(alive == 0);
+    }
+}
+
+TEST_CASE("simulation: what is tried again for ever ends with its host, and after it") {
+    for (const Again again : agains) {
+        for (const bool late : {false, true}) {
+            CAPTURE(static_cast<int>(again), late);
+            int alive = 0;
+            std::atomic<int> rounds{0};
+            EchoServer service;
+            Gate gate;
+            Peer peer;
+            sim::Simulation simulation(1);
+            simulation.add("b", [&](Runtime& runtime) {
+                REQUIRE(runtime.serve(service, "sim://b").ok());
+                return nullptr;
+            });
+            simulation.add("a", [&](Runtime& runtime) {
+                peer = peer_of(late ? runtime : *simulation.runtime("b"), "sim://b", runtime);
+                runtime.spawn(again_and_again(peer, again, late ? &gate : nullptr, rounds, alive));
+                return nullptr;
+            });
+            simulation.run_for(10ms);
+            simulation.crash("a");
+            if (late) {
+                REQUIRE(gate.waiting);
+                peer.channel.executor().post([&] { gate.release(); });
+            }
+            CHECK(rounds > 0);
+            CHECK(alive == 0);
+            peer = Peer();
+        }
+    }
+}
+
+// Tries again through another runtime until that goes well, which it does not.
+struct Stubborn final : echo::v1::EchoService {
+    using Request = echo::v1::EchoRequest;
+    using Reply = echo::v1::EchoReply;
+    explicit Stubborn(Again how) : again(how) {}
+    Status Now(Call&, const Request& in, Reply& out) override {
+        out.set_text(in.text());
+        return {};
+    }
+    Task<Status> Later(Call&, const Request&, Reply&) override {
+        while (!(co_await attempt(through, again))) ++rounds;
+        co_return Status();
+    }
+    const Again again;
+    Peer through;
+    int rounds = 0;
+};
+
+TEST_CASE("a handler that tries again through another runtime leaves the server to others") {
+    for (const Again again : {Again::call, Again::transfer, Again::collective, Again::barrier}) {
+        CAPTURE(static_cast<int>(again));
+        Stubborn service(again);
+        Runtime server = Runtime::create().value();
+        Runtime other = Runtime::create().value();
+        Runtime client = Runtime::create().value();
+        const std::string uri = fresh_uri("sm");
+        service.through = peer_of(other, uri + "-nobody", server);
+        REQUIRE(server.serve(service, uri).ok());
+        const echo::v1::EchoClient stub(client.connect(uri).value());
+        const auto ask = [&]() -> Task<Status> {
+            const auto request = request_of("x");
+            const auto held = co_await stub.Later(request, {.timeout = 50ms});
+            if (held) co_return fail(Code::internal, "it went well");
+            co_return (co_await stub.Now(request)).status();
+        };
+        CHECK(client.block_on(ask()).to_string() == "OK");
+        server = Runtime::create().value();
+        CHECK(service.rounds > 0);
+        service.through = Peer();
+    }
 }
 
 }  // namespace late_end_test

@@ -299,3 +299,16 @@ TEST_CASE("a client's transfer has its memory alone, also after one that was dro
     }
     CHECK((second == b));  // Not to be printed.
 }
+
+TEST_CASE("a client with memory for one chunk moves whole objects") {
+    StoreRig rig;
+    const std::string bytes = pattern(10u << 20);
+    storage::Client client(*rig.client_runtime, rig.client_runtime->connect("sim://server").value(),
+                           1);
+    const storage::Fd source = rig.source(bytes);
+    REQUIRE(rig.run(client.put(source.get(), "source", "a", {})));
+    const std::string path = rig.files.path + "/one";
+    storage::Sink sink = storage::Sink::file(path).value();
+    REQUIRE(rig.run(client.get("a", sink, {})));
+    CHECK((test::read_text(path) == bytes));
+}
