@@ -277,7 +277,7 @@ TEST_CASE("a client's transfer has its memory alone, also after one that was dro
             co_return fail(Code::cancelled, "dropped");
         };
         int turns = 0;
-        for (Code ended = Code::cancelled; ended == Code::cancelled; turns += 1 + turns / 8) {
+        for (Code ended = Code::cancelled; ended == Code::cancelled; turns += 1 + turns / 4) {
             CAPTURE(turns);
             test::Gate gate;
             ended = Code::unknown;
