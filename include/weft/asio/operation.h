@@ -87,7 +87,7 @@ class AsioOperation final : public Waiting {
 
     template <class... Said>
     void complete(Said&&... said) {
-        const Work work(std::move(work_));
+        [[maybe_unused]] const Work work(std::move(work_));
         Arrived<Handler, Outcome<Said...>> arrived{std::move(handler_),
                                                    Read()(std::forward<Said>(said)...)};
         // Before the handler runs: it may start the next operation in the same memory.
@@ -122,7 +122,7 @@ class AsioOperation final : public Waiting {
     void destroy_here() {
         // The work ends first: the handler may own the context that it counts for.
         const Handler handler(std::move(handler_));
-        const Work work(std::move(work_));
+        [[maybe_unused]] const Work work(std::move(work_));
         free(allocator_of(handler));
     }
 
