@@ -373,7 +373,7 @@ struct Stubborn final : echo::v1::EchoService {
         return {};
     }
     Task<Status> Later(Call&, const Request&, Reply&) override {
-        while (!(co_await attempt(through, again))) ++rounds;
+        for (bool is_well = false; !is_well; ++rounds) is_well = co_await attempt(through, again);
         co_return Status();
     }
     const Again again;
