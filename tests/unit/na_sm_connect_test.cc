@@ -1,4 +1,6 @@
 // Connecting over sm: what a try that failed leaves, and which failures are tried again.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -44,7 +46,10 @@ struct RawServer {
 // Descriptors that lie in a socket, until the kernel takes no more of this user's.
 struct InFlight {
     int ends[2];
+    // They are counted for the user, whose other tests wait meanwhile, until this process ends.
     bool fill() {
+        const int lock = ::open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (lock < 0 || ::flock(lock, LOCK_EX) != 0) return false;
         if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends) != 0) return false;
         na::sm::FilesToSend files;
         files.regions = files.rings = files.arena = ends[0];
