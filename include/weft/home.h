@@ -56,10 +56,13 @@ class Home {
 // another one it aborts the program and says so.
 class Later {
   public:
-    Later();
+    Later() = default;
     Later(const Later&) = delete;
     Later& operator=(const Later&) = delete;
-    ~Later();
+    ~Later() {
+        if (node_) [[unlikely]]
+            drop();
+    }
 
     // Once. Where no context turns, inside this.
     void run(Function<void()> work);
@@ -69,7 +72,7 @@ class Later {
 
   private:
     struct Node;
-    std::unique_ptr<Node> node_;
+    Node* node_ = nullptr;  // Owned.
 };
 
 // For `what` of that executor, destroyed before its end: on another thread it aborts.

@@ -89,13 +89,10 @@ struct Later::Node : core::Deferred, core::InScope {
     Function<void()> work;
 };
 
-Later::Later() = default;
-Later::~Later() { drop(); }
-
 void Later::run(Function<void()> work) {
     auto* const here = static_cast<core::Context*>(Executor::current());
     if (!here || here->is_forked()) return work();
-    node_ = std::make_unique<Node>(*here, std::move(work));
+    node_ = new Node(*here, std::move(work));
     if (core::Scope* const scope = here->scope()) scope->add(*node_);
     node_->run = [](core::Deferred& due) {
         Node& node = static_cast<Node&>(due);
@@ -113,7 +110,7 @@ void Later::drop() {
         require_end_here(node_->context, "an operation that was refused");
     }
     node_->take_back();
-    node_ = nullptr;
+    delete std::exchange(node_, nullptr);
 }
 
 void require_end_here(const Executor& executor, const char* what) {
