@@ -50,6 +50,15 @@ struct Pair {
         REQUIRE(server.add(service).ok());
         channel = client.connect("sim://server").value();
     }
+    // A call that has come to the server and is not answered.
+    Call hold_one(CallOutcome& outcome) {
+        service.hold = true;
+        channel.call(echo_method, as_bytes("x"), {}, outcome.done());
+        REQUIRE(rig.run_until([&] { return !service.held.empty(); }));
+        Call call = std::move(service.held[0]);
+        service.held.clear();
+        return call;
+    }
 };
 
 }  // namespace weft::test

@@ -170,12 +170,8 @@ TEST_CASE("a handler that waits for the program's own ends after its runtime") {
 
 TEST_CASE("a call that was answered may be used after its runtime") {
     Pair pair;
-    pair.service.hold = true;
     CallOutcome outcome;
-    pair.channel.call(echo_method, as_bytes("x"), {}, outcome.done());
-    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
-    Call call = std::move(pair.service.held[0]);
-    pair.service.held.clear();
+    Call call = pair.hold_one(outcome);
     call.reply({});
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
     pair.rig.runtimes.erase(pair.rig.runtimes.begin());
@@ -389,7 +385,7 @@ TEST_CASE("a handler that tries again through another runtime leaves the server 
         Runtime other = Runtime::create().value();
         Runtime client = Runtime::create().value();
         const std::string uri = fresh_uri("sm");
-        service.through = peer_of(other, uri + "-nobody", server);
+        service.through = peer_of(other, uri + "-unserved", server);
         REQUIRE(server.serve(service, uri).ok());
         const echo::v1::EchoClient stub(client.connect(uri).value());
         const auto ask = [&]() -> Task<Status> {

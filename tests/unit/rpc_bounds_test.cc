@@ -399,12 +399,8 @@ TEST_CASE("what is awaited through a context that turns too late is over") {
 
 TEST_CASE("a call that was answered has no request, and its transfers end with CANCELLED, later") {
     Pair pair;
-    pair.service.hold = true;
     CallOutcome outcome;
-    pair.channel.call(echo_method, as_bytes("x"), {}, outcome.done());
-    REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
-    Call call = std::move(pair.service.held[0]);
-    pair.service.held.clear();
+    Call call = pair.hold_one(outcome);
     call.reply({});
     CHECK(call.request().empty());
     int completions = 0;
