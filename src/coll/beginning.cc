@@ -11,7 +11,8 @@ static constexpr Duration learn_timeout = 2s;
 // Who takes part, and how.
 struct Engine::Choice {
     Roster::Parts roster;
-    std::uint32_t size = 0;
+    Tree tree;
+    std::uint32_t size = 0;                // 0: all that are named are strangers.
     bool runs_here = false;                // The root is this runtime.
     std::vector<std::uint32_t> strangers;  // Named, and no members.
 
@@ -44,11 +45,11 @@ Status judge(const std::optional<RankSet>& include) {
                                             std::to_string(GroupView::members_max));
 }
 
-Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
+Result<Engine::Choice> Engine::choose_ranks(const Beginning& beginning) const {
     const GroupCallOptions& options = beginning.options;
     GroupImpl& group = *beginning.group;
     Choice choice{
-        {beginning.view ? *beginning.view : group.view_here(), {}, 0, false}, 0, false, {}};
+        {beginning.view ? *beginning.view : group.view_here(), {}, 0, false}, {}, 0, false, {}};
     const GroupView& view = choice.roster.view;
     const bool is_automatic = options.topology.shape == Topology::Shape::automatic;
     choice.roster.by_host =
@@ -84,10 +85,10 @@ Result<Engine::Choice> Engine::choose(const Beginning& beginning) const {
     if (beginning.include) {
         choice.strangers = strangers_among(*beginning.include, beginning.exclude, view);
     }
-    if (choice.size == 0)
-        return fail(
-            Code::invalid_argument,
-            "no rank takes part: all that are included are excluded, draining, or no members");
+    if (choice.size == 0 && choice.strangers.empty()) {
+        return fail(Code::invalid_argument,
+                    "no rank takes part: all that are included are excluded or draining");
+    }
     if (choice.size < view.size()) choice.roster.ranks = chosen.ranges();
     if (is_in) choice.stand_at(in_front, options.reduction.ordered);
     return choice;
@@ -207,39 +208,47 @@ std::pair<Identity, std::uint16_t> Engine::number_it() {
     return {{origin_, sequence}, static_cast<std::uint16_t>(unsettled)};
 }
 
-Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
+Result<Engine::Choice> Engine::choose(Beginning& beginning) const {
     const GroupCallOptions& options = beginning.options;
     if (Status status = judge_ranges(options); !status.ok()) return status;
     if (beginning.scatters) {
         if (Status status = choose_by_bodies(beginning); !status.ok()) return status;
     }
-    Result<Choice> choice = choose(beginning);
-    if (!choice) return std::move(choice).status();
-    const std::uint32_t n = choice->size;
-    const std::size_t strangers = choice->strangers.size();
+    Result<Choice> choice = choose_ranks(beginning);
+    if (!choice) return choice;
     std::size_t bytes = beginning.body.size();
     for (const RankBytes& one : beginning.bodies) bytes += one.second.size();
-    const Tree tree = tree_of(options.topology, beginning.group->costs, n, bytes);
-    if (Status status = judge(options, tree, n, strangers, choice->runs_here); !status.ok()) {
-        return status;
-    }
+    choice->tree = tree_of(options.topology, beginning.group->costs, choice->size, bytes);
+    Status status =
+        judge(options, choice->tree, choice->size, choice->strangers.size(), choice->runs_here);
+    if (!status.ok()) return status;
+    return choice;
+}
+
+// Of the ranks that take part.
+static std::uint32_t quorum_of(const GroupCallOptions& options, std::size_t ranks) {
+    return options.quorum != 0 ? options.quorum : static_cast<std::uint32_t>(ranks / 2 + 1);
+}
+
+std::shared_ptr<Operation> Engine::make(Beginning& beginning, Choice choice) {
+    const GroupCallOptions& options = beginning.options;
+    const std::uint32_t n = choice.size;
     Merge merge{options.reduction, server_.merge_of(beginning.method)};
     if (!merge.function) merge.function = options.merge;
     std::uint8_t flags = 0;
     if (beginning.scatters) flags |= ForwardHeader::scatters;
-    if (choice->roster.by_host) flags |= ForwardHeader::by_host;
+    if (choice.roster.by_host) flags |= ForwardHeader::by_host;
     if (options.reduction.ordered) flags |= ForwardHeader::ordered;
     Part::Role role;
     role.mine = {0, n};
     role.is_origin = true;
-    role.runs = choice->runs_here;
+    role.runs = choice.runs_here;
     role.policy = options.policy;
     role.abandons = options.abandon_rest;
-    role.quorum =
-        options.quorum != 0 ? options.quorum : static_cast<std::uint32_t>((n + strangers) / 2 + 1);
+    role.quorum = quorum_of(options, n + choice.strangers.size());
     role.until = beginning.deadline;
-    auto plan = beginning.group->plan(beginning.group->roster(std::move(choice->roster)),
-                                      beginning.method, tree, merge, flags);
+    auto plan = beginning.group->plan(beginning.group->roster(std::move(choice.roster)),
+                                      beginning.method, choice.tree, merge, flags);
     const auto [identity, unsettled] = number_it();
     auto operation = std::make_shared<Operation>(*this, beginning.group, std::move(plan), identity,
                                                  unsettled, role);
@@ -256,12 +265,28 @@ Result<std::shared_ptr<Operation>> Engine::make(Beginning& beginning) {
     origin.options = options;
     origin.include = beginning.include;
     origin.exclude = beginning.exclude;
-    origin.strangers = std::move(choice->strangers);
+    origin.strangers = std::move(choice.strangers);
     origin.spare_bodies = std::move(beginning.bodies);
     origin.is_owed = beginning.is_owed;
     begun_.emplace(identity.sequence, operation);
     ++running_;
     return operation;
+}
+
+static Status no_such_member() { return fail(Code::not_found, "no member has this rank"); }
+
+static void add_strangers(const std::vector<std::uint32_t>& strangers, GroupOutcome& to) {
+    for (const std::uint32_t rank : strangers) to.ranks.push_back({rank, no_such_member(), {}, 0});
+}
+
+GroupOutcome Engine::outcome_without_members(const GroupCallOptions& options,
+                                             const Choice& choice) {
+    GroupOutcome outcome;
+    outcome.epoch = choice.roster.view.epoch();
+    add_strangers(choice.strangers, outcome);
+    const std::uint32_t quorum = quorum_of(options, choice.strangers.size());
+    outcome.status = verdict(options.policy, quorum, outcome.ranks);
+    return outcome;
 }
 
 void Engine::start(Beginning beginning) {
@@ -270,12 +295,16 @@ void Engine::start(Beginning beginning) {
 
 void Engine::start_in_turn(Beginning beginning) {
     context_.rouse();
-    Result<std::shared_ptr<Operation>> made = make(beginning);
-    if (!made) {
-        return refuse(*beginning.group, beginning.options, made.status(),
+    Result<Choice> choice = choose(beginning);
+    if (!choice) {
+        return refuse(*beginning.group, beginning.options, choice.status(),
                       std::move(beginning.done));
     }
-    const std::shared_ptr<Operation> operation = *std::move(made);
+    if (choice->size == 0) {
+        return settle(beginning.options, outcome_without_members(beginning.options, *choice),
+                      std::move(beginning.done));
+    }
+    const std::shared_ptr<Operation> operation = make(beginning, *std::move(choice));
     operation->origin->done = std::move(beginning.done);
     core::Scope* const scope = scope_of(operation->origin->options);
     if (!scope) return operation->begin();
@@ -322,23 +351,28 @@ GroupOutcome failed_outcome(const GroupImpl& group, const Status& why) {
 // ---- its end -----------------------------------------------------------------------------------
 
 namespace {
-struct Refusal {
+struct Settled {
     core::InScope made_in;
+    GroupOutcome outcome;
     GroupCompletion done;
 };
 }  // namespace
 
 void Engine::refuse(const GroupImpl& group, const GroupCallOptions& options, const Status& why,
                     GroupCompletion done) {
-    auto refusal = std::make_unique<Refusal>();
-    refusal->done = std::move(done);
-    if (core::Scope* const scope = scope_of(options)) scope->add(refusal->made_in);
-    context_.post(
-        [this, refusal = std::move(refusal), outcome = failed_outcome(group, why)]() mutable {
-            const core::Context::Within within(context_, refusal->made_in.scope);
-            refusal->made_in.leave();
-            refusal->done(std::move(outcome));
-        });
+    settle(options, failed_outcome(group, why), std::move(done));
+}
+
+void Engine::settle(const GroupCallOptions& options, GroupOutcome outcome, GroupCompletion done) {
+    auto settled = std::make_unique<Settled>();
+    settled->outcome = std::move(outcome);
+    settled->done = std::move(done);
+    if (core::Scope* const scope = scope_of(options)) scope->add(settled->made_in);
+    context_.post([this, settled = std::move(settled)] {
+        const core::Context::Within within(context_, settled->made_in.scope);
+        settled->made_in.leave();
+        settled->done(std::move(settled->outcome));
+    });
 }
 
 // Those that are missing are not waited for: its policy is content, or can't be any more.
@@ -359,9 +393,7 @@ void Engine::tell(Operation& operation) {
         outcome.ranks.push_back(
             {member.rank, std::move(one.status), std::move(one.reply), member.incarnation});
     }
-    for (const std::uint32_t rank : origin.strangers) {
-        outcome.ranks.push_back({rank, fail(Code::not_found, "no member has this rank"), {}, 0});
-    }
+    add_strangers(origin.strangers, outcome);
     std::sort(outcome.ranks.begin(), outcome.ranks.end(),
               [](const RankOutcome& a, const RankOutcome& b) { return a.rank < b.rank; });
     outcome.status = verdict(origin.options.policy, part.role().quorum, outcome.ranks);
@@ -445,9 +477,10 @@ void Engine::begin_anew(const std::shared_ptr<Operation>& operation) {
         beginning.body = operation->own_body;
     }
     beginning.deadline = operation->part().role().until;
-    Result<std::shared_ptr<Operation>> made = make(beginning);
-    if (!made) return operation->stop(made.status());  // A quorum that can't be any more, say.
-    const std::shared_ptr<Operation> next = *std::move(made);
+    Result<Choice> choice = choose(beginning);
+    if (!choice) return operation->stop(choice.status());  // A quorum that can't be any more, say.
+    if (choice->size == 0) return operation->stop(no_such_member());  // All have left.
+    const std::shared_ptr<Operation> next = make(beginning, *std::move(choice));
     Operation::Origin& its = *next->origin;
     if (core::Scope* const scope = origin.made_in.scope) {
         origin.made_in.leave();

@@ -154,8 +154,13 @@ class Engine {
     struct Choice;
 
     void start_in_turn(Beginning beginning);
-    Result<Choice> choose(const Beginning& beginning) const;
-    Result<std::shared_ptr<Operation>> make(Beginning& beginning);
+    Result<Choice> choose_ranks(const Beginning& beginning) const;
+    Result<Choice> choose(Beginning& beginning) const;
+    static GroupOutcome outcome_without_members(const GroupCallOptions& options,
+                                                const Choice& choice);
+    // `outcome` is told in a later turn, as of the call in hand.
+    void settle(const GroupCallOptions& options, GroupOutcome outcome, GroupCompletion done);
+    std::shared_ptr<Operation> make(Beginning& beginning, Choice choice);
 
     void on_forward(Call call);
     void reply_late(Call& call) const;

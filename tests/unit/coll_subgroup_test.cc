@@ -81,6 +81,57 @@ TEST_CASE("who has left the group keeps its rank in a subgroup") {
     CHECK(rig.services[4].told.size() == 1);
 }
 
+TEST_CASE("a subgroup whose members have all left the group has an outcome for each") {
+    GroupRig rig(6);
+    const Group group = rig.group(0);
+    const Subgroup subgroup = Subgroup::make(group, {2, 4}).value();
+    for (int rank = 0; rank < 6; ++rank) {
+        REQUIRE(rig.group(rank).install(evict(rig.view(), 2).value()).ok());
+        REQUIRE(rig.group(rank).install(evict(rig.group(rank).view(), 4).value()).ok());
+    }
+    const GroupOutcome all = call(rig, subgroup);
+    CHECK(all.status.code() == Code::not_found);
+    CHECK(all.status.effect() == Effect::none);
+    CHECK(all.epoch == group.view().epoch());
+    REQUIRE(ranks_of(all) == std::vector<std::uint32_t>{0, 1});
+    CHECK(all.ranks[0].status.code() == Code::not_found);
+    CHECK(all.ranks[1].status.code() == Code::not_found);
+
+    const GroupOutcome some = call(rig, subgroup, {.policy = Policy::best_effort});
+    CHECK(some.status.ok());
+    CHECK(ranks_of(some) == std::vector<std::uint32_t>{0, 1});
+    const GroupOutcome most = call(rig, subgroup, {.policy = Policy::quorum});
+    CHECK(most.status.code() == Code::not_found);
+    CHECK(most.status.to_string().find("0 of 2 ranks") != std::string::npos);
+    const RankSet none{0};
+    const GroupOutcome excluded =
+        call(rig, subgroup, {.policy = Policy::best_effort, .include = &none, .exclude = &none});
+    CHECK(excluded.status.code() == Code::invalid_argument);
+
+    std::optional<GroupOutcome> scattered;
+    const std::vector<RankBody> bodies{{0, as_bytes("a")}, {1, as_bytes("b")}};
+    subgroup.scatter(test::tell_method, bodies, {},
+                     [&](GroupOutcome outcome) { scattered = std::move(outcome); });
+    REQUIRE(rig.sim.run_until([&] { return scattered.has_value(); }));
+    CHECK(ranks_of(*scattered) == std::vector<std::uint32_t>{0, 1});
+    CHECK(scattered->ranks[1].status.code() == Code::not_found);
+}
+
+TEST_CASE("a client whose subgroup has left meanwhile gets an outcome for each of its members") {
+    GroupRig rig(6);
+    const Subgroup subgroup = Subgroup::make(rig.group(-1), {2, 4}).value();
+    for (int rank = 0; rank < 6; ++rank) {
+        REQUIRE(rig.group(rank).install(evict(rig.view(), 2).value()).ok());
+        REQUIRE(rig.group(rank).install(evict(rig.group(rank).view(), 4).value()).ok());
+    }
+    const GroupOutcome all = call(rig, subgroup, {.timeout = 5s});
+    REQUIRE(ranks_of(all) == std::vector<std::uint32_t>{0, 1});
+    CHECK(all.ranks[0].status.code() == Code::not_found);
+    CHECK(all.ranks[1].status.code() == Code::not_found);
+    CHECK(rig.services[2].told.empty());
+    CHECK(rig.services[4].told.empty());
+}
+
 TEST_CASE("members of a subgroup meet, and each gets a body of its own") {
     GroupRig rig(7);
     std::vector<std::optional<GroupOutcome>> outcomes(7);
