@@ -125,6 +125,13 @@ BlockPool::Block* BlockPool::make(std::size_t bytes) {
     return &block;
 }
 
+std::size_t BlockPool::bytes_idle() {
+    std::size_t idle = 0;
+    blocks_.for_each(
+        [&](Entry& entry) { idle += entry.value.use == Use::idle ? entry.value.bytes : 0; });
+    return idle;
+}
+
 std::size_t BlockPool::lent_to_clients() {
     std::size_t lent = 0;
     blocks_.for_each([&](Entry& entry) {

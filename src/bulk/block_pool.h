@@ -84,6 +84,8 @@ class BlockPool {
     void forget(core::Peer& peer);
 
     std::size_t bytes_held() const { return held_bytes_; }
+    // Of these in no use now.
+    std::size_t bytes_idle();
     // To peers that came to us.
     std::size_t lent_to_clients();
 

@@ -63,6 +63,7 @@ class Staging final : public core::FrameSink, private Lender {
     void decline(core::Peer& peer, const LentBody& where);
 
     std::size_t bytes_held() const { return pool_.bytes_held(); }
+    std::size_t bytes_in_use() { return pool_.bytes_held() - pool_.bytes_idle(); }
     // Replies that clients have not fetched yet.
     std::size_t replies_lent() { return pool_.lent_to_clients(); }
 

@@ -2,8 +2,38 @@
 #include <weft/task.h>
 
 #include <stdexcept>
+#include <system_error>
 
 #include "core/context.h"
+
+namespace weft::core {
+
+// Work that was dropped with its runtime (weft/offload.h) is no fault of what it left.
+static LogLevel level_of(const Context* context, const std::error_code& thrown) {
+    const bool is_ending = context && context->is_closed();
+    return is_ending && thrown == std::errc::operation_canceled ? LogLevel::info : LogLevel::error;
+}
+
+void log_thrown(Context* context, std::string text, const std::exception_ptr& thrown) noexcept {
+    LogLevel level = LogLevel::error;
+    try {
+        try {
+            std::rethrow_exception(thrown);
+        } catch (const std::system_error& error) {
+            text += std::string(": ") + error.what();
+            level = level_of(context, error.code());
+        } catch (const std::exception& error) {
+            text += std::string(": ") + error.what();
+        } catch (...) {
+        }
+        if (!context) return base::Log().write(level, text);
+        context->log().write_of_peer(level, context->now(), text);
+    } catch (...) {
+        // No memory for the line.
+    }
+}
+
+}  // namespace weft::core
 
 namespace weft::detail {
 
@@ -26,22 +56,8 @@ void throw_awaited_operation(const char* what) {
 }
 
 void log_unhandled() noexcept {
-    try {
-        std::string text = "an exception left a spawned task";
-        try {
-            throw;
-        } catch (const std::exception& error) {
-            text += std::string(": ") + error.what();
-        } catch (...) {
-        }
-        if (auto* const here = static_cast<core::Context*>(Executor::current())) {
-            here->log().write_of_peer(LogLevel::error, here->now(), text);
-        } else {
-            base::Log().error(text);
-        }
-    } catch (...) {
-        // No memory for the line.
-    }
+    core::log_thrown(static_cast<core::Context*>(Executor::current()),
+                     "an exception left a spawned task", std::current_exception());
 }
 
 }  // namespace weft::detail

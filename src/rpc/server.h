@@ -224,9 +224,6 @@ class Server final : public core::FrameSink {
     Counters counters_;
 };
 
-// To the log of the context, or of the process. Thread: the context's.
-void log_thrown(core::Context* context, const std::string& method, std::exception_ptr thrown);
-
 }  // namespace weft::rpc
 
 // Costs a comparison inside a turn.

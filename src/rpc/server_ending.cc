@@ -28,18 +28,6 @@ bool Server::is_there(const Server* server) {
     return there.all.count(server) != 0;
 }
 
-void log_thrown(core::Context* context, const std::string& method, std::exception_ptr thrown) {
-    std::string text = method + ": the handler threw";
-    try {
-        std::rethrow_exception(std::move(thrown));
-    } catch (const std::exception& error) {
-        text += std::string(": ") + error.what();
-    } catch (...) {
-    }
-    if (!context) return base::Log().error(text);
-    context->log().write_of_peer(LogLevel::error, context->now(), text);
-}
-
 void Server::on_cancel(core::Peer& peer, ByteView frame) {
     const auto wire = base::load<CancelHeader>(frame.data()).call;
     ServerSession& session = *peer.server_session;

@@ -162,8 +162,8 @@ std::shared_ptr<const coll::Plan> CollNet::named(const coll::Plan& plan, Interva
     std::vector<Member> members(of.size());
     std::vector<const Member*> all;
     for (std::uint32_t at = of.first; at < of.last; ++at) {
-        Member& room = members[at - of.first];
-        all.push_back(&plan.roster->at(at, room));
+        Member& one = members[at - of.first];
+        all.push_back(&plan.roster->at(at, one));
     }
     auto its = std::make_shared<coll::Plan>(plan);
     its->roster = std::make_shared<coll::Roster>(

@@ -4,13 +4,8 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <functional>
-#include <future>
 #include <optional>
-#include <system_error>
 #include <thread>
-
-#include <weft/offload.h>
 
 #include "api/node.h"
 #include "support/fresh_uri.h"
@@ -18,6 +13,7 @@
 #include "support/patience.h"
 #include "support/raw_echo.h"
 #include "support/usable.h"
+#include "support/wait_for.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -243,106 +239,6 @@ TEST_CASE("handlers hear of an end without a drain before they are cancelled") {
     pair.service.held.clear();
 }
 
-namespace {
-
-// Work that waits for the test, of which `ran` has begun and `dropped` never will.
-struct Work {
-    std::promise<void> go;
-    std::shared_future<void> gate = go.get_future().share();
-    std::atomic<int> ran{0}, dropped{0};
-};
-
-Task<> work_for(Call call, Work& work) {
-    const auto blocks = [&work] {
-        ++work.ran;
-        work.gate.wait();
-    };
-    try {
-        co_await weft::offload(blocks);
-    } catch (const std::system_error& error) {
-        work.dropped += error.code() == std::errc::operation_canceled;
-    }
-    call.reply({});
-}
-
-struct Worker final : Service {
-    Work work;
-    void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(echo_method, [this](Call call) {
-            detail::run_detached(work_for(std::move(call), work), [] {});
-        });
-    }
-};
-
-// Until it is so; a while, when it never will be.
-void wait_for(const std::function<bool()>& done) {
-    const auto end = std::chrono::steady_clock::now() + 5s;
-    while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-}
-
-}  // namespace
-
-TEST_CASE("offloaded work of calls that has not begun is dropped when the runtime ends") {
-    Worker service;
-    auto server = std::make_unique<Runtime>(
-        Runtime::create(
-            {.drain_timeout = patience, .offload_threads = 1, .log_level = LogLevel::off})
-            .value());
-    REQUIRE(server->serve(service, fresh_uri("sm")).ok());
-    Runtime client = Runtime::create().value();
-    Channel channel = client.connect(server->addresses().front()).value();
-    std::atomic<int> completions{0};
-    constexpr int calls = 20;
-    for (int i = 0; i < calls; ++i) {
-        channel.call(echo_method, {}, {.timeout = patience},
-                     [&](const Status&, ByteView) { ++completions; });
-    }
-    const auto executing = [&] {
-        int count = 0;
-        server->node().on_context([&] { count = int(server->node().server.executing()); });
-        return count;
-    };
-    const auto begin = std::chrono::steady_clock::now();
-    while (executing() < calls || service.work.ran < 1) {
-        REQUIRE(std::chrono::steady_clock::now() - begin < patience);
-    }
-    std::thread ends([&] { server.reset(); });
-    wait_for([&] { return service.work.dropped == calls - 1; });
-    service.work.go.set_value();
-    ends.join();
-    CHECK(service.work.dropped == calls - 1);
-    CHECK(service.work.ran == 1);
-    while (completions < calls) REQUIRE(std::chrono::steady_clock::now() - begin < patience);
-}
-
-TEST_CASE("drain_timeout bounds the wait for offloaded work that has not begun") {
-    Work work;
-    auto runtime = std::make_unique<Runtime>(
-        Runtime::create({.drain_timeout = 100ms, .offload_threads = 1, .log_level = LogLevel::off})
-            .value());
-    struct Counted {
-        explicit Counted(Work& of) : work(of) {}
-        ~Counted() { work.dropped += !has_run; }
-        Work& work;
-        bool has_run = false;
-    };
-    constexpr int pieces = 10;
-    for (int i = 0; i < pieces; ++i) {
-        runtime->executor().offload([&work, owned = std::make_unique<Counted>(work)] {
-            owned->has_run = true;
-            ++work.ran;
-            work.gate.wait();
-        });
-    }
-    wait_for([&] { return work.ran == 1; });
-    std::thread ends([&] { runtime.reset(); });
-    wait_for([&] { return work.dropped == pieces - 1; });
-    work.go.set_value();
-    ends.join();
-    CHECK(work.dropped == pieces - 1);
-    CHECK(work.ran == 1);
-}
-
 TEST_CASE("a client that does not turn costs an orderly end as much as a silent one") {
     const std::string scheme = GENERATE(as<std::string>(), "ofi+tcp", "tcp", "unix", "sm");
     if (!is_usable(scheme)) return;
@@ -360,7 +256,7 @@ TEST_CASE("a client that does not turn costs an orderly end as much as a silent 
         client.turn_until([&] { return outcomes[0].completions == 1; }, patience);
     }
     client.turn();
-    wait_for([&] { return service.answered == outcomes.size(); });
+    CHECK(wait_for([&] { return service.answered == outcomes.size(); }));
     const auto begin = std::chrono::steady_clock::now();
     CHECK(server.end().ok());
     CHECK(std::chrono::steady_clock::now() - begin < patience / 2);
@@ -489,7 +385,7 @@ TEST_CASE("a call after an orderly end never ran, and reaches the server that co
     }
     CHECK(service.answered == 1);
     if (is_followed && bytes <= 128) {
-        wait_for([&] { return next_service.answered == 2; });
+        CHECK(wait_for([&] { return next_service.answered == 2; }));
         CHECK(next_service.answered == 2);
     }
     if (is_followed) CHECK(server->end().ok());

@@ -1,0 +1,168 @@
+// The end of a runtime with offloaded work that has begun, and that has not.
+#include <weft/offload.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+#include "api/node.h"
+#include "support/fresh_uri.h"
+#include "support/patience.h"
+#include "support/raw_echo.h"
+#include "support/wait_for.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+// Work that waits for the test, of which `ran` has begun and `dropped` never will.
+struct Work {
+    std::promise<void> go;
+    std::shared_future<void> gate = go.get_future().share();
+    std::atomic<int> ran{0}, dropped{0};
+};
+
+Task<> work_for(Call call, Work& work) {
+    const auto blocks = [&work] {
+        ++work.ran;
+        work.gate.wait();
+    };
+    try {
+        co_await weft::offload(blocks);
+    } catch (const std::system_error& error) {
+        work.dropped += error.code() == std::errc::operation_canceled;
+    }
+    call.reply({});
+}
+
+struct Worker final : Service {
+    Work work;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(echo_method, [this](Call call) {
+            detail::run_detached(work_for(std::move(call), work), [] {});
+        });
+    }
+};
+
+int executing(Runtime& server) {
+    int count = 0;
+    server.node().on_context([&] { count = int(server.node().server.executing()); });
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("offloaded work of calls that has not begun is dropped when the runtime ends") {
+    Worker service;
+    auto server = std::make_unique<Runtime>(
+        Runtime::create(
+            {.drain_timeout = patience, .offload_threads = 1, .log_level = LogLevel::off})
+            .value());
+    REQUIRE(server->serve(service, fresh_uri("sm")).ok());
+    Runtime client = Runtime::create().value();
+    Channel channel = client.connect(server->addresses().front()).value();
+    std::atomic<int> completions{0};
+    constexpr int calls = 20;
+    for (int i = 0; i < calls; ++i) {
+        channel.call(echo_method, {}, {.timeout = patience},
+                     [&](const Status&, ByteView) { ++completions; });
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    while (executing(*server) < calls || service.work.ran < 1) {
+        REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+    }
+    std::thread ends([&] { server.reset(); });
+    CHECK(wait_for([&] { return service.work.dropped == calls - 1; }));
+    service.work.go.set_value();
+    ends.join();
+    CHECK(service.work.dropped == calls - 1);
+    CHECK(service.work.ran == 1);
+    while (completions < calls) REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+}
+
+namespace {
+
+// Its handler does not catch what a drop throws.
+struct Trusting final : Service {
+    std::promise<void> go;
+    std::shared_future<void> gate = go.get_future().share();
+    std::atomic<int> ran{0};
+    Task<> serve(Call call) {
+        const auto blocks = [this] {
+            ++ran;
+            gate.wait();
+        };
+        co_await weft::offload(blocks);
+        call.reply({});
+    }
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(echo_method,
+                      [this](Call call) { detail::run_detached(serve(std::move(call)), [] {}); });
+    }
+};
+
+}  // namespace
+
+TEST_CASE("what leaves a coroutine whose offloaded work was dropped at the end is no error") {
+    Trusting service;
+    std::atomic<int> dropped{0}, errors{0};
+    const auto sink = [&](LogLevel level, std::string_view line) {
+        if (line.find("offloaded work was dropped") != std::string_view::npos) ++dropped;
+        if (level == LogLevel::error) ++errors;
+    };
+    auto server = std::make_unique<Runtime>(Runtime::create({.drain_timeout = patience,
+                                                             .offload_threads = 1,
+                                                             .log_level = LogLevel::info,
+                                                             .log_sink = sink})
+                                                .value());
+    REQUIRE(server->serve(service, fresh_uri("sm")).ok());
+    Runtime client = Runtime::create().value();
+    const Channel channel = client.connect(server->addresses().front()).value();
+    std::atomic<int> completions{0};
+    constexpr int calls = 3;
+    for (int i = 0; i < calls; ++i) {
+        channel.call(echo_method, {}, {.timeout = patience},
+                     [&](const Status&, ByteView) { ++completions; });
+    }
+    CHECK(wait_for([&] { return executing(*server) == calls && service.ran == 1; }));
+    std::thread ends([&] { server.reset(); });
+    CHECK(wait_for([&] { return dropped == calls - 1; }));
+    service.go.set_value();
+    ends.join();
+    CHECK(dropped == calls - 1);
+    CHECK(errors == 0);
+    CHECK(wait_for([&] { return completions == calls; }));
+    CHECK(completions == calls);
+}
+
+TEST_CASE("drain_timeout bounds the wait for offloaded work that has not begun") {
+    Work work;
+    auto runtime = std::make_unique<Runtime>(
+        Runtime::create({.drain_timeout = 100ms, .offload_threads = 1, .log_level = LogLevel::off})
+            .value());
+    struct Counted {
+        explicit Counted(Work& of) : work(of) {}
+        ~Counted() { work.dropped += !has_run; }
+        Work& work;
+        bool has_run = false;
+    };
+    constexpr int pieces = 10;
+    for (int i = 0; i < pieces; ++i) {
+        runtime->executor().offload([&work, owned = std::make_unique<Counted>(work)] {
+            owned->has_run = true;
+            ++work.ran;
+            work.gate.wait();
+        });
+    }
+    CHECK(wait_for([&] { return work.ran == 1; }));
+    std::thread ends([&] { runtime.reset(); });
+    CHECK(wait_for([&] { return work.dropped == pieces - 1; }));
+    work.go.set_value();
+    ends.join();
+    CHECK(work.dropped == pieces - 1);
+    CHECK(work.ran == 1);
+}
