@@ -36,6 +36,10 @@ enum class ClientId : std::uint64_t { none = 0 };
 // outlive its client and its runtime (on_cancel() tells of both); the answer then goes nowhere.
 // Calls that are left when the runtime is gone are one thread's at a time; one that was answered
 // can then only be destroyed.
+//
+// A handler that waits for something of the program's own ends the wait in on_cancel(), and in
+// on_drain(): nothing of weft can resume or destroy it there, and its frame, and with it the memory
+// of its runtime, stays until it goes on.
 class Call {
   public:
     Call() = default;
