@@ -166,3 +166,27 @@ TEST_CASE("drain_timeout bounds the wait for offloaded work that has not begun")
     CHECK(work.dropped == pieces - 1);
     CHECK(work.ran == 1);
 }
+
+TEST_CASE("drain_timeout bounds the turns for work that posts itself for ever") {
+    std::atomic<int> rounds{0};
+    static constexpr auto pause = 2ms;
+    auto runtime = std::make_unique<Runtime>(
+        Runtime::create({.drain_timeout = 100ms, .log_level = LogLevel::off}).value());
+    struct Goes {
+        Executor& executor;
+        std::atomic<int>& rounds;
+        void operator()() const {
+            const auto end = std::chrono::steady_clock::now() + pause;
+            while (std::chrono::steady_clock::now() < end) {
+            }
+            ++rounds;
+            executor.post(*this);
+        }
+    };
+    runtime->executor().post(Goes{runtime->executor(), rounds});
+    CHECK(wait_for([&] { return rounds > 0; }));
+    const int before = rounds;
+    runtime.reset();
+    // A second of turns, the last of which runs 256 at most, and a thousand after that.
+    CHECK(rounds - before <= 1s / pause + 256 + 1100);
+}
