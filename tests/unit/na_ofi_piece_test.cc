@@ -231,7 +231,7 @@ TEST_CASE("ofi pieces: without memory for a message its peer ends with RESOURCE_
         self.tell(server->address());
         while (!server.find(EventKind::peer_up)) server.turn();
         server.seen.reserve(100);
-        self.tell(use_up_blocks_of(128 * 1024) ? "full" : "not full");
+        self.tell(use_up_blocks_of(32 * 1024) ? "full" : "not full");
         while (!server.find(EventKind::peer_down)) server.turn();
         self.tell(std::string(name_of(server.find(EventKind::peer_down)->event.code)));
         self.hear();
