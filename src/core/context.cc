@@ -389,13 +389,23 @@ void Context::wake() {
 
 // ---- frames that wait ------------------------------------------------------------------------
 
+// What short frames of a peer may have beyond what others may; those of all peers a quarter more.
+static constexpr std::size_t short_frames_bytes = 1u << 20;
+
+bool Context::has_full_queue(const Peer& peer, std::size_t bytes) const {
+    const std::size_t beyond = bytes <= short_frame_bytes ? short_frames_bytes : 0;
+    return peer.waiting_frames >= options_.waiting_frames_max ||
+           peer.waiting_bytes + bytes > options_.waiting_bytes_max() + beyond;
+}
+
 Context::Claim Context::claim_queued(Peer& peer, std::size_t bytes) {
     // Who came in can't be connected to again.
     if (peer.incoming && peer.state != PeerState::up) return {};
     if (has_full_queue(peer, bytes)) return {};
     // Who has little is not refused for what others have.
-    if (waiting_bytes_ + bytes > options_.waiting_bytes_all_max &&
-        peer.waiting_bytes > waiting_bytes_modest) {
+    const std::size_t all = options_.waiting_bytes_all_max;
+    const std::size_t beyond = bytes <= short_frame_bytes ? all / 4 : 0;
+    if (waiting_bytes_ + bytes > all + beyond && peer.waiting_bytes > waiting_bytes_modest) {
         return {};
     }
     void* memory = ::operator new(sizeof(QueuedFrame) + bytes, std::nothrow);

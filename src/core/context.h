@@ -300,11 +300,10 @@ class Context final : public Executor, public OwnThread {
         }
         return claim_queued(peer, bytes);
     }
-    // It is the peer that does not read.
-    bool has_full_queue(const Peer& peer, std::size_t bytes) const {
-        return peer.waiting_frames >= options_.waiting_frames_max ||
-               peer.waiting_bytes + bytes > options_.waiting_bytes_max;
-    }
+    // What says in a few words what became of a call or transfer waits where other frames may not.
+    static constexpr std::size_t short_frame_bytes = 2048;
+    // Of what one peer may have waiting.
+    bool has_full_queue(const Peer& peer, std::size_t bytes) const;
     void commit(Peer& peer, const Claim& claim, std::size_t bytes) {
         if (!claim.queued) [[likely]] {
             commit(peer, bytes);
@@ -358,6 +357,7 @@ class Context final : public Executor, public OwnThread {
     std::uint64_t undelivered();
     // In the FIFOs of all peers. Cost: a walk over them.
     std::uint64_t waiting_frames();
+    std::size_t waiting_bytes() const { return waiting_bytes_; }
     bool is_leaving() const { return !departures_.empty(); }  // What was said last is on its way.
     // What waited after the end, and did so again and again, is ended: coroutines are destroyed.
     bool is_ending_waiters() const { return is_ending_waiters_; }

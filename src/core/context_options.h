@@ -17,9 +17,11 @@ constexpr std::size_t handed_over(std::size_t body_bytes) {
 
 struct ContextOptions {
     Duration heartbeat_interval = 400ms;
-    std::uint8_t heartbeats_missed_max = 5;     // Dead after 2.0 to 2.4 s of silence.
-    std::size_t waiting_bytes_max = 16u << 20;  // Per peer.
+    std::uint8_t heartbeats_missed_max = 5;  // Dead after 2.0 to 2.4 s of silence.
     std::size_t waiting_bytes_all_max = 512u << 20;
+    // Of one peer: with the default the largest replies of a whole session, which its client has
+    // had no time to read. Short frames go beyond, by what says of each call what became of it.
+    std::size_t waiting_bytes_max() const { return waiting_bytes_all_max / 4; }
     std::uint32_t waiting_frames_max = 16384;  // Per peer.
     std::uint32_t peers_max = 65536;
     std::size_t submitted_bytes_max = 64u << 20;  // Requests from other threads.

@@ -157,7 +157,7 @@ class Client final : public core::FrameSink {
     void on_grant(core::Peer& peer, ByteView frame);
     void on_told(core::Peer& peer, ByteView frame);
     void ask_all(ClientSession& session);
-    void send_again(ClientSession& session, ClientSlot& slot);
+    bool send_again(ClientSession& session, ClientSlot& slot);
     static WaitingRequest::Ptr take_request(ClientSlot& slot);
     void retake(ClientSession& session, ClientSlot& slot);
     void on_ended(ClientSession& session);

@@ -187,7 +187,10 @@ void Client::on_told(core::Peer& peer, ByteView frame) {
     if (slot->call && slot->call->traits.is_idempotent()) slot->call->traits.may_run = true;
     if (session->state == SessionState::ended) return take_back(*session, *slot);
     if (slot->call && slot->is_kept && slot->bytes <= peer.eager_bytes_max) {
-        return send_again(*session, *slot);
+        if (send_again(*session, *slot)) return;
+        --slot->sequence;  // The server waits for this number still.
+        retake(*session, *slot);
+        return pump(*session);
     }
     --slot->sequence;  // The server waits for this number still.
     ClientCall* const call = slot->call;
@@ -202,14 +205,11 @@ void Client::on_told(core::Peer& peer, ByteView frame) {
     pump(*session);
 }
 
-// The same call in the same slot.
-void Client::send_again(ClientSession& session, ClientSlot& slot) {
+// The same call in the same slot. False: as much waits for the peer as may.
+bool Client::send_again(ClientSession& session, ClientSlot& slot) {
     const std::size_t bytes = sizeof(RequestHeader) + slot.bytes;
     const core::Context::Claim claim = context_.claim(session.peer, bytes);
-    if (!claim.data) {
-        return context_.drop_connection(session.peer,
-                                        fail(Code::unavailable, "no room to speak to the peer"));
-    }
+    if (!claim.data) return false;
     ++counters_.sent_again;
     slot.is_unwritten = false;
     store_request(claim.data, bytes, slot.flags, slot.wire(),
@@ -218,6 +218,7 @@ void Client::send_again(ClientSession& session, ClientSlot& slot) {
         std::memcpy(claim.data + sizeof(RequestHeader), slot.body(), slot.bytes);
     }
     context_.commit(session.peer, claim, bytes);
+    return true;
 }
 
 // ---- calls of which nobody will ever know -------------------------------------------------------

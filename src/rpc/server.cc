@@ -363,10 +363,13 @@ void Server::recycle_marked(ServerCall& call) {
 void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
     core::Peer* const peer = call.peer();
     if (!peer) return answer_elsewhere(call, body);
-    if (body.bytes > peer->eager_bytes_max) return answer_lent(call, body);
     const std::size_t bytes = sizeof(ReplyHeader) + body.bytes;
-    const core::Context::Claim claim = context_.claim(*peer, bytes);
+    core::Context::Claim claim;
+    if (body.bytes <= peer->eager_bytes_max) claim = context_.claim(*peer, bytes);
     if (!claim.data) {
+        // Too large, or as many replies wait as may: the client fetches it.
+        const bool is_short = bytes <= core::Context::short_frame_bytes;
+        if (!is_short || body.bytes > peer->eager_bytes_max) return answer_lent(call, body);
         keep_reply(call, body);
         give_back(call);
         return drop_unread(*peer);
@@ -393,14 +396,20 @@ Status Server::why_too_large(std::size_t bytes) const {
                                               "; pass large data by weft.BulkRef");
 }
 
+static Status why_not_lent(const core::Peer& peer, std::size_t bytes, const Status& why) {
+    if (bytes > peer.eager_bytes_max) return Status(why).in(reply_text(bytes));
+    return fail(Code::resource_exhausted,
+                reply_text(bytes) +
+                    ": as many replies wait for this client as may "
+                    "(RuntimeOptions::waiting_bytes_max), and it can't be lent: " +
+                    std::string(why.text()));
+}
+
 void Server::answer_lent(ServerCall& call, const BodyWriter& body) {
     core::Peer& peer = *call.peer();
     if (Status why = why_too_large(body.bytes); !why.ok()) return answer(call, why);
     Result<bulk::Loan> loan = bulk_.staging.lend(peer, body.bytes);
-    if (!loan) {
-        return answer(call, fail(loan.status().code(), reply_text(body.bytes) + ": " +
-                                                           std::string(loan.status().text())));
-    }
+    if (!loan) return answer(call, why_not_lent(peer, body.bytes, loan.status()));
     write_out(context_, peer, body, loan->memory.data());
     ServerSession::keep_nothing(*call.slot, plain_ok);
     const core::Context::Claim claim = context_.claim(peer, lent_reply_bytes);

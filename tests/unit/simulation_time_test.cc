@@ -233,4 +233,31 @@ TEST_CASE("simulation: what ends with a host changes others after it, and lets n
     CHECK(said.text.find("Simulation::run_for()") != said.text.npos);
 }
 
+TEST_CASE("simulation: messages that fill the way go at its pace, and wait for no heartbeat") {
+    Simulation simulation(1);
+    simulation.add("server", [](Runtime& runtime) {
+        auto echo = std::make_shared<Echo>();
+        REQUIRE(runtime.serve(*echo, "sim://server").ok());
+        return echo;
+    });
+    simulation.add("client", no_program);
+    const Channel channel = simulation.runtime("client")->connect("sim://server").value();
+    const auto time_of = [&](int calls, std::size_t bytes) {
+        const std::string body(bytes, 'x');
+        int ok = 0;
+        const TimePoint begin = simulation.now();
+        for (int i = 0; i < calls; ++i) {
+            channel.call(echo_method, as_bytes(body), {.timeout = 3s},
+                         [&](const Status& status, ByteView) { ok += status.ok(); });
+        }
+        REQUIRE(simulation.run_until([&] { return ok == calls; }, 5s));
+        return simulation.now() - begin;
+    };
+    time_of(1, 0);  // Connects.
+    CHECK(time_of(1, 60'000) < 1ms);
+    CHECK(time_of(10, 20'000) < 1ms);
+    CHECK(time_of(50, 20'000) < 10ms);
+    CHECK(time_of(200, 10'000) < 10ms);
+}
+
 }  // namespace simulation_time_test

@@ -277,6 +277,7 @@ std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     }
     if (!has_room(*link, bytes)) {
         link->bytes_wanted = std::max<std::size_t>(bytes, 1);
+        wait_for_room(*link);
         return nullptr;
     }
     claim_peer_ = peer;
@@ -329,6 +330,18 @@ void SimEndpoint::send_pending(PeerId peer, Link& link) {
     }
     link.bytes_queued += parcel.size;
     link.queue.push(std::move(parcel));
+    wait_for_room(link);
+}
+
+// It polls again, and gives back the room of what it has read.
+void SimEndpoint::wait_for_room(const Link& link) {
+    SimEndpoint* const other = network_.find(link.node);
+    if (other && !other->delivered_.empty()) other->is_waited_for_ = true;
+}
+
+bool SimEndpoint::waits_for_room(PeerId peer) const {
+    const Link* const link = find(peer);
+    return link && (!link->queue.empty() || link->bytes_wanted != 0);
 }
 
 bool SimEndpoint::fits_socket(const Link& link, std::size_t bytes) const {
@@ -406,6 +419,7 @@ void SimEndpoint::free_delivered() {
 
 std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     free_delivered();
+    is_waited_for_ = false;
     if (!node_) return 0;
     network_.advance(now);
     has_words_ = false;
@@ -418,6 +432,11 @@ std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
         const Link* link = find(peer);
         if (link && !link->inbox.empty()) ready_.push(peer);
     }
+    is_waited_for_ = std::any_of(delivered_.begin(), delivered_.end(), [&](const Delivered& one) {
+        const Link* const link = find(one.peer);
+        const SimEndpoint* const sender = link ? network_.find(link->node) : nullptr;
+        return sender && sender->waits_for_room(link->remote);
+    });
     return count;
 }
 

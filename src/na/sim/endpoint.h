@@ -54,9 +54,11 @@ class SimEndpoint final : public Endpoint {
     void fence(std::uint32_t region, Holders holders) override;
     std::size_t post(std::span<const RmaItem> items) noexcept override;
 
-    // The world drives arrivals; what is here already wants a poll at once. The dead want nothing.
+    // The world drives arrivals; what is here already wants a poll at once, and so does what the
+    // last one gave, while its sender waits for the room. The dead want nothing.
     TimePoint next_deadline() const override {
-        return node_ && !(own_.empty() && ready_.empty()) ? network_.now() : never;
+        const bool has_more = !own_.empty() || !ready_.empty() || is_waited_for_;
+        return node_ && has_more ? network_.now() : never;
     }
 
     // Network use: what arrives. on_connect answers why not; what it takes may be refused later.
@@ -160,6 +162,8 @@ class SimEndpoint final : public Endpoint {
     void send_pending(PeerId peer, Link& link);
     bool fits_socket(const Link& link, std::size_t bytes) const;
     void send_queued(PeerId peer, Link& link);
+    void wait_for_room(const Link& link);
+    bool waits_for_room(PeerId peer) const;
     void send_message(PeerId peer, Link& link, Parcel parcel);
     static void append(Parcel& pending, ByteView message);
     bool has_room(const Link& link, std::size_t bytes) const;
@@ -211,6 +215,7 @@ class SimEndpoint final : public Endpoint {
     Fifo<PeerId> ready_;                // Links with events, in the order in which they are served.
     bool has_words_ = false;            // The last event that was handed out has an error().
     std::vector<Delivered> delivered_;  // Bytes of the last poll.
+    bool is_waited_for_ = false;        // A sender has more for us than there is room meanwhile.
     PeerId claim_peer_;
     Parcel claim_;
     bool turn_began_ = false;  // The first commit of this turn has left.

@@ -28,6 +28,8 @@ constexpr Duration notice_max = 50ms;
 constexpr std::uint32_t calls_per_client = 120;
 constexpr std::size_t large_bytes_min = 66'000;  // In no message.
 constexpr std::size_t large_bytes_spread = 60'000;
+constexpr std::size_t filling_bytes_min = 10'000;  // In a message, few of which fill the way.
+constexpr std::size_t filling_bytes_spread = 50'000;
 constexpr std::uint32_t storms_max = 2;  // A seed.
 constexpr std::uint32_t late_calls = 60;
 constexpr Duration late_time = 1s;
@@ -44,7 +46,9 @@ ByteView bytes_of(const Message& message) {
 
 // The message, and for a large one words that no other has.
 std::vector<std::byte> body_of(const Message& message, Work work) {
-    const std::size_t large = large_bytes_min + message.number * 7919 % large_bytes_spread;
+    const std::uint64_t drawn = message.number * 7919;
+    const std::size_t large = drawn % 3 == 0 ? filling_bytes_min + drawn % filling_bytes_spread
+                                             : large_bytes_min + drawn % large_bytes_spread;
     std::vector<std::byte> body(is_large(work, message.number) ? large : sizeof message);
     std::memcpy(body.data(), &message, sizeof message);
     for (std::size_t at = sizeof message; at < body.size(); at += sizeof(std::uint64_t)) {

@@ -1,0 +1,148 @@
+// Replies that are ready faster than they leave: a client that reads them gets them all.
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "support/fresh_uri.h"
+#include "support/raw_echo.h"
+#include "support/usable.h"
+#include "support/wait_for.h"
+
+namespace weft::rpc_reply_queue_test {
+namespace {
+
+using namespace weft::test;
+
+constexpr MethodId hold_method("test.Held/Hold");
+constexpr std::size_t reply_bytes = 60'000;  // In a message on every transport.
+
+// Holds calls until it is told, then answers all in one turn.
+struct Held final : Service {
+    std::vector<Call> held;
+    bool answers_on_drain = false;
+    std::atomic<std::size_t> holds{0};
+
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(hold_method, [this](Call call) {
+            if (held.empty() && answers_on_drain) call.on_drain([this] { answer(); });
+            held.push_back(std::move(call));
+            ++holds;
+        });
+    }
+    void answer() {
+        const std::vector<std::byte> body(reply_bytes, std::byte{7});
+        for (Call& call : std::exchange(held, {})) call.reply(body);
+    }
+};
+
+struct Tally {
+    std::atomic<int> ok{0}, ended{0};
+    std::mutex mutex;
+    std::vector<Status> failed;  // After the end of all.
+    Completion done() {
+        return [this](const Status& status, ByteView body) {
+            ok += status.ok() && body.size() == reply_bytes;
+            if (!status.ok()) {
+                const std::lock_guard lock(mutex);
+                failed.push_back(status);
+            }
+            ++ended;
+        };
+    }
+};
+
+struct Simulated {
+    explicit Simulated(RuntimeOptions options = {})
+        : server(rig.add("server", std::move(options))), client(rig.add("")) {
+        REQUIRE(server.add(service).ok());
+        channel = client.connect("sim://server").value();
+    }
+    void hold(int calls, Tally& tally) {
+        for (int i = 0; i < calls; ++i) {
+            channel.call(hold_method, {}, {.timeout = 20s}, tally.done());
+        }
+        REQUIRE(rig.run_until([&] { return service.holds == std::size_t(calls); }));
+    }
+    void answer(int calls, const Tally& tally) {
+        server.node().on_context([&] { service.answer(); });
+        REQUIRE(rig.run_until([&] { return tally.ended == calls; }));
+    }
+
+    Held service;
+    SimRig rig;
+    Runtime& server;
+    Runtime& client;
+    Channel channel;
+};
+
+}  // namespace
+
+TEST_CASE("replies that are ready at once reach a client that reads them") {
+    Simulated pair;
+    Tally tally;
+    constexpr int calls = 1000;  // 60 MB; a session has 1016 slots.
+    pair.hold(calls, tally);
+    pair.answer(calls, tally);
+    CHECK(tally.ok == calls);
+}
+
+TEST_CASE("replies beyond what may wait for a client are lent to it") {
+    Simulated pair({.waiting_bytes_max = 1 << 20});
+    Tally tally;
+    constexpr int calls = 300;
+    pair.hold(calls, tally);
+    pair.answer(calls, tally);
+    CHECK(tally.ok == calls);
+}
+
+TEST_CASE("replies for which there is no place fail alone, with their effect") {
+    Simulated pair({.argument_bytes_max = 64 << 10, .waiting_bytes_max = 1 << 20});
+    Tally tally;
+    constexpr int calls = 300;
+    pair.hold(calls, tally);
+    pair.answer(calls, tally);
+    CHECK(tally.ok > 0);
+    CHECK(tally.ok < calls);
+    for (const Status& status : tally.failed) {
+        CHECK(status.code() == Code::resource_exhausted);
+        CHECK(status.effect() == Effect::applied);
+    }
+    // The connection holds, and there is room again.
+    Tally next;
+    pair.service.holds = 0;
+    pair.hold(1, next);
+    pair.answer(1, next);
+    CHECK(next.ok == 1);
+    CHECK(pair.client.node().client.counters().resumed == 0);
+}
+
+TEST_CASE("an orderly end sends replies that are ready at once to a client that reads them") {
+    for (const char* scheme : {"sm", "tcp", "unix", "ofi+tcp"}) {
+        DYNAMIC_SECTION(scheme) {
+            if (!is_usable(scheme)) return;
+            Tally tally;
+            Held service;
+            service.answers_on_drain = true;
+            Runtime server = Runtime::create().value();
+            REQUIRE(server.serve(service, fresh_uri(scheme)).ok());
+            Runtime client = Runtime::create().value();
+            const Channel channel = client.connect(server.addresses().front()).value();
+            constexpr int calls = 500;
+            for (int i = 0; i < calls; ++i) {
+                channel.call(hold_method, {}, {.timeout = patience}, tally.done());
+            }
+            REQUIRE(wait_for([&] { return service.holds == calls; }));
+            std::optional<Status> ended;
+            std::thread runs([&] { ended = server.run(); });
+            server.stop();
+            runs.join();
+            CHECK(ended->to_string() == Status().to_string());
+            REQUIRE(wait_for([&] { return tally.ended == calls; }));
+            CHECK(tally.ok == calls);
+        }
+    }
+}
+
+}  // namespace weft::rpc_reply_queue_test
