@@ -38,8 +38,9 @@ struct RuntimeOptions {
     // arena, which is bounded by eight such bodies, and by four with one peer.
     std::size_t argument_bytes_max = 128u << 20;  // WEFT_ARGUMENT=bytes
     // Memory for calls and replies that wait because their receivers are slow or not there yet, in
-    // all. When it is used up, nobody who has more than 64 KiB waiting gets more: his calls are
-    // refused, or his connection ends if it is replies that he does not read.
+    // all; replies to one client have a quarter of it. When it is used up, peers with more than
+    // 64 KiB waiting get no more: calls are refused, replies are lent, or fail with
+    // RESOURCE_EXHAUSTED (effect applied), and a client that reads nothing loses its connection.
     std::size_t waiting_bytes_max = 512u << 20;  // WEFT_WAITING=bytes
     // Calls that wait to be sent to one server; more are refused at once.
     std::uint32_t calls_waiting_max = 16384;  // WEFT_CALLS_WAITING=number
