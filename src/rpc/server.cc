@@ -364,12 +364,12 @@ void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
     core::Peer* const peer = call.peer();
     if (!peer) return answer_elsewhere(call, body);
     const std::size_t bytes = sizeof(ReplyHeader) + body.bytes;
-    core::Context::Claim claim;
-    if (body.bytes <= peer->eager_bytes_max) claim = context_.claim(*peer, bytes);
+    const bool is_eager = body.bytes <= peer->eager_bytes_max;
+    const core::Context::Claim claim =
+        is_eager ? context_.claim(*peer, bytes) : core::Context::Claim();
     if (!claim.data) {
         // Too large, or as many replies wait as may: the client fetches it.
-        const bool is_short = bytes <= core::Context::short_frame_bytes;
-        if (!is_short || body.bytes > peer->eager_bytes_max) return answer_lent(call, body);
+        if (!is_eager || bytes > core::Context::short_frame_bytes) return answer_lent(call, body);
         keep_reply(call, body);
         give_back(call);
         return drop_unread(*peer);
@@ -381,46 +381,6 @@ void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
     if (base::is_mutated(base::Mutant::reply_lost) && claim.queued) {
         context_.drop(*peer, *claim.queued);
     }
-    give_back(call);
-}
-
-static std::string reply_text(std::size_t bytes) {
-    return "a reply of " + std::to_string(bytes) + " bytes";
-}
-
-Status Server::why_too_large(std::size_t bytes) const {
-    const std::size_t most = bulk_.staging.body_bytes_max();
-    if (bytes <= most) return {};
-    return fail(Code::resource_exhausted, reply_text(bytes) + " exceeds the limit of " +
-                                              std::to_string(most) +
-                                              "; pass large data by weft.BulkRef");
-}
-
-static Status why_not_lent(const core::Peer& peer, std::size_t bytes, const Status& why) {
-    if (bytes > peer.eager_bytes_max) return Status(why).in(reply_text(bytes));
-    return fail(Code::resource_exhausted,
-                reply_text(bytes) +
-                    ": as many replies wait for this client as may "
-                    "(RuntimeOptions::waiting_bytes_max), and it can't be lent: " +
-                    std::string(why.text()));
-}
-
-void Server::answer_lent(ServerCall& call, const BodyWriter& body) {
-    core::Peer& peer = *call.peer();
-    if (Status why = why_too_large(body.bytes); !why.ok()) return answer(call, why);
-    Result<bulk::Loan> loan = bulk_.staging.lend(peer, body.bytes);
-    if (!loan) return answer(call, why_not_lent(peer, body.bytes, loan.status()));
-    write_out(context_, peer, body, loan->memory.data());
-    ServerSession::keep_nothing(*call.slot, plain_ok);
-    const core::Context::Claim claim = context_.claim(peer, lent_reply_bytes);
-    if (!claim.data) {
-        give_back(call);
-        return drop_unread(peer);
-    }
-    store_reply(claim.data, lent_reply_bytes, plain_ok, call.wire);
-    mark_lent(claim.data);
-    base::store(claim.data + sizeof(ReplyHeader), loan->where);
-    context_.commit(peer, claim, lent_reply_bytes);
     give_back(call);
 }
 
