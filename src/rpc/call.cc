@@ -151,9 +151,8 @@ void Call::fail(const Status& status) {
 }
 
 void Call::fail(std::exception_ptr thrown) {
-    const std::string what = call_ ? call_->method->name : "a call that was answered";
-    core::log_thrown(has_server() ? &server_->context_ : nullptr, what + ": the handler threw",
-                     thrown);
+    rpc::log_thrown(has_server() ? &server_->context_ : nullptr,
+                    call_ ? call_->method->name : "a call that was answered", thrown);
     try {
         std::rethrow_exception(thrown);
     } catch (const core::NoThread& error) {

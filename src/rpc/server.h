@@ -224,6 +224,9 @@ class Server final : public core::FrameSink {
     Counters counters_;
 };
 
+// That a handler threw. Thread: the context's, if there is one.
+void log_thrown(core::Context* context, const std::string& method, std::exception_ptr thrown);
+
 }  // namespace weft::rpc
 
 // Costs a comparison inside a turn.

@@ -28,6 +28,10 @@ bool Server::is_there(const Server* server) {
     return there.all.count(server) != 0;
 }
 
+void log_thrown(core::Context* context, const std::string& method, std::exception_ptr thrown) {
+    core::log_thrown(context, method + ": the handler threw", thrown);
+}
+
 void Server::on_cancel(core::Peer& peer, ByteView frame) {
     const auto wire = base::load<CancelHeader>(frame.data()).call;
     ServerSession& session = *peer.server_session;
