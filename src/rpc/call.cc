@@ -151,8 +151,8 @@ void Call::fail(const Status& status) {
 }
 
 void Call::fail(std::exception_ptr thrown) {
-    rpc::log_thrown(has_server() ? &server_->context_ : nullptr,
-                    call_ ? call_->method->name : "a call that was answered", thrown);
+    rpc::log_thrown_by_handler(has_server() ? &server_->context_ : nullptr,
+                               call_ ? call_->method->name : "a call that was answered", thrown);
     try {
         std::rethrow_exception(thrown);
     } catch (const core::NoThread& error) {

@@ -69,7 +69,7 @@ inline void Server::run_handler(ServerCall& call) {
     try {
         method->handler(Call(*this, call));
     } catch (...) {
-        log_thrown(&context_, method->name, std::current_exception());
+        log_thrown_by_handler(&context_, method->name, std::current_exception());
     }
     context_.leave();
 }

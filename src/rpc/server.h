@@ -225,7 +225,8 @@ class Server final : public core::FrameSink {
 };
 
 // That a handler threw. Thread: the context's, if there is one.
-void log_thrown(core::Context* context, const std::string& method, std::exception_ptr thrown);
+void log_thrown_by_handler(core::Context* context, const std::string& method,
+                           std::exception_ptr thrown);
 
 }  // namespace weft::rpc
 

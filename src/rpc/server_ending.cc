@@ -28,7 +28,8 @@ bool Server::is_there(const Server* server) {
     return there.all.count(server) != 0;
 }
 
-void log_thrown(core::Context* context, const std::string& method, std::exception_ptr thrown) {
+void log_thrown_by_handler(core::Context* context, const std::string& method,
+                           std::exception_ptr thrown) {
     core::log_thrown(context, method + ": the handler threw", thrown);
 }
 
