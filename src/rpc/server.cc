@@ -384,6 +384,25 @@ void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
     give_back(call);
 }
 
+void Server::answer_lent(ServerCall& call, const BodyWriter& body) {
+    core::Peer& peer = *call.peer();
+    if (Status why = why_too_large(body.bytes); !why.ok()) return answer(call, why);
+    Result<bulk::Loan> loan = bulk_.staging.lend(peer, body.bytes);
+    if (!loan) return answer(call, why_not_lent(peer, body.bytes, loan.status()));
+    write_out(context_, peer, body, loan->memory.data());
+    ServerSession::keep_nothing(*call.slot, plain_ok);
+    const core::Context::Claim claim = context_.claim(peer, lent_reply_bytes);
+    if (!claim.data) {
+        give_back(call);
+        return drop_unread(peer);
+    }
+    store_reply(claim.data, lent_reply_bytes, plain_ok, call.wire);
+    mark_lent(claim.data);
+    base::store(claim.data + sizeof(ReplyHeader), loan->where);
+    context_.commit(peer, claim, lent_reply_bytes);
+    give_back(call);
+}
+
 // For a client that will ask for it.
 void Server::keep_reply(ServerCall& call, const BodyWriter& body) {
     std::array<std::byte, ServerSession::kept_bytes_max> small;

@@ -172,6 +172,7 @@ class Server final : public core::FrameSink {
     void answer(ServerCall& call, BodyWriter body);
     void answer_indirectly(ServerCall& call, const BodyWriter& body);
     Status why_too_large(std::size_t bytes) const;
+    static Status why_not_lent(const core::Peer& peer, std::size_t bytes, const Status& why);
     void answer_lent(ServerCall& call, const BodyWriter& body);
     void answer_elsewhere(ServerCall& call, const BodyWriter& body);
     static void keep_reply(ServerCall& call, const BodyWriter& body);

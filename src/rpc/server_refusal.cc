@@ -89,4 +89,25 @@ void Server::send_outcome(core::Peer& peer, const Slot& slot, WireCallId wire) {
     context_.commit(peer, claim, bytes);
 }
 
+static std::string reply_text(std::size_t bytes) {
+    return "a reply of " + std::to_string(bytes) + " bytes";
+}
+
+Status Server::why_too_large(std::size_t bytes) const {
+    const std::size_t most = bulk_.staging.body_bytes_max();
+    if (bytes <= most) return {};
+    return fail(Code::resource_exhausted, reply_text(bytes) + " exceeds the limit of " +
+                                              std::to_string(most) +
+                                              "; pass large data by weft.BulkRef");
+}
+
+Status Server::why_not_lent(const core::Peer& peer, std::size_t bytes, const Status& why) {
+    if (bytes > peer.eager_bytes_max) return Status(why).in(reply_text(bytes));
+    return fail(Code::resource_exhausted,
+                reply_text(bytes) +
+                    ": as many replies wait for this client as may "
+                    "(RuntimeOptions::waiting_bytes_max), and it can't be lent: " +
+                    std::string(why.text()));
+}
+
 }  // namespace weft::rpc
