@@ -40,7 +40,10 @@ class GroupAuthority {
     // may be empty; it hears why no later view can be had at present, once for each reason, and of
     // OK when that is over. Both are called by one thread of its own, which takes only the signals
     // of its own faults and which the destructor waits for: they may call view() and change(); to
-    // destroy this there aborts the program and says so. Errors, `told` is not called then: as
+    // destroy this there aborts the program and says so. They may wait for a runtime, as
+    // Group::install() and block_on() do, also while its thread is in the destructor, which then
+    // does in the callback's place what that waits for; only from inside a turn it can't end a
+    // block_on(), and aborts the program and says so. Errors, `told` is not called then: as
     // view(); INVALID_ARGUMENT: `told` is empty; FAILED_PRECONDITION: it is followed already;
     // RESOURCE_EXHAUSTED: no descriptor, no thread. A forked child has no follower, and may follow
     // with its copy of this.

@@ -59,7 +59,14 @@ WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
 // Empty when moved from: it can be destroyed and assigned to, anything else aborts the program and
 // says so (turn() does not look, to save the time, and crashes).
 //
-// Thread: any, unless said otherwise. Lifetime: destroying it completes every call with CANCELLED
+// Thread: any, unless said otherwise. serve(), add(), listen(), addresses(), connect(), group(),
+// join() and expose(), as install(), on_change() and channel() of a Group, run on the context's
+// thread: another one waits for it, and a handler that blocks it for 2 s is logged. With
+// options.manual the thread that made the runtime turns it until another one does; without a turn
+// for a second the one that waits turns it itself when no thread has done so yet, and else logs a
+// warning and waits on. block_on() does the same.
+//
+// Lifetime: destroying it completes every call with CANCELLED
 // and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
 // Offloaded work that has begun is waited for, however long it takes, since what it uses is
 // destroyed next; work of calls that has not begun is dropped (weft/offload.h).
@@ -147,9 +154,8 @@ class Runtime {
     // says so: co_await the task there. So does, naming all of them, a wait in a turn of another
     // runtime whose turn waits for this one, directly or through others; waits in offloaded work
     // are not seen. In a simulation it lets virtual time pass.
-    // With options.manual: turns the runtime, on the thread that turned it last, or that made it.
-    // Another one waits for that thread's turns, and after a second without one logs a warning and
-    // waits on; a runtime that no thread has turned it turns after that second, for this task.
+    // With options.manual: turns the runtime, on the thread that turned it last, or that made it;
+    // another one waits for that thread's turns, as is said at the top.
     // A thread that waits in it is not to be cancelled by pthread_cancel(): end the task.
     // An exception that leaves the task is rethrown here. Throws BadResult (CANCELLED) when the
     // runtime ended and the task did not, and is destroyed then: a program's own awaitables must

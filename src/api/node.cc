@@ -8,9 +8,10 @@
 #include <iterator>
 
 #include "api/served.h"
+#include "api/turn_wait.h"
 #include "base/exiting.h"
 #include "base/steady_clock.h"
-#include "core/blocked_turn.h"
+#include "core/joined_thread.h"
 #include "na/host_addresses.h"
 #include "na/sm/sm.h"
 #include "na/tcp/tcp.h"
@@ -139,30 +140,55 @@ void Node::on_forked() noexcept {
     driver.on_forked();
 }
 
-void Node::on_context(Function<void()> work) {
-    if (context.on_thread() || context.in_turn()) {
-        work();
-        return context.rouse();
-    }
-    std::mutex mutex;
+// Work for the context's thread, which another one waits for.
+struct Errand {
+    std::atomic<bool> is_taken{false};
+    std::mutex mutex;  // Guards the rest.
     std::condition_variable changed;
     bool done = false;
     std::exception_ptr thrown;  // By the program's part of the work.
-    const core::BlockedTurn blocked("an operation of weft::Runtime or weft::Group", context, mutex,
-                                    done);
-    context.post([&] {
+
+    // False: it runs, or has run. Requires: the first call comes before `done`, which ends `work`.
+    bool run(Function<void()>& work) {
+        if (is_taken.exchange(true)) return false;
+        std::exception_ptr by_work;
         try {
             work();
         } catch (...) {
-            thrown = std::current_exception();
+            by_work = std::current_exception();
         }
-        std::lock_guard lock(mutex);
+        const std::lock_guard lock(mutex);
+        thrown = by_work;
         done = true;
         changed.notify_one();
-    });
-    std::unique_lock lock(mutex);
-    while (!changed.wait_for(lock, 1s, [&] { return done; })) look_for_stall();
-    if (thrown) std::rethrow_exception(thrown);
+        return true;
+    }
+};
+
+// Until some thread turns the context, another one may borrow its turns.
+bool Node::run_here(const std::function<bool()>& work) {
+    if (!context.on_thread() && !context.in_turn()) return false;
+    const auto alone = context.keep_turns();
+    if (!context.on_thread() && !context.in_turn()) return false;
+    const bool ran = work();
+    context.rouse();
+    return ran;
+}
+
+void Node::on_context(Function<void()> work) {
+    const auto at_once = [&] {
+        work();
+        return true;
+    };
+    if (run_here(at_once)) return;
+    const auto errand = std::make_shared<Errand>();
+    const auto run = [&work, errand] { return errand->run(work); };
+    const core::JoinedThread::Wait helped([&] { return run_here(run); });
+    TurnWait wait("an operation of weft::Runtime or weft::Group", *this, errand->mutex,
+                  errand->changed, errand->done);
+    context.post([run] { run(); });
+    while (!wait.until_done()) wait.borrow_turns();
+    if (errand->thrown) std::rethrow_exception(errand->thrown);
 }
 
 // Thread: the context's.
@@ -191,8 +217,10 @@ std::string Node::state() {
     });
     std::unique_lock lock(answer->mutex);
     if (!answer->changed.wait_for(lock, state_patience, [&] { return answer->text.has_value(); })) {
-        return "the runtime's thread does not turn: a handler, completion or coroutine blocks "
-               "it; " +
+        return (options.manual ? "no thread turns the runtime (RuntimeOptions::manual), or a "
+                                 "handler, completion or coroutine blocks it; "
+                               : "the runtime's thread does not turn: a handler, completion or "
+                                 "coroutine blocks it; ") +
                last_handler() + "\n";
     }
     return *std::move(answer->text);

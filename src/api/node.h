@@ -128,6 +128,8 @@ class Node final : public std::enable_shared_from_this<Node>,
     // This copy of it is a forked child's, and is neither used nor destroyed.
     void on_forked() noexcept override;
     std::string describe();
+    // `work` and its result, where this is the context's thread; else false.
+    bool run_here(const std::function<bool()>& work);
     void in_turn(Function<void()> work);
     void end_work();
     void deliver_collectives();

@@ -268,7 +268,7 @@ void Node::shutdown() {
             "blocks; " +
             last_handler());
     });
-    context.adopt_thread();
+    context.begin_turns();
     if (ends_by_.load() == never) {
         ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);
     }

@@ -11,11 +11,12 @@
 #include "api/environment.h"
 #include "api/node.h"
 #include "api/run_signals.h"
+#include "api/turn_wait.h"
 #include "base/assert.h"
 #include "base/fork.h"
 #include "base/own_descriptor.h"
 #include "base/unique_fd.h"
-#include "core/blocked_turn.h"
+#include "core/joined_thread.h"
 
 extern char** environ;
 
@@ -154,29 +155,22 @@ static void turn_until_done(api::Node& node, const bool& done) {
     while (!done) node.driver.turn_and_wait(10ms);
 }
 
-// Without a turn for so long something is said of it.
-static constexpr Duration turner_patience = 1s;
-
-// With options.manual, on a thread that did not turn last: two threads must not turn at once.
-// False: no thread has turned it so far, so this one may.
-static bool wait_for_turner(api::Node& node, detail::BlockedThread& waiter) {
-    const auto has_turned = std::make_shared<std::atomic<bool>>(true);
-    bool has_logged = false;
-    while (true) {
-        // Outside of the lock: at the end of the runtime it may run what takes that.
-        if (has_turned->exchange(false)) node.context.post([has_turned] { *has_turned = true; });
-        std::unique_lock lock(waiter.mutex);
-        if (waiter.changed.wait_for(lock, turner_patience, [&] { return waiter.done; })) {
-            return true;
-        }
-        if (!node.context.has_turned()) return false;
-        if (!*has_turned && !std::exchange(has_logged, true)) {
-            node.log.warning(
-                "Runtime::block_on() waits for another thread, which turned the runtime last "
-                "(RuntimeOptions::manual) and has not done so for a second: turn it there, or call "
-                "turn() first on the thread that turns it from now on");
-        }
+// For a thread that joins the waiter's, in the destructor of what it belongs to.
+static bool help(api::Node& node, detail::BlockedThread& waiter) {
+    {
+        const std::lock_guard lock(waiter.mutex);
+        if (waiter.done) return false;
     }
+    if (node.context.is_entered()) {
+        base::abort_misused("GroupAuthority::~GroupAuthority()",
+                            "called in a callback, handler or coroutine of a runtime whose "
+                            "block_on() its follow() waits in: each would wait for the other; "
+                            "offload() it, or let a thread outside of the runtime destroy it");
+    }
+    if (!node.options.manual || !node.context.on_thread() || node.parts.pass_time) return false;
+    const LoopCalled after(node);
+    node.driver.turn_and_wait(10ms);
+    return true;
 }
 
 void Runtime::run_blocking(Function<void()> start, detail::BlockedThread& waiter) {
@@ -194,14 +188,12 @@ void Runtime::run_blocking(Function<void()> start, detail::BlockedThread& waiter
     if (node.parts.pass_time || (node.options.manual && node.context.on_thread())) {
         return turn_until_done(node, waiter.done);
     }
-    const core::BlockedTurn blocked(call, node.context, waiter.mutex, waiter.done);
-    if (node.options.manual) {
-        if (wait_for_turner(node, waiter)) return;
-        const core::OwnThread::Borrowed turns(node.context);
-        return turn_until_done(node, waiter.done);
+    const core::JoinedThread::Wait helped([&] { return help(node, waiter); });
+    api::TurnWait wait(call, node, waiter.mutex, waiter.changed, waiter.done);
+    while (!wait.until_done()) {
+        const api::Node::Inside inside(node, call);
+        wait.borrow_turns();
     }
-    std::unique_lock lock(waiter.mutex);
-    waiter.changed.wait(lock, [&] { return waiter.done; });
 }
 
 static void check_manual(const api::Node& node, const char* call) {

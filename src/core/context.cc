@@ -157,12 +157,12 @@ Turn Context::turn(TimePoint now) noexcept {
     }
     current_ = this;
     thread_.store(&current_, std::memory_order_relaxed);
-    now_ = now;
     std::uint32_t events = 0;
     EndpointSlot* const slot = quick_;
     if (!slot || !submissions_.empty()) [[unlikely]] {
         events = turn_with_work(now);
     } else {
+        now_ = now;
         events = poll_endpoint(*slot);
         timers_.advance(now);
         if (slot->unflushed) flush(*slot);
@@ -177,7 +177,6 @@ Turn Context::turn(TimePoint now) noexcept {
     if (is_entered()) abort_nested_turn();
     const Entered scope(*this);
     adopt_thread();
-    now_ = now;
     return {turn_with_work(now)};
 }
 
@@ -189,9 +188,10 @@ void Context::flush(EndpointSlot& slot) {
 // Any number of endpoints, submissions and deferred work.
 std::uint32_t Context::turn_with_work(TimePoint now) {
     if (is_forked_) base::abort_forked("a turn of the runtime");
+    // Without it each turn comes here, behind the end of one that another thread has borrowed.
+    quick_ = has_turned() || begin_turns() ? only_ : nullptr;
+    now_ = now;
     ++turns_;
-    note_turned();
-    quick_ = only_;
     if (std::exchange(armed_, false)) wake();
     std::uint32_t events = run_submissions() + run_deferred();
     // By index: a completion may open another endpoint.

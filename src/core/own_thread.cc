@@ -23,6 +23,27 @@ bool OwnThread::is_in(const Executor& context) {
     return false;
 }
 
+bool OwnThread::begin_turns() {
+    if (borrower_.load(std::memory_order_relaxed) == identity()) return false;
+    has_turned_.store(true, std::memory_order_relaxed);
+    const std::lock_guard behind(borrowing_);
+    adopt_thread();
+    return true;
+}
+
+OwnThread::Borrowed::Borrowed(OwnThread& of) : of_(of), lock_(of.borrowing_, std::try_to_lock) {
+    if (lock_ && of_.has_turned()) lock_.unlock();
+    if (!lock_) return;
+    before_ = of_.thread_.load(std::memory_order_relaxed);
+    of_.borrower_.store(identity(), std::memory_order_relaxed);
+}
+
+OwnThread::Borrowed::~Borrowed() {
+    if (!lock_) return;
+    of_.borrower_.store(nullptr, std::memory_order_relaxed);
+    of_.thread_.store(before_, std::memory_order_relaxed);
+}
+
 void OwnThread::abort_nested_turn() {
     base::abort_misused("Runtime::turn()",
                         "called in a callback, handler or coroutine of the same runtime, which "

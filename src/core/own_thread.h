@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <mutex>
 #include <vector>
 
 #include <weft/executor.h>
@@ -20,8 +21,17 @@ class OwnThread {
     bool on_thread() const { return thread_.load(std::memory_order_relaxed) == identity(); }
     // Another one is; false where none is, as at the end.
     bool is_elsewhere() const { return thread_.load(std::memory_order_relaxed) && !on_thread(); }
-    // Some thread has turned the context.
+    // Some thread has turned the context, or begins to; one that borrows the turns does not count.
     bool has_turned() const { return has_turned_.load(std::memory_order_relaxed); }
+    // Before the first turn of a thread: from here on none borrows the turns. Returns when none
+    // does any more; false: this one does.
+    bool begin_turns();
+    // Held, no thread borrows the turns; empty when none can any more. For what the thread that
+    // made the context does with it. Thread: any.
+    std::unique_lock<std::recursive_mutex> keep_turns() {
+        return has_turned() ? std::unique_lock<std::recursive_mutex>()
+                            : std::unique_lock<std::recursive_mutex>(borrowing_);
+    }
     // Makes the calling thread the one that may call; a turn does it too.
     void adopt_thread() { thread_.store(identity(), std::memory_order_relaxed); }
     // From here on no thread may, until one turns.
@@ -56,21 +66,20 @@ class OwnThread {
         Entered* const outer_;
     };
 
-    // While it lives the calling thread turns a context that none has turned, which is as it was
-    // afterwards.
+    // While it lives the calling thread may turn a context that none has turned, which is as it was
+    // afterwards. Empty: one has, or uses it just now. Thread: any.
     class Borrowed {
       public:
-        explicit Borrowed(OwnThread& of) : of_(of), before_(of.thread_) {}
+        explicit Borrowed(OwnThread& of);
         Borrowed(const Borrowed&) = delete;
         Borrowed& operator=(const Borrowed&) = delete;
-        ~Borrowed() {
-            of_.thread_.store(before_, std::memory_order_relaxed);
-            of_.has_turned_.store(false, std::memory_order_relaxed);
-        }
+        ~Borrowed();
+        explicit operator bool() const { return lock_.owns_lock(); }
 
       private:
         OwnThread& of_;
-        const void* const before_;
+        std::unique_lock<std::recursive_mutex> lock_;
+        const void* before_ = nullptr;
     };
 
     // This thread is in some context.
@@ -81,7 +90,6 @@ class OwnThread {
   protected:
     static bool is_in(const Executor& context);
     [[noreturn]] static void abort_nested_turn();
-    void note_turned() { has_turned_.store(true, std::memory_order_relaxed); }
 
     // The innermost that this thread is in; its address tells threads apart.
     static constinit thread_local Executor* current_;
@@ -94,6 +102,8 @@ class OwnThread {
 
     static constinit thread_local Entered* innermost_;
     std::atomic<bool> has_turned_{false};
+    std::recursive_mutex borrowing_;  // Guards the turns, and the next, until one has turned.
+    std::atomic<const void*> borrower_{nullptr};
 };
 
 }  // namespace weft::core

@@ -34,6 +34,7 @@ FileFollower::~FileFollower() {
     if (!thread_.joinable()) return;
     const std::uint64_t one = 1;
     (void)base::check_open(::write(stop_.get(), &one, sizeof one));
+    joined_.help_until_end();
     thread_.join();
 }
 
@@ -58,6 +59,7 @@ Status FileFollower::start() {
 }
 
 void FileFollower::loop() {
+    const core::JoinedThread::Running running(joined_);
     follows_here = this;
     told_(*view_);
     while (true) {

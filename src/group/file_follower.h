@@ -16,6 +16,7 @@
 #include <weft/group_authority.h>
 
 #include "base/unique_fd.h"
+#include "core/joined_thread.h"
 
 namespace weft::group {
 
@@ -61,6 +62,7 @@ class FileFollower {
     std::optional<GroupView> view_;  // The last one that was told.
     std::optional<Stamp> seen_;      // None: look again, whatever is there.
     Status trouble_;
+    core::JoinedThread joined_;
     std::thread thread_;
 };
 

@@ -1,0 +1,40 @@
+#include "core/joined_thread.h"
+
+#include <utility>
+
+namespace weft::core {
+
+constinit thread_local JoinedThread* JoinedThread::here_ = nullptr;
+
+JoinedThread::Running::Running(JoinedThread& thread) { here_ = &thread; }
+
+// Notifies under the lock: the other thread destroys it next.
+JoinedThread::Running::~Running() {
+    JoinedThread& thread = *std::exchange(here_, nullptr);
+    const std::lock_guard lock(thread.mutex_);
+    thread.has_ended_ = true;
+    thread.changed_.notify_all();
+}
+
+JoinedThread::Wait::Wait(std::function<bool()> help) : help_(std::move(help)) {
+    if (!here_ || here_->help_) return;
+    thread_ = here_;
+    const std::lock_guard lock(thread_->mutex_);
+    thread_->help_ = &help_;
+    thread_->changed_.notify_all();
+}
+
+JoinedThread::Wait::~Wait() {
+    if (!thread_) return;
+    const std::lock_guard lock(thread_->mutex_);
+    thread_->help_ = nullptr;
+}
+
+void JoinedThread::help_until_end() {
+    std::unique_lock lock(mutex_);
+    while (!has_ended_) {
+        if (!help_ || !(*help_)()) changed_.wait(lock);
+    }
+}
+
+}  // namespace weft::core

@@ -1,0 +1,248 @@
+// Operations of a runtime that the program turns, on other threads than the one that turns it; and
+// the end of a follower's thread that waits in one.
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/group_authority.h>
+#include <weft/sleep.h>
+
+#include "support/child.h"
+#include "support/fresh_uri.h"
+#include "support/group_file.h"
+#include "support/patience.h"
+#include "support/raw_echo.h"
+
+namespace weft::turn_wait_test {
+namespace {
+
+using namespace weft::test;
+
+// Two threads that begin to turn at once may only do so where weft's own check is what is tested.
+#ifdef __SANITIZE_THREAD__
+constexpr bool can_begin_amid_turns = false;
+#else
+constexpr bool can_begin_amid_turns = true;
+#endif
+
+Runtime by_hand() { return Runtime::create({.log_level = LogLevel::off, .manual = true}).value(); }
+
+Task<int> seven() { co_return 7; }
+
+template <class Body>
+auto elsewhere(Body body) {
+    return std::async(std::launch::async, body);
+}
+
+template <class Future>
+bool is_ready(const Future& future, Duration limit = 0s) {
+    return future.wait_for(limit) == std::future_status::ready;
+}
+
+// Nothing wakes this thread when the other one has ended.
+template <class T>
+bool turns_until_ready(Runtime& runtime, const std::future<T>& other) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    const auto is_over = [&] { return is_ready(other); };
+    while (!is_over() && std::chrono::steady_clock::now() < end) runtime.turn_until(is_over, 10ms);
+    return is_over();
+}
+
+// Whether it ends without a turn of this thread; else this thread turns, so that the test fails and
+// does not hang.
+template <class T>
+bool ends_unturned(Runtime& runtime, const std::future<T>& other) {
+    if (is_ready(other, patience)) return true;
+    turns_until_ready(runtime, other);
+    return false;
+}
+
+struct Other final : Service {
+    void register_methods(MethodRegistrar& registrar) override {
+        static constexpr MethodId method("test.Other/Other");
+        registrar.add(method, [](Call call) { call.reply(call.request()); });
+    }
+};
+
+TEST_CASE("operations on threads that do not turn end where no thread has turned the runtime") {
+    Echo served;
+    Other added;
+    Runtime runtime = by_hand();
+    const Group own = runtime.group(GroupDirectory::view()).value();
+    const GroupView joined = GroupView::make("joined", 1, {{0, {"sm://a"}}}).value();
+    const std::string serve_at = fresh_uri("sm"), listen_at = fresh_uri("sm");
+    const struct {
+        const char* name;
+        std::function<Status()> body;
+    } operations[] = {
+        {"serve()", [&] { return runtime.serve(served, serve_at); }},
+        {"add()", [&] { return runtime.add(added); }},
+        {"listen()", [&] { return runtime.listen(listen_at); }},
+        {"connect()", [&] { return runtime.connect("sm://absent").status(); }},
+        {"expose()", [&] { return runtime.expose(runtime.allocate(100).value(), {}).status(); }},
+        {"group()", [&] { return runtime.group(GroupDirectory::view(2)).status(); }},
+        {"join()", [&] { return runtime.join(joined, 0); }},
+        {"addresses()", [&] { return (void)runtime.addresses(), Status(); }},
+        {"Group::install()", [&] { return own.install(GroupDirectory::view(3)); }},
+        {"Group::channel()", [&] { return own.channel(0).status(); }},
+    };
+    std::vector<std::future<Status>> all;
+    for (const auto& one : operations) all.push_back(elsewhere(one.body));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        INFO(operations[i].name);
+        CHECK(ends_unturned(runtime, all[i]));
+        CHECK(all[i].get().to_string() == Status().to_string());
+    }
+    CHECK(own.view().epoch() == 3);
+    CHECK(runtime.addresses().size() == 2);
+}
+
+TEST_CASE("a thread that serves before its first turn turns the runtime from then on") {
+    Echo service;
+    Runtime runtime = by_hand();
+    const std::string at = fresh_uri("sm");
+    std::promise<Status> serves;
+    std::promise<void> end;
+    const auto ends = end.get_future().share();
+    auto loop = elsewhere([&] {
+        serves.set_value(runtime.serve(service, at));
+        while (!is_ready(ends)) runtime.turn_until([&] { return is_ready(ends); }, 1ms);
+        return 0;
+    });
+    auto served = serves.get_future();
+    CHECK(ends_unturned(runtime, served));
+    CHECK(served.get().ok());
+    Runtime client = Runtime::create({.log_level = LogLevel::off}).value();
+    const Channel channel = client.connect(at).value();
+    std::promise<Status> called;
+    channel.call(echo_method, as_bytes("x"), {.timeout = patience},
+                 [&](const Status& status, ByteView) { called.set_value(status); });
+    CHECK(called.get_future().get().ok());
+    end.set_value();
+    CHECK(loop.get() == 0);
+}
+
+TEST_CASE("a thread that begins to turn takes the turns from one that borrows them") {
+    if (!can_begin_amid_turns) return;
+    Runtime runtime = by_hand();
+    std::promise<void> is_in;
+    struct {
+        Task<int> operator()(std::promise<void>& in, std::thread::id until_on) const {
+            in.set_value();
+            while (std::this_thread::get_id() != until_on) (void)co_await sleep_for(1ms);
+            co_return 7;
+        }
+    } waits;
+    auto other = elsewhere(
+        [&, here = std::this_thread::get_id()] { return runtime.block_on(waits(is_in, here)); });
+    is_in.get_future().wait();
+    CHECK(turns_until_ready(runtime, other));
+    CHECK(other.get() == 7);
+}
+
+TEST_CASE("an operation says so when the thread that turned the runtime does so no more") {
+    std::promise<std::string> logged;
+    RuntimeOptions options;
+    options.manual = true;
+    options.log_sink = [&](LogLevel, std::string_view line) {
+        logged.set_value(std::string(line));
+    };
+    Runtime runtime = Runtime::create(options).value();
+    runtime.turn();
+    auto other = elsewhere([&] { return runtime.addresses().size(); });
+    auto line = logged.get_future();
+    CHECK(is_ready(line, patience));
+    CHECK_FALSE(is_ready(other));
+    CHECK(turns_until_ready(runtime, other));
+    CHECK(other.get() == 0);
+    REQUIRE(is_ready(line));
+    const std::string text = line.get();
+    CHECK(text.find("an operation of weft::Runtime or weft::Group waits") != std::string::npos);
+    CHECK(text.find("call turn() first") != std::string::npos);
+}
+
+// ---- a follower whose callback waits for the runtime -------------------------------------------
+
+// A follower whose callback has begun, and waits for the runtime next.
+struct Followed {
+    template <class Wait>
+    Followed(const GroupDirectory& at, Wait wait) : authority(at.authority()) {
+        const auto begun = std::make_shared<std::promise<void>>();
+        const auto told = [begun, wait](const GroupView& view) {
+            begun->set_value();
+            wait(view);
+        };
+        if (authority->follow(told, {}).ok()) begun->get_future().wait();
+    }
+    std::unique_ptr<GroupAuthority> authority;
+};
+
+TEST_CASE(
+    "a follower that waits for the thread that destroys its authority gets what it waits for") {
+    const GroupDirectory at;
+    Runtime runtime = by_hand();
+    const Group group = runtime.group(GroupDirectory::view()).value();
+    int seen = 0;
+    auto turns = elsewhere([&] {
+        runtime.turn();
+        Followed(at, [&](const GroupView&) {
+            if (group.install(GroupDirectory::view(2)).ok()) ++seen;
+            seen += runtime.block_on(seven());
+        });
+        return seen;
+    });
+    CHECK(ends_unturned(runtime, turns));
+    CHECK(turns.get() == 8);
+    CHECK(group.view().epoch() == 2);
+}
+
+TEST_CASE("an authority that a handler destroys ends although its follower waits for the runtime") {
+    if (!can_start_threads_in_child) return;
+    for (const bool manual : {false, true}) {
+        INFO(manual);
+        const Said said = said_by_child([manual] {
+            ::alarm(20);
+            const GroupDirectory at;
+            Runtime runtime =
+                Runtime::create({.log_level = LogLevel::off, .manual = manual}).value();
+            const Group group = runtime.group(GroupDirectory::view()).value();
+            const auto ends = [&]() -> Task<int> {
+                Followed by(
+                    at, [&](const GroupView&) { (void)group.install(GroupDirectory::view(2)); });
+                by.authority.reset();
+                co_return static_cast<int>(group.view().epoch());
+            };
+            return runtime.block_on(ends());
+        });
+        CAPTURE(said.text);
+        CHECK(said.end == 2);
+    }
+}
+
+TEST_CASE("a handler that destroys the authority of a follower in block_on ends with a sentence") {
+    if (!can_start_threads_in_child) return;
+    const Said said = said_by_child([] {
+        ::alarm(20);
+        const GroupDirectory at;
+        Runtime runtime = Runtime::create({.log_level = LogLevel::off}).value();
+        const auto ends = [&]() -> Task<int> {
+            Followed by(at, [&](const GroupView&) { (void)runtime.block_on(seven()); });
+            by.authority.reset();
+            co_return 0;
+        };
+        return runtime.block_on(ends());
+    });
+    CAPTURE(said.text);
+    CHECK(said.end == -SIGABRT);
+    CHECK(said.text.find("GroupAuthority::~GroupAuthority()") != std::string::npos);
+    CHECK(said.text.find("block_on()") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::turn_wait_test
