@@ -154,8 +154,8 @@ class Runtime {
     // says so: co_await the task there. So does, naming all of them, a wait in a turn of another
     // runtime whose turn waits for this one, directly or through others; waits in offloaded work
     // are not seen. In a simulation it lets virtual time pass.
-    // With options.manual: turns the runtime, on the thread that turned it last, or that made it;
-    // another one waits for that thread's turns, as is said at the top.
+    // With options.manual: turns the runtime, on the thread that turned it last; another one waits
+    // for that thread's turns, as is said at the top.
     // A thread that waits in it is not to be cancelled by pthread_cancel(): end the task.
     // An exception that leaves the task is rethrown here. Throws BadResult (CANCELLED) when the
     // runtime ended and the task did not, and is destroyed then: a program's own awaitables must

@@ -148,7 +148,7 @@ struct Errand {
     bool done = false;
     std::exception_ptr thrown;  // By the program's part of the work.
 
-    // False: it runs, or has run. Requires: the first call comes before `done`, which ends `work`.
+    // False: another call has taken the work, which may be gone by now.
     bool run(Function<void()>& work) {
         if (is_taken.exchange(true)) return false;
         std::exception_ptr by_work;

@@ -88,7 +88,7 @@ Status Node::drain(const Hurried& hurried) {
 // As in_turn(). False: it was hurried, or took no turn until `by`; the work does not run any more,
 // or is under way. Work that is left so must not use what its caller destroys.
 bool Node::in_turn_by(TimePoint by, const Hurried& hurried, Function<void()> work) {
-    if (options.manual && context.on_thread()) {
+    if (options.manual && (context.on_thread() || !context.has_turned())) {
         in_turn(std::move(work));
         return true;
     }

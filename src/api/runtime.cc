@@ -51,6 +51,8 @@ Result<Runtime> Runtime::create(RuntimeOptions options) {
         api::Node::make(std::move(overlaid->options), api::real_parts());
     if (!node) return std::move(node).status();
     warn_once((*node)->log, overlaid->warning);
+    // No thread's before one turns it: which one that will be, nothing tells.
+    if ((*node)->options.manual) (*node)->context.release_thread();
     return Runtime(*std::move(node));
 }
 
@@ -192,6 +194,7 @@ void Runtime::run_blocking(Function<void()> start, detail::BlockedThread& waiter
     api::TurnWait wait(call, node, waiter.mutex, waiter.changed, waiter.done);
     while (!wait.until_done()) {
         const api::Node::Inside inside(node, call);
+        const LoopCalled after(node);
         wait.borrow_turns();
     }
 }

@@ -7,6 +7,8 @@ namespace weft::api {
 
 // Without a turn for so long something is said of it.
 static constexpr Duration patience = 1s;
+// Until a thread that waits looks whether it may borrow the turns now.
+static constexpr Duration between_borrowers = 10ms;
 
 TurnWait::TurnWait(const char* call, Node& node, std::mutex& mutex,
                    std::condition_variable& changed, const bool& done)
@@ -22,31 +24,33 @@ bool TurnWait::is_done() const {
     return done_;
 }
 
+bool TurnWait::may_borrow() const {
+    // A simulation turns its hosts itself.
+    return node_.options.manual && !node_.context.has_turned() && !node_.parts.pass_time;
+}
+
 bool TurnWait::until_done() {
-    const bool is_manual = node_.options.manual;
     while (true) {
+        if (may_borrow() && !std::exchange(is_refused_, false)) return is_done();
         // Outside of the lock: at the end of the runtime it may run what takes that.
-        if (is_manual && has_turned_->exchange(false)) {
+        if (node_.options.manual && has_turned_->exchange(false)) {
             node_.context.post([has_turned = has_turned_] { *has_turned = true; });
         }
         {
             std::unique_lock lock(mutex_);
-            if (changed_.wait_for(lock, patience, [&] { return done_; })) return true;
+            const Duration time = may_borrow() ? between_borrowers : patience;
+            if (changed_.wait_for(lock, time, [&] { return done_; })) return true;
         }
-        if (!is_manual) {
+        if (may_borrow()) continue;
+        if (!node_.options.manual) {
             node_.look_for_stall();
-            continue;
-        }
-        // A simulation turns its hosts itself.
-        const bool may_borrow = !node_.context.has_turned() && !node_.parts.pass_time;
-        if (!*has_turned_ && (!may_borrow || is_refused_) && !std::exchange(has_logged_, true)) {
+        } else if (!*has_turned_ && !std::exchange(has_logged_, true)) {
             node_.log.warning(
                 std::string(call_) +
                 " waits for a turn of the runtime (RuntimeOptions::manual), and no thread has "
                 "turned it for a second: turn it on the thread that did so last, or call turn() "
                 "first on the thread that turns it from now on");
         }
-        if (may_borrow) return false;
     }
 }
 

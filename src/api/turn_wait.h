@@ -21,13 +21,14 @@ class TurnWait {
     TurnWait(const char* call, Node& node, std::mutex& mutex, std::condition_variable& changed,
              const bool& done);
 
-    // True: done. False: no thread has turned the runtime for a second, nor before: borrow_turns().
+    // True: done. False: no thread has turned the runtime so far: borrow_turns().
     bool until_done();
     // Turns until done, or until another thread does so. Nothing when one does so just now.
     void borrow_turns();
 
   private:
     bool is_done() const;
+    bool may_borrow() const;
 
     const char* const call_;
     Node& node_;

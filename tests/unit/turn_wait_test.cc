@@ -2,6 +2,7 @@
 // the end of a follower's thread that waits in one.
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include <weft/await.h>
 #include <weft/group_authority.h>
 #include <weft/sleep.h>
 
@@ -126,6 +128,36 @@ TEST_CASE("a thread that serves before its first turn turns the runtime from the
     CHECK(called.get_future().get().ok());
     end.set_value();
     CHECK(loop.get() == 0);
+}
+
+TEST_CASE("a runtime is used while a thread begins to turn it") {
+    if (!can_begin_amid_turns) return;
+    Echo service;
+    Runtime server = Runtime::create({.log_level = LogLevel::off}).value();
+    REQUIRE(server.serve(service, fresh_uri("sm")).ok());
+    for (int round = 0; round < 40; ++round) {
+        std::atomic<int> ok{0};
+        std::atomic<bool> ends{false};
+        Runtime runtime = by_hand();
+        auto loop = elsewhere([&] {
+            const auto is_over = [&] { return ends.load(); };
+            while (!is_over()) runtime.turn_until(is_over, 1ms);
+            return 0;
+        });
+        const Channel channel = runtime.connect(server.addresses().front()).value();
+        for (int i = 0; i < 10; ++i) {
+            channel.call(echo_method, as_bytes("x"), {.timeout = patience},
+                         [&](const Status& status, ByteView) { ok += status.ok(); });
+        }
+        const auto echo = [](Channel to) -> Task<bool> {
+            co_return (co_await call(to, echo_method, as_bytes("y"), {.timeout = patience})).ok();
+        };
+        CHECK(runtime.block_on(echo(channel)));
+        CHECK(runtime.block_on(seven()) == 7);
+        while (ok < 10) std::this_thread::yield();
+        ends = true;
+        loop.get();
+    }
 }
 
 TEST_CASE("a thread that begins to turn takes the turns from one that borrows them") {
