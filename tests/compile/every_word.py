@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Generated code for services, methods, messages, fields and packages with each name that C++ or the generated code itself
-uses for something else, compiled as a careful program would.
+uses for something else, and for whatever a .proto may deprecate, compiled as a careful program would.
 
 Names in capitals are compiled, or refused by name where a macro has one.
 
@@ -54,6 +54,54 @@ BEFORE = """
 #define emit
 #define foreach(each, all) for (each : all)
 #define forever for (;;)
+"""
+# Once in a file that is deprecated itself.
+DEPRECATED = """
+service Old {
+  option deprecated = true;
+  rpc Load(Request) returns (Reply) {
+    option deprecated = true;
+    option (.weft.method) = { collective: true group: { merge: true } };
+  }
+  rpc Take(Gone) returns (Gone) {
+    option deprecated = true;
+    option (.weft.method) = { collective: true inline_handler: true };
+  }
+  rpc Tell(Request) returns (Gone) { option deprecated = true; }
+}
+message Request {
+  option deprecated = true;
+  uint64 value = 1 [deprecated = true];
+}
+message Reply {
+  option deprecated = true;
+  uint64 sum = 1 [(.weft.field).merge = SUM, deprecated = true];
+  optional double least = 2 [(.weft.field).merge = MIN, deprecated = true];
+  optional Kind most = 3 [(.weft.field).merge = MAX, deprecated = true];
+  optional bool all = 4 [(.weft.field).merge = AND, deprecated = true];
+  repeated int32 any = 5 [(.weft.field).merge = OR, deprecated = true];
+  string text = 6 [(.weft.field).merge = CONCAT, deprecated = true];
+  repeated string texts = 7 [(.weft.field).merge = CONCAT, deprecated = true];
+  bytes first = 8 [(.weft.field).merge = FIRST, deprecated = true];
+  repeated Kind firsts = 9 [(.weft.field).merge = FIRST, deprecated = true];
+  Gone gone = 10 [deprecated = true];
+  Gone first_gone = 11 [(.weft.field).merge = FIRST, deprecated = true];
+  repeated Gone all_gone = 12 [(.weft.field).merge = CONCAT, deprecated = true];
+  Own own = 13 [(.weft.field).merge = USER, deprecated = true];
+}
+message Gone {
+  option deprecated = true;
+  optional uint64 value = 1 [(.weft.field).merge = MAX];
+}
+message Own {
+  option deprecated = true;
+  uint64 value = 1;
+}
+enum Kind {
+  option deprecated = true;
+  NONE = 0;
+  SOME = 1 [deprecated = true];
+}
 """
 # Macros of those headers that are the names of parts of structures or functions which no service has.
 BORING = re.compile("ns_|nsaddr|dn_|fp_|p_|b64_|loc_|res_|sym_|td_|th_|ifr_|dq_|d_fileno|rr_|putlong|putshort|is[a-z]+_l|toascii_l")
@@ -120,6 +168,12 @@ class Words:
             service(word, [word, "Other"]) for word in macros)])
         inside = [word for word in words if word not in {*KEYWORDS, *OF_PROTOBUF}]
         self.write("packages", ".".join(["packages", *inside]), [service("weft", ["detail", "call"])])
+        for name, option in (("deprecated_parts", ""), ("deprecated_file", "option deprecated = true;")):
+            header = f'option (.weft.file).merge_header = "{name}.h";'
+            self.write(name, name, [option, header, DEPRECATED])
+            (self.root / f"{name}.h").write_text(
+                f'#pragma once\n#include "{name}.pb.h"\n'
+                f"namespace {name} {{ inline void merge(Own&, const Own&) {{}} }}\n")
         return len(words) + len(macros)
 
     def check_capitals(self, compiler):
@@ -146,7 +200,8 @@ class Words:
         return f"compiled without a word: {sorted(missed)[:20]}" if missed else ""
 
     def compile(self, compiler, form):
-        units = ["methods", "services", "macros", "messages", "fields", "packages"]
+        units = ["methods", "services", "macros", "messages", "fields", "packages", "deprecated_parts",
+                 "deprecated_file"]
         source = self.root / "all.cc"
         source.write_text(BEFORE + "".join(f'#include "{unit}.weft.cc"\n' for unit in units))
         command = [compiler, *form, *WARNINGS, "-fsyntax-only", f"-I{self.root}",

@@ -254,6 +254,16 @@ void print_group_client(const ServiceDescriptor& service, io::Printer& out) {
         "};\n");
 }
 
+// What a .proto deprecates warns where the program uses it, not where generated code has to.
+void print_quiet_begin(io::Printer& out) {
+    out.Print(
+        "\n"
+        "#pragma GCC diagnostic push\n"
+        "#pragma GCC diagnostic ignored \"-Wdeprecated-declarations\"\n");
+}
+
+void print_quiet_end(io::Printer& out) { out.Print("\n#pragma GCC diagnostic pop\n"); }
+
 }  // namespace
 
 // Capitals are the names of macros, of which any header may define any: one that is there would
@@ -286,8 +296,10 @@ void print_header(const FileDescriptor& file, io::Printer& out) {
     } else if (file.service_count() > 0) {
         out.Print("#include <weft/protobuf.h>\n");
     }
+    // Around protobuf's header, too: it names values of enums that are deprecated.
+    print_quiet_begin(out);
     out.Print(words, "\n#include \"$stem$.pb.h\"\n");
-    if (file.service_count() == 0) return;
+    if (file.service_count() == 0) return print_quiet_end(out);
     print_macro_guards(file, out);
     const std::string space = namespace_of(file);
     if (!space.empty()) out.Print("\nnamespace $space$ {\n", "space", space);
@@ -299,6 +311,7 @@ void print_header(const FileDescriptor& file, io::Printer& out) {
         if (has_collective(service)) print_group_client(service, out);
     }
     if (!space.empty()) out.Print("\n}  // namespace $space$\n", "space", space);
+    print_quiet_end(out);
 }
 
 void print_source(const FileDescriptor& file, io::Printer& out) {
@@ -308,6 +321,7 @@ void print_source(const FileDescriptor& file, io::Printer& out) {
         "file", file.name(), "stem", stem_of(file));
     if (file.service_count() == 0) return;
     print_merge_includes(file, out);
+    print_quiet_begin(out);
     const std::string space = namespace_of(file);
     if (!space.empty()) out.Print("\nnamespace $space$ {\n", "space", space);
     for (int i = 0; i < file.service_count(); ++i) {
@@ -332,6 +346,7 @@ void print_source(const FileDescriptor& file, io::Printer& out) {
         print_merge_functions(service, out);
     }
     if (!space.empty()) out.Print("\n}  // namespace $space$\n", "space", space);
+    print_quiet_end(out);
 }
 
 }  // namespace weft::plugin

@@ -108,6 +108,14 @@ const char* what_for(const FieldDescriptor& field, Merge rule) {
     }
 }
 
+// The option that makes protobuf keep a field's accessors private; nullptr: none does.
+const char* hidden_ctype(const FieldDescriptor& field) {
+    const bool is_text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+    const auto type = field.options().ctype();
+    if (!is_text || type == google::protobuf::FieldOptions::STRING) return nullptr;
+    return google::protobuf::FieldOptions::CType_Name(type).c_str();
+}
+
 std::string kind_of(const FieldDescriptor& field) {
     std::string kind = field.is_repeated() ? "repeated " : "";
     if (const Descriptor* type = field.message_type()) return kind + type->full_name();
@@ -170,6 +178,10 @@ class FieldRules {
             refuse(field,
                    "parts of a oneof can't be merged; put the oneof into a message that is "
                    "merged by USER or FIRST");
+        } else if (const char* ctype = hidden_ctype(field)) {
+            refuse(field, std::string("ctype = ") + ctype +
+                              " can't be merged: protobuf's C++ code has no accessors for it; "
+                              "leave ctype out");
         } else if (const char* others = what_for(field, rule)) {
             const bool is_known = FieldOptions::Merge_IsValid(rule);
             refuse(field,
