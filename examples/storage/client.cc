@@ -290,9 +290,42 @@ Task<Result<Moved>> Client::get(std::string name, Sink& sink, Progress progress)
 
 // ---- extents -----------------------------------------------------------------------------------
 
+namespace {
+
+// Closes an extent at the end of its scope, whatever way that is left, also of one whose reply has
+// not arrived: until its lease is over it would count against the client.
+class ExtentCloser {
+  public:
+    explicit ExtentCloser(const StoreClient& stub) : stub_(stub) {
+        request_.set_extent(random_number());
+    }
+    ExtentCloser(const ExtentCloser&) = delete;
+    ExtentCloser& operator=(const ExtentCloser&) = delete;
+    ~ExtentCloser() {
+        if (is_closed_) return;
+        stub_.CloseExtent(request_, {.timeout = lease_default, .detached = true},
+                          [](const Status&, const CloseExtentReply&) {});
+    }
+
+    std::uint64_t extent() const { return request_.extent(); }
+    // The same now, and waits for the reply.
+    Task<void> close() {
+        is_closed_ = (co_await stub_.CloseExtent(request_, {.timeout = lease_default})).ok();
+    }
+
+  private:
+    const StoreClient stub_;
+    CloseExtentRequest request_;
+    bool is_closed_ = false;
+};
+
+}  // namespace
+
 Task<Result<weft::Buffer>> Client::read_extent(std::string name, std::uint64_t offset,
                                                std::uint32_t length) {
+    ExtentCloser closer(stub_);
     OpenExtentRequest request;
+    request.set_extent(closer.extent());
     request.set_name(name);
     request.set_offset(offset);
     request.set_length(length);
@@ -309,10 +342,7 @@ Task<Result<weft::Buffer>> Client::read_extent(std::string name, std::uint64_t o
     if (Status status = co_await weft::get(channel_, *ref, 0, local); !status.ok()) {
         co_return std::move(status).in("can't read the extent of " + quote(name));
     }
-    CloseExtentRequest close;
-    close.set_extent(lent->extent());
-    [[maybe_unused]] const auto closed =
-        co_await stub_.CloseExtent(close);  // Its lease ends it too.
+    co_await closer.close();
     const auto sum = [&] { return crc32c(0, local.bytes()); };
     if (co_await weft::offload(sum) != lent->crc32c()) {
         co_return weft::fail(Code::data_loss, "the extent of " + quote(name) + " arrived damaged");

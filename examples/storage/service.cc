@@ -2,8 +2,6 @@
 
 #include <weft/offload.h>
 
-#include <random>
-
 #include "listing.h"
 #include "name.h"
 
@@ -30,12 +28,6 @@ Result<std::unique_ptr<Store>> Store::open(weft::Runtime& runtime, const std::st
     Result<Journal> journal = journal_path.empty() ? Journal() : Journal::open(journal_path);
     if (!journal) return std::move(journal).status();
     return std::unique_ptr<Store>(new Store(runtime, *std::move(root), *std::move(journal)));
-}
-
-// Not to be guessed: whoever knows it may close the extent.
-std::uint64_t Store::next_id() {
-    std::random_device random;
-    return std::uint64_t{random()} << 32 | random();
 }
 
 static void describe(const std::string& name, const ObjectInfo& info, Entry& out) {

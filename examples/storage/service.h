@@ -66,13 +66,12 @@ class Store final : public StoreService {
     };
 
     Store(weft::Runtime& runtime, Root root, Journal journal);
-    std::uint64_t next_id();
 
     weft::Runtime& runtime_;
     const Root root_;
     Journal journal_;
     ChunkBuffers chunks_;
-    // By the client's random number: nobody else can guess it.
+    // Each by the client's random number: no other client can guess it.
     std::map<std::uint64_t, std::shared_ptr<Upload>> uploads_;
     std::map<std::uint64_t, std::shared_ptr<Download>> downloads_;
     std::map<std::uint64_t, Extent> extents_;

@@ -215,19 +215,21 @@ Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExte
     const weft::Buffer lent = weft::Buffer(hold, memory->bytes()).slice(0, got);
     const auto sum = [&] { return crc32c(0, lent.bytes()); };
     out.set_crc32c(co_await weft::offload(sum));
+    // What is lent from here on is answered, and the client closes it.
+    if (call.cancelled()) co_return weft::rejected(Code::cancelled, "the client gave up");
     Result<weft::Region> region =
         runtime_.expose(lent, {.access = weft::Access::read, .lease = lease});
     if (!region) co_return std::move(region).status();
-    const std::uint64_t id = next_id();
-    out.set_extent(id);
     out.set_length(static_cast<std::uint32_t>(got));
     weft::to_proto(region->ref(), out.mutable_data());
-    extents_.emplace(id, Extent{*std::move(region), hold});
+    if (!extents_.emplace(in.extent(), Extent{*std::move(region), hold}).second) {
+        co_return weft::rejected(Code::already_exists, "an extent with this number is open");
+    }
     co_return Status();
 }
 
 Status Store::CloseExtent(Call&, const CloseExtentRequest& in, CloseExtentReply&) {
-    extents_.erase(in.extent());  // Unknown: its lease is over.
+    extents_.erase(in.extent());  // Unknown: its lease is over, or it was never lent.
     return {};
 }
 

@@ -16,6 +16,7 @@ struct OneClient {
         : rig(of), client(runtime, runtime.connect("sim://server").value()) {}
     Status open_extent(std::uint32_t length, std::uint32_t lease_ms = 1000) {
         storage::OpenExtentRequest open;
+        open.set_extent(++extents);
         open.set_name("a");
         open.set_length(length);
         open.set_lease_ms(lease_ms);
@@ -43,6 +44,7 @@ struct OneClient {
     StoreRig& rig;
     storage::Client client;
     std::uint64_t transfers = 0;
+    static inline std::uint64_t extents = 0;  // Of all clients: one store has them.
 };
 
 }  // namespace
