@@ -1,7 +1,12 @@
-// What ends the program with a sentence: arguments out of range, of calls that return no Status.
+// What ends the program with a sentence: arguments out of range, of calls that return no Status,
+// and the value of a Result that has none.
 #pragma once
 
 #include <cstdint>
+
+namespace weft {
+class Status;
+}
 
 namespace weft::detail {
 
@@ -14,6 +19,9 @@ namespace weft::detail {
 [[noreturn]] void refuse_index(const char* call, std::uint64_t index, std::uint64_t size);
 // For a range of ranks whose first comes after its last.
 [[noreturn]] void refuse_ranks(const char* call, std::uint64_t first, std::uint64_t last);
+
+// For a value that there is none of; `status` says why.
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_value(const char* call, const Status& status);
 
 // Whatever they add up to.
 constexpr bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {

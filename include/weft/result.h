@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/refuse.h>
 #include <weft/status.h>
 
 namespace weft {
@@ -48,12 +49,27 @@ class [[nodiscard]] Result {
     const Status& status() const& { return status_; }
     Status status() && { return std::move(status_); }
 
-    // Require ok().
-    T& operator*() & { return *value_; }
-    const T& operator*() const& { return *value_; }
-    T&& operator*() && { return std::move(*value_); }
-    T* operator->() { return &*value_; }
-    const T* operator->() const { return &*value_; }
+    // Require ok(); without a value they abort the program and say the status.
+    T& operator*() & {
+        require("operator* of a Result that failed");
+        return *value_;
+    }
+    const T& operator*() const& {
+        require("operator* of a Result that failed");
+        return *value_;
+    }
+    T&& operator*() && {
+        require("operator* of a Result that failed");
+        return std::move(*value_);
+    }
+    T* operator->() {
+        require("operator-> of a Result that failed");
+        return &*value_;
+    }
+    const T* operator->() const {
+        require("operator-> of a Result that failed");
+        return &*value_;
+    }
 
     // Throws BadResult when there is none.
     T& value() & {
@@ -70,6 +86,10 @@ class [[nodiscard]] Result {
     }
 
   private:
+    void require(const char* call) const {
+        if (!value_) [[unlikely]]
+            detail::refuse_value(call, status_);
+    }
     void check() const {
         if (!value_) throw BadResult(status_);
     }

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include <weft/status.h>
+
 #include "base/assert.h"
 
 namespace weft::detail {
@@ -24,6 +26,12 @@ void refuse_ranks(const char* call, std::uint64_t first, std::uint64_t last) {
     const std::string why = "from rank " + std::to_string(first) + " to rank " +
                             std::to_string(last) +
                             ": the first comes after the last; the lower one goes first";
+    base::abort_misused(call, why.c_str());
+}
+
+void refuse_value(const char* call, const Status& status) {
+    const std::string why =
+        status.to_string() + "; compare ok() before, or take value(), which throws";
     base::abort_misused(call, why.c_str());
 }
 
