@@ -37,6 +37,12 @@ class [[nodiscard]] Result {
     // A value made by default: `return {};`.
     Result() requires std::is_default_constructible_v<T> : value_(std::in_place) {}
     Result(T value) : value_(std::move(value)) {}
+    // What becomes one: `co_return "text";` of a Result<std::string>.
+    template <class From>
+        requires(!std::is_same_v<std::remove_cvref_t<From>, T> &&
+                 !std::is_same_v<std::remove_cvref_t<From>, Result> &&
+                 !std::is_convertible_v<From, Status> && std::is_convertible_v<From, T>)
+    Result(From&& value) : value_(std::in_place, std::forward<From>(value)) {}
     // Requires: !status.ok(). A success without a value becomes INTERNAL.
     Result(Status status) : status_(std::move(status)) {
         if (status_.ok()) status_ = Status(Code::internal, "a result without a value");

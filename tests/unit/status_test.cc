@@ -2,7 +2,9 @@
 #include <weft/status.h>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
 
 #include "support/catch.h"
 
@@ -83,6 +85,22 @@ TEST_CASE("a result holds a value or says why not") {
     CHECK_THROWS_AS(bad.value(), BadResult);
     CHECK_THROWS_WITH(bad.value(), "NOT_FOUND: no file");
     CHECK(std::move(bad).status().text() == "no file");
+}
+
+TEST_CASE("a result is made of what becomes its value") {
+    const auto text = [](bool known) -> Result<std::string> {
+        if (!known) return fail(Code::not_found, "no text");
+        return "text";
+    };
+    CHECK(text(true).value() == "text");
+    CHECK(text(false).status().code() == Code::not_found);
+    const Result<std::shared_ptr<const std::string>> shared = std::make_unique<std::string>("own");
+    CHECK(**shared == "own");
+    const Result<std::optional<int>> maybe = 7;
+    CHECK(maybe->value() == 7);
+    static_assert(!std::is_convertible_v<int, Result<std::unique_ptr<int>>>);
+    static_assert(!std::is_convertible_v<Result<int>, Result<long>>);
+    static_assert(!std::is_convertible_v<Result<int>, Result<bool>>);
 }
 
 TEST_CASE("a result of a success without a value is an error of ours") {
