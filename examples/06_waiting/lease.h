@@ -36,6 +36,10 @@ inline weft::Task<weft::Status> with_lease(weft::Channel server, demo::Claim cla
     const weft::TimePoint asked = weft::now();
     const auto term = co_await demo::LeasesClient(server).Take(claim);
     if (!term) co_return term.status();
+    // This host, or its reply, may have stood still for longer than the lease takes.
+    if (weft::now() >= asked + held_time) {
+        co_return weft::fail(weft::Code::deadline_exceeded, "the lease was over when it came");
+    }
     auto ended = co_await when_any(hold(server, claim, asked + held_time), std::move(work));
     co_return std::move(ended).value();
 }

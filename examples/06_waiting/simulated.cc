@@ -1,5 +1,5 @@
-// Hedged reads and work under a lease, on simulated hosts with links that are cut: twelve seconds
-// of virtual time, and always the same.
+// Hedged reads and work under a lease, on simulated hosts with links that are cut and a host that
+// stands still: some twenty seconds of virtual time, and always the same.
 #include <iostream>
 
 #include <weft/sim.h>
@@ -97,24 +97,35 @@ int main() {
         replica->name = name;
         world.add(name, serves(name, replica));
     }
-    world.add("leases", serves("leases", std::make_shared<Leases>()));
+    const auto leases = std::make_shared<Leases>();
+    world.add("leases", serves("leases", leases));
     world.add("reader", [&](Runtime& runtime) {
         runtime.spawn(read_each_second(runtime.connect("sim://near").value(),
                                        runtime.connect("sim://far").value(), seen));
         return nullptr;
     });
-    for (const char* name : {"ada", "ben"}) {
+    const auto add_worker = [&](const char* name) {
         world.add(name, [&, name](Runtime& runtime) {
             const Channel server = runtime.connect("sim://leases").value();
             runtime.spawn(work_when_leased(server, seen, name));
             return nullptr;
         });
+    };
+    for (const char* name : {"ada", "ben"}) {
+        add_worker(name);
         world.run_for(50ms);  // So the first of them has it first.
     }
     world.in(1500ms, [&] { world.cut("near", "reader"); });
     world.in(2500ms, [&] { world.cut("ada", "leases"); });
     world.in(3500ms, [&] { world.heal(); });
     world.run_for(12s);
+    // One stands still when it has the lease, and learns of that when another one works.
+    add_worker("cleo");
+    world.run_until([&] { return leases->holder == "cleo"; }, 1s);
+    world.pause("cleo");
+    add_worker("dan");
+    world.in(1500ms, [&] { world.resume("cleo"); });
+    world.run_for(10s);
     std::cout << (seen.were_two_at_work ? "two were at work" : "one at a time") << std::endl;
     return seen.were_two_at_work ? 1 : 0;
 }
