@@ -92,13 +92,14 @@ class Call {
     void reply_with(const BodyWriter& body);
     // The largest reply that this side sends.
     std::size_t reply_bytes_max() const;
-    // Requires: !status.ok(). The client sees code and text. The effect it sees is `applied`, since
-    // the handler ran and answered, with two exceptions: a status made by rejected() here says
-    // none, and one with effect unknown (of a nested call, say) stays unknown.
+    // The client sees code and text. The effect it sees is `applied`, since the handler ran and
+    // answered, with two exceptions: a status made by rejected() here says none, and one with
+    // effect unknown (of a nested call, say) stays unknown. Requires: !status.ok(). A failure
+    // without a reason becomes INTERNAL, and a line in the log.
     void fail(const Status& status);
     // For what a handler threw: INTERNAL with a text that tells nothing, effect unknown; or
     // RESOURCE_EXHAUSTED when offload() got no thread. What the exception says goes to the log of
-    // this side only.
+    // this side only. Requires: not null, which is a failure without a reason.
     void fail(std::exception_ptr thrown);
 
     // Bulk with the client's memory, by a reference from the request: get() pulls, put() pushes. As
@@ -127,6 +128,7 @@ class Call {
     void require_no_other_thread(const char* called) const;
     bool has_server() const;
     void answer(const Status& status);
+    Status without_reason(const char* given) const;
 
     rpc::Server* server_ = nullptr;
     rpc::ServerCall* call_ = nullptr;

@@ -123,18 +123,22 @@ class [[nodiscard]] Status {
     std::unique_ptr<Detail> detail_;
 };
 
-inline Status fail(Code code, std::string text) { return Status(code, std::move(text)); }
+// Requires: not Code::ok. A failure with that code becomes INTERNAL; the text says so.
+inline Status fail(Code code, std::string text) {
+    if (code != Code::ok) return Status(code, std::move(text));
+    return Status(Code::internal, "a failure without a code: " + text);
+}
 
 // A handler's way to say that it did nothing: its client sees effect none and may safely call
-// again. Forwarding the status of a call, transfer or collective claims nothing.
+// again. Forwarding the status of a call, transfer or collective claims nothing. `code` as fail().
 inline Status rejected(Code code, std::string text) {
-    Status status = Status(code, std::move(text)).with_stage(Stage::executing);
+    Status status = fail(code, std::move(text)).with_stage(Stage::executing);
     status.is_rejection_ = true;
     return status;
 }
 // The same of a failure that a function of this process has returned: of a reference that does not
 // parse, of memory that there is none. A status that says more comes back as it is: it names a
-// peer, or has an effect, so something was done elsewhere.
+// peer, or has an effect, so something was done elsewhere; so does OK, which is no failure.
 inline Status rejected(Status why) {
     if (why.ok() || why.effect() != Effect::none || !why.peer().empty()) return why;
     why = std::move(why).with_stage(Stage::executing);

@@ -470,8 +470,8 @@ class Context final : public Executor, public OwnThread {
     base::UniqueFd wake_fd_;
 };
 
-// That this was thrown, and left what `text` says; to the log of the context, or of the process.
-// Thread: the context's.
+// That this (null: nothing) was thrown, and left what `text` says; to the log of the context, or of
+// the process. Thread: the context's.
 void log_thrown(Context* context, std::string text, const std::exception_ptr& thrown) noexcept;
 
 }  // namespace weft::core

@@ -18,7 +18,7 @@ void log_thrown(Context* context, std::string text, const std::exception_ptr& th
     LogLevel level = LogLevel::error;
     try {
         try {
-            std::rethrow_exception(thrown);
+            if (thrown) std::rethrow_exception(thrown);
         } catch (const std::system_error& error) {
             text += std::string(": ") + error.what();
             level = level_of(context, error.code());

@@ -147,10 +147,23 @@ void Call::answer(const Status& status) { server_->answer(*std::exchange(call_, 
 void Call::fail(const Status& status) {
     if (!call_) return;
     require_thread("Call::fail()");
-    answer(status);
+    answer(status.ok() ? without_reason("a status that is OK") : status);
+}
+
+// The client must not take it for a reply.
+Status Call::without_reason(const char* given) const {
+    core::log_thrown(has_server() ? &server_->context_ : nullptr,
+                     std::string(call_->method->name) + ": Call::fail() was given " + given +
+                         ": the client gets INTERNAL",
+                     nullptr);
+    return weft::fail(Code::internal, "a failure without a reason");
 }
 
 void Call::fail(std::exception_ptr thrown) {
+    if (!thrown) {
+        if (call_) fail(without_reason("no exception").with_effect(Effect::unknown));
+        return;
+    }
     rpc::log_thrown_by_handler(has_server() ? &server_->context_ : nullptr,
                                call_ ? call_->method->name : "a call that was answered", thrown);
     try {

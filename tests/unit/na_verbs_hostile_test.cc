@@ -119,7 +119,7 @@ TEST_CASE("verbs hostile: a server whose answer makes no sense is not connected 
     verbs::encode_rejection(fail(Code::permission_denied, "not\nyou\x1b[2J"), words);
     refuse([&](Raw& raw) { raw.reject(words); }, Code::permission_denied,
            "refused: not\\x0ayou\\x1b[2J");
-    verbs::encode_rejection(fail(Code::ok, "fine"), words);
+    verbs::encode_rejection(Status(Code::ok, "fine"), words);
     refuse([&](Raw& raw) { raw.reject(words); }, Code::unavailable, "fine");
 }
 

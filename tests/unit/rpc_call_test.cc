@@ -285,3 +285,59 @@ TEST_CASE("a handler that answers with a number that is no code costs the channe
     REQUIRE(pair.rig.run_until([&] { return next.completions > 0; }));
     CHECK(next.status.ok());
 }
+
+TEST_CASE("a handler that fails its call without a reason gives INTERNAL, and a line in the log") {
+    struct Failing final : Service {
+        Function<void(Call)> handle;
+        void register_methods(MethodRegistrar& registrar) override {
+            registrar.add(MethodId("test.Failing/Fail"), [this](Call call) {
+                handle(std::move(call));
+                ++handled;
+            });
+        }
+        int handled = 0;
+    } service;
+    std::vector<std::string> lines;
+    RuntimeOptions options;
+    options.log_sink = [&](LogLevel, std::string_view line) { lines.emplace_back(line); };
+    SimRig rig;
+    REQUIRE(rig.add("server", options).add(service).ok());
+    Runtime& near = *rig.runtimes[0];
+    Runtime& far = rig.add("");
+    const auto fails = [&](Runtime& client, Function<void(Call&)> how) {
+        service.handle = [&how](Call call) { how(call); };
+        const Channel channel = client.connect("sim://server").value();
+        CallOutcome outcome;
+        channel.call(MethodId("test.Failing/Fail"), {}, {}, outcome.done());
+        REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
+        return outcome.status;
+    };
+    for (Runtime* const client : {&far, &near}) {
+        lines.clear();
+        const Status ok = fails(*client, [](Call& call) { call.fail(Status()); });
+        CHECK(ok.code() == Code::internal);
+        CHECK(ok.text() == "a failure without a reason");
+        CHECK(ok.effect() == Effect::applied);
+        REQUIRE(lines.size() == 1);
+        CHECK(lines[0].find("test.Failing/Fail: Call::fail() was given a status that is OK") !=
+              std::string::npos);
+
+        const Status none = fails(*client, [](Call& call) { call.fail(std::exception_ptr()); });
+        CHECK(none.code() == Code::internal);
+        CHECK(none.text() == "a failure without a reason");
+        CHECK(none.effect() == Effect::unknown);
+        REQUIRE(lines.size() == 2);
+        CHECK(lines[1].find("given no exception") != std::string::npos);
+
+        const auto refuse = [](Call& call) { call.fail(rejected(Status())); };
+        CHECK(fails(*client, refuse).code() == Code::internal);
+        const auto reject = [](Call& call) { call.fail(rejected(Code::ok, "y")); };
+        const Status rejection = fails(*client, reject);
+        CHECK(rejection.code() == Code::internal);
+        CHECK(rejection.effect() == Effect::none);
+        CHECK(fails(*client, [](Call& call) { call.reply({}); }).ok());
+    }
+    Call answered;
+    answered.fail(Status());
+    answered.fail(std::exception_ptr());
+}

@@ -70,6 +70,16 @@ TEST_CASE("context is added to failures only") {
     CHECK(fail(Code::internal, "x").in("inner").in("outer").text() == "outer: inner: x");
 }
 
+TEST_CASE("a failure with the code OK is INTERNAL") {
+    for (const Status& status : {fail(Code::ok, "fine"), rejected(Code::ok, "fine")}) {
+        CHECK(status.code() == Code::internal);
+        CHECK(status.text() == "a failure without a code: fine");
+    }
+    CHECK(rejected(Code::ok, "").is_rejection());
+    CHECK(rejected(Status()).ok());
+    CHECK_FALSE(rejected(Status()).is_rejection());
+}
+
 TEST_CASE("a result holds a value or says why not") {
     Result<std::string> good(std::string("value"));
     CHECK(good.ok());
