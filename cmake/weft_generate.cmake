@@ -1,7 +1,7 @@
 # weft_generate(TARGET t PROTOS a.proto [b.proto...] [IMPORT_DIRS dir...])
 #
-# Compiles each .proto by protoc and protoc-gen-weft, adds the code to the target and links
-# weft::weft. `#include "a.weft.h"` then works in the target and in what links it. A .proto is named
+# Compiles each .proto by protoc and protoc-gen-weft, adds the code to the target, one of this
+# directory, and links weft::weft. `#include "a.weft.h"` then works in the target and in what links it. A .proto is named
 # by its path below the first IMPORT_DIRS that contains it (default: the current source directory),
 # and imports what lies in any of them, "weft/options.proto" and "weft/bulk.proto".
 #
@@ -10,6 +10,14 @@ function(weft_generate)
     cmake_parse_arguments(PARSE_ARGV 0 arg "" "TARGET" "PROTOS;IMPORT_DIRS")
     if(NOT arg_TARGET OR NOT arg_PROTOS OR arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "usage: weft_generate(TARGET t PROTOS a.proto... [IMPORT_DIRS dir...])")
+    endif()
+    # Elsewhere the rules that make the files do not apply: there is no rule to make them, or make
+    # builds them twice.
+    get_target_property(target_dir ${arg_TARGET} SOURCE_DIR)
+    if(NOT target_dir STREQUAL CMAKE_CURRENT_SOURCE_DIR)
+        message(FATAL_ERROR "weft_generate: the target '${arg_TARGET}' is made in ${target_dir}: "
+                            "call weft_generate() there, or for a library of this directory that "
+                            "'${arg_TARGET}' links")
     endif()
     if(NOT arg_IMPORT_DIRS)
         set(arg_IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR})

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How a project may configure weft: with a plugin of its own, shared, with its symbols hidden."""
+"""How a project may configure weft: with a plugin of its own, shared, with its symbols hidden; and
+what weft_generate() refuses."""
 import json
 import pathlib
 import subprocess
@@ -26,6 +27,22 @@ class Configure(unittest.TestCase):
             hidden = [each["file"] for each in commands
                       if "-fvisibility=hidden" in each["command"]]
             self.assertEqual(hidden, [])
+
+    def test_weft_generate_refuses_a_target_of_another_directory(self):
+        with tempfile.TemporaryDirectory(prefix="weft-test-") as place:
+            inner = pathlib.Path(place, "inner")
+            inner.mkdir()
+            pathlib.Path(place, "CMakeLists.txt").write_text(
+                "cmake_minimum_required(VERSION 3.25)\nproject(outer NONE)\n"
+                f"include({SOURCE}/cmake/weft_generate.cmake)\n"
+                "add_library(protos INTERFACE)\nadd_subdirectory(inner)\n")
+            (inner / "a.proto").write_text('syntax = "proto3";\n')
+            (inner / "CMakeLists.txt").write_text("weft_generate(TARGET protos PROTOS a.proto)\n")
+            done = subprocess.run(["cmake", "-G", "Ninja", "-S", place, "-B", f"{place}/build"],
+                                  check=False, capture_output=True, text=True)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(f"weft_generate: the target 'protos' is made in {place}: call",
+                          " ".join(done.stderr.split()))
 
 
 if __name__ == "__main__":
