@@ -6,10 +6,14 @@
 //     auto right = weft::get(channel, ref, half, buffer.slice(half, half));
 //     Status status = co_await left;
 //
-// Its result is had once, and it resumes on the executor it was made on. A co_await of one that is
-// awaited, or was, throws std::logic_error, and the first awaiter gets the result. Destroying it
-// before its end cancels it: the peer is told and nothing resumes; on another thread than the one
-// that turns the executor, where it may be resuming, that aborts the program and says so.
+// Its result is had once, and it resumes on the executor it was made on. It is awaited there, too:
+// with two threads that are not ordered a coroutine of another executor would go on on that one, or
+// never. Such a coroutine makes the operation itself, by a channel of any runtime.
+//
+// A co_await of one that is awaited, or was, throws std::logic_error, and the first awaiter gets
+// the result. Destroying it before its end cancels it: the peer is told and nothing resumes; on
+// another thread than the one that turns the executor, where it may be resuming, that aborts the
+// program and says so.
 // Everything that was passed in has been copied when the call returns.
 //
 // It neither moves nor copies, since its completion has its address. One that is to live elsewhere

@@ -1,7 +1,8 @@
 // weft::Task<T>: a lazy coroutine that runs on the context it was started on.
 //
 // It starts when awaited (or by Runtime::spawn / block_on), its awaiter goes on when it ends, and
-// every awaitable of weft resumes it on the executor it awaited from; so must those of a program.
+// every awaitable of weft resumes it on the executor that the awaitable was made on: its own, since
+// it awaits what was made there (weft/await.h). Those of a program resume it on its own, too.
 // An exception that leaves the body is rethrown to the awaiter. Frames come from a per-thread pool,
 // so a steady state allocates nothing.
 //
