@@ -17,5 +17,6 @@ inline weft::Task<weft::Result<demo::Blob>> hedged_read(weft::Channel near, weft
     using namespace std::chrono_literals;
     auto first = co_await when_any(read_after(0ms, near, name), read_after(10ms, far, name));
     if (first.value()) co_return std::move(first).value();
-    co_return co_await read_after(0ms, first.index() == 0 ? far : near, name);
+    const weft::Channel other = first.index() == 0 ? far : near;
+    co_return co_await read_after(0ms, other, name);
 }

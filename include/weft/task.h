@@ -123,15 +123,23 @@ WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
 // Braces of strings there, as in `co_await f({"a", "b"})`, are an error of g++ 12, "array used as
 // initializer": name the list first.
 //
-// Three more forms are miscompiled by g++ 12, without a warning, and no concept can refuse them. It
-// drops a co_await in the condition of an if or while when an operator or a converting constructor
-// takes a temporary there by reference, as in `if (co_await f(2 * pause))`: name the result first.
-// A value with a destructor is destroyed before it is used when it comes of `?:` with a co_await in
-// an operand: use if and else. So is one when the braces of an aggregate, the capture of a lambda
-// or the arguments of `new` hold a co_await: name it first.
+// More forms are miscompiled by g++ 12, without a warning, and no concept can refuse them:
+// - A statement with co_await has no `&&`, `||` or `?:`, but for `&&` and `||` as the whole
+//   condition of an if, or as all that a variable is given. Elsewhere (in a loop's condition, a
+//   co_return, an argument, `x |= …`) the co_await on the right runs although the left side has
+//   decided; a temporary of `?:` is destroyed twice, or before its use. Name what comes of `?:`
+//   before it is an argument, and use if and else for a co_await in its operands.
+// - A co_await is dropped in the condition of an if or while when an operator or a converting
+//   constructor takes a temporary there by reference, as in `if (co_await f(2 * pause))`: name the
+//   result first.
+// - A value with a destructor is destroyed before it is used when the braces of an aggregate, the
+//   capture of a lambda or the arguments of `new` hold a co_await: name it first.
+//     while (left-- > 0 && !(co_await a.Get(in)).ok()) {}            // Wrong.
+//     co_await a.Get(text ? named(*text) : named("none"));           // Wrong.
 //     auto reply = again ? co_await a.Get(in) : co_await b.Get(in);  // Wrong.
 //     Both wrong{co_await a.Get(in), "text"};                        // Wrong.
-//     auto reply = co_await a.Get(in);
+//     const Name name = text ? named(*text) : named("none");
+//     auto reply = co_await a.Get(name);
 //     Both good{reply, "text"};
 // clang 14 compiles all of them right.
 template <class F>

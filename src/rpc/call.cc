@@ -147,7 +147,9 @@ void Call::answer(const Status& status) { server_->answer(*std::exchange(call_, 
 void Call::fail(const Status& status) {
     if (!call_) return;
     require_thread("Call::fail()");
-    answer(status.ok() ? without_reason("a status that is OK") : status);
+    if (status.ok()) [[unlikely]]
+        return answer(without_reason("a status that is OK"));
+    answer(status);
 }
 
 // The client must not take it for a reply.
