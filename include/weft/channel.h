@@ -85,7 +85,8 @@ class Channel {
 
     // ---- bulk: one-sided, the peer's code does not run --------------------------------------
     // Reads local.size() bytes at `offset` of `from` into `local`; writes `local` there.
-    // All or error: after an error the bytes inside the range are unspecified.
+    // All or error: after an error the bytes inside the range are unspecified. One of 0 bytes
+    // inside the reference is not sent: it is OK, also by a closed or forged one.
     // Errors: PERMISSION_DENIED (forged, stale, revoked, out of range, access not granted),
     // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, RESOURCE_EXHAUSTED. The transfer holds `local`
     // until the transport is done with it, also after an early completion.

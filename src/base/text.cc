@@ -61,6 +61,15 @@ static std::size_t sequence_bytes(std::string_view text) {
     return is_overlong || is_none ? 0 : bytes;
 }
 
+std::string_view cut_text(std::string_view text, std::size_t bytes_max) {
+    if (text.size() <= bytes_max) return text;
+    for (std::size_t back = 0; back <= std::min<std::size_t>(bytes_max, 3); ++back) {
+        const bool begins = static_cast<unsigned char>(text[bytes_max - back]) >> 6 != 2;
+        if (begins) return text.substr(0, bytes_max - back);
+    }
+    return text.substr(0, bytes_max);
+}
+
 std::string printable(std::string_view text) {
     std::string line;
     while (!text.empty()) {

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/mutant.h"
+#include "base/text.h"
 
 namespace weft::bulk {
 
@@ -382,7 +383,7 @@ std::optional<na::FabricKey> Regions::fabric_key(std::uint32_t region, std::uint
 
 void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
                          na::FabricKey fabric, std::uint64_t number) {
-    const std::string_view text = status.text().substr(0, 256);
+    const std::string_view text = base::cut_text(status.text(), 256);
     const std::size_t bytes = sizeof(GrantFrame) + text.size();
     const core::Context::Claim claim = context_->claim(peer, bytes);
     if (!claim.data) {

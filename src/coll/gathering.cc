@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/codec.h"
+#include "base/text.h"
 #include "coll/wire.h"
 
 namespace weft::coll {
@@ -64,7 +65,7 @@ Result<Gathering> decode_gathering(ByteView bytes, ByteView* rest) {
 // answer whose positions are ranks.
 std::optional<std::vector<std::byte>> encode_outcome(const GroupOutcome& outcome, bool is_merged,
                                                      std::size_t bytes_max) {
-    const std::string_view text = outcome.status.text().substr(0, reason_bytes_max);
+    const std::string_view text = base::cut_text(outcome.status.text(), reason_bytes_max);
     const std::size_t front = 8 + 4 + 2 + text.size();
     const Answer answer = as_answer(outcome, is_merged);
     if (front + bytes_of(answer) > bytes_max) return std::nullopt;

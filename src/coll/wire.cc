@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/codec.h"
+#include "base/text.h"
 
 namespace weft::coll {
 
@@ -119,7 +120,7 @@ static constexpr std::size_t outcome_bytes = 4 + 4 + 2 + 2 + 4;
 static constexpr std::size_t text_bytes_max = 256;
 
 static std::size_t bytes_of(const Outcome& outcome) {
-    return outcome_bytes + std::min(outcome.status.text().size(), text_bytes_max) +
+    return outcome_bytes + base::cut_text(outcome.status.text(), text_bytes_max).size() +
            std::min(outcome.status.peer().size(), text_bytes_max) + outcome.reply.size();
 }
 
@@ -208,7 +209,7 @@ std::vector<std::byte> encode_answer(Answer answer, std::size_t bytes_max) {
         out.put(static_cast<std::uint8_t>(outcome.status.effect()));
         out.put(static_cast<std::uint8_t>(outcome.status.stage()));
         out.put(std::uint8_t{0});
-        out.put_text(outcome.status.text().substr(0, text_bytes_max));
+        out.put_text(base::cut_text(outcome.status.text(), text_bytes_max));
         out.put_text(outcome.status.peer().substr(0, text_bytes_max));
         out.put(static_cast<std::uint32_t>(outcome.reply.size()));
         out.put_bytes(outcome.reply);

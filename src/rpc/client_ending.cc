@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/mutant.h"
+#include "base/text.h"
 #include "rpc/client.h"
 
 namespace weft::rpc {
@@ -263,10 +264,10 @@ void Client::finish_failed(ClientCall& call, core::Peer& peer, core::FrameHead h
     const Outcome outcome = *unpack(head.aux);
     ByteView text = frame.subspan(sizeof(ReplyHeader));
     if (head.flags == pushback_flag) text = text.subspan(pushback_bytes);
-    text = text.first(std::min(text.size(), error_text_bytes_max));
     // Who refuses it now knows nothing of the time before.
     const bool is_known = outcome.effect != Effect::none || !call.traits.may_run;
-    Status status = fail(outcome.code, std::string(as_text(text)))
+    const std::string_view why = base::cut_text(as_text(text), error_text_bytes_max);
+    Status status = fail(outcome.code, std::string(why))
                         .with_effect(is_known ? outcome.effect : Effect::unknown)
                         .with_stage(is_known ? outcome.stage : Stage::sent)
                         .with_peer(peer.uri);

@@ -1,6 +1,7 @@
 // What a server answers when no handler runs, or one that failed; and what it answers again.
 #include <cstdio>
 
+#include "base/text.h"
 #include "rpc/server.h"
 
 namespace weft::rpc {
@@ -50,8 +51,8 @@ void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& h
 // Keeps an outcome that has no reply but a text, and says it if there is somebody to hear it.
 void Server::tell(core::Peer* peer, Slot& slot, WireCallId wire, const Status& status,
                   Duration pushback) {
-    const std::string_view text = status.text().substr(0, error_text_bytes_max);
-    const std::string_view short_text = text.substr(0, ServerSession::kept_bytes_max);
+    const std::string_view text = base::cut_text(status.text(), error_text_bytes_max);
+    const std::string_view short_text = base::cut_text(text, ServerSession::kept_bytes_max);
     const std::uint16_t outcome = pack(status.code(), status.effect(), status.stage());
     ServerSession::keep(slot, outcome, as_bytes(text.empty() ? "" : short_text).data(),
                         short_text.size());

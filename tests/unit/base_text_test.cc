@@ -19,6 +19,24 @@ TEST_CASE("text is UTF-8 or it is not") {
     CHECK(base::is_utf8(std::string_view("\0", 1)));
 }
 
+TEST_CASE("text is cut where a character begins") {
+    CHECK(base::cut_text("abc", 3) == "abc");
+    CHECK(base::cut_text("abcd", 3) == "abc");
+    CHECK(base::cut_text("", 0).empty());
+    CHECK(base::cut_text("x", 0).empty());
+    for (const std::string character : {"ü", "€", "😀"}) {
+        const std::string text = "ab" + character + character;
+        for (std::size_t most = 0; most <= text.size(); ++most) {
+            const std::string_view cut = base::cut_text(text, most);
+            CHECK(base::is_utf8(cut));
+            CHECK(text.starts_with(cut));
+            CHECK(cut.size() <= most);
+            CHECK(cut.size() + character.size() > most);
+        }
+    }
+    CHECK(base::cut_text(std::string(9, '\x80'), 6).size() == 6);
+}
+
 TEST_CASE("printable text has no control and no format characters and is UTF-8") {
     const auto check = [](std::string_view text, std::string_view printed) {
         CHECK(base::printable(text) == printed);

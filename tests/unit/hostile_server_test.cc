@@ -152,7 +152,8 @@ TEST_CASE("hostile server: an answer that contradicts itself is DATA_LOSS, effec
     for (const auto& [effect, stage] : {std::pair{Effect::none, Stage::none},
                                         {Effect::none, Stage::queued},
                                         {Effect::unknown, Stage::executing}}) {
-        const Status status = fooled.call([&](const rpc::RequestHeader& request) {
+        const Status status = fooled.call([effect = effect,
+                                           stage = stage](const rpc::RequestHeader& request) {
             return Frames{Fooled::reply_to(request, "fine", rpc::pack(Code::ok, effect, stage))};
         });
         CHECK(status.code() == Code::data_loss);
@@ -170,6 +171,12 @@ TEST_CASE("hostile server: an error text is cut to its limit") {
     });
     CHECK(status.code() == Code::internal);
     CHECK(status.text().size() == rpc::error_text_bytes_max);
+    const Status foreign = fooled.call([](const rpc::RequestHeader& request) {
+        return Frames{
+            Fooled::reply_to(request, std::string(rpc::error_text_bytes_max - 1, 'x') + "ü",
+                             rpc::pack(Code::internal, Effect::applied, Stage::executing))};
+    });
+    CHECK(foreign.text() == std::string(rpc::error_text_bytes_max - 1, 'x'));
 }
 
 TEST_CASE(

@@ -1,6 +1,7 @@
 #include "na/ofi/wire.h"
 
 #include "base/assert.h"
+#include "base/text.h"
 
 namespace weft::na::ofi {
 
@@ -38,7 +39,7 @@ std::size_t encode_refusal(const Label& to_peer, const Status& why, Bytes to) {
     WEFT_ASSERT(to.size() >= control_bytes_max);
     base::Writer out(to.subspan(sizeof(Prefix)));
     out.put(static_cast<std::uint8_t>(why.code()));
-    out.put_text(why.text().substr(0, refusal_text_max));
+    out.put_text(base::cut_text(why.text(), refusal_text_max));
     return finish(to, {to_peer.index, to_peer.tag, 0, 0, Kind::refusal}, out.written());
 }
 

@@ -176,7 +176,7 @@ void send_refusal(int socket, const Status& why) {
     std::array<std::byte, packet_bytes_max> bytes;
     base::Writer out(bytes);
     put_head(out, Kind::refusal, static_cast<std::uint8_t>(why.code()));
-    out.put_text(why.text().substr(0, refusal_text_bytes_max));
+    out.put_text(base::cut_text(why.text(), refusal_text_bytes_max));
     std::byte unread;
     (void)::recv(socket, &unread, sizeof unread, MSG_DONTWAIT);
     (void)::send(socket, bytes.data(), out.written(), MSG_DONTWAIT | MSG_NOSIGNAL);

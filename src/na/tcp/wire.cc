@@ -35,7 +35,7 @@ std::size_t encode_welcome(const Ticket& ticket, const Hello& hello, Bytes to) {
 }
 
 std::size_t encode_refusal(const Status& why, Bytes to) {
-    const std::string_view text = why.text().substr(0, refusal_text_max);
+    const std::string_view text = base::cut_text(why.text(), refusal_text_max);
     base::Writer out(to.subspan(sizeof(StreamHead)));
     out.put_bytes(as_bytes(text));
     return finish(Signal::refusal, static_cast<std::uint16_t>(why.code()), text.size(), to);

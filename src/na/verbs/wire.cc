@@ -49,7 +49,7 @@ std::size_t encode_rejection(const Status& why, Bytes to) {
     out.put(wire_version);
     out.put(static_cast<std::uint16_t>(why.code()));
     constexpr std::size_t text_max = rejection_bytes_max - 4 - 2 - 2 - 2;
-    out.put_text(std::string_view(why.text()).substr(0, text_max));
+    out.put_text(base::cut_text(why.text(), text_max));
     return out.written();
 }
 
