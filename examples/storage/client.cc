@@ -23,6 +23,9 @@ using weft::Task;
 
 static constexpr weft::CallOptions chunk_options{.timeout = chunk_timeout};
 
+// A source that brings nothing is waited for so long before the Put is looked at.
+static constexpr weft::Duration source_wait = std::chrono::milliseconds(200);
+
 static std::uint64_t random_number() {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();
@@ -105,8 +108,30 @@ struct Client::PutTransfer {
     std::deque<Flight> flights{};
 };
 
+// Fills `into`, or less at the source's end. Ends early when the Put does.
+Task<Result<std::size_t>> Client::read_chunk(PutTransfer& transfer, weft::Bytes into,
+                                             const weft::ProtoCall<PutReply>& put) {
+    std::size_t filled = 0;
+    bool is_at_end = false;
+    while (filled < into.size() && !is_at_end) {
+        if (put.await_ready()) co_return weft::fail(Code::aborted, "the server ended the upload");
+        const auto read = [&]() -> Status {
+            const weft::Bytes rest = into.subspan(filled);
+            const Result<ReadPart> part = read_for(transfer.fd, rest, source_wait, transfer.shown);
+            if (!part) return part.status();
+            transfer.crc = crc32c(transfer.crc, rest.first(part->bytes));
+            filled += part->bytes;
+            is_at_end = part->is_at_end;
+            const bool is_whole = filled == into.size() || is_at_end;
+            return is_whole ? transfer.source.check(transfer.read + filled, is_at_end) : Status();
+        };
+        if (Status status = co_await weft::offload(read); !status.ok()) co_return status;
+    }
+    co_return filled;
+}
+
 // Reads the next chunk while those before it are on the wire.
-Task<Status> Client::send_chunks(PutTransfer& transfer) {
+Task<Status> Client::send_chunks(PutTransfer& transfer, const weft::ProtoCall<PutReply>& put) {
     bool at_end = false;
     while (!at_end || !transfer.flights.empty()) {
         if (at_end || transfer.flights.size() == transfer.slots.size()) {
@@ -120,16 +145,7 @@ Task<Status> Client::send_chunks(PutTransfer& transfer) {
             continue;
         }
         const Slot& slot = transfer.slots[transfer.chunks++ % transfer.slots.size()];
-        const auto read = [&]() -> Result<std::size_t> {
-            const weft::Bytes into = slot.buffer.bytes();
-            Result<std::size_t> got = read_full(transfer.fd, no_offset, into, transfer.shown);
-            if (!got) return got;
-            Status status = transfer.source.check(transfer.read + *got, *got < into.size());
-            if (!status.ok()) return status;
-            transfer.crc = crc32c(transfer.crc, into.first(*got));
-            return got;
-        };
-        const Result<std::size_t> got = co_await weft::offload(read);
+        const Result<std::size_t> got = co_await read_chunk(transfer, slot.buffer.bytes(), put);
         if (!got) co_return got.status();
         at_end = *got < slot.buffer.size();
         if (*got == 0) continue;
@@ -162,7 +178,7 @@ Task<Result<Moved>> Client::put(int fd, std::string shown, std::string name, Pro
     request.set_transfer(transfer.number);
     request.set_name(name);
     auto put = stub_.Put(request, {.timeout = weft::no_timeout});
-    Status status = co_await send_chunks(transfer);
+    Status status = co_await send_chunks(transfer, put);
     if (!status.ok()) {
         transfer.flights.clear();
         // The Put itself knows best why its chunks were refused.

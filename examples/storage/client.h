@@ -77,7 +77,10 @@ class Client {
     };
     weft::Result<std::vector<Slot>> make_slots(weft::Access access);
     void keep(std::vector<Slot> slots);
-    weft::Task<weft::Status> send_chunks(PutTransfer& transfer);
+    weft::Task<weft::Result<std::size_t>> read_chunk(PutTransfer& transfer, weft::Bytes into,
+                                                     const weft::ProtoCall<PutReply>& put);
+    weft::Task<weft::Status> send_chunks(PutTransfer& transfer,
+                                         const weft::ProtoCall<PutReply>& put);
     weft::Task<weft::Status> receive_chunks(GetTransfer& transfer);
     void ask_for_chunk(GetTransfer& transfer);
 

@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -23,9 +25,9 @@ void Fd::reset() {
     fd_ = -1;
 }
 
-// Standard input or output may be a pipe or socket that does not block.
-static bool waits(int fd, short events, int error) {
-    pollfd ready{fd, events, 0};
+// Standard output may be a pipe or socket that does not block.
+static bool waits_to_write(int fd, int error) {
+    pollfd ready{fd, POLLOUT, 0};
     return error == EINTR || (error == EAGAIN && ::poll(&ready, 1, -1) > 0);
 }
 
@@ -95,7 +97,7 @@ int sync_directory(int fd) {
 Status write_all(int fd, weft::ByteView bytes, const std::string& what) {
     while (!bytes.empty()) {
         const ssize_t put = ::write(fd, bytes.data(), bytes.size());
-        if (put < 0 && waits(fd, POLLOUT, errno)) continue;
+        if (put < 0 && waits_to_write(fd, errno)) continue;
         if (put < 0) return errno_status(errno, "can't write " + what);
         bytes = bytes.subspan(static_cast<std::size_t>(put));
     }
@@ -108,15 +110,34 @@ Result<std::size_t> read_full(int fd, std::uint64_t offset, weft::Bytes into,
     while (done < into.size()) {
         std::byte* at = into.data() + done;
         const std::size_t left = into.size() - done;
-        const ssize_t got = offset == no_offset
-                                ? ::read(fd, at, left)
-                                : ::pread(fd, at, left, static_cast<off_t>(offset + done));
-        if (got < 0 && waits(fd, POLLIN, errno)) continue;
+        const ssize_t got = ::pread(fd, at, left, static_cast<off_t>(offset + done));
+        if (got < 0 && errno == EINTR) continue;
         if (got < 0) return errno_status(errno, "can't read " + what);
         if (got == 0) break;
         done += static_cast<std::size_t>(got);
     }
     return done;
+}
+
+Result<ReadPart> read_for(int fd, weft::Bytes into, weft::Duration time, const std::string& what) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point end = Clock::now() + time;
+    ReadPart part;
+    while (part.bytes < into.size()) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+            std::max(end - Clock::now(), Clock::duration::zero()));
+        pollfd ready{fd, POLLIN, 0};
+        const int polled = ::poll(&ready, 1, static_cast<int>(left.count()));
+        if (polled == 0) break;
+        const ssize_t got =
+            polled < 0 ? polled : ::read(fd, into.data() + part.bytes, into.size() - part.bytes);
+        if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (got < 0) return errno_status(errno, "can't read " + what);
+        part.is_at_end = got == 0;
+        if (part.is_at_end) break;
+        part.bytes += static_cast<std::size_t>(got);
+    }
+    return part;
 }
 
 Status changed(const std::string& what, const FileStamp& before, const FileStamp& now) {

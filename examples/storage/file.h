@@ -10,6 +10,7 @@
 
 #include <weft/bytes.h>
 #include <weft/result.h>
+#include <weft/time.h>
 
 namespace storage {
 
@@ -53,11 +54,18 @@ int sync_directory(int fd);
 
 // All of `bytes`, or an error. `what` names the file in it.
 weft::Status write_all(int fd, weft::ByteView bytes, const std::string& what);
-// Until `into` is full or the file ends; returns how much that was. Regular files are read at
-// `offset`; with `offset` no_offset from where the descriptor stands, as pipes want.
-inline constexpr std::uint64_t no_offset = UINT64_MAX;
+// Of a regular file, until `into` is full or the file ends; returns how much that was.
 weft::Result<std::size_t> read_full(int fd, std::uint64_t offset, weft::Bytes into,
                                     const std::string& what);
+
+// What read_for() read: less than there was room for without its end when the time was over.
+struct ReadPart {
+    std::size_t bytes = 0;
+    bool is_at_end = false;
+};
+// From where the descriptor stands: waits for a pipe, socket or terminal for `time` at most.
+weft::Result<ReadPart> read_for(int fd, weft::Bytes into, weft::Duration time,
+                                const std::string& what);
 
 // What a write to a file changes: its size in bytes and its time of modification in ns. A write
 // that keeps the size within the same tick of the file system's clock (1 to 10 ms) as the write

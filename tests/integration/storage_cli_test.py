@@ -303,6 +303,23 @@ class Deaths(StorageCase):
             self.assertEqual(exited, 0)
             self.assertIn("removed 1 unfinished object", error)
 
+    def test_a_put_from_a_source_that_stays_silent_ends_with_its_server(self):
+        server = self.serve()
+        client = self.start_put(server.uris[0])
+        server.end(signal.SIGKILL)
+        self.assertEqual(client.wait(PATIENCE), 14)  # Its standard input is open.
+        self.assertIn("UNAVAILABLE", client.stderr.read().decode())
+
+    def test_a_put_from_a_source_that_stays_silent_is_refused_at_once(self):
+        server = self.serve()
+        (self.root / "directory").mkdir()
+        client = subprocess.Popen([WEFT, "put", "--server", server.uris[0], "-", "directory"],
+                                  stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(client.communicate)
+        self.addCleanup(client.kill)
+        self.assertNotIn(client.wait(PATIENCE), (0, 14))
+        self.assertIn("can't put 'directory'", client.stderr.read().decode())
+
     def test_a_client_killed_in_a_put(self):
         for listen in self.sm_name(), "tcp://127.0.0.1:0", "ofi+tcp://127.0.0.1:0":
             server = self.serve([listen])

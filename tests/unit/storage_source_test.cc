@@ -2,6 +2,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <future>
+
+#include "support/patience.h"
+#include "support/sm_node.h"
 #include "support/store_rig.h"
 
 namespace weft::storage_source_test {
@@ -86,6 +91,65 @@ TEST_CASE("a put of a file that is renamed or replaced meanwhile stores the one 
     });
     REQUIRE(done);
     CHECK(rig.get("object").value() == pattern(size));
+}
+
+TEST_CASE("a source that stays silent is waited for no longer than is given") {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const storage::Fd from(ends[0]);
+    storage::Fd to(ends[1]);
+    std::array<std::byte, 8> memory{};
+    const auto read = [&] { return storage::read_for(from.get(), memory, 1ms, "pipe").value(); };
+    CHECK(read().bytes == 0);
+    CHECK_FALSE(read().is_at_end);
+    REQUIRE(::write(to.get(), "abc", 3) == 3);
+    const storage::ReadPart some = read();
+    CHECK(some.bytes == 3);
+    CHECK_FALSE(some.is_at_end);
+    REQUIRE(::write(to.get(), "0123456789", 10) == 10);
+    CHECK(read().bytes == memory.size());
+    to.reset();
+    const storage::ReadPart rest = read();
+    CHECK(rest.bytes == 2);
+    CHECK(rest.is_at_end);
+    CHECK(storage::read_for(ends[1], memory, 1min, "pipe").status().code() ==
+          Code::failed_precondition);
+}
+
+TEST_CASE("a put from a source that stays silent ends with its call") {
+    const test::TemporaryDirectory files;
+    std::filesystem::create_directories(files.path + "/root/directory");
+    std::unique_ptr<storage::Store> store;
+    std::optional<Runtime> server = Runtime::create().value();
+    store = storage::Store::open(*server, files.path + "/root", "").value();
+    REQUIRE(server->serve(*store, "sm://" + test::unique_name("silent")).ok());
+    Runtime runtime = Runtime::create().value();
+    storage::Client client(runtime, runtime.connect(server->addresses().at(0)).value());
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const storage::Fd from(ends[0]);
+    storage::Fd to(ends[1]);
+    const auto put = [&](const char* name, storage::Progress progress) {
+        return std::async(std::launch::async, [&, name, progress] {
+            return runtime.block_on(client.put(from.get(), "pipe", name, progress)).status();
+        });
+    };
+
+    auto refused = put("directory", {});
+    const bool is_refused = refused.wait_for(test::patience) == std::future_status::ready;
+    CHECK(is_refused);
+    if (!is_refused) to.reset();
+    CHECK_THAT(refused.get().to_string(), Contains("can't put 'directory'"));
+
+    std::promise<void> sent;
+    auto lost = put("object", [&](std::uint64_t) { sent.set_value(); });
+    const std::string chunk = pattern(storage::chunk_bytes);
+    REQUIRE(storage::write_all(to.get(), as_bytes(chunk), "pipe").ok());
+    REQUIRE(sent.get_future().wait_for(test::patience) == std::future_status::ready);
+    server.reset();
+    CHECK(lost.wait_for(test::patience) == std::future_status::ready);
+    to.reset();
+    CHECK(lost.get().effect() == Effect::none);
 }
 
 TEST_CASE("a put from the middle of a file takes the rest, and notices when that shrinks") {
