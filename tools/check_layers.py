@@ -55,7 +55,7 @@ PURE = [
     "src/rpc/header.h", "src/rpc/retry*", "src/group/swim.*", "src/group/view.cc",
     "src/group/view_message.cc", "src/group/changes.cc", "src/coll/tree*",
     "src/coll/wire*", "src/coll/interval*", "src/coll/roster*", "src/coll/outcomes*",
-    "src/coll/reduce*", "src/coll/part.*", "src/coll/costs*", "src/coll/known*",
+    "src/coll/reduce*", "src/coll/asks.*", "src/coll/part.*", "src/coll/costs*", "src/coll/known*",
 ]
 IMPURE_HEADERS = re.compile(
     r"^(thread|mutex|condition_variable|future|atomic|fstream|iostream|unistd\.h|poll\.h|fcntl\.h|"

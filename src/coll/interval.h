@@ -79,6 +79,11 @@ class IntervalSet {
         const bool is_in = at != all_.end() && at->first <= of.first;
         return is_in ? std::min(at->last, of.last) : of.first;
     }
+    // `of.last`: nothing of it is there.
+    std::uint32_t first_known(Interval of) const {
+        const auto at = ending_after(of.first);
+        return at == all_.end() ? of.last : std::clamp(at->first, of.first, of.last);
+    }
     bool contains(std::uint32_t position) const { return contains({position, position + 1}); }
     // All of it. An empty interval is in every set.
     bool contains(Interval of) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -146,8 +147,8 @@ class Operation final : public std::enable_shared_from_this<Operation>, private 
     core::Context& context_;
     Part part_;
     const std::uint16_t unsettled_;
-    Timer timer_;  // For the part's due(), or earlier.
-    std::vector<Question> questions_;
+    Timer timer_;                                            // For the part's due(), or earlier.
+    std::unordered_map<std::uint32_t, Question> questions_;  // By the number of what it asks.
     std::vector<Later> later_;  // The last one is the next: so there are few of them.
     Measured measured_;
     std::vector<Asker> askers_;

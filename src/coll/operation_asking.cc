@@ -140,7 +140,7 @@ void Operation::send(Question question, const PeerClock& clock) {
         send_or_throw(question, clock);
     } catch (const std::bad_alloc&) {
         const Part::Ask ask = question.ask;
-        std::erase_if(questions_, [&](const Question& one) { return one.ask.id == ask.id; });
+        questions_.erase(ask.id);
         put_off({ask, no_memory()});
     }
 }
@@ -170,8 +170,7 @@ void Operation::send_or_throw(Question& question, const PeerClock& clock) {
                             }};
     if (question.is_leaf && has_body) measured_.asked(context_.clock().now());
     // Before the call begins: nothing fails behind that.
-    questions_.push_back(std::move(question));
-    Question& asked = questions_.back();
+    Question& asked = questions_.try_emplace(ask.id, std::move(question)).first->second;
     asked.call = asked.channel.call_with(
         forward_method, writer, options_for_calls(),
         [self = shared_from_this(), id = ask.id](const Status& status, ByteView reply) {
@@ -180,11 +179,10 @@ void Operation::send_or_throw(Question& question, const PeerClock& clock) {
 }
 
 void Operation::on_answer(std::uint32_t ask, const Status& status, ByteView reply) {
-    const auto at = std::find_if(questions_.begin(), questions_.end(),
-                                 [&](const Question& one) { return one.ask.id == ask; });
+    const auto at = questions_.find(ask);
     if (at == questions_.end()) return;  // Given up.
     const TimePoint now = context_.now();
-    Question question = std::move(*at);
+    Question question = std::move(at->second);
     questions_.erase(at);
     if (!status.ok()) {
         // What time it is there could be asked without any effect.
@@ -241,21 +239,19 @@ void Operation::on_late(Question question, Ticks reading) {
 }
 
 void Operation::give_up(Part&, const Part::Ask& ask, bool stop) {
-    const bool is_put_off =
-        std::erase_if(later_, [&](const Later& one) { return one.ask.id == ask.id; }) > 0;
-    if (is_put_off && ask.asking == Asking::all) return;  // Nothing of it was sent.
+    later_.clear();  // Those that are put off are given up as well.
     const bool tells = stop && !context_.is_closed();
-    const auto at = std::find_if(questions_.begin(), questions_.end(),
-                                 [&](const Question& one) { return one.ask.id == ask.id; });
-    if (at == questions_.end()) {  // It has said so far, and waits to be asked.
-        if (!tells) return;
+    const auto at = questions_.find(ask.id);
+    if (at == questions_.end()) {
+        // Nothing of it was sent; else it has said so far, and waits to be asked.
+        if (!tells || ask.asking == Asking::all) return;
         Member scratch;
         const Result<Channel> channel =
             group->channel(part_.plan().roster->at(ask.of.first, scratch));
         if (channel) tell_to_stop(*channel);
         return;
     }
-    const Question question = std::move(*at);
+    const Question question = std::move(at->second);
     questions_.erase(at);
     if (tells) tell_to_stop(question.channel);
     question.channel.cancel_call(question.call);

@@ -112,6 +112,7 @@ void Outcomes::add_missing(Interval of, const Status& status) {
 }
 
 void Outcomes::doubt(Interval of) {
+    if (known_.first_known(of) == of.last) return;  // Nothing is said of them.
     for (Outcome& outcome : notable_) {
         const bool is_sure = !outcome.status.ok() && outcome.status.effect() == Effect::none;
         if (!is_sure || !of.contains(outcome.position)) continue;

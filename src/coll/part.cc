@@ -8,7 +8,7 @@
 
 namespace weft::coll {
 
-static_assert(sizeof(Part) <= 208);
+static_assert(sizeof(Part) <= 192);
 
 Part::Part(Port& port, std::shared_ptr<const Plan> plan, Identity identity, const Role& role)
     : port_(port),
@@ -40,25 +40,25 @@ void Part::ask_below(Interval below, bool again, TimePoint now) {
     if (base::is_mutated(base::Mutant::child_forgotten) && children.size() > 2) {
         children.pop_back();
     }
-    asks_.reserve(asks_.size() + children.size());
+    asks_.expect(children.size());
     for (const Interval child : children) ask(child, Asking::all, again, false, now);
 }
 
 void Part::ask(Interval of, Asking asking, bool again, bool named, TimePoint now) {
-    Ask& made = asks_.emplace_back();
-    made.id = next_ask_++;
+    Ask made;
     made.of = of;
     made.asking = asking;
     made.again = again;
     made.named = named;
-    send(made.id, now);
+    send(asks_.add(made), now);
 }
 
-void Part::send(std::uint32_t id, TimePoint now) {
-    Ask& ask = *find(id);
-    ask.parked = false;
-    ask.paused = false;
-    ask.sent_at = now;
+void Part::send(Ask& ask, TimePoint now) {
+    asks_.change(ask, [&](Ask& sent) {
+        sent.parked = false;
+        sent.paused = false;
+        sent.sent_at = now;
+    });
     port_.ask(*this, Ask(ask));
 }
 
@@ -73,20 +73,11 @@ static Interval awaited_by(const Part::Ask& ask) {
     return ask.is_silent ? Interval{ask.of.first, ask.of.first + 1} : ask.of;
 }
 
-Part::Ask* Part::find(std::uint32_t id) {
-    // They are in the order in which they were made.
-    const auto at =
-        std::lower_bound(asks_.begin(), asks_.end(), id,
-                         [](const Ask& ask, std::uint32_t sought) { return ask.id < sought; });
-    return at == asks_.end() || at->id != id ? nullptr : &*at;
-}
-
 // Its question is over; `why` then says no more than is sure.
 std::optional<Part::Ask> Part::take_failed(std::uint32_t id, Status& why, TimePoint now) {
-    Ask* const found = find(id);
+    Ask* const found = asks_.find(id);
     if (!found) return std::nullopt;
-    const Ask ask = *found;
-    asks_.erase(asks_.begin() + (found - asks_.data()));
+    const Ask ask = asks_.take(*found);
     unpark(now);
     // That we did not reach it does not say that nobody did, or that we had not before.
     const bool is_doubtful = ask.again || ask.is_silent || ask.asking != Asking::all;
@@ -152,48 +143,48 @@ static void doubt(Answer& answer) {
 
 void Part::answered(std::uint32_t id, Answer answer, TimePoint now) {
     const Step step(*this, now);
-    Ask* const ask = find(id);
+    Ask* const ask = asks_.find(id);
     if (!ask || ask->paused) return;
     if (answer.kind == Answer::Kind::stale) return refused(id, answer.epoch, now);
     if (ask->again || ask->is_silent) doubt(answer);
     const bool is_all = answer.kind == Answer::Kind::complete;
-    ask->has_silent = answer.kind == Answer::Kind::silent;
+    asks_.change(*ask, [&](Ask& told) {
+        told.has_silent = answer.kind == Answer::Kind::silent;
+        if (is_all) return;
+        if (told.asking == Asking::all) told.asking = Asking::rest;
+        told.paused = true;
+    });
     outcomes_.add(ask->of, std::move(answer));
     if (!is_all) {
-        if (ask->asking == Asking::all) ask->asking = Asking::rest;
-        ask->paused = true;
         unpark(now);
         return ask_on(id, now);
     }
-    const Ask ended = *ask;
-    asks_.erase(asks_.begin() + (ask - asks_.data()));
+    const Ask ended = asks_.take(*ask);
     unpark(now);
     ask_missing(ended, now);
 }
 
 // For the rest. Whoever says at once that there is more to come would be asked without end.
 void Part::ask_on(std::uint32_t id, TimePoint now) {
-    Ask* const ask = find(id);
+    Ask* const ask = asks_.find(id);
     if (!ask || !ask->paused || due_of(*ask) > now) return;
-    if (ask->rounds < 255) ++ask->rounds;
-    send(id, now);
+    asks_.change(*ask, [](Ask& again) {
+        if (again.rounds < 255) ++again.rounds;
+    });
+    send(*ask, now);
 }
 
 void Part::ask_paused(TimePoint now) {
-    std::vector<std::uint32_t> paused;
-    for (const Ask& ask : asks_) {
-        if (ask.paused) paused.push_back(ask.id);
-    }
-    for (const std::uint32_t id : paused) ask_on(id, now);
+    for (const std::uint32_t id : asks_.due_by(now)) ask_on(id, now);
 }
 
 // One past those, from this one on, that others will tell of; `position`: none will.
 std::uint32_t Part::asked_until(std::uint32_t position) const {
     std::uint32_t until = position;
-    for (const Ask& ask : asks_) {
+    asks_.for_each([&](const Ask& ask) {
         const Interval awaited = awaited_by(ask);
         if (!ask.waits && awaited.contains(position)) until = std::max(until, awaited.last);
-    }
+    });
     return until;
 }
 
@@ -203,13 +194,13 @@ void Part::ask_missing(const Ask& ask, TimePoint now) {
     if (outcomes_.contains(ask.of)) return;
     const bool is_merged = !plan_->merge.is_list() && ask.asking != Asking::alone;
     if (is_merged && !stopped_ && now < role_.until) {
-        Ask& rest = asks_.emplace_back();
-        rest.id = next_ask_++;
+        Ask rest;
         rest.of = ask.of;
         rest.asking = Asking::alone;
         rest.again = true;
         rest.named = ask.named;
         rest.waits = true;
+        asks_.add(rest);
         return;
     }
     Member room;
@@ -219,24 +210,18 @@ void Part::ask_missing(const Ask& ask, TimePoint now) {
             .with_effect(Effect::unknown)
             .with_stage(Stage::sent);
     IntervalSet asked;
-    for (const Ask& other : asks_) asked.add(awaited_by(other));
+    asks_.for_each([&](const Ask& other) { asked.add(awaited_by(other)); });
     for (const Interval& open : asked.missing(ask.of)) outcomes_.add_missing(open, why);
 }
 
 // Whoever answers at once makes room for the next one in this loop, and not in one of his own.
 void Part::ask_waiting(TimePoint now) {
-    while (!over_) {
-        const auto rest =
-            std::find_if(asks_.begin(), asks_.end(), [](const Ask& ask) { return ask.waits; });
-        if (rest == asks_.end()) return;
-        const auto under_way = std::count_if(asks_.begin(), asks_.end(), [](const Ask& ask) {
-            const bool is_slow = ask.is_silent || ask.paused || ask.rounds > 0;
-            return ask.asking == Asking::alone && !ask.waits && !is_slow;
-        });
-        if (under_way >= alone_most) return;
+    while (!over_ && asks_.alone() < alone_most) {
+        Ask* const rest = asks_.first_that_waits();
+        if (!rest) return;
         const std::uint32_t next = outcomes_.first_missing(rest->of);
         if (next == rest->of.last) {
-            asks_.erase(rest);
+            asks_.take(*rest);
             continue;
         }
         // Those that a question is under way about are passed over together.
@@ -249,7 +234,7 @@ void Part::ask_waiting(TimePoint now) {
 // ---- whose view is another one -----------------------------------------------------------------
 
 void Part::refused(std::uint32_t id, std::uint64_t epoch, TimePoint now) {
-    Ask& ask = *find(id);
+    Ask& ask = *asks_.find(id);
     const bool is_hopeless = epoch == 0 || ask.named || ask.asking != Asking::all;
     if (is_hopeless) {
         return failed(
@@ -266,12 +251,10 @@ void Part::refused(std::uint32_t id, std::uint64_t epoch, TimePoint now) {
     ask.named = true;
     if (!may_refresh_ || epoch <= plan_->epoch) {
         unpark(now);
-        return send(id, now);
+        return send(*asks_.find(id), now);
     }
-    ask.parked = true;
-    const bool all_are =
-        std::all_of(asks_.begin(), asks_.end(), [](const Ask& one) { return one.parked; });
-    if (all_are) port_.refresh(*this, ask.of.first, epoch);
+    asks_.change(ask, [](Ask& refused) { refused.parked = true; });
+    if (asks_.all_parked()) port_.refresh(*this, ask.of.first, epoch);
 }
 
 void Part::use_own_view(TimePoint now) {
@@ -280,7 +263,7 @@ void Part::use_own_view(TimePoint now) {
 }
 
 void Part::be_replaced() {
-    asks_.clear();
+    asks_.take_all();
     over_ = true;
 }
 
@@ -288,11 +271,11 @@ void Part::be_replaced() {
 void Part::unpark(TimePoint now) {
     if (!std::exchange(may_refresh_, false)) return;
     std::vector<std::uint32_t> parked;
-    for (const Ask& ask : asks_) {
+    asks_.for_each([&](const Ask& ask) {
         if (ask.parked) parked.push_back(ask.id);
-    }
+    });
     for (const std::uint32_t id : parked) {
-        if (find(id)) send(id, now);
+        if (Ask* const ask = asks_.find(id)) send(*ask, now);
     }
 }
 
@@ -309,17 +292,9 @@ void Part::ran(Status status, ByteView reply) {
 
 // ---- time --------------------------------------------------------------------------------------
 
-// When it is asked again, or is silent.
-TimePoint Part::due_of(const Ask& ask) {
-    if (ask.paused) return ask.sent_at + patience_of(ask) / 2;
-    if (ask.parked || ask.waits || ask.is_silent) return never;
-    return ask.sent_at + patience_of(ask) + silence;
-}
-
 TimePoint Part::due() const {
     if (over_) return never;
-    TimePoint at = std::min(role_.until, orphaned_at());
-    for (const Ask& ask : asks_) at = std::min(at, due_of(ask));
+    TimePoint at = std::min({role_.until, orphaned_at(), asks_.due()});
     for (const Asker& asker : askers_) {
         if (asker.question) at = std::min(at, asker.until);
     }
@@ -330,9 +305,10 @@ TimePoint Part::due() const {
 // wait for him any more. He himself may still answer.
 void Part::fall_silent(TimePoint now) {
     std::vector<Interval> below;
-    for (Ask& ask : asks_) {
-        if (ask.paused || due_of(ask) > now) continue;
-        ask.is_silent = true;
+    for (const std::uint32_t id : asks_.due_by(now)) {
+        Ask& ask = *asks_.find(id);
+        if (ask.paused) continue;
+        asks_.change(ask, [](Ask& silent) { silent.is_silent = true; });
         below.push_back({ask.of.first + 1, ask.of.last});
     }
     if (!below.empty()) unpark(now);  // He may have begun.
@@ -376,7 +352,7 @@ void Part::stop(const Status& why, bool stops_others) {
 }
 
 void Part::give_up_all(bool stop) {
-    for (const Ask& ask : std::exchange(asks_, {})) {
+    for (const Ask& ask : asks_.take_all()) {
         const bool has_heard = !ask.parked && !ask.waits;
         if (has_heard && (stop || !ask.paused)) port_.give_up(*this, ask, stop);
     }
@@ -395,10 +371,7 @@ bool Part::is_decided() const {
     return !may_be && waits_for_silent();
 }
 
-bool Part::waits_for_silent() const {
-    return !runs_ && std::all_of(asks_.begin(), asks_.end(),
-                                 [](const Ask& ask) { return ask.is_silent || ask.has_silent; });
-}
+bool Part::waits_for_silent() const { return !runs_ && asks_.all_quiet(); }
 
 void Part::leave() {
     if (over_) return;
@@ -429,7 +402,7 @@ void Part::end() {
 bool Part::awaits_all() const {
     IntervalSet awaited = outcomes_.known();
     if (runs_) awaited.add({role_.mine.first, role_.mine.first + 1});
-    for (const Ask& ask : asks_) awaited.add(awaited_by(ask));
+    asks_.for_each([&](const Ask& ask) { awaited.add(awaited_by(ask)); });
     return over_ || awaited.contains(role_.mine);
 }
 

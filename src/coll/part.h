@@ -15,6 +15,7 @@
 #include <weft/group_options.h>
 #include <weft/time.h>
 
+#include "coll/asks.h"
 #include "coll/known.h"
 #include "coll/outcomes.h"
 #include "coll/roster.h"
@@ -38,22 +39,7 @@ struct Plan {
 
 class Part {
   public:
-    // A question under way.
-    struct Ask {
-        std::uint32_t id = 0;
-        Interval of;  // Of a failure or an answer: all of these are judged by it.
-        Asking asking = Asking::all;
-        std::uint8_t rounds = 0;  // How often it said that there is more to come.
-        bool again : 1 = false;   // Somebody else may have asked them before.
-        bool named : 1 = false;   // The members of the subtree are named: theirs is another view.
-        bool is_silent : 1 = false;   // Those below it have been asked by us.
-        bool parked : 1 = false;      // Refused, for a later view; so may be all others.
-        bool has_silent : 1 = false;  // All it waits for are some that are silent.
-        bool paused : 1 = false;      // It said so too early, and is asked again later.
-        bool waits : 1 = false;  // Who is left of these is asked alone, when others have answered.
-        TimePoint sent_at{};
-    };
-    static_assert(sizeof(Ask) == 24);  // One for each rank of a group, all parts together.
+    using Ask = coll::Ask;
 
     // A rank's surroundings. Each function may be called from within those of the part, and may
     // call answered(), failed() and ran() at once.
@@ -61,8 +47,8 @@ class Part {
       public:
         // Sends it; one of answered(), failed() follows once, unless it is given up.
         virtual void ask(Part& part, const Ask& ask) = 0;
-        // Of a question under way. `stop`: whoever was asked is told, too, also one who has said so
-        // far, and waits to be asked for the rest.
+        // Of a question under way; all others are given up, too, and none follows. `stop`: whoever
+        // was asked is told, too, also one who has said so far, and waits to be asked for the rest.
         virtual void give_up(Part& part, const Ask& ask, bool stop) = 0;
         // Runs the method here; ran() follows, unless it is stopped.
         virtual void run(Part& part) = 0;
@@ -98,7 +84,7 @@ class Part {
     static constexpr Duration last_patience = 2s;
     static constexpr Duration silence = 500ms;
     // So many are asked alone at once, without those that say nothing or that it takes longer.
-    static constexpr std::ptrdiff_t alone_most = 64;
+    static constexpr std::uint32_t alone_most = 64;
     // Askers that were told so far, and are expected again: one more replaces the first.
     static constexpr std::ptrdiff_t expected_most = 64;
     // A rank whose parent died is asked by somebody else within this: a silence is found in three
@@ -134,7 +120,7 @@ class Part {
 
     // What whoever gets this question may take to say something.
     static Duration patience_of(const Ask& ask);
-    // When on_time() wants to be called.
+    // When on_time() wants to be called. Cost: no walk over the questions that are under way.
     TimePoint due() const;
     bool is_over() const { return over_; }
     // Told by its policy, and delivered to the others still.
@@ -160,12 +146,13 @@ class Part {
     const Role& role() const { return role_; }
     const Outcomes& outcomes() const { return outcomes_; }
     std::size_t asks() const { return asks_.size(); }
+    std::uint64_t asks_walked() const { return asks_.walked(); }
     std::size_t askers() const;  // With an open question.
     // With those who are expected to ask again.
     std::size_t interested() const { return askers_.size(); }
     // All that it holds by itself, but for the texts of failures.
     std::size_t state_bytes() const {
-        return sizeof *this + outcomes_.heap_bytes() + asks_.capacity() * sizeof(Ask) +
+        return sizeof *this + outcomes_.heap_bytes() + asks_.heap_bytes() +
                askers_.capacity() * sizeof(Asker);
     }
 
@@ -179,11 +166,9 @@ class Part {
 
     void ask_below(Interval below, bool again, TimePoint now);
     void ask(Interval of, Asking asking, bool again, bool named, TimePoint now);
-    void send(std::uint32_t id, TimePoint now);
+    void send(Ask& ask, TimePoint now);
     void ask_on(std::uint32_t id, TimePoint now);
     void ask_paused(TimePoint now);
-    static TimePoint due_of(const Ask& ask);
-    Ask* find(std::uint32_t id);
     std::optional<Ask> take_failed(std::uint32_t id, Status& why, TimePoint now);
     void adopt(const Ask& ask, Status why, TimePoint now);
     void refused(std::uint32_t id, std::uint64_t epoch, TimePoint now);
@@ -223,9 +208,8 @@ class Part {
     const Identity identity_;
     const Role role_;
     Outcomes outcomes_;
-    std::vector<Ask> asks_;
+    Asks asks_;
     std::vector<Asker> askers_;
-    std::uint32_t next_ask_ = 1;
     bool runs_ = false;     // The method, now.
     bool stopped_ = false;  // What fails is not adopted any more.
     bool told_ = false;
