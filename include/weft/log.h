@@ -10,7 +10,15 @@ namespace weft {
 
 enum class LogLevel : std::uint8_t { trace, debug, info, warning, error, off };
 
-// Thread: called from any context's thread, one call at a time per runtime. Must not block.
+// Thread: called from any, one call at a time per runtime. Must neither block nor throw, which ends
+// the program. It may use its own runtime as a completion may: begin calls and transfers, let go of
+// channels. What these cause to be logged is given to it in a later call: a sink that sends its
+// lines away drops those about its own channel, or it never comes to rest.
+//
+// A line that is written on the context's thread reaches it in that thread's next turn, and what is
+// left at the end of the runtime reaches it then; it runs for no call's sake, whatever the line is
+// about. Lines of other threads, as those which say that the context's is blocked, reach it at
+// once.
 using LogSink = Callback<void(LogLevel, std::string_view line)>;
 
 }  // namespace weft

@@ -95,6 +95,14 @@ Node::Node(RuntimeOptions given, NodeParts with)
       stop_fd_(base::UniqueFd::closed_in_children(
           [&] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
 
+// On the context's thread the line may be of the middle of anything, and its sink uses the runtime.
+// Other threads write while that one is blocked: they do not wait for it.
+bool Node::deliver_lines_later() {
+    if (!context.on_thread() || context.is_over()) return false;
+    if (!lines_.is_linked()) context.defer(lines_);
+    return true;
+}
+
 Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts) {
     base::watch_exit();  // With options.manual this thread may turn it.
     std::shared_ptr<Node> node(new Node(std::move(options), std::move(parts)));
@@ -108,6 +116,11 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
             node->server.add_method(ping.name, [](Call call) { call.reply(call.request()); });
         !status.ok()) {
         return status;
+    }
+    node->lines_.log = &node->log;
+    node->lines_.run = [](core::Deferred& lines) { static_cast<Lines&>(lines).log->deliver(); };
+    if (node->options.log_sink) {
+        node->log.set_later([node = node.get()] { return node->deliver_lines_later(); });
     }
     node->context.set_opener([node = node.get()](const na::Address& to) {
         if (to.named_by_peer) return fail(Code::unimplemented, "no endpoint here gets there");

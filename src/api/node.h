@@ -139,6 +139,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     Status why_not_served() const;
     bool in_turn_by(TimePoint by, const Hurried& hurried, Function<void()> work);
     std::string last_handler() const;
+    bool deliver_lines_later();
     using EndpointPtr = std::unique_ptr<na::Endpoint>;
     Result<EndpointPtr> make_endpoint(na::Provider& provider, const na::Address* listen,
                                       std::size_t others);
@@ -151,6 +152,9 @@ class Node final : public std::enable_shared_from_this<Node>,
     Result<Channel> connect_named(const std::vector<std::string>& uris, const core::Reach& view);
     Result<Channel> connect_to(std::vector<na::Address> addresses);
 
+    struct Lines : core::Deferred {
+        base::Log* log = nullptr;
+    } lines_;  // For the sink, in a turn's own time.
     std::vector<std::string> addresses_;
     core::Reach reach_;   // Of these.
     Status registering_;  // First error of the service that is being added.

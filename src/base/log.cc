@@ -102,12 +102,35 @@ Log::~Log() = default;
 void Log::write(LogLevel level, std::string_view line) {
     if (!enabled(level)) return;
     const std::string text = printable_lines(line);  // Parts of it may be a peer's.
-    const std::lock_guard lock(mutex_);
-    if (sink_) {
-        sink_(level, text);
-    } else if (impl_) {
-        impl_->logger.log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
+    {
+        const std::lock_guard lock(mutex_);
+        if (!sink_) {
+            impl_->logger.log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
+            return;
+        }
+        lines_.push_back({level, text});
     }
+    if (!later_ || !later_()) deliver();
+}
+
+void Log::deliver() noexcept {
+    std::unique_lock lock(mutex_);
+    if (is_delivering_) return;
+    is_delivering_ = true;
+    while (!lines_.empty()) {
+        // Those that are written meanwhile are another round's: a sink may cause one with each.
+        std::deque<Line> round;
+        round.swap(lines_);
+        lock.unlock();
+        for (const Line& line : round) sink_(line.level, line.text);
+        lock.lock();
+        if (lines_.empty()) break;
+        lock.unlock();
+        const bool is_later = later_ && later_();
+        lock.lock();
+        if (is_later) break;
+    }
+    is_delivering_ = false;
 }
 
 void Log::write_of_peer(LogLevel level, TimePoint now, std::string_view line) {

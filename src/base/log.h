@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 
+#include <weft/function.h>
 #include <weft/log.h>
 #include <weft/time.h>
 
@@ -19,8 +21,14 @@ class Log {
     ~Log();
 
     bool enabled(LogLevel level) const { return level >= level_ && level_ != LogLevel::off; }
-    // Thread: any.
+    // A sink is user code, and a line may be written in the middle of anything. `later`: asked on
+    // the thread that writes; true: it sees to it that deliver() follows where user code may run.
+    void set_later(Function<bool()> later) { later_ = std::move(later); }
+    // Thread: any. Never in the sink: one that is called writes lines itself.
     void write(LogLevel level, std::string_view line);
+    // Gives the sink what was written. Nothing where it is being called already: the caller goes on
+    // with these lines, or asks `later` once more.
+    void deliver() noexcept;
 
     // The same for what peers can make happen as often as they like: at most so many lines a
     // second; the first line after says how many were left out.
@@ -34,9 +42,16 @@ class Log {
 
   private:
     struct Impl;
+    struct Line {
+        LogLevel level;
+        std::string text;
+    };
     LogLevel level_;
     LogSink sink_;
-    std::mutex mutex_;  // One line at a time into the sink; and guards these:
+    Function<bool()> later_;
+    std::mutex mutex_;            // Never held over the sink. Guards these:
+    std::deque<Line> lines_;      // For the sink.
+    bool is_delivering_ = false;  // One line at a time.
     TimePoint second_{};
     unsigned peer_lines_ = 0;  // Since then.
     std::uint64_t left_out_ = 0;
