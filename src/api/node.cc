@@ -3,15 +3,11 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <exception>
 #include <iterator>
 
 #include "api/served.h"
-#include "api/turn_wait.h"
 #include "base/exiting.h"
 #include "base/steady_clock.h"
-#include "core/joined_thread.h"
 #include "na/host_addresses.h"
 #include "na/sm/sm.h"
 #include "na/tcp/tcp.h"
@@ -139,7 +135,6 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
     return node;
 }
 
-static constexpr Duration state_patience = 1s;
 static constexpr Duration blocked_told_every = 60s;
 
 Node::~Node() {
@@ -151,92 +146,6 @@ void Node::on_forked() noexcept {
     kept_ = weak_from_this().lock();
     context.on_forked();
     driver.on_forked();
-}
-
-// Work for the context's thread, which another one waits for.
-struct Errand {
-    std::atomic<bool> is_taken{false};
-    std::mutex mutex;  // Guards the rest.
-    std::condition_variable changed;
-    bool done = false;
-    std::exception_ptr thrown;  // By the program's part of the work.
-
-    // False: another call has taken the work, which may be gone by now.
-    bool run(Function<void()>& work) {
-        if (is_taken.exchange(true)) return false;
-        std::exception_ptr by_work;
-        try {
-            work();
-        } catch (...) {
-            by_work = std::current_exception();
-        }
-        const std::lock_guard lock(mutex);
-        thrown = by_work;
-        done = true;
-        changed.notify_one();
-        return true;
-    }
-};
-
-// Until some thread turns the context, another one may borrow its turns.
-bool Node::run_here(const std::function<bool()>& work) {
-    if (!context.on_thread() && !context.in_turn()) return false;
-    const auto alone = context.keep_turns();
-    if (!context.on_thread() && !context.in_turn()) return false;
-    const bool ran = work();
-    context.rouse();
-    return ran;
-}
-
-void Node::on_context(Function<void()> work) {
-    const auto at_once = [&] {
-        work();
-        return true;
-    };
-    if (run_here(at_once)) return;
-    const auto errand = std::make_shared<Errand>();
-    const auto run = [&work, errand] { return errand->run(work); };
-    const core::JoinedThread::Wait helped([&] { return run_here(run); });
-    TurnWait wait("an operation of weft::Runtime or weft::Group", *this, errand->mutex,
-                  errand->changed, errand->done);
-    context.post([run] { run(); });
-    while (!wait.until_done()) wait.borrow_turns();
-    if (errand->thrown) std::rethrow_exception(errand->thrown);
-}
-
-// Thread: the context's.
-std::string Node::describe() {
-    constexpr std::size_t lines_max = 32;
-    return context.state(lines_max) + client.state(lines_max) + server.state(lines_max) +
-           "transfers: " + std::to_string(bulk.transfers.in_flight()) + " in flight, " +
-           std::to_string(bulk.staging.bytes_in_use()) + " of " +
-           std::to_string(bulk.staging.bytes_held()) + " bytes held for large bodies in use\n" +
-           "the last events:\n" + context.recorder().last(lines_max, context.clock().now());
-}
-
-std::string Node::state() {
-    if (context.is_forked()) return std::string(base::forked_text) + "\n";
-    if (context.on_thread() || context.in_turn()) return describe();
-    struct Answer {
-        std::mutex mutex;
-        std::condition_variable changed;
-        std::optional<std::string> text;
-    };
-    const auto answer = std::make_shared<Answer>();
-    context.post([this, self = shared_from_this(), answer] {
-        const std::lock_guard lock(answer->mutex);
-        answer->text = describe();
-        answer->changed.notify_one();
-    });
-    std::unique_lock lock(answer->mutex);
-    if (!answer->changed.wait_for(lock, state_patience, [&] { return answer->text.has_value(); })) {
-        return (options.manual ? "no thread turns the runtime (RuntimeOptions::manual), or a "
-                                 "handler, completion or coroutine blocks it; "
-                               : "the runtime's thread does not turn: a handler, completion or "
-                                 "coroutine blocks it; ") +
-               last_handler() + "\n";
-    }
-    return *std::move(answer->text);
 }
 
 Status Node::add(Service& service) {
