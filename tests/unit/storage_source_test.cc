@@ -124,7 +124,7 @@ TEST_CASE("a put from a source that stays silent ends with its call") {
     store = storage::Store::open(*server, files.path + "/root", "").value();
     REQUIRE(server->serve(*store, "sm://" + test::unique_name("silent")).ok());
     Runtime runtime = Runtime::create().value();
-    storage::Client client(runtime, runtime.connect(server->addresses().at(0)).value());
+    storage::Client client(runtime, runtime.connect(server->addresses().at(0)).value(), 2);
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     const storage::Fd from(ends[0]);
@@ -143,8 +143,8 @@ TEST_CASE("a put from a source that stays silent ends with its call") {
 
     std::promise<void> sent;
     auto lost = put("object", [&](std::uint64_t) { sent.set_value(); });
-    const std::string chunk = pattern(storage::chunk_bytes);
-    REQUIRE(storage::write_all(to.get(), as_bytes(chunk), "pipe").ok());
+    const std::string chunks = pattern(2 * storage::chunk_bytes);  // Of two it awaits the first.
+    REQUIRE(storage::write_all(to.get(), as_bytes(chunks), "pipe").ok());
     REQUIRE(sent.get_future().wait_for(test::patience) == std::future_status::ready);
     server.reset();
     CHECK(lost.wait_for(test::patience) == std::future_status::ready);
