@@ -28,27 +28,30 @@ Ask& Asks::add(Ask made) {
     expect(1);
     made.id = next_++;
     all_->asks.push_back(made);
-    count(made, 1);
-    if (!all_->has_dues && size() > few) order_dues();
+    if (all_->index) {
+        all_->index->counts.add(made, 1);
+    } else if (size() > few) {
+        make_index();
+    }
     return all_->asks.back();
 }
 
-Ask* Asks::find_in(All& all, std::uint32_t id) {
+Ask* Asks::find(std::uint32_t id) const {
+    if (!all_) return nullptr;
+    std::vector<Ask>& asks = all_->asks;
     const auto at =
-        std::lower_bound(all.asks.begin(), all.asks.end(), id,
+        std::lower_bound(asks.begin(), asks.end(), id,
                          [](const Ask& ask, std::uint32_t sought) { return ask.id < sought; });
-    return at == all.asks.end() || at->id != id || at->is_over ? nullptr : &*at;
+    return at == asks.end() || at->id != id || at->is_over ? nullptr : &*at;
 }
 
-Ask* Asks::find(std::uint32_t id) { return all_ ? find_in(*all_, id) : nullptr; }
-
 Ask Asks::take(Ask& ask) {
-    count(ask, -1);
+    if (all_->index) all_->index->counts.add(ask, -1);
     const Ask taken = ask;
     ask.is_over = true;
     ++all_->over;
     if (all_->over > size()) {
-        all_->walked += all_->asks.size();
+        note_walk(all_->asks.size());
         std::erase_if(all_->asks, [](const Ask& one) { return one.is_over; });
         all_->over = 0;
     }
@@ -62,71 +65,92 @@ std::vector<Ask> Asks::take_all() {
     return std::move(all->asks);
 }
 
-void Asks::count(const Ask& ask, int by) {
+std::size_t Asks::heap_bytes() const {
+    if (!all_) return 0;
+    const std::size_t bytes = sizeof *all_ + all_->asks.capacity() * sizeof(Ask);
+    const Index* const index = all_->index.get();
+    return index ? bytes + sizeof *index + index->dues.capacity() * sizeof(Due) : bytes;
+}
+
+// ---- counts ------------------------------------------------------------------------------------
+
+void Asks::Counts::add(const Ask& ask, int by) {
     const bool is_slow = ask.is_silent || ask.paused || ask.rounds > 0;
-    const auto add = [by](std::uint32_t& to, bool counts) {
-        if (counts) to += static_cast<std::uint32_t>(by);
+    const auto count = [by](std::uint32_t& to, bool is) {
+        if (is) to += static_cast<std::uint32_t>(by);
     };
-    add(all_->parked, ask.parked);
-    add(all_->quiet, ask.is_silent || ask.has_silent);
-    add(all_->waits, ask.waits);
-    add(all_->alone, ask.asking == Asking::alone && !ask.waits && !is_slow);
+    count(parked, ask.parked);
+    count(quiet, ask.is_silent || ask.has_silent);
+    count(waits, ask.waits);
+    count(alone, ask.asking == Asking::alone && !ask.waits && !is_slow);
+}
+
+Asks::Counts Asks::counts() const {
+    if (all_ && all_->index) return all_->index->counts;
+    Counts counted;
+    for_each([&](const Ask& ask) { counted.add(ask, 1); });
+    return counted;
 }
 
 Ask* Asks::first_that_waits() {
-    if (!any_waits()) return nullptr;
+    if (!all_ || (all_->index && all_->index->counts.waits == 0)) return nullptr;
     const auto at = std::find_if(all_->asks.begin(), all_->asks.end(),
                                  [](const Ask& ask) { return ask.waits && !ask.is_over; });
-    all_->walked += static_cast<std::uint64_t>(at - all_->asks.begin()) + 1;
-    return &*at;
+    note_walk(static_cast<std::size_t>(at - all_->asks.begin()));
+    return at == all_->asks.end() ? nullptr : &*at;
 }
 
 // ---- what is due -------------------------------------------------------------------------------
 
-bool Asks::holds(const Due& due) const {
-    const Ask* const ask = find_in(*all_, due.id);
-    return ask && due_of(*ask) == due.at;
+void Asks::make_index() {
+    try {
+        const Counts counted = counts();
+        all_->index = std::make_unique<Index>();
+        all_->index->counts = counted;
+        order_dues();
+    } catch (const std::bad_alloc&) {
+        all_->index.reset();
+    }
 }
 
-// For want of memory they are walked over.
 void Asks::order_dues() {
-    all_->dues.clear();
-    all_->has_dues = size() > few / 2;
-    try {
-        if (!all_->has_dues) return all_->dues.shrink_to_fit();
-        for_each([&](const Ask& ask) {
-            if (const TimePoint at = due_of(ask); at != never) all_->dues.push_back({at, ask.id});
-        });
-    } catch (const std::bad_alloc&) {
-        all_->has_dues = false;
-    }
-    std::make_heap(all_->dues.begin(), all_->dues.end());
+    std::vector<Due>& dues = all_->index->dues;
+    dues.clear();
+    for_each([&](const Ask& ask) {
+        if (const TimePoint at = due_of(ask); at != never) dues.push_back({at, ask.id});
+    });
+    std::make_heap(dues.begin(), dues.end());
 }
 
-void Asks::add_due(const Ask& ask) {
-    // Most of them do not hold any more.
-    if (all_->dues.size() > 2 * size() + few) return order_dues();
-    const TimePoint at = due_of(ask);
-    if (at == never) return;
+void Asks::note_changed(const Ask& ask) {
+    Index& index = *all_->index;
+    index.counts.add(ask, 1);
     try {
-        all_->dues.push_back({at, ask.id});
+        // Most of them do not hold any more.
+        if (index.dues.size() > 2 * size() + few) return order_dues();
+        const TimePoint at = due_of(ask);
+        if (at == never) return;
+        index.dues.push_back({at, ask.id});
+        std::push_heap(index.dues.begin(), index.dues.end());
     } catch (const std::bad_alloc&) {
-        all_->has_dues = false;
-        return;
+        all_->index.reset();
     }
-    std::push_heap(all_->dues.begin(), all_->dues.end());
+}
+
+bool Asks::holds(const Due& due) const {
+    const Ask* const ask = find(due.id);
+    return ask && due_of(*ask) == due.at;
 }
 
 TimePoint Asks::due() const {
     TimePoint at = never;
-    if (!all_) return at;
-    if (!all_->has_dues) {
+    if (!all_ || !all_->index) {
         for_each([&](const Ask& ask) { at = std::min(at, due_of(ask)); });
         return at;
     }
-    std::vector<Due>& dues = all_->dues;
+    std::vector<Due>& dues = all_->index->dues;
     while (!dues.empty()) {
-        ++all_->walked;
+        note_walk(1);
         if (holds(dues.front())) return dues.front().at;
         std::pop_heap(dues.begin(), dues.end());
         dues.pop_back();
@@ -136,21 +160,21 @@ TimePoint Asks::due() const {
 
 std::vector<std::uint32_t> Asks::due_by(TimePoint now) const {
     std::vector<std::uint32_t> due;
-    if (!all_) return due;
-    if (!all_->has_dues) {
+    if (!all_ || !all_->index) {
         for_each([&](const Ask& ask) {
             if (due_of(ask) <= now) due.push_back(ask.id);
         });
         return due;
     }
     // Below one of the heap that is not due, none is.
+    const std::vector<Due>& dues = all_->index->dues;
     std::vector<std::size_t> open{0};
     while (!open.empty()) {
         const std::size_t at = open.back();
         open.pop_back();
-        if (at >= all_->dues.size() || all_->dues[at].at > now) continue;
-        ++all_->walked;
-        if (holds(all_->dues[at])) due.push_back(all_->dues[at].id);
+        if (at >= dues.size() || dues[at].at > now) continue;
+        note_walk(1);
+        if (holds(dues[at])) due.push_back(dues[at].id);
         open.push_back(2 * at + 1);
         open.push_back(2 * at + 2);
     }

@@ -44,14 +44,13 @@ class Asks {
     // Gives it its number. Stays where it is until the next one is added or taken out.
     Ask& add(Ask made);
     // nullptr: it is over.
-    Ask* find(std::uint32_t id);
+    Ask* find(std::uint32_t id) const;
     // What due_of() and the counts below depend on is changed by a `change(ask)`.
     template <class Change>
     void change(Ask& ask, Change change) {
-        count(ask, -1);
+        if (all_->index) all_->index->counts.add(ask, -1);
         change(ask);
-        count(ask, 1);
-        if (all_->has_dues) add_due(ask);
+        if (all_->index) note_changed(ask);
     }
     Ask take(Ask& ask);
     std::vector<Ask> take_all();
@@ -62,59 +61,64 @@ class Asks {
     TimePoint due() const;
     // Those that are due by then, in the order in which they were made.
     std::vector<std::uint32_t> due_by(TimePoint now) const;
-    bool all_parked() const { return !all_ || all_->parked == size(); }
+    bool all_parked() const { return counts().parked == size(); }
     // All of them are silent, or wait only for some that are.
-    bool all_quiet() const { return !all_ || all_->quiet == size(); }
-    bool any_waits() const { return all_ && all_->waits != 0; }
+    bool all_quiet() const { return counts().quiet == size(); }
     // Asked alone, without those that say nothing or that it takes longer.
-    std::uint32_t alone() const { return all_ ? all_->alone : 0; }
+    std::uint32_t alone() const { return counts().alone; }
+    // The first that waits; nullptr: none does.
+    Ask* first_that_waits();
     // Each in the order in which they were made. Nothing is added or taken out meanwhile. Cost: a
     // walk over all of them.
     template <class Visit>
     void for_each(Visit visit) const {
         if (!all_) return;
-        all_->walked += all_->asks.size();
+        note_walk(all_->asks.size());
         for (const Ask& ask : all_->asks) {
             if (!ask.is_over) visit(ask);
         }
     }
-    // The first that waits; nullptr: none does.
-    Ask* first_that_waits();
 
-    std::size_t heap_bytes() const {
-        return all_ ? sizeof *all_ + all_->asks.capacity() * sizeof(Ask) +
-                          all_->dues.capacity() * sizeof(Due)
-                    : 0;
-    }
-    // How many asks and due times all of this has looked at, but for those that were sought.
-    std::uint64_t walked() const { return all_ ? all_->walked : 0; }
+    std::size_t heap_bytes() const;
+    // Where there are many: how many asks and due times all of this has looked at, but for those
+    // that were sought.
+    std::uint64_t walked() const { return all_ && all_->index ? all_->index->walked : 0; }
 
   private:
-    // So many are walked over, and need no order of what is due.
+    // So many are walked over, and take no room for more.
     static constexpr std::size_t few = 64;
+    struct Counts {
+        std::uint32_t parked = 0;
+        std::uint32_t quiet = 0;
+        std::uint32_t waits = 0;
+        std::uint32_t alone = 0;
+        void add(const Ask& ask, int by);
+    };
     struct Due {
         TimePoint at;
         std::uint32_t id = 0;
         // For a heap with the earliest on top.
         bool operator<(const Due& other) const { return at > other.at; }
     };
-    struct All {
-        std::vector<Ask> asks;   // In order of their numbers; some are over.
-        std::vector<Due> dues;   // A heap. What does not hold any more leaves it later.
-        std::uint32_t over = 0;  // How many of them are, and of the others:
-        std::uint32_t parked = 0;
-        std::uint32_t quiet = 0;
-        std::uint32_t waits = 0;
-        std::uint32_t alone = 0;
-        bool has_dues = false;
+    struct Index {
+        Counts counts;
+        std::vector<Due> dues;  // A heap. What does not hold any more leaves it later.
         std::uint64_t walked = 0;
     };
+    struct All {
+        std::vector<Ask> asks;         // In order of their numbers; some are over.
+        std::unique_ptr<Index> index;  // Of many. For want of memory there is none.
+        std::uint32_t over = 0;        // So many are.
+    };
 
-    void count(const Ask& ask, int by);
-    void add_due(const Ask& ask);
+    Counts counts() const;
+    void note_walk(std::size_t looked_at) const {
+        if (all_->index) all_->index->walked += looked_at;
+    }
+    void note_changed(const Ask& ask);
+    void make_index();
     void order_dues();
     bool holds(const Due& due) const;
-    static Ask* find_in(All& all, std::uint32_t id);
 
     std::unique_ptr<All> all_;  // nullptr: none was made, as at most ranks.
     std::uint32_t next_ = 1;
