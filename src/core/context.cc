@@ -156,12 +156,12 @@ Turn Context::turn(TimePoint now) noexcept {
         return turn_inside_another(now);
     }
     current_ = this;
-    thread_.store(&current_, std::memory_order_relaxed);
     std::uint32_t events = 0;
     EndpointSlot* const slot = quick_;
     if (!slot || !submissions_.empty()) [[unlikely]] {
         events = turn_with_work(now);
     } else {
+        thread_.store(&current_, std::memory_order_relaxed);
         now_ = now;
         events = poll_endpoint(*slot);
         timers_.advance(now);
@@ -176,7 +176,6 @@ Turn Context::turn(TimePoint now) noexcept {
     // Else messages would be freed that the turn around this one is still looking at.
     if (is_entered()) abort_nested_turn();
     const Entered scope(*this);
-    adopt_thread();
     return {turn_with_work(now)};
 }
 
@@ -190,6 +189,7 @@ std::uint32_t Context::turn_with_work(TimePoint now) {
     if (is_forked_) base::abort_forked("a turn of the runtime");
     // Without it each turn comes here, behind the end of one that another thread has borrowed.
     quick_ = has_turned() || begin_turns() ? only_ : nullptr;
+    adopt_thread();
     now_ = now;
     ++turns_;
     if (std::exchange(armed_, false)) wake();
