@@ -18,7 +18,7 @@ Status answer_to(RawPeer& raw, const Frame& request) {
     REQUIRE(head.kind == FrameKind::reply);
     const rpc::Outcome outcome = rpc::unpack(head.aux).value();
     const ByteView text = ByteView(answers[0]).subspan(sizeof(rpc::ReplyHeader));
-    return fail(outcome.code, std::string(as_text(text)))
+    return Status(outcome.code, std::string(as_text(text)))
         .with_effect(outcome.effect)
         .with_stage(outcome.stage);
 }

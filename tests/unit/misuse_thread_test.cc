@@ -142,6 +142,7 @@ struct Bench {
         runtime.group(GroupView::make("absent", 1, {{0, {"sm://absent"}}}).value()).value();
     Buffer memory = runtime.allocate(64).value();
 
+    Bench() { runtime.turn(); }
     template <class Body>
     void in_turn(Body body) {
         runtime.executor().post(body);

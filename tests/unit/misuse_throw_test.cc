@@ -72,6 +72,7 @@ TEST_CASE("what throws in a completion, a notice or posted work ends the program
                Notices service;
                Runtime runtime = by_hand();
                if (!runtime.serve(service, "sm://" + unique_name("throw")).ok()) return;
+               runtime.turn();
                Channel channel = runtime.connect(runtime.addresses().at(0)).value();
                const BodyWriter body{100, nullptr, [](void*, std::byte*) { fail_there(); }};
                channel.call_with(echo_method, body, {}, [](const Status&, ByteView) {});
