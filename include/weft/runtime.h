@@ -62,12 +62,11 @@ WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
 // Thread: any, unless said otherwise. serve(), add(), listen(), addresses(), connect(), group(),
 // join() and expose(), as install(), on_change() and channel() of a Group, run on the context's
 // thread: another one waits for it, and a handler that blocks it for 2 s is logged. With
-// options.manual the thread that made the runtime turns it until another one does; without a turn
-// for a second the one that waits turns it itself when no thread has done so yet, and else logs a
-// warning and waits on. block_on() does the same.
+// options.manual that is the thread which turned it last; another one that waits logs a warning
+// after a second without a turn. As long as none has turned it, no thread is the context's, not
+// the one that made it either, and one that waits turns it meanwhile. block_on() does the same.
 //
-// Lifetime: destroying it completes every call with CANCELLED
-// and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
+// Lifetime: destroying it completes every call with CANCELLED and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
 // Offloaded work that has begun is waited for, however long it takes, since what it uses is
 // destroyed next; work of calls that has not begun is dropped (weft/offload.h).
 // It must not end inside one of its own callbacks, handlers, coroutines or offloaded work: they
