@@ -40,7 +40,8 @@ class [[nodiscard]] Result {
     // What becomes one: `co_return "text";` of a Result<std::string>.
     template <class From>
         requires(!std::is_same_v<std::remove_cvref_t<From>, T> &&
-                 !std::is_same_v<std::remove_cvref_t<From>, Result> &&
+                 !std::is_same_v<std::remove_cvref_t<From>, Result> && !std::is_arithmetic_v<T> &&
+                 !std::is_null_pointer_v<std::remove_cvref_t<From>> &&
                  !std::is_convertible_v<From, Status> && std::is_convertible_v<From, T>)
     Result(From&& value) : value_(std::in_place, std::forward<From>(value)) {}
     // Requires: !status.ok(). A success without a value becomes INTERNAL.

@@ -62,19 +62,20 @@ WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
 // Thread: any, unless said otherwise. serve(), add(), listen(), addresses(), connect(), group(),
 // join() and expose(), as install(), on_change() and channel() of a Group, run on the context's
 // thread: another one waits for it, and a handler that blocks it for 2 s is logged. With
-// options.manual that is the thread which turned it last; another one that waits logs a warning
-// after a second without a turn. As long as none has turned it, no thread is the context's, not
-// the one that made it either, and one that waits turns it meanwhile. block_on() does the same.
+// options.manual that is the thread which turned it last; until one has, the one that made it, or
+// with an AsioDriver none. Another one that waits turns it meanwhile where none has turned it, and
+// else logs a warning after a second without a turn. block_on() does the same.
 //
-// Lifetime: destroying it completes every call with CANCELLED and joins its threads; channels, regions and buffers may outlive it (their operations then fail).
-// Offloaded work that has begun is waited for, however long it takes, since what it uses is
-// destroyed next; work of calls that has not begun is dropped (weft/offload.h).
-// It must not end inside one of its own callbacks, handlers, coroutines or offloaded work: they
-// call stop(), and run() returns. Ending there aborts the program and says so, and so does ending
-// while a thread is in run() or turn_until(), or in block_on() with options.manual: call stop() and
-// join that thread first. A service is declared before it (weft/service.h). exit() there, with a
-// runtime of static storage, says so too and ends the program with its code; the runtime is left as
-// it is. Coroutines that go on and on when it ends are destroyed.
+// Lifetime: destroying it completes every call with CANCELLED and joins its threads; channels,
+// regions and buffers may outlive it (their operations then fail). Offloaded work that has begun is
+// waited for, however long it takes, since what it uses is destroyed next; work of calls that has
+// not begun is dropped (weft/offload.h). It must not end inside one of its own callbacks, handlers,
+// coroutines or offloaded work: they call stop(), and run() returns. Ending there aborts the
+// program and says so, and so does ending while a thread is in run() or turn_until(), or in
+// block_on() with options.manual: call stop() and join that thread first. A service is declared
+// before it (weft/service.h). exit() there, with a runtime of static storage, says so too and ends
+// the program with its code; the runtime is left as it is. Coroutines that go on and on when it
+// ends are destroyed.
 class Runtime {
   public:
     // Errors: INVALID_ARGUMENT (an option or a WEFT_ variable, by name), RESOURCE_EXHAUSTED.

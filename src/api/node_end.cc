@@ -248,6 +248,8 @@ void Node::be_driven(bool is_driven) {
                             "made for a runtime that another one turns: stop that one first");
     }
     is_driven_ = is_driven;
+    // It turns on the thread of an executor, which may be any.
+    if (is_driven && !context.has_turned()) context.release_thread();
 }
 
 // In exit() no event loop comes back to it.
@@ -303,6 +305,7 @@ void Node::shutdown() {
     context.close_submissions();
     context.post([this] { waiters.end(); });
     context.release_thread();
+    log.end_sink();
     forget_served(*this);
 }
 

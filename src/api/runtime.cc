@@ -51,8 +51,6 @@ Result<Runtime> Runtime::create(RuntimeOptions options) {
         api::Node::make(std::move(overlaid->options), api::real_parts());
     if (!node) return std::move(node).status();
     warn_once((*node)->log, overlaid->warning);
-    // No thread's before one turns it: which one that will be, nothing tells.
-    if ((*node)->options.manual) (*node)->context.release_thread();
     return Runtime(*std::move(node));
 }
 
@@ -187,7 +185,8 @@ void Runtime::run_blocking(Function<void()> start, detail::BlockedThread& waiter
     const api::Waiters::Within within(node.waiters, waiter);
     node.context.post(std::move(start));
     if (node.waiters.have_ended()) node.context.post([kept] { kept->waiters.end(); });
-    if (node.parts.pass_time || (node.options.manual && node.context.on_thread())) {
+    const bool has_turned = node.context.has_turned() || node.parts.pass_time;
+    if (node.parts.pass_time || (node.options.manual && has_turned && node.context.on_thread())) {
         return turn_until_done(node, waiter.done);
     }
     const core::JoinedThread::Wait helped([&] { return help(node, waiter); });

@@ -89,7 +89,10 @@ static spdlog::level::level_enum to_spdlog(LogLevel level) {
 }
 
 Log::Log(LogLevel level, LogSink sink) : level_(level), sink_(std::move(sink)) {
-    if (sink_ || level_ == LogLevel::off) return;
+    if (!sink_ && level_ != LogLevel::off) begin_error();
+}
+
+void Log::begin_error() {
     impl_ = std::make_unique<Impl>();
     impl_->logger.set_level(to_spdlog(level_));
     auto format = std::make_unique<spdlog::pattern_formatter>();
@@ -104,7 +107,8 @@ void Log::write(LogLevel level, std::string_view line) {
     const std::string text = printable_lines(line);  // Parts of it may be a peer's.
     {
         const std::lock_guard lock(mutex_);
-        if (!sink_) {
+        if (!sink_ || has_ended_sink_) {
+            if (!impl_) begin_error();
             impl_->logger.log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
             return;
         }
@@ -117,6 +121,7 @@ void Log::deliver() noexcept {
     std::unique_lock lock(mutex_);
     if (is_delivering_) return;
     is_delivering_ = true;
+    deliverer_ = std::this_thread::get_id();
     while (!lines_.empty()) {
         // Those that are written meanwhile are another round's: a sink may cause one with each.
         std::deque<Line> round;
@@ -131,6 +136,18 @@ void Log::deliver() noexcept {
         if (is_later) break;
     }
     is_delivering_ = false;
+}
+
+void Log::end_sink() noexcept {
+    deliver();
+    std::unique_lock lock(mutex_);
+    has_ended_sink_ = true;
+    // Another thread may be in it.
+    while (is_delivering_ && deliverer_ != std::this_thread::get_id()) {
+        lock.unlock();
+        std::this_thread::yield();
+        lock.lock();
+    }
 }
 
 void Log::write_of_peer(LogLevel level, TimePoint now, std::string_view line) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include <weft/function.h>
 #include <weft/log.h>
@@ -29,6 +30,9 @@ class Log {
     // Gives the sink what was written. Nothing where it is being called already: the caller goes on
     // with these lines, or asks `later` once more.
     void deliver() noexcept;
+    // Gives the sink what is left, and returns when no thread is in it. What is written from here
+    // on goes to standard error.
+    void end_sink() noexcept;
 
     // The same for what peers can make happen as often as they like: at most so many lines a
     // second; the first line after says how many were left out.
@@ -42,6 +46,7 @@ class Log {
 
   private:
     struct Impl;
+    void begin_error();
     struct Line {
         LogLevel level;
         std::string text;
@@ -52,6 +57,8 @@ class Log {
     std::mutex mutex_;            // Never held over the sink. Guards these:
     std::deque<Line> lines_;      // For the sink.
     bool is_delivering_ = false;  // One line at a time.
+    bool has_ended_sink_ = false;
+    std::thread::id deliverer_;
     TimePoint second_{};
     unsigned peer_lines_ = 0;  // Since then.
     std::uint64_t left_out_ = 0;

@@ -390,7 +390,7 @@ void Context::wake() {
 // ---- frames that wait ------------------------------------------------------------------------
 
 // What short frames of a peer may have beyond what others may; those of all peers a quarter more.
-static constexpr std::size_t short_frames_bytes = 1u << 20;
+static constexpr std::size_t short_frames_bytes = 2u << 20;
 
 bool Context::has_full_queue(const Peer& peer, std::size_t bytes) const {
     const std::size_t beyond = bytes <= short_frame_bytes ? short_frames_bytes : 0;

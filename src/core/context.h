@@ -304,6 +304,10 @@ class Context final : public Executor, public OwnThread {
     static constexpr std::size_t short_frame_bytes = 2048;
     // Of what one peer may have waiting.
     bool has_full_queue(const Peer& peer, std::size_t bytes) const;
+    // What replies need stays free.
+    bool has_room_for_data(const Peer& peer) const {
+        return peer.waiting_frames < options_.waiting_data_max;
+    }
     void commit(Peer& peer, const Claim& claim, std::size_t bytes) {
         if (!claim.queued) [[likely]] {
             commit(peer, bytes);

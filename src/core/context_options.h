@@ -23,6 +23,7 @@ struct ContextOptions {
     // had no time to read. Short frames go beyond, by what says of each call what became of it.
     std::size_t waiting_bytes_max() const { return waiting_bytes_all_max / 4; }
     std::uint32_t waiting_frames_max = 16384;  // Per peer.
+    std::uint32_t waiting_data_max = 12288;    // Of these, data of puts that ride with replies.
     std::uint32_t peers_max = 65536;
     std::size_t submitted_bytes_max = 64u << 20;  // Requests from other threads.
     std::size_t parsed_bytes_max = 1u << 30;      // RuntimeOptions::parsed_bytes_max.

@@ -22,6 +22,11 @@ std::optional<Status> Server::ride(ServerCall& call, bool put, const RegionRef& 
         return Status();
     }
     if (!rider.overlaps(remote, offset, local.size())) return std::nullopt;
+    if (rider.has_put() && !bytes.empty()) {
+        return fail(Code::resource_exhausted,
+                    "a put that overlaps one which rides with the reply: as much waits for this "
+                    "client as may");
+    }
     if (rider.has_put()) {
         return fail(Code::failed_precondition,
                     "the range overlaps one that was put to ride with the reply: offer all of it "

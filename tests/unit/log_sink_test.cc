@@ -204,5 +204,21 @@ TEST_CASE("log sink: the last lines of a runtime reach it before the runtime is 
     CHECK(shipping.has("lost sim://server"));
 }
 
+TEST_CASE("log sink: nothing reaches it once its runtime is gone") {
+    Shipping shipping;
+    Channel channel;
+    {
+        test::SimRig rig;
+        rig.add("server");
+        Runtime& client = rig.add("", {.log_level = LogLevel::debug, .log_sink = shipping.sink()});
+        channel = client.connect("sim://server").value();
+        echo::v1::EchoClient(channel).Now(request_of("x"), {.timeout = 1s}, [](auto&&...) {});
+        rig.run_for(2s);
+    }
+    const std::size_t lines = shipping.lines.size();
+    channel = {};
+    CHECK(shipping.lines.size() == lines);
+}
+
 }  // namespace
 }  // namespace weft::log_sink_test

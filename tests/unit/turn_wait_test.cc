@@ -136,7 +136,6 @@ TEST_CASE("a runtime is used while a thread begins to turn it") {
     Runtime server = Runtime::create({.log_level = LogLevel::off}).value();
     REQUIRE(server.serve(service, fresh_uri("sm")).ok());
     for (int round = 0; round < 40; ++round) {
-        std::atomic<int> ok{0};
         std::atomic<bool> ends{false};
         Runtime runtime = by_hand();
         auto loop = elsewhere([&] {
@@ -145,19 +144,33 @@ TEST_CASE("a runtime is used while a thread begins to turn it") {
             return 0;
         });
         const Channel channel = runtime.connect(server.addresses().front()).value();
-        for (int i = 0; i < 10; ++i) {
-            channel.call(echo_method, as_bytes("x"), {.timeout = patience},
-                         [&](const Status& status, ByteView) { ok += status.ok(); });
-        }
         const auto echo = [](Channel to) -> Task<bool> {
             co_return (co_await call(to, echo_method, as_bytes("y"), {.timeout = patience})).ok();
         };
         CHECK(runtime.block_on(echo(channel)));
         CHECK(runtime.block_on(seven()) == 7);
-        while (ok < 10) std::this_thread::yield();
         ends = true;
         loop.get();
     }
+}
+
+TEST_CASE("the thread that made a runtime uses it as its own before it turns it") {
+    Echo service;
+    service.hold = true;
+    Runtime server = Runtime::create({.log_level = LogLevel::off}).value();
+    REQUIRE(server.serve(service, fresh_uri("sm")).ok());
+    Runtime runtime = by_hand();
+    const Channel channel = runtime.connect(server.addresses().front()).value();
+    CallOutcome outcome;
+    const OperationId id = channel.call(echo_method, {}, {.timeout = patience}, outcome.done());
+    CallOperation made = call(channel, echo_method, as_bytes("x"), {.timeout = 1ms});
+    const auto finish = [](CallOperation& operation) -> Task<Code> {
+        co_return (co_await operation).status().code();
+    };
+    CHECK(runtime.block_on(finish(made)) == Code::deadline_exceeded);
+    channel.cancel_call(id);
+    REQUIRE(runtime.turn_until([&] { return outcome.completions == 1; }, patience));
+    CHECK(outcome.status.code() == Code::cancelled);
 }
 
 TEST_CASE("a thread that begins to turn takes the turns from one that borrows them") {
