@@ -124,16 +124,15 @@ WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
 // initializer": name the list first.
 //
 // More forms are miscompiled by g++ 12, without a warning, and no concept can refuse them:
-// - A statement with co_await has no `&&`, `||` or `?:`, but for `&&` and `||` as the whole
-//   condition of an if, or as all that a variable is given. Elsewhere (in a loop's condition, a
-//   co_return, an argument, `x |= …`) the co_await on the right runs although the left side has
-//   decided; a temporary of `?:` is destroyed twice, or before its use. Name what comes of `?:`
-//   before it is an argument, and use if and else for a co_await in its operands.
+// - A statement with co_await has no `&&`, `||` or `?:`: the co_await on the right runs although
+//   the left side has decided, and a temporary of `?:` is destroyed twice, or before its use. Use
+//   one if in the other, and name what comes of `?:` before it is an argument.
 // - A co_await is dropped in the condition of an if or while when an operator or a converting
 //   constructor takes a temporary there by reference, as in `if (co_await f(2 * pause))`: name the
 //   result first.
 // - A value with a destructor is destroyed before it is used when the braces of an aggregate, the
-//   capture of a lambda or the arguments of `new` hold a co_await: name it first.
+//   capture of a lambda, the arguments of `new` or the operand of `throw` hold a co_await: name it
+//   first.
 //     while (left-- > 0 && !(co_await a.Get(in)).ok()) {}            // Wrong.
 //     co_await a.Get(text ? named(*text) : named("none"));           // Wrong.
 //     auto reply = again ? co_await a.Get(in) : co_await b.Get(in);  // Wrong.

@@ -88,7 +88,7 @@ Status Node::drain(const Hurried& hurried) {
 // As in_turn(). False: it was hurried, or took no turn until `by`; the work does not run any more,
 // or is under way. Work that is left so must not use what its caller destroys.
 bool Node::in_turn_by(TimePoint by, const Hurried& hurried, Function<void()> work) {
-    if (options.manual && (context.on_thread() || !context.has_turned())) {
+    if (options.manual && context.on_thread()) {
         in_turn(std::move(work));
         return true;
     }
@@ -249,7 +249,7 @@ void Node::be_driven(bool is_driven) {
     }
     is_driven_ = is_driven;
     // It turns on the thread of an executor, which may be any.
-    if (is_driven && !context.has_turned()) context.release_thread();
+    if (is_driven && !context.has_turned()) context.belong_to_none();
 }
 
 // In exit() no event loop comes back to it.

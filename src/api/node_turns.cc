@@ -76,11 +76,6 @@ std::string Node::describe() {
 std::string Node::state() {
     if (context.is_forked()) return std::string(base::forked_text) + "\n";
     if (context.on_thread() || context.in_turn()) return describe();
-    if (options.manual && !context.has_turned() && !parts.pass_time) {
-        std::string text;
-        on_context([&] { text = describe(); });
-        return text;
-    }
     struct Answer {
         std::mutex mutex;
         std::condition_variable changed;

@@ -36,12 +36,13 @@ bool TurnWait::until_done() {
         if (node_.options.manual && has_turned_->exchange(false)) {
             node_.context.post([has_turned = has_turned_] { *has_turned = true; });
         }
+        const bool borrows = may_borrow();
         {
             std::unique_lock lock(mutex_);
-            const Duration time = may_borrow() ? between_borrowers : patience;
+            const Duration time = borrows ? between_borrowers : patience;
             if (changed_.wait_for(lock, time, [&] { return done_; })) return true;
         }
-        if (may_borrow()) continue;
+        if (borrows) continue;
         if (!node_.options.manual) {
             node_.look_for_stall();
         } else if (!*has_turned_ && !std::exchange(has_logged_, true)) {

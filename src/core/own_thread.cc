@@ -34,6 +34,8 @@ bool OwnThread::begin_turns() {
 OwnThread::Borrowed::Borrowed(OwnThread& of) : of_(of), lock_(of.borrowing_, std::try_to_lock) {
     if (lock_ && of_.has_turned()) lock_.unlock();
     if (!lock_) return;
+    // From the first thread on that is not its own it is no thread's between such turns.
+    if (!of_.on_thread()) of_.belong_to_none();
     before_ = of_.thread_.load(std::memory_order_relaxed);
     of_.borrower_.store(identity(), std::memory_order_relaxed);
 }

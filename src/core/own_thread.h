@@ -36,6 +36,8 @@ class OwnThread {
     void adopt_thread() { thread_.store(identity(), std::memory_order_relaxed); }
     // From here on no thread may, until one turns.
     void release_thread() { thread_.store(nullptr, std::memory_order_relaxed); }
+    // Until one turns it is another thread's, whichever asks.
+    void belong_to_none() { thread_.store(&borrower_, std::memory_order_relaxed); }
     // Aborts with "weft: CALL: WHY" where is_elsewhere(). For doors that a finished operation does
     // not pass.
     void require_thread(const char* call, const char* why) const {

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/assert.h"
+#include "base/exiting.h"
 #include "base/own_descriptor.h"
 #include "base/quiet_thread.h"
 #include "group/file_error.h"
@@ -27,6 +28,7 @@ static constinit thread_local const FileFollower* follows_here = nullptr;
 
 FileFollower::~FileFollower() {
     if (follows_here == this) {
+        if (base::is_exiting()) return thread_.detach();  // It ends with the process.
         base::abort_misused("GroupAuthority::~GroupAuthority()",
                             "called in what its follow() calls, which it would wait for; let "
                             "another thread destroy it");

@@ -15,6 +15,7 @@
 #include <weft/group_authority.h>
 #include <weft/sleep.h>
 
+#include "api/node.h"
 #include "support/child.h"
 #include "support/fresh_uri.h"
 #include "support/group_file.h"
@@ -171,6 +172,34 @@ TEST_CASE("the thread that made a runtime uses it as its own before it turns it"
     channel.cancel_call(id);
     REQUIRE(runtime.turn_until([&] { return outcome.completions == 1; }, patience));
     CHECK(outcome.status.code() == Code::cancelled);
+}
+
+TEST_CASE("a turn that is borrowed ends as its thread's own while another one begins to turn") {
+    if (!can_begin_amid_turns) return;
+    Runtime runtime = by_hand();
+    const Channel channel = runtime.connect("sm://absent").value();
+    std::promise<void> inside, waits;
+    auto borrower = elsewhere([&] {
+        const auto drops = [&](Channel to) -> Task<int> {
+            std::unique_ptr<CallOperation> made(
+                new CallOperation(call(to, echo_method, as_bytes("x"), {.timeout = 1h})));
+            std::unique_ptr<Sleep> sleep(new Sleep(sleep_for(1h)));
+            inside.set_value();
+            waits.get_future().wait();
+            made.reset();
+            sleep.reset();
+            co_return 7;
+        };
+        return runtime.block_on(drops(channel));
+    });
+    inside.get_future().wait();
+    // Its turn waits for the end of the borrowed one.
+    auto loop = elsewhere([&] { return runtime.turn(); });
+    while (!runtime.node().context.has_turned()) std::this_thread::yield();
+    waits.set_value();
+    loop.get();
+    CHECK(turns_until_ready(runtime, borrower));
+    CHECK(borrower.get() == 7);
 }
 
 TEST_CASE("a thread that begins to turn takes the turns from one that borrows them") {
