@@ -28,7 +28,10 @@ static constinit thread_local const FileFollower* follows_here = nullptr;
 
 FileFollower::~FileFollower() {
     if (follows_here == this) {
-        if (base::is_exiting()) return thread_.detach();  // It ends with the process.
+        if (base::is_exiting()) {  // It ends with the process.
+            thread_.detach();
+            return;
+        }
         base::abort_misused("GroupAuthority::~GroupAuthority()",
                             "called in what its follow() calls, which it would wait for; let "
                             "another thread destroy it");
