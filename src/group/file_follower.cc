@@ -64,6 +64,7 @@ Status FileFollower::start() {
 }
 
 void FileFollower::loop() {
+    base::watch_exit();
     const core::JoinedThread::Running running(joined_);
     follows_here = this;
     told_(*view_);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 
 #include "base/unique_fd.h"
@@ -111,6 +112,18 @@ TEST_CASE("a follower that destroys its authority ends the program with a senten
     });
     CHECK(said.end == -SIGABRT);
     CHECK(said.text.find("GroupAuthority::~GroupAuthority()") != said.text.npos);
+}
+
+TEST_CASE("exit() in what a static authority's follow() calls ends the program with its code") {
+    const GroupDirectory at;
+    const int end = test::end_of_child([&] {
+        static decltype(at.authority()) authority;
+        authority = at.authority();
+        const Status status = authority->follow([](const GroupView&) { ::exit(3); }, {});
+        while (status.ok()) ::pause();
+        return 0;
+    });
+    CHECK(end == 3);
 }
 
 TEST_CASE("a follower may change what it follows") {
