@@ -1,5 +1,7 @@
 // Replies that are ready faster than they leave: a client that reads them gets them all.
+#include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -115,6 +117,43 @@ TEST_CASE("replies for which there is no place fail alone, with their effect") {
     pair.hold(1, next);
     pair.answer(1, next);
     CHECK(next.ok == 1);
+    CHECK(pair.client.node().client.counters().resumed == 0);
+}
+
+TEST_CASE("data that rides with replies leaves the replies their room") {
+    Simulated pair;
+    constexpr int calls = 400, puts = 64;
+    constexpr std::size_t record = 64;
+    const Buffer memory = pair.client.allocate(puts * record).value();
+    const Region region = pair.client.expose(memory, {.access = Access::write}).value();
+    const RegionRef ref = region.ref();
+    std::array<std::byte, RegionRef::wire_bytes> body;
+    ref.encode(body);
+    int ok = 0, refused = 0, other = 0;
+    for (int i = 0; i < calls; ++i) {
+        pair.channel.call(hold_method, body, {.timeout = 20s, .rides = &ref},
+                          [&](const Status& status, ByteView) {
+                              const bool is_full = status.code() == Code::resource_exhausted;
+                              ++(status.ok() ? ok : is_full ? refused : other);
+                          });
+    }
+    REQUIRE(pair.rig.run_until([&] { return pair.service.holds == calls; }));
+    const Buffer from = pair.server.allocate(record).value();
+    pair.server.node().on_context([&] {
+        for (Call& call : std::exchange(pair.service.held, {})) {
+            const auto shared = std::make_shared<Call>(std::move(call));
+            const auto left = std::make_shared<int>(puts);
+            for (int i = 0; i < puts; ++i) {
+                shared->put(ref, i * record, from, [shared, left](const Status& status) {
+                    if (!status.ok()) shared->fail(status);
+                    if (--*left == 0) shared->reply({});
+                });
+            }
+        }
+    });
+    REQUIRE(pair.rig.run_until([&] { return ok + refused + other == calls; }));
+    CHECK(ok > 0);
+    CHECK(other == 0);
     CHECK(pair.client.node().client.counters().resumed == 0);
 }
 
