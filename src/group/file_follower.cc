@@ -29,7 +29,7 @@ static constinit thread_local const FileFollower* follows_here = nullptr;
 FileFollower::~FileFollower() {
     if (follows_here == this) {
         if (base::is_exiting()) {  // It ends with the process.
-            thread_.detach();
+            if (thread_.joinable()) thread_.detach();
             return;
         }
         base::abort_misused("GroupAuthority::~GroupAuthority()",

@@ -2,9 +2,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
+#include <thread>
 
 #include "base/unique_fd.h"
 #include "support/catch.h"
@@ -119,7 +121,13 @@ TEST_CASE("exit() in what a static authority's follow() calls ends the program w
     const int end = test::end_of_child([&] {
         static decltype(at.authority()) authority;
         authority = at.authority();
-        const Status status = authority->follow([](const GroupView&) { ::exit(3); }, {});
+        static std::atomic<bool> follows{false};
+        const auto told = [](const GroupView&) {
+            while (!follows) std::this_thread::yield();
+            ::exit(3);
+        };
+        const Status status = authority->follow(told, {});
+        follows = true;
         while (status.ok()) ::pause();
         return 0;
     });
