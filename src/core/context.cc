@@ -158,10 +158,12 @@ Turn Context::turn(TimePoint now) noexcept {
     current_ = this;
     std::uint32_t events = 0;
     EndpointSlot* const slot = quick_;
+    if (slot) [[likely]] {
+        thread_.store(&current_, std::memory_order_relaxed);
+    }
     if (!slot || !submissions_.empty()) [[unlikely]] {
         events = turn_with_work(now);
     } else {
-        thread_.store(&current_, std::memory_order_relaxed);
         now_ = now;
         events = poll_endpoint(*slot);
         timers_.advance(now);
