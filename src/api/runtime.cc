@@ -185,10 +185,9 @@ void Runtime::run_blocking(Function<void()> start, detail::BlockedThread& waiter
     const api::Waiters::Within within(node.waiters, waiter);
     node.context.post(std::move(start));
     if (node.waiters.have_ended()) node.context.post([kept] { kept->waiters.end(); });
-    const bool has_turned = node.context.has_turned() || node.parts.pass_time;
-    if (node.parts.pass_time || (node.options.manual && has_turned && node.context.on_thread())) {
-        return turn_until_done(node, waiter.done);
-    }
+    const bool turns_here =
+        node.options.manual && node.context.has_turned() && node.context.on_thread();
+    if (node.parts.pass_time || turns_here) return turn_until_done(node, waiter.done);
     const core::JoinedThread::Wait helped([&] { return help(node, waiter); });
     api::TurnWait wait(call, node, waiter.mutex, waiter.changed, waiter.done);
     while (!wait.until_done()) {

@@ -139,9 +139,11 @@ void Log::deliver() noexcept {
 }
 
 void Log::end_sink() noexcept {
-    deliver();
     std::unique_lock lock(mutex_);
-    has_ended_sink_ = true;
+    has_ended_sink_ = true;  // First: what another thread has written by now is among what is left.
+    lock.unlock();
+    deliver();
+    lock.lock();
     // Another thread may be in it.
     while (is_delivering_ && deliverer_ != std::this_thread::get_id()) {
         lock.unlock();

@@ -22,7 +22,7 @@ struct Ask {
     Interval of;  // Of a failure or an answer: all of these are judged by it.
     Asking asking = Asking::all;
     std::uint8_t rounds = 0;      // How often it said that there is more to come.
-    bool again : 1 = false;       // Somebody else may have asked them before.
+    bool again : 1 = false;       // Another rank may have asked them before.
     bool named : 1 = false;       // The members of the subtree are named: theirs is another view.
     bool is_silent : 1 = false;   // Those below it have been asked by us.
     bool parked : 1 = false;      // Refused, for a later view; so may be all others.

@@ -47,8 +47,9 @@ class Part {
       public:
         // Sends it; one of answered(), failed() follows once, unless it is given up.
         virtual void ask(Part& part, const Ask& ask) = 0;
-        // Of a question under way; all others are given up, too, and none follows. `stop`: whoever
-        // was asked is told, too, also one who has said so far, and waits to be asked for the rest.
+        // Of a question under way; all others are given up, too, and none follows. `stop`: the rank
+        // that was asked is told, too, also one that has said so far and waits to be asked for the
+        // rest.
         virtual void give_up(Part& part, const Ask& ask, bool stop) = 0;
         // Runs the method here; ran() follows, unless it is stopped.
         virtual void run(Part& part) = 0;
