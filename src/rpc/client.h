@@ -153,6 +153,7 @@ class Client final : public core::FrameSink {
     // ---- recovery, client_recovery.cc
     ClientSession* session_of(core::Peer& peer);
     void begin(ClientSession& session);
+    void begin_anew(ClientSession& session);
     bool send_session(ClientSession& session, std::uint8_t flags);
     void on_grant(core::Peer& peer, ByteView frame);
     void on_told(core::Peer& peer, ByteView frame);

@@ -45,6 +45,15 @@ void Client::begin(ClientSession& session) {
     if (send_session(session, 0)) pump(session);
 }
 
+// A server is found that does not know the session: it has as long to answer as the search for it.
+void Client::begin_anew(ClientSession& session) {
+    context_.timers().cancel(session);
+    session.until = context_.now() + search_max;
+    session.was_late = false;
+    context_.timers().arm(session, session.until);
+    begin(session);
+}
+
 // False: the connection is gone.
 bool Client::send_session(ClientSession& session, std::uint8_t flags) {
     SessionFrame frame;
@@ -89,7 +98,7 @@ void Client::on_peer_up(core::Peer& peer) {
     if (peer.incarnation != session->incarnation) {
         count_lives(*session);
         resolve_unknown(*session, Code::unavailable, "the server restarted");
-        return begin(*session);
+        return begin_anew(*session);
     }
     session->state = SessionState::resuming;
     context_.timers().arm(*session, session->until);
@@ -123,11 +132,10 @@ void Client::on_grant(core::Peer& peer, ByteView frame) {
             peer, fail(Code::unavailable, "the server has no place for a session"));
     }
     if (verdict == Verdict::expired) {
-        context_.timers().cancel(*session);
         resolve_unknown(*session, Code::aborted,
                         "the server has forgotten the session, whose connection was lost for too "
                         "long: ask it what became of the call before repeating it");
-        return begin(*session);
+        return begin_anew(*session);
     }
     if (verdict == Verdict::ended) return on_ended(*session);
     if (!is_possible(grant, *session)) return context_.broken(peer, "an impossible grant of slots");

@@ -1,4 +1,6 @@
 // Calls that end their server, and calls that begin after the deadline of the call around them.
+#include <algorithm>
+
 #include <weft/await.h>
 
 #include "support/lost_pair.h"
@@ -49,6 +51,35 @@ TEST_CASE("recovery: an idempotent call that ends its server, again and again, f
     REQUIRE(lost.run_until_empty());
     CHECK(next.reply == "y");
     CHECK(lost.calls.in_flight() == 0);
+}
+
+TEST_CASE("recovery: a server that restarts and falls silent at once is told within 3 s") {
+    constexpr std::size_t slots = rpc::slots_max - rpc::ClientSession::nested_slots;
+    std::vector<CallOutcome> outcomes(slots + 1);  // The last one waits for a slot.
+    Lost lost;
+    lost.service.hold = true;
+    for (CallOutcome& one : outcomes) {
+        lost.channel.call(echo_method, {}, {.timeout = 60s}, one.done());
+    }
+    REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == slots; }));
+    lost.rig.kill("server");
+    Runtime& second = lost.rig.add("server");
+    // It has taken the connection, and not the session.
+    REQUIRE(lost.rig.run_until([&] { return outcomes.front().completions == 1; }));
+    CHECK(outcomes.front().status.text() == "the server restarted");
+    CHECK(outcomes.back().completions == 0);
+    auto& all = lost.rig.runtimes;
+    const auto at =
+        std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == &second; });
+    auto stopped = std::move(*at);
+    all.erase(at);
+    const TimePoint since = lost.rig.clock->now();
+    REQUIRE(lost.rig.run_until([&] { return outcomes.back().completions == 1; }));
+    CHECK(lost.rig.clock->now() - since < 3010ms);
+    CHECK(outcomes.back().status.code() == Code::unavailable);
+    CHECK(outcomes.back().status.effect() == Effect::none);
+    all.push_back(std::move(stopped));
+    lost.service.held.clear();
 }
 
 TEST_CASE("recovery: an idempotent call outlives four ends of its server") {
