@@ -34,9 +34,12 @@ void Part::begin(TimePoint now) {
 // ---- whom it asks ------------------------------------------------------------------------------
 
 void Part::ask_below(Interval below, bool again, TimePoint now) {
-    // Of some that are asked again something may be known already.
-    if (again) outcomes_.doubt(below);
     std::vector<Interval> children = split(below, plan_->tree, plan_->roster->hosts());
+    if (again) {
+        // Of some something is known already, and of others all.
+        outcomes_.doubt(below);
+        std::erase_if(children, [&](Interval child) { return outcomes_.contains(child); });
+    }
     if (base::is_mutated(base::Mutant::child_forgotten) && children.size() > 2) {
         children.pop_back();
     }
@@ -388,7 +391,9 @@ void Part::leave() {
 
 void Part::end() {
     over_ = true;
-    give_up_all(false);
+    // Where it began nobody will ask in its place: who was asked again, and is known by another,
+    // hears it.
+    give_up_all(role_.is_origin);
     if (std::exchange(runs_, false)) port_.stop_running(*this);
     outcomes_.finish();
     if (role_.is_origin && !std::exchange(told_, true)) port_.tell(*this);

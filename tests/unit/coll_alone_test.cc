@@ -97,7 +97,10 @@ struct Origin final : Part::Port {
         else open.push_back(ask);
         --depth;
     }
-    void give_up(Part&, const Part::Ask&, bool) override { ++given_up; }
+    void give_up(Part&, const Part::Ask&, bool stop) override {
+        ++given_up;
+        told_to_stop += stop;
+    }
     void run(Part&) override {}
     void stop_running(Part&) override {}
     void reply_to(Part&, std::uint32_t, Answer::Kind) override {}
@@ -121,7 +124,7 @@ struct Origin final : Part::Port {
     std::deque<Part::Ask> open;
     std::vector<int> asked = std::vector<int>(n);
     std::vector<Part::Ask> all;
-    int depth = 0, deepest = 0, given_up = 0, tells = 0;
+    int depth = 0, deepest = 0, given_up = 0, told_to_stop = 0, tells = 0;
     bool is_done = false;
     Part part;
 };
@@ -224,6 +227,39 @@ TEST_CASE("coll alone: a stop ends those that are under way, and asks nobody els
     CHECK(origin.is_done);
     CHECK(origin.given_up == 64);
     CHECK(origin.open.size() == 64);
+}
+
+// Position 0 tells of 1, 2 and 3, and dies.
+TEST_CASE("coll alone: ranks of which a rank that died has told are not asked again") {
+    Origin origin(14, false);
+    Answer so_far;
+    so_far.kind = Answer::Kind::partial;
+    so_far.ok = {{2, 4}};
+    so_far.outcomes.push_back({1, fail(Code::unavailable, "gone"), {}});
+    origin.part.answered(origin.id_of({0, 7}), std::move(so_far), origin.now);
+    origin.part.failed(origin.id_of({0, 7}), fail(Code::unavailable, "gone"), origin.now);
+    const auto is_asked = [&](Interval of) {
+        return std::any_of(origin.all.begin(), origin.all.end(),
+                           [&](const Part::Ask& ask) { return ask.of == of; });
+    };
+    CHECK(is_asked({4, 7}));
+    CHECK_FALSE(is_asked({1, 4}));
+    origin.answer({4, 7});
+    origin.answer({7, 14});
+    CHECK(origin.is_done);
+    CHECK(origin.part.outcomes().ok_count() == 12);
+}
+
+// Position 0 is silent, and tells of all the same in the end.
+TEST_CASE("coll alone: ranks that were asked again hear of the end where it began") {
+    Origin origin(14, false);
+    origin.answer({7, 14});
+    origin.silence();
+    REQUIRE(origin.all.size() == 4);
+    origin.answer({0, 7});
+    CHECK(origin.is_done);
+    CHECK(origin.given_up == 2);
+    CHECK(origin.told_to_stop == 2);
 }
 
 }  // namespace coll_alone
