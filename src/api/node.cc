@@ -65,10 +65,10 @@ static rpc::ClientLimits client_limits(const RuntimeOptions& options) {
     return limits;
 }
 
-Node::Node(RuntimeOptions given, NodeParts with)
+Node::Node(RuntimeOptions given, LogSink sink, NodeParts with)
     : options(std::move(given)),
       parts(std::move(with)),
-      log(options.log_level, options.log_sink),
+      log(options.log_level, std::move(sink)),
       arena(na::Arena::make(options.arena_bytes_max)),
       incarnation{parts.random->next(), parts.random->next()},
       pool(options.offload_threads),
@@ -101,7 +101,8 @@ bool Node::deliver_lines_later() {
 
 Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts) {
     base::watch_exit();  // With options.manual this thread may turn it.
-    std::shared_ptr<Node> node(new Node(std::move(options), std::move(parts)));
+    LogSink sink = std::exchange(options.log_sink, {});  // The log lets go of it.
+    std::shared_ptr<Node> node(new Node(std::move(options), std::move(sink), std::move(parts)));
     node->context.set_owner(node);
     if (node->context.wake_fd() < 0 || !node->stop_fd_ || !node->driver.is_usable()) {
         return fail(Code::resource_exhausted, "no file descriptor left (ulimit -n)");
@@ -115,9 +116,7 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
     }
     node->lines_.log = &node->log;
     node->lines_.run = [](core::Deferred& lines) { static_cast<Lines&>(lines).log->deliver(); };
-    if (node->options.log_sink) {
-        node->log.set_later([node = node.get()] { return node->deliver_lines_later(); });
-    }
+    node->log.set_later([node = node.get()] { return node->deliver_lines_later(); });
     node->context.set_opener([node = node.get()](const na::Address& to) {
         if (to.named_by_peer) return fail(Code::unimplemented, "no endpoint here gets there");
         Result<na::Provider*> provider = node->parts.providers->find(to.scheme);

@@ -107,7 +107,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     // middle of anything: says why, takes no turn any more, and nothing of it is destroyed.
     void stay_for_exit(const char* why);
 
-    const RuntimeOptions options;
+    const RuntimeOptions options;  // Without log_sink.
     const NodeParts parts;
     base::Log log;
     std::shared_ptr<na::Arena> arena;
@@ -123,7 +123,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     Waiters waiters;
 
   private:
-    Node(RuntimeOptions options, NodeParts parts);
+    Node(RuntimeOptions options, LogSink sink, NodeParts parts);
     void add(const MethodId& method, RawHandler handler, MethodTraits traits) override;
     // This copy of it is a forked child's, and is neither used nor destroyed.
     void on_forked() noexcept override;

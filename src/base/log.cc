@@ -119,7 +119,7 @@ void Log::write(LogLevel level, std::string_view line) {
 
 void Log::deliver() noexcept {
     std::unique_lock lock(mutex_);
-    if (is_delivering_) return;
+    if (is_delivering_ || !sink_) return;
     is_delivering_ = true;
     deliverer_ = std::this_thread::get_id();
     while (!lines_.empty()) {
@@ -139,6 +139,7 @@ void Log::deliver() noexcept {
 }
 
 void Log::end_sink() noexcept {
+    LogSink ended;  // Destroyed behind the lock.
     std::unique_lock lock(mutex_);
     has_ended_sink_ = true;  // First: what another thread has written by now is among what is left.
     lock.unlock();
@@ -150,6 +151,7 @@ void Log::end_sink() noexcept {
         std::this_thread::yield();
         lock.lock();
     }
+    if (!is_delivering_) ended.swap(sink_);
 }
 
 void Log::write_of_peer(LogLevel level, TimePoint now, std::string_view line) {

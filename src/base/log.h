@@ -30,8 +30,8 @@ class Log {
     // Gives the sink what was written. Nothing where it is being called already: the caller goes on
     // with these lines, or asks `later` once more.
     void deliver() noexcept;
-    // Gives the sink what is left, and returns when no thread is in it. What is written from here
-    // on goes to standard error.
+    // Gives the sink what is left, and lets go of it once no thread is in it: it may keep what
+    // keeps this log. What is written from here on goes to standard error.
     void end_sink() noexcept;
 
     // The same for what peers can make happen as often as they like: at most so many lines a

@@ -1,6 +1,9 @@
 #include "base/quiet_thread.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
+
+#include <cerrno>
 
 namespace weft::base {
 
@@ -44,6 +47,24 @@ QuietThread QuietStart::started() const {
         if (sigismember(&before_, signal) == 0) sigaddset(&thread.blocked, signal);
     }
     return thread;
+}
+
+std::string thread_limits_text() {
+    pthread_attr_t threads;
+    std::size_t bytes = 0;
+    if (::pthread_getattr_default_np(&threads) == 0) {
+        ::pthread_attr_getstacksize(&threads, &bytes);
+        ::pthread_attr_destroy(&threads);
+    }
+    // As the stack of a thread is had: mmap() says EAGAIN under mlockall() only.
+    void* const stack =
+        ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const bool is_locked = bytes != 0 && stack == MAP_FAILED && errno == EAGAIN;
+    if (stack != MAP_FAILED) ::munmap(stack, bytes);
+    if (!is_locked) return "ulimit -u, or the pids limit of the cgroup";
+    return "this process locks its memory (mlockall), and `ulimit -l` (LimitMEMLOCK of a service) "
+           "leaves no room for a stack of " +
+           std::to_string(bytes) + " bytes: raise it, or lower `ulimit -s`";
 }
 
 bool bind_quiet_thread(unsigned cpu) {

@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -46,6 +47,9 @@ std::thread start_quiet_thread(Body&& body) {
         QuietThread::here = nullptr;
     });
 }
+
+// When start_quiet_thread() has just thrown: the limits that may be met.
+std::string thread_limits_text();
 
 // Binds this thread, which start_quiet_thread() started. False: it can't run on that cpu.
 bool bind_quiet_thread(unsigned cpu);

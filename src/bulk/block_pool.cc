@@ -193,7 +193,9 @@ Status BlockPool::why_none(core::PeerRef peer, std::size_t bytes) {
     } else if (blocks_.taken() == blocks_max) {
         why = "all " + std::to_string(blocks_max) + " bodies that may be held are";
     } else {
-        why = "the arena has none left (RuntimeOptions::arena_bytes_max, WEFT_ARENA; `ulimit -v`)";
+        why =
+            "the arena has none left (RuntimeOptions::arena_bytes_max, WEFT_ARENA; `ulimit -v`; "
+            "`ulimit -l` of a process that locks its memory)";
     }
     return fail(Code::resource_exhausted,
                 "no memory for a body of " + std::to_string(bytes) + " bytes: " + std::move(why));

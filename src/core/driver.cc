@@ -62,8 +62,9 @@ Status Driver::start() {
             loop();
         });
     } catch (const std::system_error& error) {
-        return fail(Code::resource_exhausted,
-                    std::string("no thread for the context (ulimit -u): ") + error.what());
+        return fail(
+            Code::resource_exhausted,
+            "no thread for the context (" + base::thread_limits_text() + "): " + error.what());
     }
     pthread_setname_np(thread_.native_handle(), "weft-context");
     if (!options_.cpu || runs.get()) return {};
@@ -79,7 +80,9 @@ void Driver::stop(const std::function<void()>& on_late) {
     context_.post([] {});
     if (on_late) {
         std::unique_lock lock(end_mutex_);
-        if (!end_changed_.wait_for(lock, blocked_least, [this] { return has_ended_; })) on_late();
+        const bool ends = end_changed_.wait_for(lock, blocked_least, [this] { return has_ended_; });
+        lock.unlock();
+        if (!ends) on_late();  // It may be the program's log sink.
     }
     thread_.join();
     context_.adopt_thread();

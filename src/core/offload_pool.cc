@@ -23,8 +23,7 @@ void OffloadPool::run(Function<void()> work, bool for_call) {
             if (threads_.empty()) {  // Nothing would run it.
                 queue_.pop_back();
                 throw NoThread(error.code(),
-                               "no thread for offload() (ulimit -u, or the pids limit of the "
-                               "cgroup)");
+                               "no thread for offload() (" + base::thread_limits_text() + ")");
             }
         }
     }

@@ -57,7 +57,8 @@ Status FileFollower::start() {
         thread_ = base::start_quiet_thread([this] { loop(); });
     } catch (const std::system_error& error) {
         return fail(Code::resource_exhausted, "can't follow the group file '" + path_ +
-                                                  "': no thread (ulimit -u): " + error.what());
+                                                  "': no thread (" + base::thread_limits_text() +
+                                                  "): " + error.what());
     }
     pthread_setname_np(thread_.native_handle(), "weft-group");
     return {};

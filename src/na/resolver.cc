@@ -165,8 +165,8 @@ bool Resolver::State::start_thread(std::string& why) {
         ++threads;
         return true;
     } catch (const std::system_error& error) {
-        why = std::string("no thread to ask the resolver with: ") + error.what() +
-              " (ulimit -u, or the pids limit of the cgroup)";
+        why = std::string("no thread to ask the resolver with: ") + error.what() + " (" +
+              base::thread_limits_text() + ")";
         return false;
     }
 }

@@ -220,5 +220,22 @@ TEST_CASE("log sink: nothing reaches it once its runtime is gone") {
     CHECK(shipping.lines.size() == lines);
 }
 
+TEST_CASE("log sink: one that keeps a channel of its runtime does not keep that beyond its end") {
+    struct Kept {
+        std::optional<Channel> channel;
+        std::size_t lines = 0;
+    };
+    std::weak_ptr<api::Node> node;
+    {
+        const auto kept = std::make_shared<Kept>();
+        Runtime runtime = Runtime::create({.log_level = LogLevel::debug,
+                                           .log_sink = [kept](auto&&...) { ++kept->lines; }})
+                              .value();
+        node = runtime.node().weak_from_this();
+        kept->channel = runtime.connect(test::fresh_uri("sm")).value();
+    }
+    CHECK(node.expired());
+}
+
 }  // namespace
 }  // namespace weft::log_sink_test

@@ -2,6 +2,7 @@
 // names the call and the remedy. In a child process each, for some end it.
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include "support/child.h"
 #include "support/echo.h"
+#include "support/fresh_uri.h"
 #include "support/open_files.h"
 #include "support/patience.h"
 #include "support/raw_echo.h"
@@ -384,6 +386,20 @@ std::optional<Runtime>& of_the_program(const RuntimeOptions& options) {
     return runtime;
 }
 
+constexpr MethodId held_method("test.Held/Hold");
+
+// Its handler returns when the runtime's end has waited for it and said so.
+struct HeldService final : Service {
+    std::atomic<bool> is_held = false;
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(held_method, [this](Call call) {
+            is_held = true;
+            std::this_thread::sleep_for(2500ms);
+            call.reply({});
+        });
+    }
+};
+
 TEST_CASE("exit() in a callback of a static runtime says so, and ends the program with its code") {
     const Mistake mistakes[] = {
         {"in a callback",
@@ -411,6 +427,22 @@ TEST_CASE("exit() in a callback of a static runtime says so, and ends the progra
          },
          7,
          {"exit()", "Runtime::stop()"}},
+        {"in a log sink, of the end that waits for a handler",
+         [] {
+             static HeldService service;
+             RuntimeOptions options = quiet();
+             options.log_level = LogLevel::warning;
+             options.log_sink = [](auto&&...) { std::exit(7); };
+             Runtime runtime = Runtime::create(options).value();
+             const std::string uri = test::fresh_uri("sm");
+             if (!runtime.serve(service, uri).ok()) return 1;
+             Channel channel = runtime.connect(uri).value();
+             channel.call(held_method, {}, {}, [](auto&&...) {});
+             while (!service.is_held) std::this_thread::yield();
+             return 0;
+         },
+         7,
+         {}},
         {"in the main thread, which is none of its own",
          [] {
              (void)of_the_program(quiet());

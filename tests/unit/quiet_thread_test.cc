@@ -1,6 +1,7 @@
 // What weft changes of the threads that it starts: signals, and the cpu of the context's thread.
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <weft/runtime.h>
 
 #include "base/quiet_thread.h"
+#include "support/capability.h"
 #include "support/catch.h"
 #include "support/child.h"
 
@@ -175,6 +177,30 @@ TEST_CASE("only the context's thread is bound to options.cpu") {
     CHECK(is_inner_bound);
     CHECK(is_inner_offload_free);
     CHECK(are_cpus_here(all));
+}
+
+TEST_CASE("threads: where locked memory is limited a want of threads names that limit") {
+    constexpr int not_allowed = 100;
+    const test::Said said = test::said_by_child([] {
+        const rlimit limit{4 << 20, 4 << 20};  // A stack has 8 MiB, mostly.
+        // Root may lock any amount.
+        if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return not_allowed;
+        if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return not_allowed;
+        if (::mlockall(MCL_FUTURE) != 0) return not_allowed;
+        const Result<Runtime> runtime = Runtime::create();
+        if (runtime) return not_allowed;  // Sanitizers make mlockall() do nothing.
+        const std::string text(runtime.status().text());
+        (void)!::write(STDERR_FILENO, text.data(), text.size());
+        return runtime.status().code() == Code::resource_exhausted ? 0 : 1;
+    });
+    if (said.end == not_allowed) {
+        test::note_capability("threads", "not tested here: limits on locked memory");
+        return;
+    }
+    CAPTURE(said.text);
+    CHECK(said.end == 0);
+    CHECK(said.text.find("no thread for the context") != std::string::npos);
+    CHECK(said.text.find("`ulimit -l`") != std::string::npos);
 }
 
 }  // namespace

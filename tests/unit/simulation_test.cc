@@ -118,6 +118,16 @@ TEST_CASE("simulation: a server that ends in order sends its replies first, and 
     CHECK(pair.ask().text == "1");
 }
 
+TEST_CASE("simulation: the end of a server waits for no client that has nothing to say") {
+    SimulatedPair pair(1);
+    CHECK(pair.ask().text == "1");
+    pair.simulation.run_for(3s);
+    const TimePoint begun = pair.simulation.now();
+    pair.simulation.end("server");
+    REQUIRE(pair.simulation.run_until([&] { return !pair.simulation.is_up("server"); }, 10s));
+    CHECK(pair.simulation.now() - begun < 100ms);
+}
+
 TEST_CASE("simulation: a paused server goes on with its end when it is resumed") {
     SimulatedPair pair(1);
     CHECK(pair.ask().text == "1");

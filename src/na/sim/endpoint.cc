@@ -375,12 +375,18 @@ void SimEndpoint::flush() noexcept {
 }
 
 // What the hosts hold arrives though its sender has ended; like a kernel's, it is known to have
-// arrived with its acknowledgement.
+// arrived with its acknowledgement. What the other end was given has.
 std::size_t SimEndpoint::unsent(PeerId peer) const {
     if (base::is_mutated(base::Mutant::unsent_forgotten)) return 0;
     const Link* const link = find(peer);
     if (!link || link->state != LinkState::up) return 0;
-    return link->bytes_queued + link->pending.size + link->bytes_under_way;
+    std::size_t given = 0;
+    if (const SimEndpoint* const other = network_.find(link->node)) {
+        for (const Delivered& one : other->delivered_) {
+            if (one.peer == link->remote) given += one.parcel.size;
+        }
+    }
+    return link->bytes_queued + link->pending.size + link->bytes_under_way - given;
 }
 
 // The network loses nothing of a connection that has not failed, and a close goes behind it.
