@@ -304,7 +304,6 @@ void Node::shutdown() {
     }
     context.close_submissions();
     context.post([this] { waiters.end(); });
-    context.release_thread();
     log.end_sink();
     forget_served(*this);
 }

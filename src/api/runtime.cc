@@ -91,12 +91,14 @@ Executor& Runtime::executor() { return own(node_).context; }
 void Runtime::spawn(Task<void> task) {
     detail::require_startable(detail::TaskAccess::handle(task));
     struct Starter {
+        const core::Context& context;
         std::shared_ptr<Task<void>> task;  // Function holds it in place.
         void operator()() const {
-            detail::run_detached(std::move(*task), [] {});
+            if (!context.is_ending_waiters()) detail::run_detached(std::move(*task), [] {});
         }
     };
-    own(node_).context.post(Starter{std::make_shared<Task<void>>(std::move(task))});
+    core::Context& context = own(node_).context;
+    context.post(Starter{context, std::make_shared<Task<void>>(std::move(task))});
 }
 
 void detail::throw_cancelled() {

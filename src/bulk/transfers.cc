@@ -322,7 +322,7 @@ void Transfers::complete(Entry& entry) {
     } else {
         look_later();
     }
-    done(outcome);
+    if (!context_.is_dropping()) done(outcome);
     settle(entry);
 }
 

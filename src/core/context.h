@@ -365,6 +365,8 @@ class Context final : public Executor, public OwnThread {
     bool is_leaving() const { return !departures_.empty(); }  // What was said last is on its way.
     // What waited after the end, and did so again and again, is ended: coroutines are destroyed.
     bool is_ending_waiters() const { return is_ending_waiters_; }
+    // Completions are destroyed uncalled.
+    bool is_dropping() const { return is_dropping_; }
 
   private:
     struct Submission : base::MpscNode {
@@ -469,7 +471,8 @@ class Context final : public Executor, public OwnThread {
     bool running_late_ = false;
     std::uint32_t late_depth_ = 0;     // Of what runs; the runner's, as the next three.
     bool is_deferred_posted_ = false;  // One submission for all deferred work.
-    bool is_ending_waiters_ = false, has_logged_late_ = false, has_logged_slow_ = false;
+    bool is_ending_waiters_ = false, is_dropping_ = false;
+    bool has_logged_late_ = false, has_logged_slow_ = false;
     std::atomic<bool> sleeping_{false};
     base::UniqueFd wake_fd_;
 };

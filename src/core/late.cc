@@ -7,8 +7,10 @@
 namespace weft::core {
 
 // Work that is posted after the end by such work, and again by that: so often and no more. Then
-// what still waits is run once more, to be ended.
+// coroutines that are about to start or to go on are destroyed for some rounds, and from then on
+// whatever is left, with completions that are not called.
 static constexpr std::uint32_t late_depth_max = 1000;
+static constexpr std::uint32_t ending_rounds = 64;
 
 // Offloaded work that waits longer is logged where there is no thread for it.
 static constexpr Duration slow_work = 100ms;
@@ -16,7 +18,8 @@ static constexpr Duration slow_work = 100ms;
 // A post that raced with this either sees the flag or is seen here.
 void Context::close_submissions() {
     deferred_.splice_back(at_end_);
-    post_deferred();  // No turn will come for it.
+    post_deferred();   // No turn will come for it.
+    release_thread();  // What runs from here on does so on any.
     submissions_closed_.store(true, std::memory_order_seq_cst);
     run_late_submissions();
 }
@@ -49,13 +52,14 @@ void Context::run_late_submissions() noexcept {
                     "work or a coroutine that goes on and on does not end with its runtime: "
                     "dropped");
             }
-            if (late_depth_ > late_depth_max + 1) {
-                is_deferred_posted_ = false;  // It may be this.
-                continue;
-            }
             is_ending_waiters_ = late_depth_ > late_depth_max;
-            submission->work();
-            is_ending_waiters_ = false;
+            is_dropping_ = late_depth_ > late_depth_max + ending_rounds;
+            if (!is_dropping_) {
+                submission->work();
+            } else if (std::exchange(is_deferred_posted_, false)) {
+                run_deferred();  // It may be this.
+            }
+            is_ending_waiters_ = is_dropping_ = false;
             continue;
         }
         const std::lock_guard lock(late_mutex_);

@@ -138,7 +138,9 @@ void Alarm::conclude(Outcome outcome) {
 }
 
 std::coroutine_handle<> Alarm::ring() {
-    if (is_homeless_) {
+    // The task that ends may do so in the middle of another one of its fork, which is destroyed
+    // next: in the context's late work the fork goes on behind both.
+    if (is_homeless_ && Executor::current() != home_) {
         is_done_ = true;
         if (awaiting_.is_suspended()) return awaiting_.coroutine();
     } else if (awaiting_.is_suspended()) {

@@ -71,6 +71,7 @@ void Client::finish_early(ClientCall& call, Status status) {
         auto& early = static_cast<ClientCall&>(work);
         const Status why = std::exchange(early.early, Status());
         early.ends = false;
+        if (early.client->context_.is_dropping()) early.done = [](const Status&, ByteView) {};
         early.client->complete(early, why, {});
     };
     context_.defer(call);

@@ -227,4 +227,32 @@ TEST_CASE("when_any: a task that another one's end resumes begins nothing when b
     }
 }
 
+Task<void> holds_for_ever(Dropped& all) {
+    const Alive local(all.bench.alive);
+    const Lock::Held held = co_await all.lock.take();
+    while (true) (void)co_await sleep_for(1ms);
+}
+
+Task<void> race(Dropped& all, bool& has_ended) {
+    (void)co_await when_any(member(all, false), member(all, false));
+    has_ended = true;
+}
+
+// The first to end does so in the destructor of what held the lock, and the second one within it.
+TEST_CASE("when_any: what is destroyed with the runtime may end its tasks within each other") {
+    Dropped all;
+    bool has_ended = false;
+    {
+        Alone alone;
+        alone.runtime.spawn(holds_for_ever(all));
+        alone.rig.run_for(1ms);
+        alone.runtime.spawn(race(all, has_ended));
+        alone.rig.run_for(5ms);
+        CHECK(all.bench.alive == 3);
+    }
+    CHECK(all.resumed == 2);
+    CHECK(all.bench.alive == 0);
+    CHECK_FALSE(all.lock.is_taken());
+}
+
 }  // namespace combine_test

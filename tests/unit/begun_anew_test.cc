@@ -1,0 +1,112 @@
+// What never ends because each of its ends begins the next one, when its runtime ends.
+#include <functional>
+#include <memory>
+
+#include <weft/await.h>
+#include <weft/offload.h>
+#include <weft/sleep.h>
+
+#include "support/open_files.h"
+#include "support/raw_echo.h"
+
+namespace weft::begun_anew_test {
+namespace {
+
+using namespace weft::test;
+
+// What each round holds.
+struct Held {
+    Runtime& runtime;
+    Channel channel;
+    Group group;
+    bool goes_on = true;
+    std::shared_ptr<int> rounds = std::make_shared<int>(0);
+};
+
+Task<void> after_call(Held held) {
+    ++*held.rounds;
+    (void)co_await call(held.channel, echo_method, {});
+    if (held.goes_on) held.runtime.spawn(after_call(held));
+}
+
+Task<void> after_sleep(Held held) {
+    ++*held.rounds;
+    (void)co_await sleep_for(1us);
+    if (held.goes_on) held.runtime.spawn(after_sleep(held));
+}
+
+Task<void> after_both(Held held) {
+    ++*held.rounds;
+    (void)co_await call(held.channel, echo_method, {});
+    (void)co_await sleep_for(1us);
+    if (held.goes_on) held.runtime.spawn(after_both(held));
+}
+
+Task<void> after_offload(Held held) {
+    ++*held.rounds;
+    const auto work = [] {};
+    co_await offload(work);
+    if (held.goes_on) held.runtime.spawn(after_offload(held));
+}
+
+void call_again(const Held& held) {
+    ++*held.rounds;
+    held.channel.call(echo_method, {}, {}, [held](const Status&, ByteView) { call_again(held); });
+}
+
+void get_again(const Held& held) {
+    ++*held.rounds;
+    held.channel.get(RegionRef(), 0, Buffer(), {}, [held](const Status&) { get_again(held); });
+}
+
+void collect_again(const Held& held) {
+    ++*held.rounds;
+    held.group.collective(echo_method, BodyWriter::of({}), {},
+                          [held](const GroupOutcome&) { collect_again(held); });
+}
+
+void post_again(const Held& held) {
+    ++*held.rounds;
+    held.runtime.executor().post([held] { post_again(held); });
+}
+
+TEST_CASE("what begins anew at each of its ends is let go of with its runtime, with all it holds") {
+    using Begin = void (*)(const Held&);
+    const std::pair<const char*, Begin> forms[] = {
+        {"a coroutine after a call",
+         [](const Held& held) { held.runtime.spawn(after_call(held)); }},
+        {"a coroutine after a sleep",
+         [](const Held& held) { held.runtime.spawn(after_sleep(held)); }},
+        {"a coroutine after both", [](const Held& held) { held.runtime.spawn(after_both(held)); }},
+        {"a coroutine after offloaded work",
+         [](const Held& held) { held.runtime.spawn(after_offload(held)); }},
+        {"a completion of a call", call_again},
+        {"a completion of a get", get_again},
+        {"a completion of a collective", collect_again},
+        {"posted work", post_again},
+    };
+    for (const auto& [name, begin] : forms) {
+        INFO(name);
+        const int before = open_files();
+        std::weak_ptr<int> rounds;
+        std::weak_ptr<api::Node> node;
+        {
+            SimRig rig;
+            rig.add("server");
+            Runtime& client = rig.add("", {.log_level = LogLevel::off});
+            node = client.node().weak_from_this();
+            const GroupView view = GroupView::make("g", 1, {{0, {"sim://server"}}}).value();
+            Held held{client, client.connect("sim://server").value(), client.group(view).value()};
+            rounds = held.rounds;
+            begin(held);
+            for (int i = 0; i < 10; ++i) client.turn();
+            CHECK(*held.rounds > 0);
+        }
+        CHECK(rounds.expired());
+        CHECK(node.expired());
+        CHECK(open_files() == before);
+    }
+}
+
+}  // namespace
+}  // namespace weft::begun_anew_test
