@@ -23,7 +23,8 @@ HeldScope::~HeldScope() {
                         "which may use it; let the work end first");
 }
 
-// nullptr: the coroutine is its program's own, or nothing awaits it, and so is its end.
+// nullptr: the coroutine is its program's own, or nothing awaits it, and so is its end: in the last
+// rounds it is left suspended.
 static Root* root_of(Level* level) {
     if (!level) return nullptr;
     while (level->outer) level = level->outer;
@@ -40,7 +41,10 @@ bool Level::is_in_dropped() const {
 void resume_or_end(std::coroutine_handle<> awaiting, Level* level) {
     const auto* const here = static_cast<const core::Context*>(Executor::current());
     Root* const root = here && here->is_ending_waiters() ? root_of(level) : nullptr;
-    if (!root) return awaiting.resume();
+    if (!root) {
+        if (!here || !here->is_dropping()) awaiting.resume();
+        return;
+    }
     root->is_dropped = true;
     if (root->held == 0) root->coroutine.destroy();
 }

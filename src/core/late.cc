@@ -11,6 +11,8 @@ namespace weft::core {
 // whatever is left, with completions that are not called.
 static constexpr std::uint32_t late_depth_max = 1000;
 static constexpr std::uint32_t ending_rounds = 64;
+// Whose destructors begin the next ones; then these are left.
+static constexpr std::uint32_t dropping_rounds = 1000;
 
 // Offloaded work that waits longer is logged where there is no thread for it.
 static constexpr Duration slow_work = 100ms;
@@ -56,8 +58,9 @@ void Context::run_late_submissions() noexcept {
             is_dropping_ = late_depth_ > late_depth_max + ending_rounds;
             if (!is_dropping_) {
                 submission->work();
-            } else if (std::exchange(is_deferred_posted_, false)) {
-                run_deferred();  // It may be this.
+            } else if (std::exchange(is_deferred_posted_, false) &&  // It may be this.
+                       late_depth_ <= late_depth_max + ending_rounds + dropping_rounds) {
+                run_deferred();
             }
             is_ending_waiters_ = is_dropping_ = false;
             continue;

@@ -3,10 +3,13 @@
 #include <memory>
 
 #include <weft/await.h>
+#include <weft/combine.h>
 #include <weft/offload.h>
 #include <weft/sleep.h>
 
+#include "support/echo.h"
 #include "support/open_files.h"
+#include "support/owned_coroutine.h"
 #include "support/raw_echo.h"
 
 namespace weft::begun_anew_test {
@@ -103,6 +106,75 @@ TEST_CASE("what begins anew at each of its ends is let go of with its runtime, w
             CHECK(*held.rounds > 0);
         }
         CHECK(rounds.expired());
+        CHECK(node.expired());
+        CHECK(open_files() == before);
+    }
+}
+
+OwnedCoroutine sleeps_for_ever(Held held) {
+    while (held.goes_on) (void)co_await sleep_for(1us);
+}
+
+OwnedCoroutine calls_for_ever(Held held) {
+    while (held.goes_on) (void)co_await call(held.channel, echo_method, {});
+}
+
+OwnedCoroutine gets_for_ever(Held held) {
+    while (held.goes_on) (void)co_await get(held.channel, RegionRef(), 0, Buffer());
+}
+
+OwnedCoroutine asks_for_ever(Held held) {
+    const echo::v1::EchoRequestText request;
+    while (held.goes_on) (void)co_await echo::v1::EchoGroupClient(held.group).Everywhere(request);
+}
+
+Task<int> short_sleep() {
+    (void)co_await sleep_for(1us);
+    co_return 1;
+}
+
+OwnedCoroutine combines_for_ever(Held held) {
+    while (held.goes_on) {
+        auto first = short_sleep(), second = short_sleep();
+        (void)co_await when_any(std::move(first), std::move(second));
+    }
+}
+
+Task<void> calls(Held held) { (void)co_await call(held.channel, echo_method, {}); }
+
+OwnedCoroutine awaits_tasks_for_ever(Held held) {
+    while (held.goes_on) co_await calls(held);
+}
+
+TEST_CASE(
+    "a loop of the program's own coroutine type is left suspended by the end of its runtime") {
+    using Begin = OwnedCoroutine (*)(Held);
+    const std::pair<const char*, Begin> forms[] = {
+        {"sleeps", sleeps_for_ever},
+        {"calls", calls_for_ever},
+        {"gets", gets_for_ever},
+        {"collectives", asks_for_ever},
+        {"combined tasks", combines_for_ever},
+        {"tasks", awaits_tasks_for_ever},
+    };
+    for (const auto& [name, begin] : forms) {
+        INFO(name);
+        const int before = open_files();
+        std::weak_ptr<api::Node> node;
+        OwnedCoroutine coroutine;
+        {
+            SimRig rig;
+            rig.add("server");
+            Runtime& client = rig.add("", {.log_level = LogLevel::off});
+            node = client.node().weak_from_this();
+            const GroupView view = GroupView::make("g", 1, {{0, {"sim://server"}}}).value();
+            const Held held{client, client.connect("sim://server").value(),
+                            client.group(view).value()};
+            client.executor().post([&, first = begin] { coroutine = first(held); });
+            for (int i = 0; i < 10; ++i) client.turn();
+        }
+        CHECK_FALSE(coroutine.done());
+        coroutine.destroy();
         CHECK(node.expired());
         CHECK(open_files() == before);
     }
