@@ -372,6 +372,7 @@ class Context final : public Executor, public OwnThread {
     struct Submission : base::MpscNode {
         Function<void()> work;
         std::uint32_t depth = 0;  // How often late work posted again to come to this.
+        bool is_of_end = false;   // Comes of what was there when the context ended.
     };
 
     Claim claim_queued(Peer& peer, std::size_t bytes);
@@ -380,7 +381,10 @@ class Context final : public Executor, public OwnThread {
     void drain(Peer& peer);
     std::uint32_t run_submissions();
     void run_late_submissions() noexcept;
+    void run_late() noexcept;
+    void run_late(std::unique_ptr<Submission> submission);
     void post_deferred();
+    void run_late_deferred();
     void run_offloaded(Function<void()>& work);
     std::uint32_t run_deferred();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
@@ -469,8 +473,13 @@ class Context final : public Executor, public OwnThread {
     std::weak_ptr<void> owner_;
     std::mutex late_mutex_;  // Guards the next. Never held over user code.
     bool running_late_ = false;
-    std::uint32_t late_depth_ = 0;     // Of what runs; the runner's, as the next three.
-    bool is_deferred_posted_ = false;  // One submission for all deferred work.
+    std::atomic<std::uint32_t> late_posters_{0};  // About to take it, or to find it taken.
+    std::uint32_t late_depth_ = 0;                // Of what runs; the runner's, as all of these.
+    std::uint64_t end_left_ = 0;                  // What is of the end, and waits;
+    bool is_end_queued_ = false;                  // so is all that was posted before it.
+    bool runs_end_ = false;                       // What runs is.
+    bool is_deferred_posted_ = false;             // One submission for all deferred work,
+    bool is_deferred_of_end_ = false;             // some of which is.
     bool is_ending_waiters_ = false, is_dropping_ = false;
     bool has_logged_late_ = false, has_logged_slow_ = false;
     std::atomic<bool> sleeping_{false};

@@ -14,60 +14,93 @@ static constexpr std::uint32_t ending_rounds = 64;
 // Whose destructors begin the next ones; then these are left.
 static constexpr std::uint32_t dropping_rounds = 1000;
 
+// What one thread runs of others' after the end, when they go on posting.
+static constexpr std::uint32_t late_share = 256;
+
 // Offloaded work that waits longer is logged where there is no thread for it.
 static constexpr Duration slow_work = 100ms;
 
-// A post that raced with this either sees the flag or is seen here.
+// A post that raced with this either sees the flag or is seen here. What there is runs here, before
+// this returns, with all that comes of it.
 void Context::close_submissions() {
     deferred_.splice_back(at_end_);
-    post_deferred();   // No turn will come for it.
+    post_deferred();  // No turn will come for it.
+    {
+        const std::lock_guard lock(late_mutex_);
+        running_late_ = true;
+    }
+    auto* const last = new Submission;
+    last->work = [this] { is_end_queued_ = false; };
+    last->is_of_end = is_end_queued_ = true;
+    end_left_ = 1;
+    submissions_.push(*last);
     release_thread();  // What runs from here on does so on any.
     submissions_closed_.store(true, std::memory_order_seq_cst);
-    run_late_submissions();
+    run_late();
 }
 
 void Context::post_deferred() {
+    if (runs_end_ && !std::exchange(is_deferred_of_end_, true)) ++end_left_;
     if (std::exchange(is_deferred_posted_, true)) return;
-    post([this] {
-        is_deferred_posted_ = false;
-        run_deferred();
-    });
+    post([this] { run_late_deferred(); });
+}
+
+void Context::run_late_deferred() {
+    is_deferred_posted_ = false;
+    if (std::exchange(is_deferred_of_end_, false)) {
+        --end_left_;
+        runs_end_ = true;
+    }
+    run_deferred();
 }
 
 // One thread at a time: one that finds another running leaves its work to that, which looks once
 // more before it ends.
 void Context::run_late_submissions() noexcept {
+    late_posters_.fetch_add(1, std::memory_order_relaxed);
     {
         const std::lock_guard lock(late_mutex_);
+        late_posters_.fetch_sub(1, std::memory_order_relaxed);
         if (std::exchange(running_late_, true)) return;
     }
+    run_late();
+}
+
+void Context::run_late(std::unique_ptr<Submission> submission) {
+    late_depth_ = submission->depth;
+    runs_end_ = is_end_queued_ || submission->is_of_end;
+    if (submission->is_of_end) --end_left_;
+    if (late_depth_ > late_depth_max && !std::exchange(has_logged_late_, true)) {
+        log_.error(
+            "work or a coroutine that goes on and on does not end with its runtime: dropped");
+    }
+    is_ending_waiters_ = late_depth_ > late_depth_max;
+    is_dropping_ = late_depth_ > late_depth_max + ending_rounds;
+    if (!is_dropping_) {
+        submission->work();
+    } else if (is_deferred_posted_) {  // It may be this.
+        if (late_depth_ <= late_depth_max + ending_rounds + dropping_rounds) run_late_deferred();
+        is_deferred_posted_ = false;
+    }
+    is_ending_waiters_ = is_dropping_ = false;
+}
+
+// Requires: running_late_ is this thread's.
+void Context::run_late() noexcept {
     // Destroyed last: with what the work holds and lets go of, this context may go.
     const std::shared_ptr<void> owner = owner_.lock();
     const Entered scope(*this);
-    while (true) {
-        base::MpscNode* node = submissions_.pop();
-        if (node) {
-            const std::unique_ptr<Submission> submission(static_cast<Submission*>(node));
-            late_depth_ = submission->depth;
-            if (late_depth_ > late_depth_max && !std::exchange(has_logged_late_, true)) {
-                log_.error(
-                    "work or a coroutine that goes on and on does not end with its runtime: "
-                    "dropped");
-            }
-            is_ending_waiters_ = late_depth_ > late_depth_max;
-            is_dropping_ = late_depth_ > late_depth_max + ending_rounds;
-            if (!is_dropping_) {
-                submission->work();
-            } else if (std::exchange(is_deferred_posted_, false) &&  // It may be this.
-                       late_depth_ <= late_depth_max + ending_rounds + dropping_rounds) {
-                run_deferred();
-            }
-            is_ending_waiters_ = is_dropping_ = false;
-            continue;
-        }
+    for (std::uint32_t ran = 0; true; ++ran) {
+        base::MpscNode* const node = submissions_.pop();
+        if (node) run_late(std::unique_ptr<Submission>(static_cast<Submission*>(node)));
+        runs_end_ = false;
+        const bool may_leave = ran > late_share && end_left_ == 0;
+        if (node && !may_leave) continue;
         const std::lock_guard lock(late_mutex_);
-        // Not empty: more came, or a producer is between the two steps of a push.
-        if (!submissions_.empty()) continue;
+        // Not empty: more came, or a producer is between the two steps of a push. While threads go
+        // on posting one of them runs it.
+        const bool is_left = may_leave && late_posters_.load(std::memory_order_relaxed) != 0;
+        if (!is_left && !submissions_.empty()) continue;
         running_late_ = false;
         return;
     }

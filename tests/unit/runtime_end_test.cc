@@ -1,11 +1,14 @@
 // The end of a runtime, and of a client, with user code in every place that sees it.
 #include <atomic>
+#include <future>
 #include <thread>
+#include <vector>
 
 #include <weft/await.h>
 #include <weft/offload.h>
 
 #include "rpc/header.h"
+#include "support/fresh_uri.h"
 #include "support/hold_server.h"
 #include "support/patience.h"
 #include "support/raw_echo.h"
@@ -226,6 +229,40 @@ TEST_CASE("work that posts itself does not keep its runtime from ending") {
     post_for_ever(runtime->executor());
     runtime.reset();
     SUCCEED("it ended");
+}
+
+TEST_CASE("a runtime ends while other threads go on with its channels") {
+    // Without an answer, and one call after the other.
+    const int threads = GENERATE(1, 40);
+    CAPTURE(threads);
+    const bool waits = threads > 1;
+    constexpr std::uint64_t most = 4'000'000;  // For the end that waits for them.
+    std::atomic<bool> has_ended = false;
+    std::atomic<std::uint64_t> begun = 0, ended = 0;
+    std::vector<std::thread> callers;
+    {
+        Runtime runtime =
+            Runtime::create({.drain_timeout = 100ms, .log_level = LogLevel::off}).value();
+        const Channel channel = runtime.connect(fresh_uri("sm")).value();
+        for (int i = 0; i < threads; ++i) {
+            callers.emplace_back([&, channel] {
+                while (!has_ended && begun < most) {
+                    std::promise<void> answered;
+                    ++begun;
+                    channel.call(echo_method, {}, {}, [&, waits](const Status&, ByteView) {
+                        ++ended;
+                        if (waits) answered.set_value();
+                    });
+                    if (waits) answered.get_future().wait();
+                }
+            });
+        }
+        while (begun < 1000) std::this_thread::yield();
+    }
+    has_ended = true;
+    CHECK(begun < most);
+    for (std::thread& caller : callers) caller.join();
+    CHECK(ended == begun);
 }
 
 TEST_CASE("the last channel may go inside work that is posted after the end") {
