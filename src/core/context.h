@@ -343,7 +343,7 @@ class Context final : public Executor, public OwnThread {
         quick_ = nullptr;
         rouse();
         if (is_over()) [[unlikely]]
-            post_deferred();
+            run_deferred_late();
     }
     // Requires: not linked. Runs in the first turn after shutdown(), unless it is deferred before.
     void defer_to_end(Deferred& work) { at_end_.push_back(work); }
@@ -383,8 +383,8 @@ class Context final : public Executor, public OwnThread {
     void run_late_submissions() noexcept;
     void run_late() noexcept;
     void run_late(std::unique_ptr<Submission> submission);
-    void post_deferred();
-    void run_late_deferred();
+    void descend_late(std::uint32_t depth);
+    void run_deferred_late();
     void run_offloaded(Function<void()>& work);
     std::uint32_t run_deferred();
     std::uint32_t poll_endpoint(EndpointSlot& slot);
@@ -478,8 +478,6 @@ class Context final : public Executor, public OwnThread {
     std::uint64_t end_left_ = 0;                  // What is of the end, and waits;
     bool is_end_queued_ = false;                  // so is all that was posted before it.
     bool runs_end_ = false;                       // What runs is.
-    bool is_deferred_posted_ = false;             // One submission for all deferred work,
-    bool is_deferred_of_end_ = false;             // some of which is.
     bool is_ending_waiters_ = false, is_dropping_ = false;
     bool has_logged_late_ = false, has_logged_slow_ = false;
     std::atomic<bool> sleeping_{false};

@@ -23,14 +23,15 @@ static constexpr Duration slow_work = 100ms;
 // A post that raced with this either sees the flag or is seen here. What there is runs here, before
 // this returns, with all that comes of it.
 void Context::close_submissions() {
-    deferred_.splice_back(at_end_);
-    post_deferred();  // No turn will come for it.
     {
         const std::lock_guard lock(late_mutex_);
         running_late_ = true;
     }
-    auto* const last = new Submission;
-    last->work = [this] { is_end_queued_ = false; };
+    auto* const last = new Submission;  // Behind all that was posted.
+    last->work = [this] {
+        is_end_queued_ = false;
+        deferred_.splice_back(at_end_);
+    };
     last->is_of_end = is_end_queued_ = true;
     end_left_ = 1;
     submissions_.push(*last);
@@ -39,19 +40,9 @@ void Context::close_submissions() {
     run_late();
 }
 
-void Context::post_deferred() {
-    if (runs_end_ && !std::exchange(is_deferred_of_end_, true)) ++end_left_;
-    if (std::exchange(is_deferred_posted_, true)) return;
-    post([this] { run_late_deferred(); });
-}
-
-void Context::run_late_deferred() {
-    is_deferred_posted_ = false;
-    if (std::exchange(is_deferred_of_end_, false)) {
-        --end_left_;
-        runs_end_ = true;
-    }
-    run_deferred();
+// Within late work it runs behind that.
+void Context::run_deferred_late() {
+    if (!in_turn()) post([] {});
 }
 
 // One thread at a time: one that finds another running leaves its work to that, which looks once
@@ -66,23 +57,29 @@ void Context::run_late_submissions() noexcept {
     run_late();
 }
 
-void Context::run_late(std::unique_ptr<Submission> submission) {
-    late_depth_ = submission->depth;
-    runs_end_ = is_end_queued_ || submission->is_of_end;
-    if (submission->is_of_end) --end_left_;
-    if (late_depth_ > late_depth_max && !std::exchange(has_logged_late_, true)) {
+void Context::descend_late(std::uint32_t depth) {
+    late_depth_ = depth;
+    is_ending_waiters_ = depth > late_depth_max;
+    is_dropping_ = depth > late_depth_max + ending_rounds;
+    if (is_ending_waiters_ && !std::exchange(has_logged_late_, true)) {
         log_.error(
             "work or a coroutine that goes on and on does not end with its runtime: dropped");
     }
-    is_ending_waiters_ = late_depth_ > late_depth_max;
-    is_dropping_ = late_depth_ > late_depth_max + ending_rounds;
-    if (!is_dropping_) {
-        submission->work();
-    } else if (is_deferred_posted_) {  // It may be this.
-        if (late_depth_ <= late_depth_max + ending_rounds + dropping_rounds) run_late_deferred();
-        is_deferred_posted_ = false;
+}
+
+// With what it defers, and what that defers again: so each has a depth of its own, whatever others
+// begin meanwhile.
+void Context::run_late(std::unique_ptr<Submission> submission) {
+    runs_end_ = is_end_queued_ || submission->is_of_end;
+    if (submission->is_of_end) --end_left_;
+    descend_late(submission->depth);
+    if (!is_dropping_) submission->work();
+    submission.reset();
+    while (!deferred_.empty() && late_depth_ <= late_depth_max + ending_rounds + dropping_rounds) {
+        descend_late(late_depth_ + 1);
+        run_deferred();
     }
-    is_ending_waiters_ = is_dropping_ = false;
+    is_ending_waiters_ = is_dropping_ = runs_end_ = false;
 }
 
 // Requires: running_late_ is this thread's.
@@ -93,7 +90,6 @@ void Context::run_late() noexcept {
     for (std::uint32_t ran = 0; true; ++ran) {
         base::MpscNode* const node = submissions_.pop();
         if (node) run_late(std::unique_ptr<Submission>(static_cast<Submission*>(node)));
-        runs_end_ = false;
         const bool may_leave = ran > late_share && end_left_ == 0;
         if (node && !may_leave) continue;
         const std::lock_guard lock(late_mutex_);
