@@ -391,8 +391,8 @@ void Part::leave() {
 
 void Part::end() {
     over_ = true;
-    // Where it began nobody will ask in its place: who was asked again, and is known by another,
-    // hears it.
+    // Where it began no other rank asks in its place: ranks that were asked again, and of which
+    // another one has told meanwhile, hear of the end.
     give_up_all(role_.is_origin);
     if (std::exchange(runs_, false)) port_.stop_running(*this);
     outcomes_.finish();

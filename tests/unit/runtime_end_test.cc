@@ -265,6 +265,42 @@ TEST_CASE("a runtime ends while other threads go on with its channels") {
     CHECK(ended == begun);
 }
 
+// In the last instants and after them: each of them defers, and others join what is deferred.
+TEST_CASE("what other threads begin while a runtime ends completes, step by step") {
+    std::atomic<std::uint64_t> begun = 0, ended = 0;
+    for (int round = 0; round < 60; ++round) {
+        std::atomic<bool> has_ended = false;
+        std::vector<std::thread> callers;
+        {
+            Runtime runtime = Runtime::create({.log_level = LogLevel::off}).value();
+            const Channel channel = runtime.connect(fresh_uri("sm")).value();
+            const std::uint64_t before = begun;
+            for (int i = 0; i < 3; ++i) {
+                callers.emplace_back([&, channel] {
+                    while (!has_ended) {
+                        if (begun - ended > 300) {
+                            std::this_thread::yield();
+                            continue;
+                        }
+                        ++begun;
+                        channel.executor().post([&ended, channel] {
+                            channel.call(echo_method, {}, {}, [&ended, channel](auto&&...) {
+                                channel.call(echo_method, {}, {}, [&ended](auto&&...) { ++ended; });
+                            });
+                        });
+                    }
+                });
+            }
+            while (begun < before + 100) std::this_thread::yield();
+        }
+        const std::uint64_t at_end = begun;
+        while (begun < at_end + 5000) std::this_thread::yield();
+        has_ended = true;
+        for (std::thread& caller : callers) caller.join();
+        REQUIRE(ended == begun);
+    }
+}
+
 TEST_CASE("the last channel may go inside work that is posted after the end") {
     SimRig rig;
     Channel channel = rig.add("server").connect("sim://server").value();
