@@ -18,7 +18,8 @@ enum class LogLevel : std::uint8_t { trace, debug, info, warning, error, off };
 // A line that is written on the context's thread reaches it in that thread's next turn, and what is
 // left at the end of the runtime reaches it then, what comes later standard error; it runs for no
 // call's sake, whatever the line is about. Lines of other threads, as those which say that the
-// context's is blocked, reach it at once.
+// context's is blocked, reach it at once. It is destroyed with its runtime, so what it holds, a
+// channel say, does not keep that.
 using LogSink = Callback<void(LogLevel, std::string_view line)>;
 
 }  // namespace weft

@@ -29,7 +29,8 @@ class SeededRandom final : public Random {
     std::uint64_t state_;
 };
 
-// getrandom(2), for region keys and incarnations.
+// getrandom(2), or /dev/urandom where that is refused, for region keys and incarnations. Ends the
+// program with a sentence where neither is to be had.
 class KernelRandom final : public Random {
   public:
     std::uint64_t next() override;
