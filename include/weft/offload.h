@@ -33,6 +33,8 @@ class HeldScope {
     // The work has ended: resumes what awaits it, unless that was dropped meanwhile. Requires:
     // inside a turn of a context.
     void end(const Awaiting& awaiting);
+    // The runtime of this thread's turn has ended, and drops what it has left.
+    static bool is_ended();
 
   private:
     struct Held;
@@ -76,6 +78,25 @@ class OffloadAwaiter {
   private:
     friend detail::InPlace<OffloadAwaiter>;
 
+    // Runs in a turn of its context; when its runtime drops what goes on and on, as that is
+    // dropped.
+    class End {
+      public:
+        explicit End(OffloadAwaiter& awaiter) : awaiter_(&awaiter) {}
+        End(End&& other) noexcept : awaiter_(std::exchange(other.awaiter_, nullptr)) {}
+        ~End() {
+            if (awaiter_ && HeldScope::is_ended()) (*this)();
+        }
+        void operator()() {
+            OffloadAwaiter* const awaiter = std::exchange(awaiter_, nullptr);
+            awaiter->is_over_ = true;
+            awaiter->scope_.end(awaiter->awaiting_);  // May destroy the awaiter.
+        }
+
+      private:
+        OffloadAwaiter* awaiter_;  // nullptr: told, or moved from.
+    };
+
     // Ends the wait on its context: after it has run, or when it is destroyed without.
     class Work {
       public:
@@ -95,12 +116,7 @@ class OffloadAwaiter {
         }
 
       private:
-        void end() {
-            home_->post([awaiter = std::exchange(awaiter_, nullptr)] {
-                awaiter->is_over_ = true;
-                awaiter->scope_.end(awaiter->awaiting_);  // May destroy the awaiter.
-            });
-        }
+        void end() { home_->post(End(*std::exchange(awaiter_, nullptr))); }
 
         OffloadAwaiter* awaiter_;  // nullptr: over, or moved from.
         Executor* home_;

@@ -352,11 +352,8 @@ void Context::post(Function<void()> work) {
     submission->work = std::move(work);
     if (!submission->work) [[unlikely]]
         detail::refuse_empty("Executor::post()");
-    if (submissions_closed_.load(std::memory_order_relaxed) && in_turn()) [[unlikely]] {
-        submission->depth = late_depth_ + 1;
-        submission->is_of_end = runs_end_;
-        end_left_ += runs_end_ ? 1 : 0;
-    }
+    if (submissions_closed_.load(std::memory_order_relaxed)) [[unlikely]]
+        follow_late(*submission);
     submissions_.push(*submission);
     if (submissions_closed_.load(std::memory_order_seq_cst)) [[unlikely]]
         return run_late_submissions();

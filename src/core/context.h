@@ -384,6 +384,7 @@ class Context final : public Executor, public OwnThread {
     void run_late() noexcept;
     void run_late(std::unique_ptr<Submission> submission);
     void descend_late(std::uint32_t depth);
+    void follow_late(Submission& submission) noexcept;
     void run_deferred_late();
     void run_offloaded(Function<void()>& work);
     std::uint32_t run_deferred();
@@ -474,10 +475,11 @@ class Context final : public Executor, public OwnThread {
     std::mutex late_mutex_;  // Guards the next. Never held over user code.
     bool running_late_ = false;
     std::atomic<std::uint32_t> late_posters_{0};  // About to take it, or to find it taken.
-    std::uint32_t late_depth_ = 0;                // Of what runs; the runner's, as all of these.
-    std::uint64_t end_left_ = 0;                  // What is of the end, and waits;
-    bool is_end_queued_ = false;                  // so is all that was posted before it.
-    bool runs_end_ = false;                       // What runs is.
+    // Of what this thread runs after the end of a context, be it another one; 0: nothing.
+    static thread_local std::uint32_t late_depth_;
+    std::uint64_t end_left_ = 0;  // The runner's, as all of these: what is of the end, and waits;
+    bool is_end_queued_ = false;  // so is all that was posted before it.
+    bool runs_end_ = false;       // What runs is.
     bool is_ending_waiters_ = false, is_dropping_ = false;
     bool has_logged_late_ = false, has_logged_slow_ = false;
     std::atomic<bool> sleeping_{false};

@@ -108,6 +108,11 @@ HeldScope::Begin HeldScope::hold(Level* level) {
     return root && ++root->late_works > late_works_max ? Begin::over : Begin::now;
 }
 
+bool HeldScope::is_ended() {
+    const auto* const here = static_cast<const core::Context*>(Executor::current());
+    return here && here->is_dropping();
+}
+
 void HeldScope::end(const Awaiting& awaiting) {
     is_under_way_ = false;
     const std::unique_ptr<Held> held = std::move(held_);

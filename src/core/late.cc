@@ -57,6 +57,16 @@ void Context::run_late_submissions() noexcept {
     run_late();
 }
 
+constinit thread_local std::uint32_t Context::late_depth_ = 0;
+
+// What is posted by late work, also by that of another context, comes of it.
+void Context::follow_late(Submission& submission) noexcept {
+    submission.depth = late_depth_ + 1;
+    if (!in_turn()) return;
+    submission.is_of_end = runs_end_;
+    end_left_ += runs_end_ ? 1 : 0;
+}
+
 void Context::descend_late(std::uint32_t depth) {
     late_depth_ = depth;
     is_ending_waiters_ = depth > late_depth_max;
@@ -70,6 +80,7 @@ void Context::descend_late(std::uint32_t depth) {
 // With what it defers, and what that defers again: so each has a depth of its own, whatever others
 // begin meanwhile.
 void Context::run_late(std::unique_ptr<Submission> submission) {
+    const std::uint32_t outer = late_depth_;
     runs_end_ = is_end_queued_ || submission->is_of_end;
     if (submission->is_of_end) --end_left_;
     descend_late(submission->depth);
@@ -80,6 +91,7 @@ void Context::run_late(std::unique_ptr<Submission> submission) {
         run_deferred();
     }
     is_ending_waiters_ = is_dropping_ = runs_end_ = false;
+    late_depth_ = outer;
 }
 
 // Requires: running_late_ is this thread's.

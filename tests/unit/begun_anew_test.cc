@@ -1,6 +1,7 @@
 // What never ends because each of its ends begins the next one, when its runtime ends.
 #include <functional>
 #include <memory>
+#include <system_error>
 
 #include <weft/await.h>
 #include <weft/combine.h>
@@ -22,6 +23,7 @@ struct Held {
     Runtime& runtime;
     Channel channel;
     Group group;
+    Executor* executor = &runtime.executor();
     bool goes_on = true;
     std::shared_ptr<int> rounds = std::make_shared<int>(0);
 };
@@ -146,6 +148,103 @@ OwnedCoroutine awaits_tasks_for_ever(Held held) {
     while (held.goes_on) co_await calls(held);
 }
 
+// Of two runtimes, each of which begins what goes on at the other one.
+struct Pair {
+    Held here, there;
+    Pair turned() const { return {there, here}; }
+};
+
+void post_across(const Pair& pair) {
+    ++*pair.here.rounds;
+    pair.there.executor->post([pair] { post_across(pair.turned()); });
+}
+
+void call_across(const Pair& pair) {
+    ++*pair.here.rounds;
+    pair.here.channel.call(echo_method, {}, {}, [pair](const Status&, ByteView) {
+        pair.there.executor->post([pair] { call_across(pair.turned()); });
+    });
+}
+
+void call_from_across(const Pair& pair) {
+    ++*pair.here.rounds;
+    pair.here.executor->post([pair] {
+        pair.there.channel.call(echo_method, {}, {},
+                                [pair](const Status&, ByteView) { call_from_across(pair); });
+    });
+}
+
+TEST_CASE("what goes on between two runtimes is let go of with the second, with all it holds") {
+    using Begin = void (*)(const Pair&);
+    const std::pair<const char*, Begin> forms[] = {
+        {"posted work", post_across},
+        {"completions that post", call_across},
+        {"work that calls", call_from_across},
+    };
+    for (const auto& [name, begin] : forms) {
+        for (const std::size_t first : {1, 2}) {
+            INFO(name << ", first " << first);
+            const int before = open_files();
+            std::weak_ptr<int> rounds;
+            {
+                SimRig rig;
+                rig.add("server");
+                const GroupView view = GroupView::make("g", 1, {{0, {"sim://server"}}}).value();
+                const auto make = [&] {
+                    Runtime& client = rig.add("", {.log_level = LogLevel::off});
+                    return Held{client, client.connect("sim://server").value(),
+                                client.group(view).value()};
+                };
+                Pair pair{make(), make()};
+                rounds = pair.here.rounds;
+                begin(pair);
+                for (int i = 0; i < 10; ++i) {
+                    pair.here.runtime.turn();
+                    pair.there.runtime.turn();
+                }
+                CHECK(*pair.here.rounds > 0);
+                rig.runtimes[first].reset();
+                rig.runtimes[3 - first].reset();
+            }
+            CHECK(rounds.expired());
+            CHECK(open_files() == before);
+        }
+    }
+}
+
+OwnedCoroutine offloads_for_ever(Held held) {
+    const auto work = [] {};
+    while (held.goes_on) {
+        try {
+            co_await offload(work);
+        } catch (const std::system_error&) {  // Dropped.
+        }
+    }
+}
+
+Task<void> offloads() {
+    const auto work = [] {};
+    co_await offload(work);
+}
+
+OwnedCoroutine offloads_in_tasks_for_ever(Held held) {
+    while (held.goes_on) {
+        try {
+            co_await offloads();
+        } catch (const std::system_error&) {
+        }
+    }
+}
+
+OwnedCoroutine offloads_within_time_for_ever(Held held) {
+    while (held.goes_on) {
+        try {
+            (void)co_await with_timeout(1s, offloads());
+        } catch (const std::system_error&) {
+        }
+    }
+}
+
 TEST_CASE(
     "a loop of the program's own coroutine type is left suspended by the end of its runtime") {
     using Begin = OwnedCoroutine (*)(Held);
@@ -156,6 +255,9 @@ TEST_CASE(
         {"collectives", asks_for_ever},
         {"combined tasks", combines_for_ever},
         {"tasks", awaits_tasks_for_ever},
+        {"offloaded work", offloads_for_ever},
+        {"tasks of offloaded work", offloads_in_tasks_for_ever},
+        {"combined tasks of offloaded work", offloads_within_time_for_ever},
     };
     for (const auto& [name, begin] : forms) {
         INFO(name);
