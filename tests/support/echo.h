@@ -15,7 +15,7 @@
 namespace weft::test {
 
 // Echoes, unless the request's text is one of the words below.
-struct EchoServer final : echo::v1::EchoService {
+struct EchoServer : echo::v1::EchoService {
     using Request = echo::v1::EchoRequest;
     using Reply = echo::v1::EchoReply;
 
