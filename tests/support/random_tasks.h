@@ -37,6 +37,15 @@ struct Chance {
     Chance fork() { return {next()}; }
 };
 
+// Through one runtime: to each server, and to all of them.
+struct Ways {
+    std::vector<Channel> channels;
+    Group group;
+    Channel channel(Chance& chance) const {
+        return channels.empty() ? Channel() : channels[chance.below(channels.size())];
+    }
+};
+
 // What all of a run has in common.
 struct Run {
     // Of coroutines: each local is destroyed once.
@@ -54,35 +63,34 @@ struct Run {
         bool is_alive = true;
     };
 
-    // Of any runtime, whether that is alive or not; an empty one where there is none.
+    // Of any runtime, whether that is alive or not; empty ones where there is none.
     Channel any_channel(Chance& chance) {
         const std::lock_guard lock(mutex);
-        const std::vector<Channel>& some = channels[chance.below(channels.size())];
-        return some.empty() ? Channel() : some[chance.below(some.size())];
+        return ways[chance.below(ways.size())].channel(chance);
     }
-    void set_channels(std::size_t of, std::vector<Channel> all) {
-        std::vector<Channel> before;  // Let go of outside of the lock: a runtime may end with it.
+    Group any_group(Chance& chance) {
         const std::lock_guard lock(mutex);
-        before = std::exchange(channels[of], std::move(all));
-        passed.insert(passed.end(), before.begin(), before.end());
+        return ways[chance.below(ways.size())].group;
+    }
+    void set_ways(std::size_t of, Ways now) {
+        const std::lock_guard lock(mutex);
+        passed.push_back(std::exchange(ways[of], std::move(now)));
     }
 
     std::atomic<long> alive{0}, destroyed_twice{0}, steps{0};
     std::atomic<int> handlers{0};
     std::mutex mutex;
-    std::array<std::vector<Channel>, 3> channels;
-    std::vector<Channel> passed;  // Of runtimes that have ended.
+    std::array<Ways, 3> ways;
+    std::vector<Ways> passed;  // Of runtimes that have ended.
 };
 
 // Where coroutines run: a runtime, or a life of a simulated host.
 struct Place {
     Run& run;
-    std::vector<Channel> channels;  // To each of the three servers.
-    std::function<void(Task<void>)> spawn;
+    Ways ways{};
+    std::function<void(Task<void>)> spawn{};
     std::function<void(Chance&)> fault = [](Chance&) {};
     std::array<OwnedCoroutine, 8> owned{};
-
-    Channel channel(Chance& chance) const { return channels[chance.below(channels.size())]; }
 };
 using At = std::shared_ptr<Place>;
 
@@ -133,7 +141,7 @@ inline OwnedCoroutine owned_tasks(Place& at, Chance chance) {
     const Run::Local local(at.run);
     for (int i = 0; i < 3; ++i) {
         try {
-            const Channel own = at.channel(chance), any = at.run.any_channel(chance);
+            const Channel own = at.ways.channel(chance), any = at.run.any_channel(chance);
             switch (chance.below(4)) {
                 case 0: (void)co_await sleep_for(chance.up_to(3ms)); break;
                 case 1: (void)co_await call(at.run, own, Method::later, 5ms); break;
@@ -190,9 +198,9 @@ inline Task<int> until_it_works(At at, Chance chance, int depth) {
 inline Task<int> wait(At at, Chance chance) {
     const Run::Local local(at->run);
     const Duration some = chance.up_to(chance.below(8) == 0 ? 100ms : 3ms);
-    const Channel own = at->channel(chance), any = at->run.any_channel(chance);
+    const Channel own = at->ways.channel(chance), any = at->run.any_channel(chance);
     Status status;
-    switch (chance.below(12)) {
+    switch (chance.below(14)) {
         case 0: status = co_await sleep_for(some); break;
         case 1: co_return co_await call(at->run, own, Method::now, some);
         case 2: co_return co_await call(at->run, own, Method::later, 50ms);
@@ -214,6 +222,12 @@ inline Task<int> wait(At at, Chance chance) {
         case 10: {
             Hop hop;
             co_await hop;
+            break;
+        }
+        case 11: status = co_await awaited::collective(at->ways.group, some); break;
+        case 12: {
+            const Group group = at->run.any_group(chance);
+            if (group) status = co_await awaited::collective(group, some);
             break;
         }
         default: throw std::runtime_error("on purpose");

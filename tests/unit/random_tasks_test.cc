@@ -19,8 +19,19 @@ constexpr std::size_t hosts = 3;
 
 std::string name(std::size_t host) { return "host" + std::to_string(host); }
 
+// From one of the servers at these addresses to all of them.
+void open_ways(Place& at, Runtime& runtime, const std::vector<std::string>& uris,
+               std::size_t host) {
+    for (const std::string& to : uris) at.ways.channels.push_back(runtime.connect(to).value());
+    const GroupView view =
+        GroupView::make("all", 1, {{0, {uris[0]}}, {1, {uris[1]}}, {2, {uris[2]}}}).value();
+    REQUIRE(runtime.join(view, static_cast<std::uint32_t>(host)).ok());
+    at.ways.group = runtime.group(view).value();
+    at.run.set_ways(host, at.ways);
+}
+
 void judge(Run& run) {
-    for (std::size_t host = 0; host < hosts; ++host) run.set_channels(host, {});
+    for (std::size_t host = 0; host < hosts; ++host) run.set_ways(host, {});
     run.passed.clear();
     CHECK(run.alive == 0);
     CHECK(run.destroyed_twice == 0);
@@ -49,17 +60,14 @@ struct Simulated {
     std::shared_ptr<void> start(std::size_t host, Runtime& runtime) {
         auto life = std::make_shared<Life>();
         life->server.chance = chance.fork();
-        life->server.at = std::make_shared<Place>(Place{run, {}, nullptr});
+        life->server.at = std::make_shared<Place>(Place{run});
         Place& at = *life->server.at;
-        for (std::size_t to = 0; to < hosts; ++to) {
-            at.channels.push_back(runtime.connect("sim://" + name(to)).value());
-        }
         at.spawn = [this, host](Task<void> task) {
             if (Runtime* const up = sim.runtime(name(host))) up->spawn(std::move(task));
         };
         at.fault = [this](Chance& by) { strike(name(by.below(hosts)), by.below(3)); };
         REQUIRE(runtime.serve(life->server, "sim://" + name(host)).ok());
-        run.set_channels(host, at.channels);
+        open_ways(at, runtime, {"sim://host0", "sim://host1", "sim://host2"}, host);
         for (int i = 0; i < 6; ++i) runtime.spawn(root(life->server.at, chance.fork()));
         return life;
     }
@@ -107,7 +115,7 @@ struct Turned {
         options.manual = is_manual;
         runtime.emplace(Runtime::create(options).value());
         server.chance = chance.fork();
-        server.at = std::make_shared<Place>(Place{run, {}, nullptr});
+        server.at = std::make_shared<Place>(Place{run});
         server.at->spawn = [this](Task<void> task) {
             if (!is_over) runtime->spawn(std::move(task));
         };
@@ -171,11 +179,8 @@ TEST_CASE("random tasks: runtimes end in the middle of them, with threads", "[se
             }
             for (std::size_t host = 0; host < hosts; ++host) {
                 Turned& here = *all[host];
-                for (const std::string& to : uris) {
-                    here.server.at->channels.push_back(here.runtime->connect(to).value());
-                }
-                run.set_channels(host, here.server.at->channels);
                 REQUIRE(here.runtime->serve(here.server, uris[host]).ok());
+                open_ways(*here.server.at, *here.runtime, uris, host);
             }
             for (const auto& one : all) {
                 if (one->is_manual) one->turn();
@@ -189,7 +194,7 @@ TEST_CASE("random tasks: runtimes end in the middle of them, with threads", "[se
             for (std::size_t left = hosts; left > 0; --left) {
                 const std::size_t host = chance.below(left);
                 std::swap(all[host], all[left - 1]);
-                if (chance.below(3) == 0) run.set_channels(host, {});
+                if (chance.below(3) == 0) run.set_ways(host, {});
                 all[left - 1]->end();
             }
         }
