@@ -477,9 +477,10 @@ class Context final : public Executor, public OwnThread {
     std::atomic<std::uint32_t> late_posters_{0};  // About to take it, or to find it taken.
     // Of what this thread runs after the end of a context, be it another one; 0: nothing.
     static thread_local std::uint32_t late_depth_;
-    std::uint64_t end_left_ = 0;  // The runner's, as all of these: what is of the end, and waits;
-    bool is_end_queued_ = false;  // so is all that was posted before it.
-    bool runs_end_ = false;       // What runs is.
+    std::uint64_t deep_works_ = 0;  // The runner's, as what follows.
+    std::uint64_t end_left_ = 0;    // What is of the end, and waits;
+    bool is_end_queued_ = false;    // so is all that was posted before it.
+    bool runs_end_ = false;         // What runs is.
     bool is_ending_waiters_ = false, is_dropping_ = false;
     bool has_logged_late_ = false, has_logged_slow_ = false;
     std::atomic<bool> sleeping_{false};

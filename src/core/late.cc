@@ -13,6 +13,10 @@ static constexpr std::uint32_t late_depth_max = 1000;
 static constexpr std::uint32_t ending_rounds = 64;
 // Whose destructors begin the next ones; then these are left.
 static constexpr std::uint32_t dropping_rounds = 1000;
+static constexpr std::uint32_t late_depth_last = late_depth_max + ending_rounds + dropping_rounds;
+// Where very many go on, these rounds begin earlier: when so much has run that was this deep.
+static constexpr std::uint32_t deep = 64;
+static constexpr std::uint64_t deep_works_max = 200'000;
 
 // What one thread runs of others' after the end, when they go on posting.
 static constexpr std::uint32_t late_share = 256;
@@ -69,8 +73,10 @@ void Context::follow_late(Submission& submission) noexcept {
 
 void Context::descend_late(std::uint32_t depth) {
     late_depth_ = depth;
-    is_ending_waiters_ = depth > late_depth_max;
-    is_dropping_ = depth > late_depth_max + ending_rounds;
+    const bool is_ending = depth > late_depth_max || deep_works_ > deep_works_max;
+    is_ending_waiters_ = depth > deep && is_ending;
+    is_dropping_ = depth > late_depth_max + ending_rounds ||
+                   (depth > deep + ending_rounds && deep_works_ > 2 * deep_works_max);
     if (is_ending_waiters_ && !std::exchange(has_logged_late_, true)) {
         log_.error(
             "work or a coroutine that goes on and on does not end with its runtime: dropped");
@@ -85,10 +91,13 @@ void Context::run_late(std::unique_ptr<Submission> submission) {
     if (submission->is_of_end) --end_left_;
     descend_late(submission->depth);
     if (!is_dropping_) submission->work();
+    if (late_depth_ > late_depth_last) (void)submission.release();
     submission.reset();
-    while (!deferred_.empty() && late_depth_ <= late_depth_max + ending_rounds + dropping_rounds) {
+    if (late_depth_ > deep) ++deep_works_;
+    while (!deferred_.empty() && late_depth_ <= late_depth_last) {
         descend_late(late_depth_ + 1);
-        run_deferred();
+        const std::uint32_t ran = run_deferred();
+        if (late_depth_ > deep) deep_works_ += ran;
     }
     is_ending_waiters_ = is_dropping_ = runs_end_ = false;
     late_depth_ = outer;

@@ -2,12 +2,14 @@
 #include <functional>
 #include <memory>
 #include <system_error>
+#include <utility>
 
 #include <weft/await.h>
 #include <weft/combine.h>
 #include <weft/offload.h>
 #include <weft/sleep.h>
 
+#include "support/child.h"
 #include "support/echo.h"
 #include "support/open_files.h"
 #include "support/owned_coroutine.h"
@@ -146,6 +148,59 @@ Task<void> calls(Held held) { (void)co_await call(held.channel, echo_method, {})
 
 OwnedCoroutine awaits_tasks_for_ever(Held held) {
     while (held.goes_on) co_await calls(held);
+}
+
+// Posts itself when it is destroyed.
+struct PostsAgain {
+    PostsAgain(const Held& held, int& posts) : of(held), count(&posts) {}
+    PostsAgain(PostsAgain&& other) noexcept
+        : of(other.of), count(std::exchange(other.count, nullptr)) {}
+    ~PostsAgain() {
+        if (!count) return;
+        ++*count;
+        of.executor->post(PostsAgain(of, *count));
+    }
+    void operator()() {}
+    Held of;
+    int* count;
+};
+
+TEST_CASE("what posts itself as it is destroyed does not hold up the end of its runtime") {
+    // The last one is never destroyed.
+    CHECK(end_of_child([] {
+              ::alarm(20);
+              int posts = 0;
+              SimRig rig;
+              Runtime& runtime = rig.add("", {.log_level = LogLevel::off});
+              runtime.executor().post(PostsAgain({runtime, {}, {}}, posts));
+              runtime.turn();
+              rig.runtimes.clear();
+              return posts > 1000 ? 0 : 1;
+          }) == 0);
+}
+
+TEST_CASE("very many loops that begin after the end of their runtime end sooner than few") {
+    constexpr int loops = 5000;
+    SimRig rig;
+    Runtime& client = rig.add("", {.log_level = LogLevel::off});
+    const Channel channel = client.connect("sim://nowhere").value();
+    Executor& executor = client.executor();
+    rig.runtimes.clear();
+    struct Loop {
+        Channel channel;
+        int& rounds;
+        void call() const {
+            ++rounds;
+            channel.call(echo_method, {}, {},
+                         [loop = *this](const Status&, ByteView) { loop.call(); });
+        }
+    };
+    int rounds = 0;
+    executor.post([&] {
+        for (int i = 0; i < loops; ++i) Loop{channel, rounds}.call();
+    });
+    CHECK(rounds > loops);
+    CHECK(rounds < 200 * loops);
 }
 
 // Of two runtimes, each of which begins what goes on at the other one.
