@@ -287,7 +287,7 @@ inline Task<int> tasks(At at, Chance chance, int depth) {
 }
 
 // Handlers of which some run such tasks.
-struct Server : EchoServer {
+struct TaskServer : EchoServer {
     Task<Status> Later(Call&, const Request&, Reply& out) override {
         const Run::Local local(at->run);
         const At here = at;

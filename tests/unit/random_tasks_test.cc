@@ -42,7 +42,7 @@ void judge(Run& run) {
 
 // A process of a host.
 struct Life {
-    Server server;
+    TaskServer server;
 };
 
 struct Simulated {
@@ -134,7 +134,7 @@ struct Turned {
     }
 
     const bool is_manual;
-    Server server;
+    TaskServer server;
     std::optional<Runtime> runtime;
     std::thread thread;
     std::atomic<bool> is_over{false};
