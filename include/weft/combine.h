@@ -11,11 +11,10 @@
 // A task that is dropped is destroyed where it is suspended, with all that it awaits: its calls,
 // transfers, collectives and sleeps are cancelled, and none of them resumes anything. This is done
 // before the awaiting coroutine goes on. Offloaded work can't be cancelled: a task in the middle of
-// it is destroyed when the work has ended, which is waited for; it begins no more. (With a
-// coroutine of the program's own type between the two the program is aborted, and told so.) A
+// it is destroyed when the work has ended, which is waited for; it begins no more. (A coroutine of
+// the program's own type between the two hides the work: the program is aborted, and told so.) A
 // program's own awaitables must allow that they are destroyed while a coroutine waits for them, and
-// must resume it on the thread of its context (Executor::post()): a task that ends on another one
-// aborts too.
+// resume it on the thread of its context (Executor::post()): a task that ends elsewhere aborts too.
 //
 // Cost: one coroutine frame, and with a std::vector another allocation or two. Thread: one that
 // turns a context; else they throw std::logic_error. Errors: std::invalid_argument for an empty

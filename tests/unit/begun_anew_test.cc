@@ -154,7 +154,7 @@ OwnedCoroutine awaits_tasks_for_ever(Held held) {
 struct PostsAgain {
     PostsAgain(const Held& held, int& posts) : of(held), count(&posts) {}
     PostsAgain(PostsAgain&& other) noexcept
-        : of(other.of), count(std::exchange(other.count, nullptr)) {}
+        : of(std::move(other.of)), count(std::exchange(other.count, nullptr)) {}
     ~PostsAgain() {
         if (!count) return;
         ++*count;
