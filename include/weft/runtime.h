@@ -46,9 +46,9 @@ WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
 // Several runtimes may live in one process. Process-global are the signals that run() waits for,
 // and variables for libfabric, set with the first runtime (docs/environment.md).
 //
-// A child made by fork() or daemon() can only drop its copy, exit or exec: each operation fails
-// there at once with FAILED_PRECONDITION, and one without a result to say so with aborts the child
-// and writes the reason. Create the runtime after fork() or daemon().
+// A child made by fork() or daemon() can only drop its copy, exit or exec. Each operation fails
+// there at once with FAILED_PRECONDITION; one without a result writes the reason, and drops its
+// work (spawn(), post()) or aborts. Create the runtime after fork() or daemon().
 //
 // The runtime's threads have all signals blocked but those of faults (SIGSEGV, SIGBUS, SIGFPE,
 // SIGILL, SIGTRAP, SIGSYS, SIGABRT), and options.cpu binds the context's thread. A child fork()ed

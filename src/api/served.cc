@@ -67,7 +67,8 @@ Service::~Service() {
         if (node) {
             node->stay_for_exit(
                 "weft: exit() destroys a weft::Service before the Runtime that serves it, whose "
-                "calls end without a word: declare the service before the runtime\n");
+                "calls end without a word: call Runtime::stop() there and let main() return, or "
+                "declare the service before a runtime that is static, too\n");
         }
     }
 }

@@ -68,7 +68,7 @@ void BlockedTurn::check_circle(const char* call) const {
         at = &blocker->awaited_;
     }
     const std::string why =
-        "called in a turn of " + name_of(*at) + " it waits for " + waits_for + name_of(*at) +
+        "called in a turn of " + name_of(*at) + ", it waits for " + waits_for + name_of(*at) +
         ": each would wait for ever. co_await the task in a coroutine there (Runtime::spawn()), or "
         "offload() what waits";
     base::abort_misused(call, why.c_str());
