@@ -76,6 +76,15 @@ TEST_CASE("journal: a line that was cut off does not swallow the next") {
     CHECK(test::read_text(path) == "delete a\ndelete b\ndelet\ndelete d\n");
 }
 
+TEST_CASE("journal: zeros that a loss of power left behind do not swallow the next line") {
+    const test::TemporaryDirectory files;
+    const std::string path = files.path + "/journal";
+    const std::string left = "delete a\n" + std::string(5000, '\0');
+    std::ofstream(path) << left;
+    REQUIRE(storage::Journal::open(path).value().remove("b").ok());
+    CHECK(test::read_text(path) == left + "\ndelete b\n");
+}
+
 TEST_CASE("journal: one that can't be opened is named") {
     Runtime runtime = Runtime::create({.manual = true}).value();
     const test::TemporaryDirectory files;
