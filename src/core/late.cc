@@ -118,6 +118,7 @@ void Context::run_late() noexcept {
         // on posting one of them runs it.
         const bool is_left = may_leave && late_posters_.load(std::memory_order_relaxed) != 0;
         if (!is_left && !submissions_.empty()) continue;
+        if (!is_left) deep_works_ = 0;
         running_late_ = false;
         return;
     }

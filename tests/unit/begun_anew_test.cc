@@ -203,6 +203,30 @@ TEST_CASE("very many loops that begin after the end of their runtime end sooner 
     CHECK(rounds < 200 * loops);
 }
 
+TEST_CASE("long chains after the end of a runtime come to their ends, however many there were") {
+    constexpr int chains = 600, rounds = 900;
+    SimRig rig;
+    Runtime& client = rig.add("", {.log_level = LogLevel::off});
+    const Channel channel = client.connect("sim://nowhere").value();
+    Executor& executor = client.executor();
+    rig.runtimes.clear();
+    struct Chain {
+        Executor& executor;
+        int& ended;
+        int left = rounds;
+        void go_on() const {
+            if (left == 0) {
+                ++ended;
+            } else {
+                executor.post([next = Chain{executor, ended, left - 1}] { next.go_on(); });
+            }
+        }
+    };
+    int ended = 0;
+    for (int i = 0; i < chains; ++i) Chain{executor, ended}.go_on();
+    CHECK(ended == chains);
+}
+
 // Of two runtimes, each of which begins what goes on at the other one.
 struct Pair {
     Held here, there;
