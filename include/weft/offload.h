@@ -34,7 +34,7 @@ class HeldScope {
     // inside a turn of a context.
     void end(const Awaiting& awaiting);
     // The runtime of this thread's turn has ended, and drops what it has left.
-    static bool is_ended();
+    static bool is_dropping();
 
   private:
     struct Held;
@@ -85,7 +85,7 @@ class OffloadAwaiter {
         explicit End(OffloadAwaiter& awaiter) : awaiter_(&awaiter) {}
         End(End&& other) noexcept : awaiter_(std::exchange(other.awaiter_, nullptr)) {}
         ~End() {
-            if (awaiter_ && HeldScope::is_ended()) (*this)();
+            if (awaiter_ && HeldScope::is_dropping()) (*this)();
         }
         void operator()() {
             OffloadAwaiter* const awaiter = std::exchange(awaiter_, nullptr);

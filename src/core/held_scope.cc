@@ -108,7 +108,7 @@ HeldScope::Begin HeldScope::hold(Level* level) {
     return root && ++root->late_works > late_works_max ? Begin::over : Begin::now;
 }
 
-bool HeldScope::is_ended() {
+bool HeldScope::is_dropping() {
     const auto* const here = static_cast<const core::Context*>(Executor::current());
     return here && here->is_dropping();
 }

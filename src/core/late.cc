@@ -73,8 +73,7 @@ void Context::follow_late(Submission& submission) noexcept {
 
 void Context::descend_late(std::uint32_t depth) {
     late_depth_ = depth;
-    const bool is_ending = depth > late_depth_max || deep_works_ > deep_works_max;
-    is_ending_waiters_ = depth > deep && is_ending;
+    is_ending_waiters_ = depth > late_depth_max || (depth > deep && deep_works_ > deep_works_max);
     is_dropping_ = depth > late_depth_max + ending_rounds ||
                    (depth > deep + ending_rounds && deep_works_ > 2 * deep_works_max);
     if (is_ending_waiters_ && !std::exchange(has_logged_late_, true)) {
@@ -91,7 +90,7 @@ void Context::run_late(std::unique_ptr<Submission> submission) {
     if (submission->is_of_end) --end_left_;
     descend_late(submission->depth);
     if (!is_dropping_) submission->work();
-    if (late_depth_ > late_depth_last) (void)submission.release();
+    if (late_depth_ > late_depth_last) (void)submission.release();  // Or that would post.
     submission.reset();
     if (late_depth_ > deep) ++deep_works_;
     while (!deferred_.empty() && late_depth_ <= late_depth_last) {

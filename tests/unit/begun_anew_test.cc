@@ -179,13 +179,15 @@ TEST_CASE("what posts itself as it is destroyed does not hold up the end of its 
           }) == 0);
 }
 
+// Its runtime is gone.
+Channel channel_of_ended() {
+    SimRig rig;
+    return rig.add("", {.log_level = LogLevel::off}).connect("sim://nowhere").value();
+}
+
 TEST_CASE("very many loops that begin after the end of their runtime end sooner than few") {
     constexpr int loops = 5000;
-    SimRig rig;
-    Runtime& client = rig.add("", {.log_level = LogLevel::off});
-    const Channel channel = client.connect("sim://nowhere").value();
-    Executor& executor = client.executor();
-    rig.runtimes.clear();
+    const Channel channel = channel_of_ended();
     struct Loop {
         Channel channel;
         int& rounds;
@@ -196,7 +198,7 @@ TEST_CASE("very many loops that begin after the end of their runtime end sooner 
         }
     };
     int rounds = 0;
-    executor.post([&] {
+    channel.executor().post([&] {
         for (int i = 0; i < loops; ++i) Loop{channel, rounds}.call();
     });
     CHECK(rounds > loops);
@@ -205,11 +207,7 @@ TEST_CASE("very many loops that begin after the end of their runtime end sooner 
 
 TEST_CASE("long chains after the end of a runtime come to their ends, however many there were") {
     constexpr int chains = 600, rounds = 900;
-    SimRig rig;
-    Runtime& client = rig.add("", {.log_level = LogLevel::off});
-    const Channel channel = client.connect("sim://nowhere").value();
-    Executor& executor = client.executor();
-    rig.runtimes.clear();
+    const Channel channel = channel_of_ended();
     struct Chain {
         Executor& executor;
         int& ended;
@@ -223,7 +221,7 @@ TEST_CASE("long chains after the end of a runtime come to their ends, however ma
         }
     };
     int ended = 0;
-    for (int i = 0; i < chains; ++i) Chain{executor, ended}.go_on();
+    for (int i = 0; i < chains; ++i) Chain{channel.executor(), ended}.go_on();
     CHECK(ended == chains);
 }
 

@@ -40,11 +40,6 @@ void judge(Run& run) {
 
 // ---- on virtual time ----------------------------------------------------------------------------
 
-// A process of a host.
-struct Life {
-    TaskServer server;
-};
-
 struct Simulated {
     Simulated(Run& all, std::uint64_t seed) : run(all), chance{seed}, sim(seed) {
         RuntimeOptions options;
@@ -58,18 +53,18 @@ struct Simulated {
     }
 
     std::shared_ptr<void> start(std::size_t host, Runtime& runtime) {
-        auto life = std::make_shared<Life>();
-        life->server.chance = chance.fork();
-        life->server.at = std::make_shared<Place>(Place{run});
-        Place& at = *life->server.at;
+        auto server = std::make_shared<TaskServer>();
+        server->chance = chance.fork();
+        server->at = std::make_shared<Place>(Place{run});
+        Place& at = *server->at;
         at.spawn = [this, host](Task<void> task) {
             if (Runtime* const up = sim.runtime(name(host))) up->spawn(std::move(task));
         };
         at.fault = [this](Chance& by) { strike(name(by.below(hosts)), by.below(3)); };
-        REQUIRE(runtime.serve(life->server, "sim://" + name(host)).ok());
+        REQUIRE(runtime.serve(*server, "sim://" + name(host)).ok());
         open_ways(at, runtime, {"sim://host0", "sim://host1", "sim://host2"}, host);
-        for (int i = 0; i < 6; ++i) runtime.spawn(root(life->server.at, chance.fork()));
-        return life;
+        for (int i = 0; i < 6; ++i) runtime.spawn(root(server->at, chance.fork()));
+        return server;
     }
 
     void strike(const std::string& host, std::uint64_t how) {
