@@ -15,7 +15,7 @@ class Awaiting;
 [[noreturn]] void throw_awaited_operation(const char* what);
 
 // In the frame of the coroutine that awaits an operation, from its co_await on until it goes on.
-class Awaiter {
+class Awaiter : public OwnAwaiter {
   public:
     Awaiter(const Awaiter&) = delete;  // The operation has its address.
     Awaiter& operator=(const Awaiter&) = delete;

@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/foreign.h>
+
 namespace weft {
 
 template <class T = void>
@@ -41,38 +43,6 @@ inline constexpr bool has_tail_calls = true;
 #else
 inline constexpr bool has_tail_calls = false;
 #endif
-
-// Where a coroutine stands among those that await each other: a task in what awaits it, a branch in
-// what combines it. The end of either cuts the way outwards. Lifetime: in place.
-struct Level {
-    enum class Kind : std::uint8_t { task, branch, root };
-
-    explicit Level(Kind of = Kind::task) : kind(of) {}
-    Level(const Level&) = delete;
-    Level& operator=(const Level&) = delete;
-    ~Level() {
-        if (held != 0 || left || is_left) [[unlikely]]
-            cut();
-    }
-    // What awaits it is being destroyed, and it is in that to the end: what is in there may be
-    // dropped, and this with it.
-    void leave() noexcept {
-        if (!outer) return;
-        outer->left = this;
-        is_left = true;
-    }
-    // From what it is in, and what it awaited from this.
-    void cut() noexcept;
-    // Or what it is in.
-    bool is_in_dropped() const;
-
-    Level* outer = nullptr;  // nullptr: nothing, or a coroutine of the program's own type.
-    Level* left = nullptr;   // Where this is being destroyed: what it awaited.
-    std::uint32_t held = 0;  // So often by work on other threads, which may use what is in here.
-    const Kind kind;
-    bool is_dropped = false;  // Of a branch or root: to be destroyed once it is not held.
-    bool is_left = false;
-};
 
 // A task that runs beside others (weft/combine.h).
 struct Branch : Level {
@@ -116,6 +86,10 @@ struct PromiseBase : Level {
     std::suspend_always initial_suspend() const noexcept { return {}; }
     Final final_suspend() const noexcept { return {}; }
     void unhandled_exception() { thrown = std::current_exception(); }
+    template <class A>
+    static decltype(auto) await_transform(A&& awaited) {
+        return transform_awaited(std::forward<A>(awaited));
+    }
 };
 
 template <class T>
@@ -141,41 +115,6 @@ struct TaskPromise<void> : PromiseBase {
         if (thrown) std::rethrow_exception(thrown);
     }
 };
-
-// Around all that a coroutine awaits which owns itself and ends with its runtime.
-struct Root : Level {
-    Root() : Level(Kind::root) {}
-    std::coroutine_handle<> coroutine;
-    std::uint32_t late_works = 0;  // That it offloaded after the end of its runtime began.
-};
-
-// nullptr: of a coroutine of the program's own type.
-template <class Promise>
-Level* level_of(std::coroutine_handle<Promise> coroutine) noexcept {
-    if constexpr (std::is_base_of_v<Level, Promise>) {
-        return &coroutine.promise();
-    } else {
-        return nullptr;
-    }
-}
-
-// Gives the level of the coroutine that awaits it.
-class OwnLevel {
-  public:
-    bool await_ready() const noexcept { return false; }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> self) noexcept {
-        level_ = level_of(self);
-        return false;
-    }
-    Level* await_resume() const noexcept { return level_; }
-
-  private:
-    Level* level_ = nullptr;
-};
-
-// Resumes it. Where no turn will come any more, and it goes on and on: destroys its root instead.
-void resume_or_end(std::coroutine_handle<> awaiting, Level* level);
 
 struct TaskAccess {
     template <class T>
@@ -213,7 +152,7 @@ void require_startable(std::coroutine_handle<TaskPromise<T>> task) {
 
 // Named by what the compiler does, since translation units of all kinds are linked together.
 template <class T, bool transfers = has_tail_calls>
-class TaskAwaiter : TaskLink {
+class TaskAwaiter : TaskLink, public OwnAwaiter {
   public:
     using Handle = std::coroutine_handle<TaskPromise<T>>;
 

@@ -38,8 +38,12 @@ bool Level::is_in_dropped() const {
     return false;
 }
 
+static const core::Context* current_context() {
+    return static_cast<const core::Context*>(Executor::current());
+}
+
 void resume_or_end(std::coroutine_handle<> awaiting, Level* level) {
-    const auto* const here = static_cast<const core::Context*>(Executor::current());
+    const core::Context* const here = current_context();
     Root* const root = here && here->is_ending_waiters() ? root_of(level) : nullptr;
     if (!root) {
         if (!here || !here->is_dropping()) awaiting.resume();
@@ -47,6 +51,30 @@ void resume_or_end(std::coroutine_handle<> awaiting, Level* level) {
     }
     root->is_dropped = true;
     if (root->held == 0) root->coroutine.destroy();
+}
+
+RootEnd::RootEnd(Root& of) : root(&of) { of.end = this; }
+
+RootEnd::~RootEnd() {
+    if (!root) return;
+    root->end = nullptr;
+    if (root->held == 0) root->coroutine.destroy();
+}
+
+// Another part of it may be running here.
+static void end_soon(Root& root) {
+    root.is_dropped = true;
+    if (!root.end) Executor::current()->post([end = std::make_unique<RootEnd>(root)] {});
+}
+
+// What waits in it is resumed before its end, by what was posted before that.
+bool end_instead(Level* level) noexcept {
+    const core::Context* const here = current_context();
+    if (!here || !here->is_closed()) return false;
+    Root* const root = root_of(level);
+    if (!root) return false;
+    if (here->is_ending_waiters()) end_soon(*root);
+    return root->is_dropped;
 }
 
 // Work of that number is the innermost's no more, nor that of those around it. The outermost of
@@ -81,10 +109,7 @@ void Level::cut() noexcept {
     Level* const dropped = release(around, held);
     if (!dropped) return;
     if (dropped->kind != Kind::root) return end_dropped(*dropped);
-    if (dropped->held != 0) return;
-    if (Executor* const here = Executor::current()) {
-        here->post([dropped] { end_dropped(*dropped); });
-    }
+    if (dropped->held == 0 && Executor::current()) end_soon(static_cast<Root&>(*dropped));
 }
 
 // One that offloads as often after its runtime began to end does so for ever.

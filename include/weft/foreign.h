@@ -1,0 +1,86 @@
+// What a weft::Task awaits that is not weft's: it can't be cancelled, so the end of a runtime looks
+// for a task that goes on by it again and again when it begins to wait.
+#pragma once
+
+#include <coroutine>
+#include <type_traits>
+#include <utility>
+
+#include <weft/function.h>
+#include <weft/level.h>
+
+namespace weft::detail {
+
+// What `operator co_await` of tasks and operations gives.
+struct OwnAwaiter {};
+
+template <class A>
+concept HasMemberCoAwait = requires {
+    std::declval<A>().operator co_await();
+};
+template <class A>
+concept HasFreeCoAwait = requires {
+    operator co_await(std::declval<A>());
+};
+
+template <class A>
+decltype(auto) awaiter_of(A&& awaited) {
+    if constexpr (HasMemberCoAwait<A>) {
+        return std::forward<A>(awaited).operator co_await();
+    } else if constexpr (HasFreeCoAwait<A>) {
+        return operator co_await(std::forward<A>(awaited));
+    } else {
+        return std::forward<A>(awaited);
+    }
+}
+
+// In the frame of the task, around what it awaits; that stays where it was made.
+template <class A>
+class ForeignAwaiter {
+  public:
+    explicit ForeignAwaiter(A&& awaited) : awaiter_(awaiter_of(std::forward<A>(awaited))) {}
+    ForeignAwaiter(const ForeignAwaiter&) = delete;
+    ForeignAwaiter& operator=(const ForeignAwaiter&) = delete;
+
+    decltype(auto) await_ready() { return awaiter_.await_ready(); }
+    template <class Promise>
+    auto await_suspend(std::coroutine_handle<Promise> task) {
+        using Suspended = decltype(awaiter_.await_suspend(task));
+        const bool has_ended = end_instead(level_of(task));
+        if constexpr (std::is_void_v<Suspended>) {
+            if (!has_ended) awaiter_.await_suspend(task);
+        } else if constexpr (std::is_same_v<Suspended, bool>) {
+            return has_ended || awaiter_.await_suspend(task);
+        } else {
+            if (has_ended) return std::coroutine_handle<>(std::noop_coroutine());
+            return std::coroutine_handle<>(awaiter_.await_suspend(task));
+        }
+    }
+    decltype(auto) await_resume() { return awaiter_.await_resume(); }
+
+  private:
+    decltype(awaiter_of(std::declval<A>())) awaiter_;
+};
+
+template <class A>
+constexpr bool is_own() {
+    if constexpr (HasMemberCoAwait<A>) {
+        return std::is_base_of_v<OwnAwaiter,
+                                 std::remove_cvref_t<decltype(awaiter_of(std::declval<A>()))>>;
+    } else {
+        return false;
+    }
+}
+
+template <class A>
+decltype(auto) transform_awaited(A&& awaited) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<A>, OwnLevel>) {
+        return OwnLevel();
+    } else if constexpr (is_own<A>()) {
+        return std::forward<A>(awaited);
+    } else {
+        return ForeignAwaiter<A>(std::forward<A>(awaited));
+    }
+}
+
+}  // namespace weft::detail
