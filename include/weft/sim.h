@@ -51,7 +51,10 @@ struct Options {
 class Simulation {
   public:
     // What a host does whenever it starts: it makes its services, listens on "sim://NAME", calls
-    // others. What it returns lives as long as the process and is destroyed after its runtime.
+    // others. What it returns lives as long as the process and is destroyed after its runtime has
+    // ended; the runtime may be moved into it. The reference stays valid as long as the simulation,
+    // through all lives of the host; while it is down, as for a runtime that was moved from, any
+    // use of it aborts the program and says so.
     using Program = std::function<std::shared_ptr<void>(Runtime&)>;
 
     explicit Simulation(std::uint64_t seed, const Options& options = {});
@@ -65,7 +68,7 @@ class Simulation {
     // of it aborts the program, with a sentence. Requires a new name, of 1 to 64 letters, digits,
     // '.', '_' and '-', not starting with '.', and options in their ranges.
     void add(const std::string& name, Program program, RuntimeOptions options = {});
-    // nullptr while it is down.
+    // What its program is given, always the same; nullptr while it is down.
     Runtime* runtime(std::string_view name) const;
     // False from the moment it goes down: also while what it had under way ends with CANCELLED,
     // which no program would see.
@@ -98,8 +101,8 @@ class Simulation {
     // The process ends as one does that returns from Runtime::run(): it takes no more calls, waits
     // for handlers and replies, drain_timeout at most, and goes.
     void end(const std::string& name);
-    // A host that is down starts its program anew, as another incarnation at the same address. One
-    // that is up goes on.
+    // A host that is down starts its program anew, as another incarnation at the same address; one
+    // that is ending does so when it has ended. Any other one goes on.
     void start(const std::string& name);
     // The process stands still, and its connections stay.
     void pause(const std::string& name);
@@ -113,7 +116,8 @@ class Simulation {
     // Nothing gets from one to the other, one way.
     void cut(const std::string& from, const std::string& to);
     void mend(const std::string& from, const std::string& to);
-    // Transports refuse this share of messages, from 0 to 1, for a moment, though there is room.
+    // Transports refuse this share of messages, from 0 to 1, for a moment, though there is room: 1 us,
+    // and longer the more of a connection's were refused in a row.
     void refuse(double share);
     // Of what this host asks for, this share, from 0 to 1, can't be had: exposures, connections,
     // room in its transports; and, where the program has an operator new that asks

@@ -102,6 +102,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     // everything with CANCELLED, closes all endpoints. Idempotent. Not in a turn, nor on a thread
     // of the pool: aborts, unless the program is in exit() there.
     void shutdown();
+    bool is_down() const { return down_; }  // shutdown() has begun. Thread: what calls that.
     void be_driven(bool is_driven);  // Runtime::be_driven().
     // For an end in exit(), where what its handlers use goes, or what called exit() is in the
     // middle of anything: says why, takes no turn any more, and nothing of it is destroyed.

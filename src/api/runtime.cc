@@ -56,7 +56,7 @@ Result<Runtime> Runtime::create(RuntimeOptions options) {
 
 static api::Node& own(const std::shared_ptr<api::Node>& node) {
     if (!node) {
-        base::abort_misused("a weft::Runtime that was moved from",
+        base::abort_misused("a weft::Runtime that was moved from, or whose simulated host is down",
                             "it can only be destroyed or assigned to");
     }
     return *node;

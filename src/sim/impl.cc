@@ -51,7 +51,8 @@ Host& Simulation::Impl::host(std::string_view call, std::string_view name) const
 }
 
 void Simulation::Impl::start(Host& host) {
-    if (host.process) return;
+    host.starts_again = host.is_up();
+    if (host.is_up()) return;
     ++host.lives;
     api::NodeParts parts;
     parts.clock = clock_;
@@ -62,7 +63,13 @@ void Simulation::Impl::start(Host& host) {
         return run(done, limit, &host);
     };
     Result<std::shared_ptr<api::Node>> node = api::Node::make(host.options, std::move(parts));
-    host.process = std::make_unique<Runtime>(Runtime::from_node(std::move(node).value()).value());
+    host.node = *std::move(node);
+    Runtime process = Runtime::from_node(host.node).value();
+    if (host.process) {
+        *host.process = std::move(process);
+    } else {
+        host.process.emplace(std::move(process));
+    }
     host.busy_until = clock_->now();
     host.is_paused = false;
     // What it does to hosts, itself among them, comes after, as after a turn.
@@ -77,7 +84,8 @@ void Simulation::Impl::start(Host& host) {
 }
 
 void Simulation::Impl::stop(Host& host, bool is_crash) {
-    if (!host.process) return;
+    host.starts_again = false;
+    if (!host.is_up()) return;
     world_->stop_host(host.name, !is_crash);
     take_down(host);
 }
@@ -87,8 +95,9 @@ void Simulation::Impl::take_down(Host& host) {
     // What ends with it can't see it any more. What that changes comes after, as after a turn.
     const InTurn turn(*this);
     const std::shared_ptr<void> state = std::move(host.state);  // Goes last.
-    const std::unique_ptr<Runtime> process = std::move(host.process);
-    process->node().shutdown();
+    const std::shared_ptr<api::Node> node = std::move(host.node);
+    node->shutdown();
+    const Runtime process = *std::move(host.process);  // Until here what ends could use it.
 }
 
 void Simulation::Impl::stop_all() {
@@ -102,8 +111,9 @@ static bool is_drained(api::Node& node) {
 }
 
 void Simulation::Impl::end(Host& host) {
-    if (!host.process) return;
-    host.context().post([&node = host.process->node()] { node.begin_drain(); });
+    host.starts_again = false;
+    if (!host.is_up()) return;
+    host.context().post([&node = *host.node] { node.begin_drain(); });
     const TimePoint until = saturating_add(clock_->now(), host.options.drain_timeout);
     watch_end(host, host.lives, until, std::make_shared<bool>(false));
 }
@@ -111,15 +121,16 @@ void Simulation::Impl::end(Host& host) {
 void Simulation::Impl::watch_end(Host& host, std::uint32_t life, TimePoint until,
                                  const std::shared_ptr<bool>& drained) {
     script(drain_look, [this, &host, life, until, drained] {
-        if (!host.process || host.lives != life) return;
+        if (!host.is_up() || host.lives != life) return;
         if (host.is_paused || (!*drained && clock_->now() < until)) {
-            host.context().post(
-                [&node = host.process->node(), drained] { *drained = is_drained(node); });
+            host.context().post([&node = *host.node, drained] { *drained = is_drained(node); });
             return watch_end(host, life, until, drained);
         }
+        const bool starts_again = host.starts_again;
         take_down(host);
         world_->stop_host(host.name, true);  // What others still hold of its runtime is over, too.
         run_changes();
+        if (starts_again) start(host);
     });
 }
 
@@ -132,7 +143,7 @@ bool Simulation::Impl::is_in_host() const {
     if (in_turn_) return true;
     return core::Context::is_any_entered() &&
            std::any_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
-               return host->process && host->context().is_entered();
+               return host->is_up() && host->context().is_entered();
            });
 }
 

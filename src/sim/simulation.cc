@@ -29,7 +29,8 @@ void Simulation::add(const std::string& name, Program program, RuntimeOptions op
 }
 
 Runtime* Simulation::runtime(std::string_view name) const {
-    return impl_->host("Simulation::runtime()", name).process.get();
+    Host& host = impl_->host("Simulation::runtime()", name);
+    return host.is_up() ? &*host.process : nullptr;
 }
 std::uint32_t Simulation::lives(std::string_view name) const {
     return impl_->host("Simulation::lives()", name).lives;

@@ -23,6 +23,13 @@ void validate_options(std::string_view call, std::string_view host, const Runtim
     }
 }
 
+void refuse_taken(const std::string& host) {
+    abort_misused("Runtime::~Runtime()",
+                  "called for the runtime of host '" + host +
+                      "', which is up: a program that moves its runtime keeps it in what it "
+                      "returns; Simulation::kill() and end() end a host");
+}
+
 void validate_share(std::string_view call, std::string_view what, double share) {
     if (share >= 0 && share <= 1) return;
     abort_misused(call, std::string(what) + " is " + std::to_string(share) +

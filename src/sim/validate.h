@@ -12,6 +12,8 @@
 namespace weft::sim {
 
 [[noreturn]] void abort_misused(std::string_view call, const std::string& why);
+// A host that is up turned out to have no runtime any more.
+[[noreturn]] void refuse_taken(const std::string& host);
 
 // The name of a host that is added.
 void validate_name(std::string_view call, std::string_view name);

@@ -162,6 +162,7 @@ void SimEndpoint::on_down(Cargo& cargo) {
 }
 
 void SimEndpoint::on_writable(Cargo& cargo) {
+    if (Link* link = find(cargo.to_peer)) link->is_refusing = false;
     Event event;
     event.kind = EventKind::writable;
     event.peer = cargo.to_peer;

@@ -265,16 +265,16 @@ std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     if (!link || link->state != LinkState::up || bytes > link->info.message_bytes_max) {
         return nullptr;
     }
+    if (link->is_refusing) return nullptr;
     const bool is_scarce = scarcity_->strikes();
     if (is_scarce || network_.refuses()) {
         network_.faults().refused += is_scarce ? 0 : 1;
-        Cargo cargo;
-        cargo.kind = Kind::writable;
-        cargo.to = node_;
-        cargo.to_peer = peer;
-        network_.send(saturating_add(network_.now(), is_scarce ? 50us : 1us), std::move(cargo));
+        link->is_refusing = true;
+        const Duration moment = (is_scarce ? 50us : 1us) * (1u << std::min(link->refusals++, 10u));
+        tell_of_room(peer, moment);
         return nullptr;
     }
+    link->refusals = 0;
     if (!has_room(*link, bytes)) {
         link->bytes_wanted = std::max<std::size_t>(bytes, 1);
         wait_for_room(*link);
@@ -284,6 +284,14 @@ std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     claim_ = Parcel::make(bytes);
     fill(claim_, network_.poison());
     return claim_.bytes.get();
+}
+
+void SimEndpoint::tell_of_room(PeerId peer, Duration later) {
+    Cargo cargo;
+    cargo.kind = Kind::writable;
+    cargo.to = node_;
+    cargo.to_peer = peer;
+    network_.send(saturating_add(network_.now(), later), std::move(cargo));
 }
 
 bool SimEndpoint::commit(std::size_t bytes) noexcept {
@@ -404,12 +412,7 @@ void SimEndpoint::give_back_room(PeerId peer, std::size_t bytes) {
     if (link->state == LinkState::up) send_queued(peer, *link);
     if (link->bytes_wanted == 0 || !has_room(*link, link->bytes_wanted)) return;
     link->bytes_wanted = 0;
-    Cargo cargo;
-    cargo.kind = Kind::writable;
-    cargo.to = node_;
-    cargo.to_peer = peer;
-    network_.send(saturating_add(network_.now(), network_.options().link.latency),
-                  std::move(cargo));
+    tell_of_room(peer, network_.options().link.latency);
 }
 
 void SimEndpoint::free_delivered() {

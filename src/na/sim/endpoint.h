@@ -112,6 +112,8 @@ class SimEndpoint final : public Endpoint {
         LinkState state = LinkState::connecting;
         bool established = false;      // Was up: info() is valid until peer_down is polled.
         std::size_t bytes_wanted = 0;  // A claim of that size was refused; 0: none was.
+        std::uint32_t refusals = 0;    // Of claims in a row, though there was room.
+        bool is_refusing = false;      // Until the last one is told that there is.
         NodeId node;                   // The other end, and what it calls us.
         PeerId remote;
         HostId host = 0;  // Of the other end.
@@ -168,6 +170,7 @@ class SimEndpoint final : public Endpoint {
     static void append(Parcel& pending, ByteView message);
     bool has_room(const Link& link, std::size_t bytes) const;
     void give_back_room(PeerId peer, std::size_t bytes);
+    void tell_of_room(PeerId peer, Duration later);
     void arrive(Event event, std::string text = {}, Parcel parcel = {});
     PeerId next_ready();
     std::size_t poll_own(std::span<Event> events);

@@ -1,0 +1,163 @@
+// A host's runtime through its lives, and hosts that can have nothing for a while.
+#include <weft/sim.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/await.h>
+#include <weft/sleep.h>
+
+#include "support/child.h"
+#include "support/raw_echo.h"
+
+namespace simulation_life_test {
+
+using namespace weft;
+using namespace weft::test;
+using weft::sim::Simulation;
+
+std::shared_ptr<void> nothing(Runtime&) { return nullptr; }
+
+std::shared_ptr<void> serves_echo(Runtime& runtime) {
+    auto service = std::make_shared<Echo>();
+    CHECK(runtime.serve(*service, "sim://server").ok());
+    return service;
+}
+
+Task<Status> asks_for(Channel channel, Duration timeout) {
+    co_return (co_await call(channel, echo_method, {}, {.timeout = timeout})).status();
+}
+
+TEST_CASE("simulation: what can have nothing at all costs little, and its calls end in time") {
+    const std::pair<const char*, void (*)(Simulation&)> faults[] = {
+        {"room in transports", [](Simulation& in) { in.refuse(1); }},
+        {"anything at the client", [](Simulation& in) { in.starve("client", 1); }},
+        {"anything at the server", [](Simulation& in) { in.starve("server", 1); }},
+    };
+    for (const auto& [name, begin] : faults) {
+        INFO(name);
+        Simulation simulation(7);
+        simulation.add("server", serves_echo);
+        simulation.add("client", nothing);
+        Runtime& client = *simulation.runtime("client");
+        const Channel channel = client.connect("sim://server").value();
+        REQUIRE(client.block_on(asks_for(channel, 1s)).ok());
+        begin(simulation);
+        const std::uint64_t before = simulation.events();
+        const TimePoint start = simulation.now();
+        CHECK_FALSE(client.block_on(asks_for(channel, 2s)).ok());
+        CHECK(simulation.now() - start <= 3s);
+        CHECK(simulation.events() - before < 100'000);
+        simulation.heal();
+        CHECK(client.block_on(asks_for(channel, 5s)).ok());
+    }
+}
+
+TEST_CASE("simulation: a host's runtime is the same through its lives") {
+    Simulation simulation(1);
+    simulation.add("server", serves_echo);
+    std::vector<Runtime*> given;
+    simulation.add("client", [&given](Runtime& runtime) {
+        given.push_back(&runtime);
+        return std::shared_ptr<void>();
+    });
+    Runtime& client = *simulation.runtime("client");
+    for (void (Simulation::*stop)(const std::string&) :
+         {&Simulation::crash, &Simulation::kill, &Simulation::end}) {
+        (simulation.*stop)("client");
+        simulation.run_for(1s);
+        REQUIRE_FALSE(simulation.is_up("client"));
+        simulation.start("client");
+        CHECK(client.block_on(asks_for(client.connect("sim://server").value(), 1s)).ok());
+    }
+    CHECK(given == std::vector(4, &client));
+}
+
+TEST_CASE("simulation: the runtime of a host that is down ends the program with a sentence") {
+    const std::pair<const char*, void (*)(Runtime&)> uses[] = {
+        {"connect", [](Runtime& of) { (void)of.connect("sim://server"); }},
+        {"block_on", [](Runtime& of) { (void)of.block_on(asks_for(Channel(), 1s)); }},
+        {"turn_until", [](Runtime& of) { (void)of.turn_until([] { return false; }, 1s); }},
+        {"addresses", [](Runtime& of) { (void)of.addresses(); }},
+        {"spawn", [](Runtime& of) { of.spawn([]() -> Task<void> { co_return; }()); }},
+        {"executor", [](Runtime& of) { of.executor().post([] {}); }},
+    };
+    for (const auto& [name, use] : uses) {
+        check({name,
+               [use = use] {
+                   Simulation simulation(1);
+                   simulation.add("client", nothing);
+                   Runtime& client = *simulation.runtime("client");
+                   simulation.crash("client");
+                   use(client);
+               },
+               {"whose simulated host is down"}});
+    }
+}
+
+// As a program that owns its runtime.
+struct Server {
+    explicit Server(Runtime of) : runtime(std::move(of)) {}
+    Echo service;
+    Runtime runtime;
+};
+
+TEST_CASE("simulation: a program may move its runtime into what it returns") {
+    Simulation simulation(1);
+    simulation.add("server", [](Runtime& runtime) {
+        auto server = std::make_shared<Server>(std::move(runtime));
+        CHECK(server->runtime.serve(server->service, "sim://server").ok());
+        return server;
+    });
+    simulation.add("client", nothing);
+    Runtime& client = *simulation.runtime("client");
+    const Channel channel = client.connect("sim://server").value();
+    for (int lives = 0; lives < 3; ++lives) {
+        CHECK(client.block_on(asks_for(channel, 5s)).ok());
+        simulation.kill("server");
+        simulation.start("server");
+        simulation.run_for(1s);
+    }
+    simulation.end("server");
+    simulation.run_for(10s);
+    CHECK_FALSE(simulation.is_up("server"));
+}
+
+TEST_CASE("simulation: a program that moves its runtime and lets it go is told") {
+    check({"gone",
+           [] {
+               Simulation simulation(1);
+               simulation.add("server", [](Runtime& runtime) {
+                   const Runtime gone = std::move(runtime);
+                   return std::shared_ptr<void>();
+               });
+               simulation.run_for(1s);
+           },
+           {"Runtime::~Runtime()", "of host 'server', which is up"}});
+}
+
+TEST_CASE("simulation: a host that is started while it ends starts when it has ended") {
+    Simulation simulation(1);
+    simulation.add("server", serves_echo);
+    simulation.end("server");
+    simulation.start("server");
+    simulation.run_for(10s);
+    CHECK(simulation.is_up("server"));
+    CHECK(simulation.lives("server") == 2);
+    // What was told before an end does not count.
+    simulation.start("server");
+    simulation.end("server");
+    simulation.run_for(10s);
+    CHECK_FALSE(simulation.is_up("server"));
+    // Nor what is told before a host is stopped at once.
+    simulation.start("server");
+    simulation.end("server");
+    simulation.start("server");
+    simulation.crash("server");
+    simulation.run_for(10s);
+    CHECK_FALSE(simulation.is_up("server"));
+}
+
+}  // namespace simulation_life_test
