@@ -116,8 +116,8 @@ class Simulation {
     // Nothing gets from one to the other, one way.
     void cut(const std::string& from, const std::string& to);
     void mend(const std::string& from, const std::string& to);
-    // Transports refuse this share of messages, from 0 to 1, for a moment, though there is room: 1 us,
-    // and longer the more of a connection's were refused in a row.
+    // Transports refuse this share of messages, from 0 to 1, for a moment, though there is room: 1
+    // us, and longer the more of a connection's were refused in a row.
     void refuse(double share);
     // Of what this host asks for, this share, from 0 to 1, can't be had: exposures, connections,
     // room in its transports; and, where the program has an operator new that asks

@@ -103,7 +103,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     // of the pool: aborts, unless the program is in exit() there.
     void shutdown();
     bool is_down() const { return down_; }  // shutdown() has begun. Thread: what calls that.
-    void be_driven(bool is_driven);  // Runtime::be_driven().
+    void be_driven(bool is_driven);         // Runtime::be_driven().
     // For an end in exit(), where what its handlers use goes, or what called exit() is in the
     // middle of anything: says why, takes no turn any more, and nothing of it is destroyed.
     void stay_for_exit(const char* why);
