@@ -24,6 +24,11 @@ concept HasFreeCoAwait = requires {
 };
 
 template <class A>
+concept IsAwaiter = requires(A& awaited) {
+    awaited.await_ready();
+};
+
+template <class A>
 decltype(auto) awaiter_of(A&& awaited) {
     if constexpr (HasMemberCoAwait<A>) {
         return std::forward<A>(awaited).operator co_await();
@@ -62,13 +67,14 @@ class ForeignAwaiter {
     decltype(awaiter_of(std::declval<A>())) awaiter_;
 };
 
+// False also for what has an `operator co_await` where only the program looks: that is left to it.
 template <class A>
-constexpr bool is_own() {
+constexpr bool is_foreign() {
     if constexpr (HasMemberCoAwait<A>) {
-        return std::is_base_of_v<OwnAwaiter,
-                                 std::remove_cvref_t<decltype(awaiter_of(std::declval<A>()))>>;
+        using Awaiter = std::remove_cvref_t<decltype(std::declval<A>().operator co_await())>;
+        return !std::is_base_of_v<OwnAwaiter, Awaiter>;
     } else {
-        return false;
+        return HasFreeCoAwait<A> || IsAwaiter<A>;
     }
 }
 
@@ -76,10 +82,10 @@ template <class A>
 decltype(auto) transform_awaited(A&& awaited) {
     if constexpr (std::is_same_v<std::remove_cvref_t<A>, OwnLevel>) {
         return OwnLevel();
-    } else if constexpr (is_own<A>()) {
-        return std::forward<A>(awaited);
-    } else {
+    } else if constexpr (is_foreign<A>()) {
         return ForeignAwaiter<A>(std::forward<A>(awaited));
+    } else {
+        return std::forward<A>(awaited);
     }
 }
 

@@ -21,6 +21,7 @@
 #include <weft/call.h>
 #include <weft/channel.h>
 #include <weft/status.h>
+#include <weft/thread_kept.h>
 
 namespace google::protobuf {
 class Descriptor;
@@ -175,6 +176,9 @@ class Pooled {
     }
 
   private:
+    // As many as coroutine frames (rpc/frame_pool.cc).
+    static constexpr std::uint32_t kept_max = 64;
+
     struct Kept {
         Message message;
         const std::size_t unmeasured = unmeasured_bytes(layout());
@@ -182,16 +186,16 @@ class Pooled {
         std::size_t hidden = 0;  // What they may have added that SpaceUsedLong() does not see.
         Kept* next = nullptr;
     };
-    struct Pool {
+    struct Pool : ThreadKept {
         Kept* first = nullptr;
-        std::uint32_t size = 0;
-        ~Pool() {
-            while (first) delete std::exchange(first, first->next);
-        }
+        std::uint32_t size = kept_max;  // kept_max: keeps no more, or has to ask first.
     };
+    static void release(ThreadKept& pool) noexcept {
+        Pool& from = static_cast<Pool&>(pool);
+        from.size = kept_max;
+        while (from.first) delete std::exchange(from.first, from.first->next);
+    }
 
-    // As many as coroutine frames (rpc/frame_pool.cc).
-    static constexpr std::uint32_t kept_max = 64;
     static constexpr std::size_t kept_bytes_max = 128 << 10;
     static constexpr std::size_t grown_max = 2 * kept_bytes_max;
     static constexpr std::size_t not_kept = too_large / 4;
@@ -200,7 +204,7 @@ class Pooled {
 
     static const Layout& layout() { return layout_of<Message>(); }
     [[gnu::visibility("hidden")]] static Pool& pool() {
-        thread_local Pool of_this_thread;
+        static constinit thread_local Pool of_this_thread{{&release}};
         return of_this_thread;
     }
     static Kept* take() {
@@ -211,9 +215,14 @@ class Pooled {
         return std::exchange(from.first, from.first->next);
     }
     [[gnu::noinline]] static Kept* make() { return new Kept; }
+    [[gnu::noinline]] static bool begins_to_keep(Pool& to) noexcept {
+        if (to.is_known || !keep_for_thread(to)) return false;
+        to.size = 0;
+        return true;
+    }
     static void give_back(Kept* kept) {
         Pool& to = pool();
-        if (to.size == kept_max) [[unlikely]] {
+        if (to.size == kept_max && !begins_to_keep(to)) [[unlikely]] {
             delete kept;
             return;
         }

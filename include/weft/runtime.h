@@ -44,7 +44,11 @@ WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
 }  // namespace detail
 
 // Several runtimes may live in one process. Process-global are the signals that run() waits for,
-// and variables for libfabric, set with the first runtime (docs/environment.md).
+// and variables for libfabric, set with the first address of its (docs/environment.md).
+//
+// The thread of a runtime begins with a lock of the loader, as any thread does whose thread_local
+// objects have destructors: what dlopen() runs, constructors of static objects of a library, may
+// create a runtime and must not wait for it (serve(), connect(), block_on()); a warning says so.
 //
 // A child made by fork() or daemon() can only drop its copy, exit or exec. Each operation fails
 // there at once with FAILED_PRECONDITION; one without a result writes the reason, and drops its

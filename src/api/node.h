@@ -82,6 +82,7 @@ class Node final : public std::enable_shared_from_this<Node>,
         Inside(Node& node, const char* call) : node_(node) {
             node_.inside_in_ = call;
             ++node_.inside_;
+            node_.mark_exit();
         }
         Inside(const Inside&) = delete;
         Inside& operator=(const Inside&) = delete;
@@ -102,6 +103,9 @@ class Node final : public std::enable_shared_from_this<Node>,
     // everything with CANCELLED, closes all endpoints. Idempotent. Not in a turn, nor on a thread
     // of the pool: aborts, unless the program is in exit() there.
     void shutdown();
+    // Of a call by a thread of the program that may be there when another one calls exit(): at the
+    // first few, some of which come after a static object that owns the runtime was made.
+    void mark_exit() noexcept;
     bool is_down() const { return down_; }  // shutdown() has begun. Thread: what calls that.
     void be_driven(bool is_driven);         // Runtime::be_driven().
     // For an end in exit(), where what its handlers use goes, or what called exit() is in the
@@ -164,6 +168,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     base::UniqueFd stop_fd_;
     std::atomic<int> stops_{0};  // Under way.
     std::atomic<bool> is_stopped_{false};
+    std::atomic<int> exit_marks_{0};
     std::atomic<int> inside_{0};  // Threads, and what the last of them called.
     std::atomic<const char*> inside_in_{nullptr};
     std::atomic<TimePoint> stall_named_{TimePoint{}};  // In the turn that began then.

@@ -133,6 +133,12 @@ void Node::look_for_stall() {
     const TimePoint since = driver.turning_since();
     const Duration took = parts.clock->now() - since;
     if (since == TimePoint{} || took < stall_least || stall_named_.exchange(since) == since) return;
+    if (!driver.has_begun()) {
+        return log.warning(
+            "the context's thread has waited for " + std::to_string(took / 1ms) +
+            " ms to begin, which takes the loader's lock: dlopen() holds that while it runs the "
+            "constructors of a library, which must wait for no runtime");
+    }
     log.warning("the context's thread has been blocked or stopped for " +
                 std::to_string(took / 1ms) + " ms, and still is; " + last_handler() +
                 ". Peers get no answer meanwhile: what blocks belongs in weft::offload");
@@ -242,7 +248,13 @@ bool Node::stays_in_use() {
     base::abort_misused("Runtime::~Runtime()", why.c_str());
 }
 
+void Node::mark_exit() noexcept {
+    static constexpr int marks_max = 4;
+    if (exit_marks_ < marks_max && ++exit_marks_ <= marks_max) base::mark_exit();
+}
+
 void Node::be_driven(bool is_driven) {
+    mark_exit();
     if (is_driven && is_driven_) {
         base::abort_misused("weft::AsioDriver",
                             "made for a runtime that another one turns: stop that one first");

@@ -29,9 +29,11 @@ struct Table {
 }  // namespace
 
 void note_served(const Service& service, const std::weak_ptr<Node>& node) {
+    const std::shared_ptr<Node> served = node.lock();
+    if (served) served->mark_exit();
     auto& table = base::per_process<Table>();
     const std::lock_guard lock(table.mutex);
-    table.entries.push_back({&service, node.lock().get(), node});
+    table.entries.push_back({&service, served.get(), node});
 }
 
 void forget_served(const Node& node) {

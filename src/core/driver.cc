@@ -89,9 +89,11 @@ void Driver::stop(const std::function<void()>& on_late) {
 }
 
 void Driver::loop() {
+    TimePoint turned_at = clock_.now();
+    turning_since_.store(turned_at, std::memory_order_relaxed);
     base::watch_exit();
-    TimePoint last_event = clock_.now();
-    TimePoint turned_at = last_event;
+    has_begun_ = true;
+    TimePoint last_event = turned_at;
     Courtesy courtesy;
     while (!stop_.load(std::memory_order_relaxed)) {
         const TimePoint now = clock_.now();

@@ -40,6 +40,8 @@ class Driver {
     static constexpr Duration blocked_least = 1s;
     void set_on_blocked(Function<void(Duration)> told) { on_blocked_ = std::move(told); }
 
+    // False: its thread waits for the loader, which runs constructors of a library. Thread: any.
+    bool has_begun() const { return has_begun_; }
     // When the turn began that its thread is in; TimePoint{}: it sleeps, or there is none. Thread:
     // any.
     TimePoint turning_since() const { return turning_since_.load(std::memory_order_relaxed); }
@@ -81,6 +83,7 @@ class Driver {
     bool can_sleep_ = true;    // Every endpoint has a descriptor that is watched.
     Function<void(Duration)> on_blocked_;
     std::atomic<bool> stop_{false};
+    std::atomic<bool> has_begun_{false};
     std::atomic<TimePoint> turning_since_{TimePoint{}};
     std::mutex end_mutex_;  // Guards the next.
     bool has_ended_ = false;

@@ -42,17 +42,6 @@ static const core::Context* current_context() {
     return static_cast<const core::Context*>(Executor::current());
 }
 
-void resume_or_end(std::coroutine_handle<> awaiting, Level* level) {
-    const core::Context* const here = current_context();
-    Root* const root = here && here->is_ending_waiters() ? root_of(level) : nullptr;
-    if (!root) {
-        if (!here || !here->is_dropping()) awaiting.resume();
-        return;
-    }
-    root->is_dropped = true;
-    if (root->held == 0) root->coroutine.destroy();
-}
-
 RootEnd::RootEnd(Root& of) : root(&of) { of.end = this; }
 
 RootEnd::~RootEnd() {
@@ -61,13 +50,20 @@ RootEnd::~RootEnd() {
     if (root->held == 0) root->coroutine.destroy();
 }
 
-// Another part of it may be running here.
+// Another part of it may be running here, and what was posted before may resume one.
 static void end_soon(Root& root) {
     root.is_dropped = true;
     if (!root.end) Executor::current()->post([end = std::make_unique<RootEnd>(root)] {});
 }
 
-// What waits in it is resumed before its end, by what was posted before that.
+void resume_or_end(std::coroutine_handle<> awaiting, Level* level) {
+    const core::Context* const here = current_context();
+    Root* const root = here && here->is_ending_waiters() ? root_of(level) : nullptr;
+    if (root) return end_soon(*root);
+    if (!here || !here->is_dropping()) awaiting.resume();
+}
+
+// Until its end it waits for nothing more of the kind, which might come behind that.
 bool end_instead(Level* level) noexcept {
     const core::Context* const here = current_context();
     if (!here || !here->is_closed()) return false;

@@ -3,6 +3,7 @@
 #include <new>
 
 #include <weft/task.h>
+#include <weft/thread_kept.h>
 
 // AddressSanitizer reports the use of a frame that was given back.
 #ifdef __SANITIZE_ADDRESS__
@@ -24,21 +25,34 @@ struct FreeFrame {
     FreeFrame* next;
 };
 
-struct Pool {
+void release_frames(ThreadKept&) noexcept;
+
+struct Pool : ThreadKept {
+    constexpr Pool() : ThreadKept{&release_frames} { kept.fill(kept_max); }
     std::array<FreeFrame*, classes> free{};
-    std::array<std::uint32_t, classes> kept{};
-    ~Pool() {
-        for (FreeFrame*& list : free) {
-            while (FreeFrame* frame = list) {
-                ASAN_UNPOISON_MEMORY_REGION(frame, sizeof *frame);
-                list = frame->next;
-                ::operator delete(frame);
-            }
-        }
-    }
+    std::array<std::uint32_t, classes> kept{};  // kept_max: keeps no more, or has to ask first.
 };
 
-thread_local Pool pool;
+constinit thread_local Pool pool;
+
+void release_frames(ThreadKept&) noexcept {
+    for (FreeFrame*& list : pool.free) {
+        while (FreeFrame* frame = list) {
+            ASAN_UNPOISON_MEMORY_REGION(frame, sizeof *frame);
+            list = frame->next;
+            ::operator delete(frame);
+        }
+    }
+    pool.kept.fill(kept_max);
+}
+
+bool keeps_more(std::size_t at) noexcept {
+    if (pool.kept[at] < kept_max) [[likely]]
+        return true;
+    if (pool.is_known || !keep_for_thread(pool)) return false;
+    pool.kept.fill(0);
+    return true;
+}
 
 std::size_t class_of(std::size_t bytes) { return (bytes + class_bytes - 1) / class_bytes - 1; }
 
@@ -58,7 +72,7 @@ void* take_frame(std::size_t bytes) {
 
 void give_back_frame(void* frame, std::size_t bytes) noexcept {
     const std::size_t at = class_of(bytes);
-    if (at >= classes || pool.kept[at] >= kept_max) return ::operator delete(frame);
+    if (at >= classes || !keeps_more(at)) return ::operator delete(frame);
     pool.free[at] = ::new (frame) FreeFrame{pool.free[at]};
     ++pool.kept[at];
     ASAN_POISON_MEMORY_REGION(frame, (at + 1) * class_bytes);

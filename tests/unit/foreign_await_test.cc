@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/await.h>
 #include <weft/combine.h>
 #include <weft/offload.h>
 #include <weft/runtime.h>
@@ -90,6 +91,9 @@ class Free {
     std::string text_;
 };
 
+// Found only where the program looks, since its argument is nothing of the program's.
+Taken operator co_await(Duration time) { return Taken(static_cast<int>(time / 1ms)); }
+
 enum class Where : std::uint8_t { ready, suspend, resume };
 
 struct Throws {
@@ -122,6 +126,8 @@ Task<int> temporaries() {
     right += got == text;
     got = co_await Free(text);
     right += got == text;
+    const std::unique_ptr<int> nine = co_await Duration(9ms);
+    right += *nine == 9;
     co_return right;
 }
 
@@ -162,7 +168,7 @@ Task<int> thrown() {
 
 TEST_CASE("a task awaits every form of awaitable of a program's own, where it was made") {
     Runtime runtime = Runtime::create().value();
-    CHECK(runtime.block_on(temporaries()) == 7);
+    CHECK(runtime.block_on(temporaries()) == 8);
     CHECK(runtime.block_on(variables()) == 7);
     CHECK(runtime.block_on(thrown()) == 3);
 }
@@ -303,6 +309,20 @@ Task<void> wakes_the_other(Held held) {
     (void)co_await when_all(waits(held, turns), wakes(held, turns));
 }
 
+Task<void> sleeps(Held held) {
+    const Held own = held;
+    for (;;) (void)co_await sleep_for(1us);
+}
+
+constexpr MethodId no_method("test.None/None");
+
+Task<void> calls(Held held) {
+    for (;;) (void)co_await call(held.channel, no_method, {});
+}
+
+Task<void> beside_sleeps(Held held) { (void)co_await when_all(again<GiveWay>(held), sleeps(held)); }
+Task<void> beside_calls(Held held) { (void)co_await when_all(again<GiveWay>(held), calls(held)); }
+
 Task<void> offloads(Held held) {
     for (;;) {
         for (int i = 0; i < 50; ++i) (void)co_await once(held);
@@ -328,6 +348,8 @@ const std::pair<const char*, Form> forms[] = {
     {"with_timeout anew", within_a_timeout},
     {"two beside each other", beside},
     {"one that wakes the other", wakes_the_other},
+    {"beside sleeps", beside_sleeps},
+    {"beside calls", beside_calls},
     {"offloaded work between", offloads},
     {"offloaded work beside", offloads_beside},
 };

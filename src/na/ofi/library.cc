@@ -8,6 +8,7 @@
 
 #include "base/fork.h"
 #include "base/quiet_thread.h"
+#include "na/ofi/settings.h"
 #include "na/ofi/signals.h"
 
 namespace weft::na::ofi {
@@ -43,6 +44,7 @@ struct Loaded {
     Status status = fail(Code::unavailable, "");
 
     Loaded() {
+        prepare_environment();
 #ifdef WEFT_LIBFABRIC
         status =
             load(WEFT_LIBFABRIC, library);  // Beside the headers, where that is a place of its own.

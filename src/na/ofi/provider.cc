@@ -40,12 +40,11 @@ class OfiProvider final : public Provider {
 
 }  // namespace ofi
 
-static std::unique_ptr<Provider> make_provider(const ofi::Row& row) {
-    ofi::prepare_environment();
-    return std::make_unique<ofi::OfiProvider>(row);
+std::unique_ptr<Provider> make_ofi_tcp_provider() {
+    return std::make_unique<ofi::OfiProvider>(ofi::tcp_row);
 }
-
-std::unique_ptr<Provider> make_ofi_tcp_provider() { return make_provider(ofi::tcp_row); }
-std::unique_ptr<Provider> make_ofi_verbs_provider() { return make_provider(ofi::verbs_row); }
+std::unique_ptr<Provider> make_ofi_verbs_provider() {
+    return std::make_unique<ofi::OfiProvider>(ofi::verbs_row);
+}
 
 }  // namespace weft::na

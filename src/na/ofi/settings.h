@@ -8,6 +8,7 @@
 namespace weft::na::ofi {
 
 // Those of all rows, as whichever starts libfabric starts it for all. What the user has set stays.
+// Before libfabric is loaded: by the thread that does.
 void prepare_environment();
 std::string required_settings();  // Those without which nothing can be fenced, as "NAME=value".
 // Whether the environment lets memory of `row` be fenced.
