@@ -59,6 +59,7 @@ struct Root : Level {
     }
     std::coroutine_handle<> coroutine;
     std::uint32_t late_works = 0;  // That it offloaded after the end of its runtime began.
+    std::uint32_t late_waits = 0;  // As of a branch.
     RootEnd* end = nullptr;        // Posted. nullptr: none is.
 };
 

@@ -365,6 +365,8 @@ class Context final : public Executor, public OwnThread {
     bool is_leaving() const { return !departures_.empty(); }  // What was said last is on its way.
     // What waited after the end, and did so again and again, is ended: coroutines are destroyed.
     bool is_ending_waiters() const { return is_ending_waiters_; }
+    void post_end(Function<void()> work);  // As post(), of such a coroutine.
+    void log_late();                       // That there is one; once.
     // Completions are destroyed uncalled.
     bool is_dropping() const { return is_dropping_; }
 

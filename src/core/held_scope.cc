@@ -38,9 +38,7 @@ bool Level::is_in_dropped() const {
     return false;
 }
 
-static const core::Context* current_context() {
-    return static_cast<const core::Context*>(Executor::current());
-}
+static core::Context* current_context() { return static_cast<core::Context*>(Executor::current()); }
 
 RootEnd::RootEnd(Root& of) : root(&of) { of.end = this; }
 
@@ -53,23 +51,42 @@ RootEnd::~RootEnd() {
 // Another part of it may be running here, and what was posted before may resume one.
 static void end_soon(Root& root) {
     root.is_dropped = true;
-    if (!root.end) Executor::current()->post([end = std::make_unique<RootEnd>(root)] {});
+    if (!root.end) current_context()->post_end([end = std::make_unique<RootEnd>(root)] {});
+}
+
+// What waits as often, one after the other, after its runtime began to end does so for ever. As
+// where each wait comes of the one before (core/late.cc).
+static constexpr std::uint32_t late_waits_max = 1000;
+
+// Of the tasks that await each other, up to what runs beside others.
+static std::uint32_t& late_waits_of(Level* level) {
+    while (level->kind == Level::Kind::task) level = level->outer;
+    return level->kind == Level::Kind::branch ? static_cast<Branch*>(level)->late_waits
+                                              : static_cast<Root*>(level)->late_waits;
+}
+
+// Requires: it is in a root.
+static bool goes_on(core::Context& here, Level* level) {
+    if (here.is_ending_waiters()) return true;
+    if (++late_waits_of(level) <= late_waits_max) return false;
+    here.log_late();
+    return true;
 }
 
 void resume_or_end(std::coroutine_handle<> awaiting, Level* level) {
-    const core::Context* const here = current_context();
-    Root* const root = here && here->is_ending_waiters() ? root_of(level) : nullptr;
-    if (root) return end_soon(*root);
+    core::Context* const here = current_context();
+    Root* const root = here && here->is_closed() ? root_of(level) : nullptr;
+    if (root && goes_on(*here, level)) return end_soon(*root);
     if (!here || !here->is_dropping()) awaiting.resume();
 }
 
 // Until its end it waits for nothing more of the kind, which might come behind that.
 bool end_instead(Level* level) noexcept {
-    const core::Context* const here = current_context();
+    core::Context* const here = current_context();
     if (!here || !here->is_closed()) return false;
     Root* const root = root_of(level);
     if (!root) return false;
-    if (here->is_ending_waiters()) end_soon(*root);
+    if (goes_on(*here, level)) end_soon(*root);
     return root->is_dropped;
 }
 

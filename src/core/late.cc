@@ -71,15 +71,25 @@ void Context::follow_late(Submission& submission) noexcept {
     end_left_ += runs_end_ ? 1 : 0;
 }
 
+// There are as many coroutines as there are: what comes of the end of one has its rounds anew.
+void Context::post_end(Function<void()> work) {
+    const std::uint32_t outer = late_depth_;
+    late_depth_ = std::min(outer, late_depth_max - 1);
+    post(std::move(work));
+    late_depth_ = outer;
+}
+
 void Context::descend_late(std::uint32_t depth) {
     late_depth_ = depth;
     is_ending_waiters_ = depth > late_depth_max || (depth > deep && deep_works_ > deep_works_max);
     is_dropping_ = depth > late_depth_max + ending_rounds ||
                    (depth > deep + ending_rounds && deep_works_ > 2 * deep_works_max);
-    if (is_ending_waiters_ && !std::exchange(has_logged_late_, true)) {
-        log_.error(
-            "work or a coroutine that goes on and on does not end with its runtime: dropped");
-    }
+    if (is_ending_waiters_) log_late();
+}
+
+void Context::log_late() {
+    if (std::exchange(has_logged_late_, true)) return;
+    log_.error("work or a coroutine that goes on and on does not end with its runtime: dropped");
 }
 
 // With what it defers, and what that defers again: so each has a depth of its own, whatever others

@@ -32,7 +32,7 @@ void OffloadPool::run(Function<void()> work, bool for_call) {
 
 void OffloadPool::loop() {
     pool_here = this;
-    base::watch_exit();
+    base::mark_exit();  // Work waits for no lock of the loader's.
     std::unique_lock lock(mutex_);
     while (true) {
         ++idle_;

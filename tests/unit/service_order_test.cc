@@ -1,9 +1,12 @@
 // The order in which services and their runtimes end, and what a runtime that ends still serves.
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include <weft/sim.h>
+#include <weft/sleep.h>
 
 #include "support/child.h"
 #include "support/raw_echo.h"
@@ -96,6 +99,41 @@ TEST_CASE("exit() that destroys a static service before its runtime says so and 
     CHECK(said.end == 7);
     CHECK(said.text.find("exit() destroys a weft::Service before the Runtime") !=
           std::string::npos);
+}
+
+TEST_CASE("exit() on a thread that never used weft says what is in use and ends as asked") {
+    enum class In : std::uint8_t { run, turns, block, service };
+    for (const In in : {In::run, In::turns, In::block, In::service}) {
+        CAPTURE(static_cast<int>(in));
+        const Said said = said_in_time([in] {
+            const bool is_manual = in == In::turns || in == In::block;
+            static std::optional<Runtime> runtime;
+            runtime.emplace(
+                Runtime::create({.log_level = LogLevel::off, .manual = is_manual}).value());
+            static std::optional<Echo> service;
+            if (in == In::service) {
+                service.emplace();
+                if (!runtime->serve(*service, fresh_uri()).ok()) return 1;
+            }
+            std::atomic<bool> is_in = in == In::service;
+            std::thread([&is_in] {
+                while (!is_in) std::this_thread::yield();
+                std::exit(7);
+            }).detach();
+            const auto note = [&is_in] { is_in = true; };
+            runtime->executor().post(note);
+            if (in == In::run) (void)runtime->run();
+            if (in == In::turns) runtime->turn_until([] { return false; }, no_timeout);
+            if (in == In::block) {
+                runtime->block_on([]() -> Task<void> { (void)co_await sleep_for(1h); }());
+            }
+            while (true) ::pause();
+            return 2;
+        });
+        CAPTURE(said.text);
+        CHECK(said.end == 7);
+        CHECK(said.text.find("weft: exit() ") != std::string::npos);
+    }
 }
 
 void check_serves_nothing(Runtime& runtime) {

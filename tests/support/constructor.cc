@@ -1,0 +1,12 @@
+// A library whose constructor does what the program says, while the loader's lock is held.
+#include <cstdlib>
+
+namespace {
+
+[[gnu::constructor]] void run() {
+    const char* const address = std::getenv("WEFT_TEST_CONSTRUCTOR");
+    if (!address) return;
+    reinterpret_cast<void (*)()>(std::strtoull(address, nullptr, 16))();
+}
+
+}  // namespace

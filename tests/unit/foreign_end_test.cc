@@ -1,0 +1,472 @@
+// Tasks that go on for ever by what the program awaits itself end with their runtime.
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <weft/await.h>
+#include <weft/combine.h>
+#include <weft/offload.h>
+#include <weft/runtime.h>
+#include <weft/sim.h>
+#include <weft/sleep.h>
+
+#include "support/catch.h"
+#include "support/open_files.h"
+#include "support/sim_rig.h"
+
+namespace weft::foreign_end_test {
+namespace {
+
+using namespace weft::test;
+
+void resume_soon(std::coroutine_handle<> awaiting) {
+    Executor::current()->post([awaiting] { awaiting.resume(); });
+}
+
+// What each coroutine holds: a part of its runtime.
+struct Held {
+    Channel channel;
+    std::shared_ptr<int> rounds = std::make_shared<int>(0);
+};
+
+struct GiveWay {
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> awaiting) const { resume_soon(awaiting); }
+    void await_resume() const {}
+};
+
+// May be destroyed meanwhile.
+class GiveWayOrGo {
+  public:
+    GiveWayOrGo() = default;
+    GiveWayOrGo(const GiveWayOrGo&) = delete;
+    ~GiveWayOrGo() { *waiting_ = nullptr; }
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> awaiting) {
+        *waiting_ = awaiting;
+        Executor::current()->post([waiting = waiting_] {
+            if (*waiting) waiting->resume();
+        });
+    }
+    void await_resume() const {}
+
+  private:
+    std::shared_ptr<std::coroutine_handle<>> waiting_ = std::make_shared<std::coroutine_handle<>>();
+};
+
+struct GiveWayIf {
+    bool await_ready() const { return false; }
+    bool await_suspend(std::coroutine_handle<> awaiting) const {
+        resume_soon(awaiting);
+        return true;
+    }
+    void await_resume() const {}
+};
+
+struct GiveWayTo {
+    bool await_ready() const { return false; }
+    std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiting) const {
+        resume_soon(awaiting);
+        return std::noop_coroutine();
+    }
+    void await_resume() const {}
+};
+
+struct Wrapped {
+    GiveWay operator co_await() const { return {}; }
+};
+
+template <class Awaited>
+Task<void> again(Held held) {
+    for (;;) {
+        ++*held.rounds;
+        co_await Awaited();
+    }
+}
+
+Task<int> once(Held held) {
+    ++*held.rounds;
+    co_await GiveWayOrGo();
+    co_return 1;
+}
+
+Task<void> begun(std::shared_ptr<int> rounds) {
+    while (*rounds == 0) co_await GiveWay();
+}
+
+Task<void> nested(Held held) {
+    for (;;) (void)co_await once(held);
+}
+
+// The one begins to wait within the other's start.
+template <bool is_any>
+Task<void> forks(Held held) {
+    for (;;) {
+        auto one = once(held), other = once(held);
+        if constexpr (is_any) {
+            (void)co_await when_any(std::move(one), std::move(other));
+        } else {
+            (void)co_await when_all(std::move(one), std::move(other));
+        }
+    }
+}
+
+Task<void> within_a_timeout(Held held) {
+    for (;;) (void)co_await with_timeout(1h, once(held));
+}
+
+Task<void> beside(Held held) {
+    (void)co_await when_any(again<GiveWay>(held), again<Wrapped>(held));
+}
+
+// Resumes the other one in the middle of itself.
+struct Turns {
+    std::coroutine_handle<> waiting;
+    struct Next {
+        explicit Next(Turns& in) : turns(in) {}
+        Next(const Next&) = delete;
+        ~Next() {
+            if (turns.waiting == own) turns.waiting = nullptr;
+        }
+        bool await_ready() const { return false; }
+        void await_suspend(std::coroutine_handle<> awaiting) { turns.waiting = own = awaiting; }
+        void await_resume() const {}
+        Turns& turns;
+        std::coroutine_handle<> own;
+    };
+};
+
+Task<void> waits(Held held, Turns& turns) {
+    const Held own = held;
+    for (;;) {
+        Turns::Next next(turns);
+        co_await next;
+    }
+}
+
+Task<void> wakes(Held held, Turns& turns) {
+    for (;;) {
+        ++*held.rounds;
+        co_await GiveWay();
+        if (turns.waiting) std::exchange(turns.waiting, nullptr).resume();
+    }
+}
+
+Task<void> wakes_the_other(Held held) {
+    Turns turns;
+    (void)co_await when_all(waits(held, turns), wakes(held, turns));
+}
+
+Task<void> sleeps(Held held) {
+    const Held own = held;
+    for (;;) (void)co_await sleep_for(1us);
+}
+
+constexpr MethodId no_method("test.None/None");
+
+Task<void> calls(Held held) {
+    for (;;) (void)co_await call(held.channel, no_method, {});
+}
+
+Task<void> beside_sleeps(Held held) { (void)co_await when_all(again<GiveWay>(held), sleeps(held)); }
+Task<void> beside_calls(Held held) { (void)co_await when_all(again<GiveWay>(held), calls(held)); }
+
+Task<void> offloads(Held held) {
+    for (;;) {
+        for (int i = 0; i < 50; ++i) (void)co_await once(held);
+        const auto work = [] {};
+        try {
+            co_await offload(work);
+        } catch (const std::exception&) {  // Dropped.
+        }
+    }
+}
+
+Task<void> offloads_beside(Held held) { (void)co_await when_any(offloads(held), nested(held)); }
+
+using Form = Task<void> (*)(Held);
+const std::pair<const char*, Form> forms[] = {
+    {"a class", again<GiveWay>},
+    {"one that may go on at once", again<GiveWayIf>},
+    {"one that transfers", again<GiveWayTo>},
+    {"operator co_await", again<Wrapped>},
+    {"a task that does", nested},
+    {"when_any anew", forks<true>},
+    {"when_all anew", forks<false>},
+    {"with_timeout anew", within_a_timeout},
+    {"two beside each other", beside},
+    {"one that wakes the other", wakes_the_other},
+    {"beside sleeps", beside_sleeps},
+    {"beside calls", beside_calls},
+    {"offloaded work between", offloads},
+    {"offloaded work beside", offloads_beside},
+};
+
+TEST_CASE("a task that gives way for ever by the program's own awaitable ends with its runtime") {
+    for (const auto& [name, form] : forms) {
+        for (const bool is_simulated : {false, true}) {
+            INFO(name << ", " << is_simulated);
+            const int before = open_files();
+            std::weak_ptr<int> rounds;
+            {
+                SimRig rig;
+                Runtime own = Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
+                Runtime& runtime = is_simulated ? rig.add("", {.log_level = LogLevel::off}) : own;
+                Held held{
+                    runtime.connect(is_simulated ? "sim://none" : "tcp://127.0.0.1:9").value()};
+                rounds = held.rounds;
+                runtime.spawn(form(held));
+                for (int i = 0; i < 10; ++i) runtime.turn();
+                CHECK(*held.rounds > 1);
+            }
+            CHECK(rounds.expired());
+            CHECK(open_files() == before);
+        }
+    }
+}
+
+TEST_CASE("a thread that waits in block_on() for such a task goes on when its runtime ends") {
+    for (const auto& [name, form] : forms) {
+        INFO(name);
+        std::weak_ptr<int> rounds;
+        auto runtime =
+            std::make_unique<Runtime>(Runtime::create({.log_level = LogLevel::off}).value());
+        std::thread waits;
+        {
+            Held held{runtime->connect("tcp://127.0.0.1:9").value()};
+            rounds = held.rounds;
+            waits = std::thread([of = runtime.get(), task = form(std::move(held))]() mutable {
+                try {
+                    of->block_on(std::move(task));
+                } catch (const BadResult&) {  // Cancelled.
+                }
+            });
+        }
+        runtime->block_on(begun(rounds.lock()));
+        runtime.reset();
+        waits.join();
+        CHECK(rounds.expired());
+    }
+}
+
+// Another thread, which posts what waits for it back to its executor.
+class OtherThread {
+  public:
+    explicit OtherThread(Executor& home) : home_(home), thread_([this] { run(); }) {}
+    ~OtherThread() {
+        {
+            const std::lock_guard lock(mutex_);
+            has_ended_ = true;
+        }
+        changed_.notify_one();
+        thread_.join();
+    }
+    // Requires: ends only when nothing waits for it.
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> awaiting) {
+        const std::lock_guard lock(mutex_);
+        waiting_ = awaiting;
+        changed_.notify_one();
+    }
+    void await_resume() const {}
+
+  private:
+    void run() {
+        std::unique_lock lock(mutex_);
+        while (true) {
+            changed_.wait(lock, [this] { return waiting_ || has_ended_; });
+            if (!waiting_) return;
+            const std::coroutine_handle<> awaiting = std::exchange(waiting_, nullptr);
+            lock.unlock();
+            home_.post([awaiting] { awaiting.resume(); });
+            lock.lock();
+        }
+    }
+    Executor& home_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::coroutine_handle<> waiting_;
+    bool has_ended_ = false;
+    std::thread thread_;
+};
+
+Task<void> by_another_thread(Held held, OtherThread& other, bool sleeps) {
+    for (;;) {
+        ++*held.rounds;
+        co_await other;
+        if (sleeps) (void)co_await sleep_for(1us);
+    }
+}
+
+TEST_CASE("a task that goes on for ever by another thread of the program ends with its runtime") {
+    for (const bool sleeps : {false, true}) {
+        for (const bool is_manual : {false, true}) {
+            INFO(sleeps << is_manual);
+            std::optional<Runtime> runtime =
+                Runtime::create({.log_level = LogLevel::off, .manual = is_manual}).value();
+            Held held{runtime->connect("tcp://127.0.0.1:9").value()};
+            const std::weak_ptr<int> rounds = held.rounds;
+            const Channel kept = held.channel;
+            OtherThread other(kept.executor());
+            runtime->spawn(by_another_thread(std::move(held), other, sleeps));
+            (void)runtime->block_on(begun(rounds.lock()));
+            runtime.reset();
+            // Within late work of that thread, which goes on for a while.
+            while (!rounds.expired()) kept.executor().post([] {});
+            CHECK(rounds.expired());
+        }
+    }
+}
+
+// Virtual time passes between its turns.
+struct Pause {
+    sim::Simulation& simulation;
+    Executor& home;
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> awaiting) const {
+        simulation.in(1ms, [awaiting, to = &home] { to->post([awaiting] { awaiting.resume(); }); });
+    }
+    void await_resume() const {}
+};
+
+Task<void> calls_and_pauses(Held held, sim::Simulation& simulation) {
+    const Pause pause{simulation, held.channel.executor()};
+    for (;;) {
+        (void)co_await call(held.channel, no_method, {});
+        co_await pause;
+    }
+}
+
+TEST_CASE("simulation: tasks that wait for virtual time by themselves end after their host") {
+    sim::Simulation simulation(1);
+    std::vector<std::weak_ptr<int>> all;
+    simulation.add("a",
+                   [&](Runtime& runtime) {
+                       Held held{runtime.connect("sim://b").value()};
+                       all.push_back(held.rounds);
+                       runtime.spawn(calls_and_pauses(std::move(held), simulation));
+                       return std::shared_ptr<void>();
+                   },
+                   {.log_level = LogLevel::off});
+    for (int i = 0; i < 20; ++i) {
+        simulation.run_for(5ms);
+        simulation.crash("a");
+        simulation.start("a");
+    }
+    simulation.crash("a");
+    simulation.run_for(1s);
+    for (const auto& rounds : all) CHECK(rounds.expired());
+}
+
+// A lock that those wait for in their order; the end of one that has it gives it to the next.
+class Lock {
+  public:
+    explicit Lock(bool posts) : posts_(posts) {}
+    class Held {
+      public:
+        explicit Held(Lock& lock) : lock_(lock) {}
+        Held(const Held&) = delete;
+        ~Held() {
+            lock_.waiting_.remove(this);
+            if (has_it_) lock_.give();
+        }
+        bool await_ready() {
+            has_it_ = !std::exchange(lock_.is_taken_, true);
+            return has_it_;
+        }
+        void await_suspend(std::coroutine_handle<> awaiting) {
+            awaiting_ = awaiting;
+            lock_.waiting_.push_back(this);
+        }
+        void await_resume() const {}
+
+      private:
+        friend Lock;
+        Lock& lock_;
+        std::coroutine_handle<> awaiting_;
+        bool has_it_ = false;
+    };
+
+  private:
+    void give() {
+        is_taken_ = !waiting_.empty();
+        if (waiting_.empty()) return;
+        Held& next = *waiting_.front();
+        waiting_.pop_front();
+        next.has_it_ = true;
+        if (posts_) {
+            resume_soon(next.awaiting_);
+        } else {
+            next.awaiting_.resume();
+        }
+    }
+    const bool posts_;
+    bool is_taken_ = false;
+    std::list<Held*> waiting_;
+};
+
+Task<void> one_at_a_time(Held held, std::shared_ptr<Lock> lock, bool goes_on) {
+    do {
+        ++*held.rounds;
+        Lock::Held own(*lock);
+        co_await own;
+        const Status slept = co_await sleep_for(1us);
+        if (!slept.ok() && !goes_on) co_return;
+    } while (true);
+}
+
+TEST_CASE("many tasks that wait for one lock of the program's end with their runtime") {
+    for (const bool posts : {false, true}) {
+        for (const bool goes_on : {false, true}) {
+            INFO(posts << goes_on);
+            const int before = open_files();
+            std::weak_ptr<int> rounds;
+            {
+                Runtime runtime =
+                    Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
+                Held held{runtime.connect("tcp://127.0.0.1:9").value()};
+                rounds = held.rounds;
+                const auto lock = std::make_shared<Lock>(posts);
+                for (int i = 0; i < 3000; ++i) runtime.spawn(one_at_a_time(held, lock, goes_on));
+                for (int i = 0; i < 10; ++i) runtime.turn();
+            }
+            CHECK(rounds.expired());
+            CHECK(open_files() == before);
+        }
+    }
+}
+
+TEST_CASE("simulation: such tasks end when their host crashes, however often") {
+    for (const auto& [name, form] : forms) {
+        INFO(name);
+        sim::Simulation simulation(1);
+        std::vector<std::weak_ptr<int>> all;
+        simulation.add("a",
+                       [&all, form = form](Runtime& runtime) {
+                           Held held{runtime.connect("sim://b").value()};
+                           all.push_back(held.rounds);
+                           runtime.spawn(form(held));
+                           return std::shared_ptr<void>();
+                       },
+                       {.log_level = LogLevel::off});
+        const int before = open_files();
+        for (int i = 0; i < 5; ++i) {
+            simulation.run_for(10us);
+            CHECK(*all.back().lock() > 1);
+            simulation.crash("a");
+            CHECK(all.back().expired());
+            simulation.start("a");
+        }
+        CHECK(open_files() <= before);
+    }
+}
+
+}  // namespace
+}  // namespace weft::foreign_end_test
