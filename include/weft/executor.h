@@ -15,7 +15,7 @@ class Executor {
     // Runs `work` on this executor's thread, soon, never inside post(). Once its runtime is gone:
     // inside post(), on the calling thread or on another one that does the same; work that posts
     // itself again a thousand times, or less often where very much does, is dropped then. A
-    // weft::Task that goes on by such work, or waits a thousand times, one after the other, for
+    // weft::Task that goes on by such work, or waits 2000 times, one after the other, for
     // anything, is destroyed before that; a coroutine of the program's own type stays suspended,
     // with all it holds, and is its program's to destroy. In a forked child of its process:
     // dropped, and standard error says so once.

@@ -54,9 +54,9 @@ static void end_soon(Root& root) {
     if (!root.end) current_context()->post_end([end = std::make_unique<RootEnd>(root)] {});
 }
 
-// What waits as often, one after the other, after its runtime began to end does so for ever. As
-// where each wait comes of the one before (core/late.cc).
-static constexpr std::uint32_t late_waits_max = 1000;
+// What waits as often, one after the other, after its runtime began to end does so for ever: the
+// turns that an end takes, and the rounds where each wait comes of the one before (core/late.cc).
+static constexpr std::uint32_t late_waits_max = 2000;
 
 // Of the tasks that await each other, up to what runs beside others.
 static std::uint32_t& late_waits_of(Level* level) {

@@ -361,7 +361,7 @@ TEST_CASE("simulation: tasks that wait for virtual time by themselves end after 
         simulation.start("a");
     }
     simulation.crash("a");
-    simulation.run_for(1s);
+    simulation.run_for(5s);
     for (const auto& rounds : all) CHECK(rounds.expired());
 }
 
