@@ -15,10 +15,11 @@ class Executor {
     // Runs `work` on this executor's thread, soon, never inside post(). Once its runtime is gone:
     // inside post(), on the calling thread or on another one that does the same; work that posts
     // itself again a thousand times, or less often where very much does, is dropped then. A
-    // weft::Task that goes on by such work, or waits 2000 times, one after the other, for
-    // anything, is destroyed before that; a coroutine of the program's own type stays suspended,
-    // with all it holds, and is its program's to destroy. In a forked child of its process:
-    // dropped, and standard error says so once.
+    // weft::Task that goes on by such work is destroyed before that, and so is one that others
+    // resume so a thousand times, or that waits 100 000 times after the end; a coroutine of the
+    // program's own type stays suspended, with all it holds, and is its program's to destroy. In a
+    // forked child of its process: dropped, and standard error says so once.
+    //
     // Thread: any. Cost: one allocation and, when the thread sleeps, one system call.
     virtual void post(Function<void()> work) = 0;
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <weft/executor.h>
+
 namespace weft::detail {
 
 // Where a coroutine stands among those that await each other: a task in what awaits it, a branch in
@@ -39,6 +41,13 @@ struct Level {
     bool is_left = false;
 };
 
+// What tasks that await each other wait for after the end of their runtime began.
+struct LateWaits {
+    std::uint32_t count = 0;
+    std::uint32_t runs = 0;  // Of late work, in which they did so, and the last of these.
+    std::uint32_t run = 0;
+};
+
 struct Root;
 
 // Destroys a root that was dropped, once nothing runs in it and nothing holds it.
@@ -52,15 +61,16 @@ struct RootEnd {
 
 // Around all that a coroutine awaits which owns itself and ends with its runtime.
 struct Root : Level {
-    Root() : Level(Kind::root) {}
+    Root() : Level(Kind::root), home(Executor::current()) {}
     ~Root() {
         if (end) [[unlikely]]
             end->root = nullptr;
     }
+    const Executor* const home;  // Only to be compared.
     std::coroutine_handle<> coroutine;
     std::uint32_t late_works = 0;  // That it offloaded after the end of its runtime began.
-    std::uint32_t late_waits = 0;  // As of a branch.
-    RootEnd* end = nullptr;        // Posted. nullptr: none is.
+    LateWaits late_waits;
+    RootEnd* end = nullptr;  // Posted. nullptr: none is.
 };
 
 // nullptr: of a coroutine of the program's own type.

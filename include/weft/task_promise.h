@@ -50,7 +50,7 @@ struct Branch : Level {
     Fork* fork = nullptr;    // nullptr: gone.
     Branch* next = nullptr;  // Of the same fork.
     bool has_ended = false;
-    std::uint32_t late_waits = 0;  // After the end of its runtime began, one after the other.
+    LateWaits late_waits;
 };
 // For the fork, unless it was dropped: the task of this branch has ended. Gives what goes on now.
 std::coroutine_handle<> end_branch(Branch& branch) noexcept;

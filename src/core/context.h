@@ -365,8 +365,9 @@ class Context final : public Executor, public OwnThread {
     bool is_leaving() const { return !departures_.empty(); }  // What was said last is on its way.
     // What waited after the end, and did so again and again, is ended: coroutines are destroyed.
     bool is_ending_waiters() const { return is_ending_waiters_; }
-    void post_end(Function<void()> work);  // As post(), of such a coroutine.
-    void log_late();                       // That there is one; once.
+    void post_end(Function<void()> work);                   // As post(), of such a coroutine.
+    void log_late();                                        // That there is one; once.
+    std::uint32_t late_runs() const { return late_runs_; }  // That began, where nothing was left.
     // Completions are destroyed uncalled.
     bool is_dropping() const { return is_dropping_; }
 
@@ -484,6 +485,7 @@ class Context final : public Executor, public OwnThread {
     bool is_end_queued_ = false;    // so is all that was posted before it.
     bool runs_end_ = false;         // What runs is.
     bool is_ending_waiters_ = false, is_dropping_ = false;
+    std::uint32_t late_runs_ = 0;
     bool has_logged_late_ = false, has_logged_slow_ = false;
     std::atomic<bool> sleeping_{false};
     base::UniqueFd wake_fd_;

@@ -54,21 +54,25 @@ static void end_soon(Root& root) {
     if (!root.end) current_context()->post_end([end = std::make_unique<RootEnd>(root)] {});
 }
 
-// What waits as often, one after the other, after its runtime began to end does so for ever: the
-// turns that an end takes, and the rounds where each wait comes of the one before (core/late.cc).
-static constexpr std::uint32_t late_waits_max = 2000;
+// What waits as often after its runtime began to end, one after the other, does so for ever; and
+// what waits again in as many runs of late work, which others begin.
+static constexpr std::uint32_t late_waits_max = 100'000;
+static constexpr std::uint32_t late_runs_max = 1000;
 
 // Of the tasks that await each other, up to what runs beside others.
-static std::uint32_t& late_waits_of(Level* level) {
+static LateWaits& late_waits_of(Level* level) {
     while (level->kind == Level::Kind::task) level = level->outer;
     return level->kind == Level::Kind::branch ? static_cast<Branch*>(level)->late_waits
                                               : static_cast<Root*>(level)->late_waits;
 }
 
-// Requires: it is in a root.
-static bool goes_on(core::Context& here, Level* level) {
+// `level`: in the root.
+static bool goes_on(core::Context& here, const Root& root, Level* level) {
     if (here.is_ending_waiters()) return true;
-    if (++late_waits_of(level) <= late_waits_max) return false;
+    if (root.home != &here) return false;  // It lives on.
+    LateWaits& waits = late_waits_of(level);
+    if (std::exchange(waits.run, here.late_runs()) != here.late_runs()) ++waits.runs;
+    if (++waits.count <= late_waits_max && waits.runs <= late_runs_max) return false;
     here.log_late();
     return true;
 }
@@ -76,7 +80,7 @@ static bool goes_on(core::Context& here, Level* level) {
 void resume_or_end(std::coroutine_handle<> awaiting, Level* level) {
     core::Context* const here = current_context();
     Root* const root = here && here->is_closed() ? root_of(level) : nullptr;
-    if (root && goes_on(*here, level)) return end_soon(*root);
+    if (root && goes_on(*here, *root, level)) return end_soon(*root);
     if (!here || !here->is_dropping()) awaiting.resume();
 }
 
@@ -86,7 +90,7 @@ bool end_instead(Level* level) noexcept {
     if (!here || !here->is_closed()) return false;
     Root* const root = root_of(level);
     if (!root) return false;
-    if (goes_on(*here, level)) end_soon(*root);
+    if (goes_on(*here, *root, level)) end_soon(*root);
     return root->is_dropped;
 }
 
@@ -101,11 +105,11 @@ static Level* release(Level* innermost, std::uint32_t works) {
     return dropped;
 }
 
-// It is destroyed once nothing holds it: by its fork, or here.
+// It is destroyed once nothing holds it.
 static void end_dropped(Level& dropped) {
     if (dropped.held != 0) return;
     if (dropped.kind == Level::Kind::root) {
-        static_cast<Root&>(dropped).coroutine.destroy();
+        if (Executor::current()) end_soon(static_cast<Root&>(dropped));
     } else if (Fork* const fork = static_cast<Branch&>(dropped).fork) {
         fork->release();
     }
@@ -118,11 +122,8 @@ void Level::cut() noexcept {
     is_left = false;
     Level* const around = std::exchange(outer, nullptr);
     if (held == 0) return;
-    // A program destroyed what was in there, in the middle of something: a root ends later.
-    Level* const dropped = release(around, held);
-    if (!dropped) return;
-    if (dropped->kind != Kind::root) return end_dropped(*dropped);
-    if (dropped->held == 0 && Executor::current()) end_soon(static_cast<Root&>(*dropped));
+    // A program destroyed what was in there, in the middle of something.
+    if (Level* const dropped = release(around, held)) end_dropped(*dropped);
 }
 
 // One that offloads as often after its runtime began to end does so for ever.

@@ -117,6 +117,7 @@ void Context::run_late() noexcept {
     // Destroyed last: with what the work holds and lets go of, this context may go.
     const std::shared_ptr<void> owner = owner_.lock();
     const Entered scope(*this);
+    ++late_runs_;
     for (std::uint32_t ran = 0; true; ++ran) {
         base::MpscNode* const node = submissions_.pop();
         if (node) run_late(std::unique_ptr<Submission>(static_cast<Submission*>(node)));

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <utility>
+
 namespace weft::detail {
 namespace {
 
@@ -11,15 +13,19 @@ struct ThisThread {
 };
 constinit thread_local ThisThread here;
 
-void release_all(void*) noexcept {
+void release_all() noexcept {
     here.has_ended = true;
-    for (ThreadKept* kept = here.first; kept; kept = kept->next) kept->release(*kept);
+    for (ThreadKept* kept = std::exchange(here.first, nullptr); kept; kept = kept->next) {
+        kept->release(*kept);
+    }
 }
 
-// The destructors of keys run behind those of thread_local objects.
+// The destructors of keys run behind those of thread_local objects; not on a thread that calls
+// exit().
 struct Key {
+    ~Key() { release_all(); }
     pthread_key_t key{};
-    const bool is_made = ::pthread_key_create(&key, [](void* of) { release_all(of); }) == 0;
+    const bool is_made = ::pthread_key_create(&key, [](void*) { release_all(); }) == 0;
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Tasks that go on for ever by what the program awaits itself end with their runtime.
 #include <condition_variable>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -189,6 +188,18 @@ Task<void> offloads(Held held) {
     }
 }
 
+Task<void> works(Duration time) {
+    const auto work = [time] { std::this_thread::sleep_for(time); };
+    try {
+        co_await offload(work);
+    } catch (const std::exception&) {  // Dropped.
+    }
+}
+
+Task<void> works_beside_two(Held held) {
+    (void)co_await when_all(again<GiveWay>(held), again<GiveWay>(held), works(0ms), works(2ms));
+}
+
 Task<void> offloads_beside(Held held) { (void)co_await when_any(offloads(held), nested(held)); }
 
 using Form = Task<void> (*)(Held);
@@ -207,6 +218,7 @@ const std::pair<const char*, Form> forms[] = {
     {"beside calls", beside_calls},
     {"offloaded work between", offloads},
     {"offloaded work beside", offloads_beside},
+    {"offloaded work beside two", works_beside_two},
 };
 
 TEST_CASE("a task that gives way for ever by the program's own awaitable ends with its runtime") {
@@ -344,6 +356,34 @@ Task<void> calls_and_pauses(Held held, sim::Simulation& simulation) {
     }
 }
 
+// Between a runtime that has ended and the task's own, which has not.
+struct To {
+    Executor& executor;
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> awaiting) const {
+        executor.post([awaiting] { awaiting.resume(); });
+    }
+    void await_resume() const {}
+};
+
+Task<int> goes_there_and_back(Executor& there, Executor& home) {
+    int rounds = 0;
+    for (; rounds < 3000; ++rounds) {
+        const To away{there}, back{home};
+        co_await away;
+        co_await back;
+    }
+    co_return rounds;
+}
+
+TEST_CASE("a task of a runtime that lives goes on, whatever ended runtime it passes through") {
+    Runtime home = Runtime::create({.log_level = LogLevel::off}).value();
+    std::optional<Runtime> other = Runtime::create({.log_level = LogLevel::off}).value();
+    const Channel kept = other->connect("tcp://127.0.0.1:9").value();
+    other.reset();
+    CHECK(home.block_on(goes_there_and_back(kept.executor(), home.executor())) == 3000);
+}
+
 TEST_CASE("simulation: tasks that wait for virtual time by themselves end after their host") {
     sim::Simulation simulation(1);
     std::vector<std::weak_ptr<int>> all;
@@ -363,84 +403,6 @@ TEST_CASE("simulation: tasks that wait for virtual time by themselves end after 
     simulation.crash("a");
     simulation.run_for(5s);
     for (const auto& rounds : all) CHECK(rounds.expired());
-}
-
-// A lock that those wait for in their order; the end of one that has it gives it to the next.
-class Lock {
-  public:
-    explicit Lock(bool posts) : posts_(posts) {}
-    class Held {
-      public:
-        explicit Held(Lock& lock) : lock_(lock) {}
-        Held(const Held&) = delete;
-        ~Held() {
-            lock_.waiting_.remove(this);
-            if (has_it_) lock_.give();
-        }
-        bool await_ready() {
-            has_it_ = !std::exchange(lock_.is_taken_, true);
-            return has_it_;
-        }
-        void await_suspend(std::coroutine_handle<> awaiting) {
-            awaiting_ = awaiting;
-            lock_.waiting_.push_back(this);
-        }
-        void await_resume() const {}
-
-      private:
-        friend Lock;
-        Lock& lock_;
-        std::coroutine_handle<> awaiting_;
-        bool has_it_ = false;
-    };
-
-  private:
-    void give() {
-        is_taken_ = !waiting_.empty();
-        if (waiting_.empty()) return;
-        Held& next = *waiting_.front();
-        waiting_.pop_front();
-        next.has_it_ = true;
-        if (posts_) {
-            resume_soon(next.awaiting_);
-        } else {
-            next.awaiting_.resume();
-        }
-    }
-    const bool posts_;
-    bool is_taken_ = false;
-    std::list<Held*> waiting_;
-};
-
-Task<void> one_at_a_time(Held held, std::shared_ptr<Lock> lock, bool goes_on) {
-    do {
-        ++*held.rounds;
-        Lock::Held own(*lock);
-        co_await own;
-        const Status slept = co_await sleep_for(1us);
-        if (!slept.ok() && !goes_on) co_return;
-    } while (true);
-}
-
-TEST_CASE("many tasks that wait for one lock of the program's end with their runtime") {
-    for (const bool posts : {false, true}) {
-        for (const bool goes_on : {false, true}) {
-            INFO(posts << goes_on);
-            const int before = open_files();
-            std::weak_ptr<int> rounds;
-            {
-                Runtime runtime =
-                    Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
-                Held held{runtime.connect("tcp://127.0.0.1:9").value()};
-                rounds = held.rounds;
-                const auto lock = std::make_shared<Lock>(posts);
-                for (int i = 0; i < 3000; ++i) runtime.spawn(one_at_a_time(held, lock, goes_on));
-                for (int i = 0; i < 10; ++i) runtime.turn();
-            }
-            CHECK(rounds.expired());
-            CHECK(open_files() == before);
-        }
-    }
 }
 
 TEST_CASE("simulation: such tasks end when their host crashes, however often") {
