@@ -13,6 +13,7 @@
 #include "api/run_signals.h"
 #include "api/turn_wait.h"
 #include "base/assert.h"
+#include "base/exiting.h"
 #include "base/fork.h"
 #include "base/own_descriptor.h"
 #include "base/unique_fd.h"
@@ -323,6 +324,7 @@ Status Runtime::run() {
     api::Node& node = own(node_);
     if (Status why = why_no_run(node); !why.ok()) return why;
     const api::Node::Inside inside(node, "Runtime::run()");
+    base::mark_exit();
     api::RunSignals signals(node.options.state_signal);
     if (!signals.is_usable()) {
         return fail(Code::resource_exhausted, "no file descriptor for signals left (ulimit -n)");

@@ -63,7 +63,7 @@ void Simulation::Impl::start(Host& host) {
         return run(done, limit, &host);
     };
     Result<std::shared_ptr<api::Node>> node = api::Node::make(host.options, std::move(parts));
-    host.node = *std::move(node);
+    host.node = std::move(node).value();  // Or throws.
     Runtime process = Runtime::from_node(host.node).value();
     if (host.process) {
         *host.process = std::move(process);
