@@ -142,8 +142,7 @@ struct Turns {
     };
 };
 
-Task<void> waits(Held held, Turns& turns) {
-    const Held own = held;
+Task<void> waits(Held, Turns& turns) {
     for (;;) {
         Turns::Next next(turns);
         co_await next;
@@ -163,8 +162,7 @@ Task<void> wakes_the_other(Held held) {
     (void)co_await when_all(waits(held, turns), wakes(held, turns));
 }
 
-Task<void> sleeps(Held held) {
-    const Held own = held;
+Task<void> sleeps(Held) {
     for (;;) (void)co_await sleep_for(1us);
 }
 

@@ -46,6 +46,7 @@ Task<void> tells(Collected& all) {
 
 Task<void> many_sleeps(int& cancelled) {
     std::vector<std::unique_ptr<Sleep>> sleeps;
+    sleeps.reserve(3000);
     for (int i = 0; i < 3000; ++i) sleeps.emplace_back(new auto(sleep_for(1h)));
     for (const auto& sleep : sleeps) cancelled += !(co_await *sleep).ok();
 }
