@@ -11,26 +11,14 @@
 
 namespace weft::detail {
 
-// What `operator co_await` of tasks and operations gives.
-struct OwnAwaiter {};
-
-template <class A>
-concept HasMemberCoAwait = requires {
-    std::declval<A>().operator co_await();
-};
 template <class A>
 concept HasFreeCoAwait = requires {
     operator co_await(std::declval<A>());
 };
 
 template <class A>
-concept IsAwaiter = requires(A& awaited) {
-    awaited.await_ready();
-};
-
-template <class A>
 decltype(auto) awaiter_of(A&& awaited) {
-    if constexpr (HasMemberCoAwait<A>) {
+    if constexpr (HasCoAwait<A>) {
         return std::forward<A>(awaited).operator co_await();
     } else if constexpr (HasFreeCoAwait<A>) {
         return operator co_await(std::forward<A>(awaited));
@@ -70,9 +58,9 @@ class ForeignAwaiter {
 // False also for what has an `operator co_await` where only the program looks: that is left to it.
 template <class A>
 constexpr bool is_foreign() {
-    if constexpr (HasMemberCoAwait<A>) {
-        using Awaiter = std::remove_cvref_t<decltype(std::declval<A>().operator co_await())>;
-        return !std::is_base_of_v<OwnAwaiter, Awaiter>;
+    if constexpr (HasCoAwait<A>) {
+        using Given = std::remove_cvref_t<decltype(std::declval<A>().operator co_await())>;
+        return !std::is_base_of_v<OwnAwaiter, Given>;
     } else {
         return HasFreeCoAwait<A> || IsAwaiter<A>;
     }
@@ -80,9 +68,7 @@ constexpr bool is_foreign() {
 
 template <class A>
 decltype(auto) transform_awaited(A&& awaited) {
-    if constexpr (std::is_same_v<std::remove_cvref_t<A>, OwnLevel>) {
-        return OwnLevel();
-    } else if constexpr (is_foreign<A>()) {
+    if constexpr (is_foreign<A>()) {
         return ForeignAwaiter<A>(std::forward<A>(awaited));
     } else {
         return std::forward<A>(awaited);

@@ -35,12 +35,18 @@ bool is_empty(C& callable) {
     }
 }
 
+template <class T>
+concept HasCoAwait = requires {
+    std::declval<T>().operator co_await();
+};
+template <class T>
+concept IsAwaiter = requires {
+    std::declval<std::remove_cvref_t<T>&>().await_ready();
+};
 // A task, an operation or what another library awaits.
 template <class T>
-concept Awaitable = requires {
-    std::declval<std::remove_cvref_t<T>&>().operator co_await();
-}
-|| requires { std::declval<std::remove_cvref_t<T>&>().await_ready(); };
+concept Awaitable = HasCoAwait < std::remove_cvref_t<T>
+& > || IsAwaiter<T>;
 
 // Refuses a callback whose result nothing would await: the body of a lambda that is a coroutine
 // would never run, and an operation would be cancelled at once.

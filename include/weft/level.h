@@ -83,19 +83,25 @@ Level* level_of(std::coroutine_handle<Promise> coroutine) noexcept {
     }
 }
 
-// Gives the level of the coroutine that awaits it.
-class OwnLevel {
-  public:
-    bool await_ready() const noexcept { return false; }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> self) noexcept {
-        level_ = level_of(self);
-        return false;
-    }
-    Level* await_resume() const noexcept { return level_; }
+// What `operator co_await` of weft's own gives (weft/foreign.h).
+struct OwnAwaiter {};
 
-  private:
-    Level* level_ = nullptr;
+// Gives the level of the coroutine that awaits it.
+struct OwnLevel {
+    class Awaiter : public OwnAwaiter {
+      public:
+        bool await_ready() const noexcept { return false; }
+        template <class Promise>
+        bool await_suspend(std::coroutine_handle<Promise> self) noexcept {
+            level_ = level_of(self);
+            return false;
+        }
+        Level* await_resume() const noexcept { return level_; }
+
+      private:
+        Level* level_ = nullptr;
+    };
+    Awaiter operator co_await() const noexcept { return {}; }
 };
 
 // Resumes it. Where no turn will come any more, and it goes on and on: destroys its root instead.

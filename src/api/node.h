@@ -80,9 +80,9 @@ class Node final : public std::enable_shared_from_this<Node>,
     class Inside {
       public:
         Inside(Node& node, const char* call) : node_(node) {
+            node_.mark_exit();
             node_.inside_in_ = call;
             ++node_.inside_;
-            node_.mark_exit();
         }
         Inside(const Inside&) = delete;
         Inside& operator=(const Inside&) = delete;
@@ -91,6 +91,7 @@ class Node final : public std::enable_shared_from_this<Node>,
       private:
         Node& node_;
     };
+    bool is_in_use() const { return inside_ != 0; }  // Such a thread is there. Thread: any.
     // For a thread that waits meanwhile, every second or more often: logs what blocks the context's
     // thread while it does, once for each turn.
     void look_for_stall();

@@ -323,8 +323,8 @@ static Status why_no_run(const api::Node& node) {
 Status Runtime::run() {
     api::Node& node = own(node_);
     if (Status why = why_no_run(node); !why.ok()) return why;
+    base::mark_exit();  // However many calls came before, as of a static owner's constructor.
     const api::Node::Inside inside(node, "Runtime::run()");
-    base::mark_exit();
     api::RunSignals signals(node.options.state_signal);
     if (!signals.is_usable()) {
         return fail(Code::resource_exhausted, "no file descriptor for signals left (ulimit -n)");

@@ -14,6 +14,8 @@ struct HeldScope::Held : core::InScope {
     core::Context& context;
 };
 
+static core::Context* current_context() { return static_cast<core::Context*>(Executor::current()); }
+
 HeldScope::HeldScope() = default;
 
 HeldScope::~HeldScope() {
@@ -37,8 +39,6 @@ bool Level::is_in_dropped() const {
     }
     return false;
 }
-
-static core::Context* current_context() { return static_cast<core::Context*>(Executor::current()); }
 
 RootEnd::RootEnd(Root& of) : root(&of) { of.end = this; }
 
@@ -109,7 +109,7 @@ static Level* release(Level* innermost, std::uint32_t works) {
 static void end_dropped(Level& dropped) {
     if (dropped.held != 0) return;
     if (dropped.kind == Level::Kind::root) {
-        if (Executor::current()) end_soon(static_cast<Root&>(dropped));
+        if (current_context()) end_soon(static_cast<Root&>(dropped));
     } else if (Fork* const fork = static_cast<Branch&>(dropped).fork) {
         fork->release();
     }
@@ -130,7 +130,7 @@ void Level::cut() noexcept {
 static constexpr std::uint32_t late_works_max = 100;
 
 HeldScope::Begin HeldScope::hold(Level* level) {
-    auto* const context = static_cast<core::Context*>(Executor::current());
+    core::Context* const context = current_context();
     if (!context) throw std::logic_error("offload(): " + std::string(nowhere().text()));
     const bool had_begun = std::exchange(is_under_way_, true);
     if (!had_begun && level && level->is_in_dropped()) {
@@ -148,7 +148,7 @@ HeldScope::Begin HeldScope::hold(Level* level) {
 }
 
 bool HeldScope::is_dropping() {
-    const auto* const here = static_cast<const core::Context*>(Executor::current());
+    const core::Context* const here = current_context();
     return here && here->is_dropping();
 }
 

@@ -71,7 +71,7 @@ void Context::follow_late(Submission& submission) noexcept {
     end_left_ += runs_end_ ? 1 : 0;
 }
 
-// There are as many coroutines as there are: what comes of the end of one has its rounds anew.
+// None begins in these rounds, so their ends come to an end: what comes of one has its rounds anew.
 void Context::post_end(Function<void()> work) {
     const std::uint32_t outer = late_depth_;
     late_depth_ = std::min(outer, late_depth_max - 1);

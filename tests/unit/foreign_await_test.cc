@@ -7,13 +7,12 @@
 #include <weft/runtime.h>
 
 #include "support/catch.h"
+#include "support/resume_soon.h"
 
 namespace weft::foreign_await_test {
 namespace {
 
-void resume_soon(std::coroutine_handle<> awaiting) {
-    Executor::current()->post([awaiting] { awaiting.resume(); });
-}
+using test::resume_soon;
 
 const std::string text = "a text that is too long to be kept in place";
 

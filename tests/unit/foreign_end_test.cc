@@ -18,16 +18,13 @@
 
 #include "support/catch.h"
 #include "support/open_files.h"
+#include "support/resume_soon.h"
 #include "support/sim_rig.h"
 
 namespace weft::foreign_end_test {
 namespace {
 
 using namespace weft::test;
-
-void resume_soon(std::coroutine_handle<> awaiting) {
-    Executor::current()->post([awaiting] { awaiting.resume(); });
-}
 
 // What each coroutine holds: a part of its runtime.
 struct Held {

@@ -9,6 +9,7 @@
 
 #include "support/catch.h"
 #include "support/open_files.h"
+#include "support/resume_soon.h"
 
 namespace weft::late_many_test {
 namespace {
@@ -19,10 +20,6 @@ struct Holds {
     Channel channel;
     std::shared_ptr<int> rounds = std::make_shared<int>(0);
 };
-
-void resume_soon(std::coroutine_handle<> awaiting) {
-    Executor::current()->post([awaiting] { awaiting.resume(); });
-}
 
 // Each of many tasks is cancelled and tells another one, which waits for all.
 struct Collected {

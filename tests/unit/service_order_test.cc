@@ -1,9 +1,9 @@
 // The order in which services and their runtimes end, and what a runtime that ends still serves.
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <weft/sim.h>
 #include <weft/sleep.h>
@@ -18,6 +18,9 @@ using namespace weft::test;
 
 constexpr unsigned long_enough_s = 10;  // For what does not hang.
 
+Runtime make_manual() {
+    return Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
+}
 Runtime make_quiet() { return Runtime::create({.log_level = LogLevel::off}).value(); }
 
 std::string fresh_uri() {
@@ -101,32 +104,62 @@ TEST_CASE("exit() that destroys a static service before its runtime says so and 
           std::string::npos);
 }
 
+// Once another thread is in a call of it, or at once.
+void exit_elsewhere(Runtime* until_in_use) {
+    std::thread([until_in_use] {
+        while (until_in_use && !until_in_use->node().is_in_use()) std::this_thread::yield();
+        std::exit(7);
+    }).detach();
+}
+
+Task<void> waits_long() { (void)co_await sleep_for(1h); }
+Task<void> waits_not() { co_return; }
+
+// Calls its runtime before it is made itself.
+struct Owner {
+    Owner() {
+        for (int i = 0; i < 10; ++i) runtime.block_on(waits_not());
+    }
+    Runtime runtime = make_manual();
+};
+
 TEST_CASE("exit() on a thread that never used weft says what is in use and ends as asked") {
-    enum class In : std::uint8_t { run, turns, block, service };
-    for (const In in : {In::run, In::turns, In::block, In::service}) {
-        CAPTURE(static_cast<int>(in));
-        const Said said = said_in_time([in] {
-            const bool is_manual = in == In::turns || in == In::block;
-            static std::optional<Runtime> runtime;
-            runtime.emplace(
-                Runtime::create({.log_level = LogLevel::off, .manual = is_manual}).value());
-            static std::optional<Echo> service;
-            if (in == In::service) {
-                service.emplace();
-                if (!runtime->serve(*service, fresh_uri()).ok()) return 1;
-            }
-            std::atomic<bool> is_in = in == In::service;
-            std::thread([&is_in] {
-                while (!is_in) std::this_thread::yield();
-                std::exit(7);
-            }).detach();
-            const auto note = [&is_in] { is_in = true; };
-            runtime->executor().post(note);
-            if (in == In::run) (void)runtime->run();
-            if (in == In::turns) runtime->turn_until([] { return false; }, no_timeout);
-            if (in == In::block) {
-                runtime->block_on([]() -> Task<void> { (void)co_await sleep_for(1h); }());
-            }
+    const std::pair<const char*, void (*)()> uses[] = {
+        {"run",
+         [] {
+             static Runtime runtime = make_quiet();
+             exit_elsewhere(&runtime);
+             (void)runtime.run();
+         }},
+        {"run of a static owner's",
+         [] {
+             static Owner owner;
+             exit_elsewhere(&owner.runtime);
+             (void)owner.runtime.run();
+         }},
+        {"turn_until",
+         [] {
+             static Runtime runtime = make_manual();
+             exit_elsewhere(&runtime);
+             runtime.turn_until([] { return false; }, no_timeout);
+         }},
+        {"block_on",
+         [] {
+             static Runtime runtime = make_manual();
+             exit_elsewhere(&runtime);
+             runtime.block_on(waits_long());
+         }},
+        {"a service",
+         [] {
+             static Runtime runtime = make_quiet();
+             static Echo service;
+             if (runtime.serve(service, fresh_uri()).ok()) exit_elsewhere(nullptr);
+         }},
+    };
+    for (const auto& [name, use] : uses) {
+        CAPTURE(name);
+        const Said said = said_in_time([use = use] {
+            use();
             while (true) ::pause();
             return 2;
         });

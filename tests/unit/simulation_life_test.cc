@@ -160,4 +160,22 @@ TEST_CASE("simulation: a host that is started while it ends starts when it has e
     CHECK_FALSE(simulation.is_up("server"));
 }
 
+TEST_CASE("simulation: a host for which the system has no descriptors throws, and is down") {
+    CHECK(end_of_child([] {
+              Simulation simulation(1);
+              simulation.add("client", nothing);
+              simulation.crash("client");
+              rlimit none{};
+              if (::getrlimit(RLIMIT_NOFILE, &none) != 0) return 1;
+              none.rlim_cur = 0;
+              if (::setrlimit(RLIMIT_NOFILE, &none) != 0) return 2;
+              try {
+                  simulation.start("client");
+              } catch (const BadResult&) {
+                  return simulation.is_up("client") ? 3 : 0;
+              }
+              return 4;
+          }) == 0);
+}
+
 }  // namespace simulation_life_test
