@@ -147,7 +147,6 @@ TEST_CASE("ofi like a card: a port that is taken is told") {
 }
 
 TEST_CASE("ofi: what libfabric keeps registered can't be fenced over a card") {
-    const auto made = na::make_ofi_verbs_provider();  // Sets what the user has not.
     using na::ofi::can_fence;
     CHECK(can_fence(na::ofi::verbs_row));
     {

@@ -41,7 +41,6 @@ TEST_CASE("ofi library: what is no libfabric is not taken for one") {
 }
 
 TEST_CASE("ofi library: while it is loaded, signals are the program's as well") {
-    const auto provider = na::make_ofi_tcp_provider();  // Says so to PSM.
     void* const terminates = handler_of(SIGTERM);
     void* const breaks = handler_of(SIGSEGV);
     std::atomic<bool> ends{false};

@@ -78,11 +78,12 @@ std::string required_settings() {
 }
 
 bool can_fence(const Row& row) {
+    if (!load_library().ok()) return false;  // Which sets what the user has not.
     // Without either, transfers of a peer that went away could not be ended.
     if (!is_on(value_of(cleanup_setting))) return false;
     if (row.closing_fences) return value_of(cache_setting) == "0";
     // The native one ignores the setting.
-    return load_library().ok() && row.provider(library().version()).ends_with(";ofi_rxm");
+    return row.provider(library().version()).ends_with(";ofi_rxm");
 }
 
 bool started_before_us(const Fabric& fabric) {

@@ -11,7 +11,8 @@ namespace weft::na::ofi {
 // Before libfabric is loaded: by the thread that does.
 void prepare_environment();
 std::string required_settings();  // Those without which nothing can be fenced, as "NAME=value".
-// Whether the environment lets memory of `row` be fenced.
+// Whether the environment lets memory of `row` be fenced. Loads libfabric, which sets what the user
+// has not.
 bool can_fence(const Row& row);
 // Whether the environment was read before we changed it: then the above is not to be trusted.
 bool started_before_us(const Fabric& fabric);
