@@ -40,10 +40,15 @@ class Alternatives {
         return false;
     }
 
-    // "192.0.2.1:80 refused it; ...": what each came to. Requires: next() was false.
+    // "192.0.2.1:80 refused it; ...": what each came to, of those that were tried.
     std::string told() const {
         std::string text;
-        for (const One& one : all_) text += (text.empty() ? "" : "; ") + one.why;
+        for (std::size_t i = 0; i < all_.size(); ++i) {
+            const bool is_first = i == at_ && all_[i].why.empty();
+            const std::string why =
+                is_first ? all_[i].name.text() + ": no answer yet" : all_[i].why;
+            if (!why.empty()) text += (text.empty() ? "" : "; ") + why;
+        }
         return text;
     }
 

@@ -15,6 +15,7 @@ using namespace weft;
 using namespace weft::na;
 using namespace weft::test;
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 
 namespace {
 
@@ -122,6 +123,23 @@ TEST_CASE("tcp: the error names each address of the host and what it came to") {
     CHECK_THAT(client.node->downs[0].error,
                Contains("tcp://several.test:" + digits) && Contains("127.0.0.1:" + digits) &&
                    Contains("127.0.0.2:" + digits) && Contains("connection refused"));
+}
+
+TEST_CASE("tcp: what a connect waits for names each address of the host that was tried") {
+    SeveralClient client;
+    const SilentListener silent(address_at("127.0.0.2"));
+    const std::uint16_t port = tcp::local_name(silent.listener.get()).port();
+    client.connect({address_at("127.0.0.1"), address_at("127.0.0.2"), address_at("127.0.0.3")},
+                   port);
+    const std::string digits = std::to_string(port);
+    CHECK(client.rig.pump_until([&] {
+        const std::string why = (*client.node)->why_waiting(client.peer);
+        return why.find("127.0.0.2:" + digits + ": no answer yet") != std::string::npos;
+    }));
+    CHECK_THAT((*client.node)->why_waiting(client.peer),
+               StartsWith("tcp://several.test:" + digits + ": ") &&
+                   Contains("127.0.0.1:" + digits) && Contains("connection refused") &&
+                   !Contains("127.0.0.3"));
 }
 
 TEST_CASE("tcp: an address that is slow has its whole time when no other is there") {

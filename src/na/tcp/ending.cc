@@ -107,8 +107,12 @@ void TcpEndpoint::close(PeerId peer) {
 
 std::string TcpEndpoint::why_waiting(PeerId peer) const {
     const Connection* connection = find(peer);
-    const bool is_waiting = connection && connection->phase < Phase::up;
-    return is_waiting ? pacer_.why_waiting(connection->info.uri) : std::string();
+    if (!connection || connection->phase >= Phase::up) return "";
+    const std::string& uri = connection->info.uri;
+    std::string why = pacer_.why_waiting(uri);
+    if (why.empty() && connection->alternatives)
+        why = uri + ": " + connection->alternatives->told();
+    return why;
 }
 
 const PeerInfo* TcpEndpoint::info(PeerId peer) const {
