@@ -141,10 +141,11 @@ class Runtime {
     Status join(GroupView view, std::uint32_t rank);
 
     // ---- bulk --------------------------------------------------------------------------------
-    // Memory that every transport can expose, in whole pages. Its contents are unspecified, and may
-    // be what this program left in a buffer before: fill what peers are to read. What peers left in
-    // memory of the runtime's own (bodies of large calls) is never in it. Errors:
-    // RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
+    // Memory that every transport can expose, in whole pages; a forked child shares it with its
+    // parent, also what either writes later. Its contents are unspecified, and may be what this
+    // program left in a buffer before: fill what peers are to read. What peers left in memory of
+    // the runtime's own (bodies of large calls) is never in it. Errors: RESOURCE_EXHAUSTED,
+    // INVALID_ARGUMENT.
     Result<Buffer> allocate(std::size_t bytes);
     // Lets peers that get the reference access the memory. Private memory costs sm peers a system
     // call for each 256 KiB, and FAILED_PRECONDITION where the kernel does not let them reach it.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/fork.h"
 #include "coll/engine.h"
 #include "rpc/body.h"
 
@@ -188,6 +189,9 @@ void Group::on_change(Function<void(const MemberChange&)> told) const {
         base::abort_misused("Group::on_change()",
                             "of an empty group, which never changes: Runtime::group() returns one");
     if (!told) detail::refuse_empty("Group::on_change()");
+    if (impl_->engine.context().is_forked()) {
+        return base::report_forked("a notice of Group::on_change() is dropped");
+    }
     impl_->engine.run_on_context([&] { impl_->on_change(std::move(told)); });
 }
 

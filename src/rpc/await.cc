@@ -112,6 +112,7 @@ Status nowhere(const Executor& there) {
 static Status why_not_here(const Channel& channel) {
     const auto* const here = static_cast<const core::Context*>(Executor::current());
     if (!here) return nowhere(channel.executor());
+    if (Status forked = channel.impl()->why_forked(); !forked.ok()) return forked;
     return here->is_closed() ? home_ends() : Status();
 }
 

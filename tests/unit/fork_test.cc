@@ -18,6 +18,7 @@
 #include <weft/await.h>
 #include <weft/group_authority.h>
 #include <weft/offload.h>
+#include <weft/protobuf_group.h>
 #include <weft/runtime.h>
 
 #include "support/catch.h"
@@ -245,6 +246,55 @@ TEST_CASE("operations of a forked child on its parent's runtime fail at once and
             return 0;
         });
     }
+}
+
+Task<Status> await_get(Channel channel, Buffer buffer) {
+    const Status got = co_await get(channel, RegionRef(), 0, buffer, {});
+    co_return got;
+}
+
+Task<Status> await_put(Channel channel, Buffer buffer) {
+    const Status done = co_await put(channel, RegionRef(), 0, buffer, {});
+    co_return done;
+}
+
+TEST_CASE(
+    "a forked child that awaits its parent's channel on a runtime of its own is told at once") {
+    for (const std::string& uri : uris()) {
+        check_unnoticed(uri, [](Parent& parent) {
+            Runtime own = Runtime::create({.manual = true}).value();
+            const Buffer buffer = own.allocate(1).value();
+            if (!names_fork(own.block_on(await_call(parent.channel)))) return 1;
+            if (!names_fork(own.block_on(await_get(parent.channel, buffer)))) return 2;
+            if (!names_fork(own.block_on(await_put(parent.channel, buffer)))) return 3;
+            return 0;
+        });
+    }
+}
+
+Task<Status> await_barrier(Group group) {
+    const Status all = co_await barrier(group, "fork");
+    co_return all;
+}
+
+TEST_CASE(
+    "a group of its parent's is told as such in a forked child, on a runtime of its own too") {
+    Runtime runtime = Runtime::create().value();
+    const GroupView view = GroupView::make("fork", 1, {{0, {"sm://fork-nothing"}}}).value();
+    const Group group = runtime.group(view).value();
+    std::string said;
+    const int end = end_of_fork(
+        [&] {
+            Runtime own = Runtime::create({.manual = true}).value();
+            if (!names_fork(group.install(view))) return 2;
+            if (!names_fork(group.channel(0).status())) return 3;
+            if (!names_fork(own.block_on(await_barrier(group)))) return 4;
+            group.on_change([](const MemberChange&) {});
+            return 0;
+        },
+        &said);
+    CHECK(end == 0);
+    CHECK(said.find("a notice of Group::on_change() is dropped") != std::string::npos);
 }
 
 TEST_CASE("a runtime that serves before a fork says so when the child runs it") {
