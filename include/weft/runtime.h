@@ -61,7 +61,7 @@ WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
 // POSIX_SPAWN_SETSIGMASK; system(), popen(), vfork() and std::thread a mask set around them.
 //
 // Empty when moved from: it can be destroyed and assigned to, anything else aborts the program and
-// says so (turn() does not look, to save the time, and crashes).
+// says so.
 //
 // Thread: any, unless said otherwise. serve(), add(), listen(), addresses(), connect(), group(),
 // join() and expose(), as install(), on_change() and channel() of a Group, run on the context's

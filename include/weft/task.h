@@ -2,7 +2,8 @@
 //
 // It starts when awaited (or by Runtime::spawn / block_on), its awaiter goes on when it ends, and
 // every awaitable of weft resumes it on the executor that the awaitable was made on: its own, since
-// it awaits what was made there (weft/await.h). Those of a program resume it on its own, too.
+// it awaits what was made there (weft/await.h). Those of a program resume it on its own, too: one
+// that they resume elsewhere is not ended with its runtime, which it keeps as long as it goes on.
 // An exception that leaves the body is rethrown to the awaiter. Frames come from a per-thread pool,
 // so a steady state allocates nothing.
 //

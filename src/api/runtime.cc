@@ -104,7 +104,9 @@ void Runtime::spawn(Task<void> task) {
 
 void detail::throw_cancelled() {
     throw BadResult(
-        fail(Code::cancelled, "Runtime::block_on(): the runtime ended before the task"));
+        fail(Code::cancelled,
+             "Runtime::block_on(): the runtime ended before the task, or another one that has "
+             "ended, by whose executor the task went on and on"));
 }
 
 // What runs on a thread of the runtime's own, or in a turn, would wait for itself.
@@ -218,10 +220,9 @@ static void check_turner(const api::Node& node, const char* call) {
     std::abort();  // Not reached: the runtime has a thread of its own.
 }
 
-// Not own(): two checks in each call of a program that turns its own client and server. The context
-// finds a turn in a turn and a forked child by itself.
+// The context finds a turn in a turn and a forked child by itself.
 std::uint32_t Runtime::turn() {
-    api::Node& node = *node_;
+    api::Node& node = own(node_);
     if (!node.options.manual) [[unlikely]]
         refuse_turn(node);
     return node.context.turn(node.parts.clock->now()).events;
@@ -268,6 +269,7 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     check_turner(node, "Runtime::turn_until()");  // Also when it is done at once.
     if (!done) detail::refuse_empty("Runtime::turn_until()");
     if (node.parts.pass_time) {
+        if (node.is_down()) return done();              // The simulation may be gone.
         const std::shared_ptr<api::Node> kept = node_;  // done() may crash the host.
         return kept->parts.pass_time([&] { return done(); }, limit);
     }

@@ -29,7 +29,7 @@ class BlockedTurn : public base::ListNode {
     bool blocks(const Executor& context) const;
     void check_circle(const char* call) const;
 
-    const std::vector<const Executor*> blocked_;  // The turns that this thread is in.
+    const std::vector<Executor*> blocked_;  // The turns that this thread is in.
     const Context& awaited_;
     std::mutex& mutex_;
     const bool& is_done_;

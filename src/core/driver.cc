@@ -15,6 +15,7 @@
 #include "base/own_descriptor.h"
 #include "base/quiet_thread.h"
 #include "base/wait_for_events.h"
+#include "core/blocked_turn.h"
 #include "core/courtesy.h"
 
 namespace weft::core {
@@ -76,6 +77,7 @@ Status Driver::start() {
 
 void Driver::stop(const std::function<void()>& on_late) {
     if (!thread_.joinable()) return;
+    const BlockedTurn blocked("Runtime::~Runtime()", context_, end_mutex_, has_ended_);
     stop_.store(true);
     context_.post([] {});
     if (on_late) {

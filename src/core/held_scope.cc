@@ -48,10 +48,20 @@ RootEnd::~RootEnd() {
     if (root->held == 0) root->coroutine.destroy();
 }
 
+// In whose turns a root is destroyed: at home, if this thread is in a turn of that around the late
+// work here. Elsewhere its home may be gone.
+static core::Context& place_of_end(const Root& root) {
+    for (Executor* const around : core::Context::entered()) {
+        if (around == root.home) return static_cast<core::Context&>(*around);
+    }
+    return *current_context();
+}
+
 // Another part of it may be running here, and what was posted before may resume one.
 static void end_soon(Root& root) {
     root.is_dropped = true;
-    if (!root.end) current_context()->post_end([end = std::make_unique<RootEnd>(root)] {});
+    if (root.end) return;
+    place_of_end(root).post_end([end = std::make_unique<RootEnd>(root)] {});
 }
 
 // What waits as often after its runtime began to end, one after the other, does so for ever; and

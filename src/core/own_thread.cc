@@ -6,8 +6,8 @@ namespace weft::core {
 
 constinit thread_local OwnThread::Entered* OwnThread::innermost_ = nullptr;
 
-std::vector<const Executor*> OwnThread::entered() {
-    std::vector<const Executor*> all;
+std::vector<Executor*> OwnThread::entered() {
+    std::vector<Executor*> all;
     if (current_) all.push_back(current_);
     for (const Entered* one = innermost_; one; one = one->outer_) {
         if (one->around_) all.push_back(one->around_);

@@ -87,7 +87,7 @@ class OwnThread {
     // This thread is in some context.
     static bool is_any_entered() { return current_ != nullptr; }
     // Those that this thread is in, one inside the other, the innermost first.
-    static std::vector<const Executor*> entered();
+    static std::vector<Executor*> entered();
 
   protected:
     static bool is_in(const Executor& context);

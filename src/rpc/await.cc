@@ -5,6 +5,7 @@
 
 #include <weft/home.h>
 
+#include "base/manual_clock.h"
 #include "core/context.h"
 #include "rpc/body.h"
 #include "rpc/channel_impl.h"
@@ -108,11 +109,21 @@ Status nowhere(const Executor& there) {
     return forked.ok() ? nowhere() : forked;
 }
 
+// nullptr: real time.
+static base::ManualClock* virtual_time(core::Context& context) {
+    return dynamic_cast<base::ManualClock*>(&context.clock());
+}
+
 // Why nothing of another context can be awaited on this thread.
 static Status why_not_here(const Channel& channel) {
-    const auto* const here = static_cast<const core::Context*>(Executor::current());
+    auto* const here = static_cast<core::Context*>(Executor::current());
     if (!here) return nowhere(channel.executor());
     if (Status forked = channel.impl()->why_forked(); !forked.ok()) return forked;
+    if (virtual_time(*here) != virtual_time(channel.impl()->context())) {
+        return fail(Code::failed_precondition,
+                    "it is awaited through a runtime in another time: a simulation's hosts await "
+                    "channels of each other alone");
+    }
     return here->is_closed() ? home_ends() : Status();
 }
 

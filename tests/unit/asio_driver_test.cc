@@ -287,6 +287,15 @@ TEST_CASE("asio: a runtime that ends before its driver ends the program with a s
                io.run_one_for(std::chrono::seconds(1));
            },
            {"Runtime::~Runtime()", "weft::AsioDriver", "stop or destroy the driver first"}});
+    check({"the runtime moves",
+           [] {
+               asio::io_context io{1};
+               Runtime runtime = Guests::make();
+               const AsioDriver driver(io.get_executor(), runtime);
+               const Runtime moved = std::move(runtime);
+               io.run_one_for(std::chrono::seconds(1));
+           },
+           {"a weft::Runtime that was moved from"}});
     check({"a second driver",
            [] {
                asio::io_context io{1};

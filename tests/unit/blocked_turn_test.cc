@@ -79,6 +79,41 @@ TEST_CASE("operations of a runtime that wait for its thread close a circle of wa
                  "weft::Runtime", 2);
 }
 
+// The first ends the second, in whose handler it waits for the first.
+Said said_by_end_of_other(std::function<void(Runtime& awaited)> wait, bool is_end_last) {
+    return said_by_child([&] {
+        ::alarm(20);
+        auto first = std::make_unique<Runtime>(quiet()),
+             second = std::make_unique<Runtime>(quiet());
+        if (!first->listen(name_of(0)).ok() || !second->listen(name_of(1)).ok()) return 1;
+        std::promise<void> begun, never_set;
+        first->executor().post([&] {
+            begun.get_future().wait();
+            if (is_end_last) std::this_thread::sleep_for(100ms);
+            second.reset();
+        });
+        second->executor().post([&] {
+            begun.set_value();
+            if (!is_end_last) std::this_thread::sleep_for(100ms);
+            wait(*first);
+        });
+        never_set.get_future().wait();
+        return 0;
+    });
+}
+
+TEST_CASE("the end of a runtime, in a handler that its own handler waits for, closes a circle") {
+    for (const bool is_end_last : {true, false}) {
+        INFO("the end is last: " << is_end_last);
+        check_circle(said_by_end_of_other(
+                         [](Runtime& first) { (void)first.connect("sm://absent"); }, is_end_last),
+                     is_end_last ? "Runtime::~Runtime()" : "weft::Runtime", 2);
+        check_circle(
+            said_by_end_of_other([](Runtime& first) { first.block_on(seven()); }, is_end_last),
+            is_end_last ? "Runtime::~Runtime()" : "Runtime::block_on()", 2);
+    }
+}
+
 TEST_CASE("a circle of waits through a runtime that is turned by hand ends with a sentence") {
     const Said said = said_by_child([] {
         ::alarm(20);

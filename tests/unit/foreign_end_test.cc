@@ -379,6 +379,45 @@ TEST_CASE("a task of a runtime that lives goes on, whatever ended runtime it pas
     CHECK(home.block_on(goes_there_and_back(kept.executor(), home.executor())) == 3000);
 }
 
+Task<int> goes_there(Executor& there, Executor& home, std::shared_ptr<int> held) {
+    const To away{there}, back{home};
+    for (int round = 0; round < 3000; ++round) co_await away;
+    co_await back;
+    co_return *held;
+}
+
+Task<void> all_of(Executor& there, Executor& home, std::shared_ptr<int> held) {
+    std::vector<Task<int>> two;
+    two.push_back(goes_there(there, home, std::move(held)));
+    two.push_back([]() -> Task<int> { co_return 1; }());
+    co_await when_all(std::move(two));
+}
+
+Task<void> in_time(Executor& there, Executor& home, std::shared_ptr<int> held) {
+    (void)co_await with_timeout(10s, goes_there(there, home, std::move(held)));
+}
+
+TEST_CASE("a task of a runtime that lives is destroyed in no turn that runs a part of it") {
+    Runtime home = Runtime::create({.log_level = LogLevel::off}).value();
+    std::optional<Runtime> other = Runtime::create({.log_level = LogLevel::off}).value();
+    const Channel kept = other->connect("tcp://127.0.0.1:9").value();
+    other.reset();
+    for (const auto form : {&all_of, &in_time}) {
+        auto held = std::make_shared<int>(7);
+        std::weak_ptr<int> left = held;
+        try {
+            home.block_on(form(kept.executor(), home.executor(), std::move(held)));
+            FAIL("more late work by itself ran than may");
+        } catch (const BadResult& ended) {
+            CHECK(ended.status().code() == Code::cancelled);
+            CHECK(ended.status().text().find("another one that has ended") !=
+                  std::string_view::npos);
+        }
+        CHECK(left.expired());
+        CHECK(home.block_on([]() -> Task<int> { co_return 3; }()) == 3);
+    }
+}
+
 TEST_CASE("simulation: tasks that wait for virtual time by themselves end after their host") {
     sim::Simulation simulation(1);
     std::vector<std::weak_ptr<int>> all;
