@@ -7,6 +7,10 @@ namespace storage {
 using weft::Buffer;
 using weft::ClientId;
 using weft::Result;
+using weft::Status;
+
+// Each is lent.
+static Status none_left() { return weft::fail(weft::Code::resource_exhausted, "all are lent"); }
 
 ChunkBuffers::ChunkBuffers(std::size_t count, Make make)
     : count_(count), missing_(count), make_(std::move(make)) {}
@@ -26,29 +30,48 @@ ChunkBuffers::Clients::iterator ChunkBuffers::next_in_turn() {
     return clients_.end();
 }
 
-// True: there is one to lend. What can't be made now is tried again with the next use.
-bool ChunkBuffers::refill() {
-    if (!free_.empty()) return true;
-    if (missing_ == 0) return false;
-    Result<Buffer> made = make_();
-    if (!made) return false;
+// OK: there is one to lend. What can't be made now is tried again with the next use.
+Status ChunkBuffers::refill() {
+    if (!free_.empty()) return {};
+    Result<Buffer> made = missing_ == 0 ? none_left() : make_();
+    if (!made) return std::move(made).status();
     --missing_;
     free_.push_back(*std::move(made));
-    return true;
+    return {};
+}
+
+ChunkBuffers::Borrowing& ChunkBuffers::take_first(Client& of) {
+    Borrowing& first = *of.waiting.front();
+    of.waiting.pop_front();
+    first.waits_ = false;
+    return first;
 }
 
 void ChunkBuffers::lend() {
-    for (auto next = next_in_turn(); next != clients_.end() && refill(); next = next_in_turn()) {
+    for (auto next = next_in_turn(); next != clients_.end(); next = next_in_turn()) {
+        if (Status why = refill(); !why.ok()) {
+            if (lent_ == 0) refuse_all(why);
+            return;  // One that comes back is lent again.
+        }
         auto& [client, of] = *next;
-        Borrowing& borrowing = *of.waiting.front();
-        of.waiting.pop_front();
+        Borrowing& borrowing = take_first(of);
         borrowing.buffer_ = std::move(free_.back());
         free_.pop_back();
-        borrowing.waits_ = false;
         ++of.held;
         ++lent_;
         last_ = client;
         borrowing.sleeper_.wake();
+    }
+}
+
+// None is lent, so none would come back.
+void ChunkBuffers::refuse_all(const Status& why) {
+    for (auto& [client, of] : std::exchange(clients_, {})) {
+        while (!of.waiting.empty()) {
+            Borrowing& borrowing = take_first(of);
+            borrowing.why_not_ = why;
+            borrowing.sleeper_.wake();
+        }
     }
 }
 

@@ -52,7 +52,8 @@ class ChunkBuffers {
         weft::Buffer buffer_;
     };
 
-    // `co_await buffers.borrow(client)`.
+    // `co_await buffers.borrow(client)`: a weft::Result<Loan>, a failure where none can be made and
+    // none is lent that would come back.
     class Borrowing {
       public:
         Borrowing(ChunkBuffers& from, weft::ClientId by) : buffers_(from), client_(by) {}
@@ -69,13 +70,17 @@ class ChunkBuffers {
             buffers_.clients_[client_].waiting.push_back(this);
             buffers_.lend();
         }
-        Loan await_resume() { return Loan(buffers_, client_, std::move(buffer_)); }
+        weft::Result<Loan> await_resume() {
+            if (!why_not_.ok()) return std::move(why_not_);
+            return Loan(buffers_, client_, std::move(buffer_));
+        }
 
       private:
         friend class ChunkBuffers;
         ChunkBuffers& buffers_;
         const weft::ClientId client_;
         weft::Buffer buffer_;
+        weft::Status why_not_;
         Sleeper sleeper_;
         bool waits_ = false;
     };
@@ -90,8 +95,10 @@ class ChunkBuffers {
 
     bool can_borrow(const Client& client) const;
     Clients::iterator next_in_turn();
-    bool refill();
+    weft::Status refill();
+    static Borrowing& take_first(Client& of);
     void lend();
+    void refuse_all(const weft::Status& why);
     void give_up(Borrowing& borrowing);
     void drop_idle(Clients::iterator client);
     void take_back(weft::ClientId client, weft::Buffer buffer);

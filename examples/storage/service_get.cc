@@ -126,8 +126,10 @@ Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkRepl
     download->asked += into->length;
     Line::Place place(download->line);
     co_await place;
-    ChunkBuffers::Loan buffer = co_await chunks_.borrow(download->client);
+    Result<ChunkBuffers::Loan> borrowed = co_await chunks_.borrow(download->client);
+    if (!borrowed) download->end.set(weft::rejected(borrowed.status()));
     if (download->end.is_set()) co_return download->end.status();
+    ChunkBuffers::Loan& buffer = *borrowed;
     const weft::Bytes bytes = buffer->bytes().first(into->length);
     const auto read = [&] { return read_next(*download, bytes); };
     const Result<std::size_t> got = co_await in_background(read);

@@ -110,8 +110,10 @@ Task<Status> Store::PutChunk(Call& call, const PutChunkRequest& in, PutChunkRepl
     upload->announced += in.length();
     Line::Place place(upload->line);
     // Ahead of its turn, so that it arrives while those before it are written.
-    ChunkBuffers::Loan buffer = co_await chunks_.borrow(upload->client);
+    Result<ChunkBuffers::Loan> borrowed = co_await chunks_.borrow(upload->client);
+    if (!borrowed) upload->end.set(weft::rejected(borrowed.status()));
     if (upload->end.is_set()) co_return upload->end.status();
+    ChunkBuffers::Loan& buffer = *borrowed;
     Status status = co_await weft::get(call, *data, 0, buffer->slice(0, in.length()));
     if (!status.ok()) buffer.spoil();
     co_await place;

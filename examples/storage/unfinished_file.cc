@@ -86,8 +86,10 @@ static Status store_crc32c(int fd, std::uint32_t crc, const std::string& shown) 
     char text[9];
     std::snprintf(text, sizeof text, "%08x", crc);
     if (::fsetxattr(fd, attribute, text, 8, 0) == 0) return {};
-    // Such a file system keeps objects without their checksums.
-    if (errno == ENOTSUP) return {};
+    // Such a file system, or a sandbox, keeps objects without their checksums.
+    for (const int refused : {ENOTSUP, ENOSYS, EPERM, EACCES}) {
+        if (errno == refused) return {};
+    }
     return errno_status(errno, "can't keep the checksum of " + shown);
 }
 
@@ -127,7 +129,7 @@ Status UnfinishedFile::commit(std::optional<std::uint32_t> crc) {
     }
     if (!status.ok()) {
         discard();
-        return status;
+        return weft::rejected(std::move(status));  // There is no such object.
     }
     temporary_.clear();
     if (sync_directory(directory_.get()) != 0) {

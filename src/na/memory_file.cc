@@ -15,6 +15,9 @@
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
 
 namespace weft::na {
 
@@ -46,6 +49,14 @@ std::string mapping_text(std::string what) {
     return text;
 }
 
+// Of a file that no one can execute, where a kernel (6.3) is told to make no others
+// (vm.memfd_noexec=2); an earlier one knows no such flag.
+static int make_file(const char* name) {
+    constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    const int made = ::memfd_create(name, flags);
+    return made < 0 && errno == EACCES ? ::memfd_create(name, flags | MFD_NOEXEC_SEAL) : made;
+}
+
 Result<base::UniqueFd> make_memory_file(const char* name, std::size_t bytes) {
     // Beyond this limit ftruncate() would kill the process by SIGXFSZ.
     rlimit file_size{};
@@ -53,8 +64,7 @@ Result<base::UniqueFd> make_memory_file(const char* name, std::size_t bytes) {
         return fail(Code::resource_exhausted, std::string(name) + ": " + std::to_string(bytes) +
                                                   " bytes exceed the file size limit (ulimit -f)");
     }
-    auto fd = base::UniqueFd::closed_in_children(
-        [&] { return ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); });
+    auto fd = base::UniqueFd::closed_in_children([&] { return make_file(name); });
     if (!fd)
         return fail(Code::resource_exhausted, errno_text(std::string(name) + ": memfd_create"));
     if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {

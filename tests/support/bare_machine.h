@@ -62,6 +62,20 @@ inline bool refuse_call(unsigned call, unsigned error) {
     return install(rules, std::size(rules));
 }
 
+// Memory files that could be executed, as where vm.memfd_noexec is 2.
+inline bool refuse_executable_memory_files() {
+    constexpr unsigned noexec_seal = 8;  // MFD_NOEXEC_SEAL
+    sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),  // Little-endian.
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, noexec_seal, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    return install(rules, std::size(rules));
+}
+
 // Sockets of a family, AF_NETLINK, say, as in a sandbox.
 inline bool refuse_sockets(unsigned family, unsigned error) {
     sock_filter rules[] = {

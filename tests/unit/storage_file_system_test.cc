@@ -58,6 +58,31 @@ TEST_CASE(
 }
 #endif
 
+TEST_CASE(
+    "storage: where attributes are refused objects are kept without, and a failed one says so") {
+    const std::pair<int, int> cases[] = {{EPERM, 0},   {EACCES, 0}, {ENOSYS, 0},
+                                         {ENOTSUP, 0}, {ENOSPC, 2}, {EDQUOT, 2}};
+    for (const auto& one : cases) {
+        INFO(one.first);
+        const TemporaryDirectory files;
+        const int got = test::end_of_child([&] {
+            if (!test::refuse_call(SYS_fsetxattr, static_cast<unsigned>(one.first))) {
+                return not_allowed;
+            }
+            Result<storage::Root> root = storage::Root::open(files.path);
+            if (!root) return 1;
+            Result<storage::UnfinishedFile> file = root->create("a");
+            if (!file || !file->append(as_bytes("object")).ok()) return 3;
+            const Status status = file->commit(1);
+            if (status.ok()) return read_text(files.path + "/a") == "object" ? 0 : 4;
+            // Nothing was done, so its client may try again.
+            const bool is_there = ::access((files.path + "/a").c_str(), F_OK) == 0;
+            return status.is_rejection() && !is_there ? 2 : 5;
+        });
+        CHECK(got == one.second);
+    }
+}
+
 // The file that a process of `user` puts in place of one of `owner` and `group`. Such a process may
 // not give files away, unless it is root.
 struct stat replaced_by(uid_t user, mode_t mode, uid_t owner, gid_t group) {

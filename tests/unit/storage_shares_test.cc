@@ -103,7 +103,8 @@ constexpr ClientId client_a{1}, client_b{2}, client_c{3}, client_d{4}, client_e{
 
 struct Lender {
     Lender() {
-        buffers.emplace(8, [this] {
+        buffers.emplace(8, [this]() -> Result<Buffer> {
+            if (made == made_max) return fail(Code::resource_exhausted, "no memory for more");
             ++made;
             return runtime.allocate(4096);
         });
@@ -122,8 +123,12 @@ struct Lender {
         rig.settle();
     }
     Task<void> borrow(ClientId client) {
-        storage::ChunkBuffers::Loan loan = co_await buffers->borrow(client);
-        lent[client].push_back(std::move(loan));
+        Result<storage::ChunkBuffers::Loan> loan = co_await buffers->borrow(client);
+        if (!loan) {
+            refused.push_back(loan.status());
+            co_return;
+        }
+        lent[client].push_back(*std::move(loan));
         order.push_back(client);
     }
     void give_back(ClientId client) {
@@ -134,7 +139,8 @@ struct Lender {
     std::optional<storage::ChunkBuffers> buffers;
     std::map<ClientId, std::vector<storage::ChunkBuffers::Loan>> lent;
     std::vector<ClientId> order;
-    int made = 0;
+    int made = 0, made_max = -1;
+    std::vector<Status> refused;
     test::SimRig rig;
     Runtime& runtime = rig.add("server");
 };
@@ -163,6 +169,26 @@ TEST_CASE("chunk buffers: clients that wait take turns, and each is served in it
     CHECK(lender.order.empty());
     for (int i = 0; i < 4; ++i) lender.give_back(client_a);
     CHECK(lender.order == std::vector{client_e, client_c, client_d});
+}
+
+TEST_CASE("chunk buffers: where none can be made and none is lent, all that wait are told why") {
+    Lender lender;
+    lender.made_max = 0;
+    lender.ask(client_a, 2);
+    lender.ask(client_b);
+    REQUIRE(lender.refused.size() == 3);
+    for (const Status& why : lender.refused) CHECK(why.text() == "no memory for more");
+    lender.made_max = 1;  // The next who asks finds what there is.
+    lender.ask(client_b, 2);
+    CHECK(lender.refused.size() == 3);
+    REQUIRE(lender.lent[client_b].size() == 1);
+    lender.give_back(client_b);  // To the one that waits.
+    CHECK(lender.lent[client_b].size() == 1);
+    lender.lent[client_b][0].spoil();
+    lender.made_max = 1;
+    lender.ask(client_a);
+    lender.give_back(client_b);
+    REQUIRE(lender.refused.size() == 4);
 }
 
 TEST_CASE("chunk buffers: a buffer that a transfer may still touch is lent to no other") {

@@ -7,9 +7,12 @@
 #include <cstdlib>
 #include <exception>
 #include <sstream>
+#include <string>
+#include <system_error>
 
 #include <google/protobuf/stubs/logging.h>
 
+#include "base/quiet_thread.h"
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/text.h"
@@ -131,6 +134,14 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
     try {
         return weft::tool::run(argc, argv);
+    } catch (const std::system_error& error) {
+        const bool has_no_thread = error.code() == std::errc::resource_unavailable_try_again;
+        const std::string why = has_no_thread
+                                    ? "no thread (" + weft::base::thread_limits_text() + ")"
+                                    : weft::base::printable(error.what());
+        std::fprintf(stderr, "weft: %s\n", why.c_str());
+        return static_cast<int>(has_no_thread ? weft::Code::resource_exhausted
+                                              : weft::Code::internal);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "weft: %s\n", weft::base::printable(error.what()).c_str());
         return static_cast<int>(weft::Code::internal);

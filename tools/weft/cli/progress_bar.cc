@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <system_error>
 
 #include "cli/text.h"
 
 namespace weft::tool {
 
 ProgressBar::ProgressBar(std::uint64_t total, bool wanted, Unit unit) : total_(total), unit_(unit) {
-    if (wanted && isatty(STDERR_FILENO)) {
+    if (!wanted || !isatty(STDERR_FILENO)) return;
+    try {
         thread_ = std::thread([this] { loop(); });
+    } catch (const std::system_error&) {
+        // Without a thread nothing is drawn.
     }
 }
 
