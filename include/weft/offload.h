@@ -43,7 +43,7 @@ class HeldScope {
 };
 
 template <class F>
-class OffloadAwaiter {
+class [[nodiscard]] OffloadAwaiter {
   public:
     using R = std::invoke_result_t<F&>;
     static_assert(!std::is_reference_v<R>,

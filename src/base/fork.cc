@@ -32,6 +32,7 @@ Forks& forks() {
     static auto* const one = new Forks;
     return *one;
 }
+[[maybe_unused]] const Forks& made_at_load = forks();  // Before another thread may fork.
 
 // Returns with the mutex, which is held over the fork: the child finds the list whole.
 void before_fork() {

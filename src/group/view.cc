@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/fork.h"
 #include "base/text.h"
 #include "na/address.h"
 
@@ -147,10 +148,9 @@ Result<GroupView> GroupView::make(std::string name, std::uint64_t epoch,
     return GroupView(std::make_shared<const Data>(std::move(data)));
 }
 
-const GroupView::Data& GroupView::none() {
-    static const Data empty;
-    return empty;
-}
+const GroupView::Data& GroupView::none() { return base::per_process<Data>(); }
+// Before memory may be short.
+[[maybe_unused]] static const std::size_t made_at_load = GroupView().size();
 
 const Member* GroupView::find(std::uint32_t rank) const {
     const std::vector<Member>& members = data().members;

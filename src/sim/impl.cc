@@ -115,16 +115,21 @@ void Simulation::Impl::end(Host& host) {
     if (!host.is_up()) return;
     host.context().post([&node = *host.node] { node.begin_drain(); });
     const TimePoint until = saturating_add(clock_->now(), host.options.drain_timeout);
-    watch_end(host, host.lives, until, std::make_shared<bool>(false));
+    watch_end(host, host.lives, until, std::make_shared<Look>(Look::done));
 }
 
 void Simulation::Impl::watch_end(Host& host, std::uint32_t life, TimePoint until,
-                                 const std::shared_ptr<bool>& drained) {
-    script(drain_look, [this, &host, life, until, drained] {
+                                 const std::shared_ptr<Look>& look) {
+    script(drain_look, [this, &host, life, until, look] {
         if (!host.is_up() || host.lives != life) return;
-        if (host.is_paused || (!*drained && clock_->now() < until)) {
-            host.context().post([&node = *host.node, drained] { *drained = is_drained(node); });
-            return watch_end(host, life, until, drained);
+        if (host.is_paused || (*look != Look::found_drained && clock_->now() < until)) {
+            // A host that takes no turn gets one look for them all.
+            if (std::exchange(*look, Look::waits) != Look::waits) {
+                host.context().post([&node = *host.node, look] {
+                    *look = is_drained(node) ? Look::found_drained : Look::done;
+                });
+            }
+            return watch_end(host, life, until, look);
         }
         const bool starts_again = host.starts_again;
         take_down(host);

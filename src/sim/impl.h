@@ -113,8 +113,10 @@ class Simulation::Impl {
     void turn_hosts();
     void run_changes();
     void script(Duration time, std::function<void()> what);
+    // Whether a host that ends is drained, which a turn of it finds.
+    enum class Look : std::uint8_t { waits, done, found_drained };
     void watch_end(Host& host, std::uint32_t life, TimePoint until,
-                   const std::shared_ptr<bool>& drains);
+                   const std::shared_ptr<Look>& look);
     void take_down(Host& host);
 
     std::shared_ptr<base::ManualClock> clock_ = std::make_shared<base::ManualClock>();

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "base/exiting.h"
+#include "base/fork.h"
+#include "base/standard_error.h"
 #include "sim/impl.h"
 
 namespace weft::sim {
@@ -14,6 +17,14 @@ Simulation::Simulation(std::uint64_t seed, const Options& options) {
 
 Simulation::~Simulation() {
     static constexpr std::string_view call = "Simulation::~Simulation()";
+    if (impl_->running_ > 0 && base::is_exiting()) {
+        base::put_last_words(
+            {"weft: exit() in what a simulation runs that is destroyed with the "
+             "program: its hosts end without a word; let run_for() or run_until() "
+             "return, and then main()\n"});
+        base::keep_for_ever(std::move(impl_));
+        return;
+    }
     impl_->check_thread(call);
     if (impl_->running_ > 0) {
         abort_misused(call,

@@ -169,6 +169,44 @@ TEST_CASE("exit() on a thread that never used weft says what is in use and ends 
     }
 }
 
+Task<void> exits() {
+    (void)co_await sleep_for(1ms);
+    std::exit(7);
+}
+
+TEST_CASE("exit() in what a static simulation runs says so and ends as asked") {
+    const std::pair<const char*, void (*)(sim::Simulation&)> uses[] = {
+        {"a function", [](sim::Simulation& of) { of.in(1ms, [] { std::exit(7); }); }},
+        {"a program",
+         [](sim::Simulation& of) {
+             of.add("b", [](Runtime&) -> std::shared_ptr<void> { std::exit(7); });
+         }},
+        {"a coroutine", [](sim::Simulation& of) { of.runtime("a")->spawn(exits()); }},
+        {"a condition",
+         [](sim::Simulation& of) {
+             of.run_until(
+                 [] {
+                     std::exit(7);
+                     return true;
+                 },
+                 1s);
+         }},
+    };
+    for (const auto& [name, use] : uses) {
+        CAPTURE(name);
+        const Said said = said_in_time([use = use] {
+            static sim::Simulation simulation(1);
+            simulation.add("a", [](Runtime&) { return nullptr; });
+            use(simulation);
+            simulation.run_for(1s);
+            return 2;
+        });
+        CAPTURE(said.text);
+        CHECK(said.end == 7);
+        CHECK(said.text.find("weft: exit() in what a simulation runs") != std::string::npos);
+    }
+}
+
 void check_serves_nothing(Runtime& runtime) {
     Echo service;
     const GroupView view = GroupView::make("late", 1, {{0, {"sm://late"}}}).value();

@@ -1,7 +1,10 @@
 // A host's runtime through its lives, and hosts that can have nothing for a while.
 #include <weft/sim.h>
 
+#include <malloc.h>
+
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,6 +86,7 @@ TEST_CASE("simulation: the runtime of a host that is down ends the program with 
         {"addresses", [](Runtime& of) { (void)of.addresses(); }},
         {"spawn", [](Runtime& of) { of.spawn([]() -> Task<void> { co_return; }()); }},
         {"executor", [](Runtime& of) { of.executor().post([] {}); }},
+        {"turn", [](Runtime& of) { of.turn(); }},
     };
     for (const auto& [name, use] : uses) {
         check({name,
@@ -122,6 +126,55 @@ TEST_CASE("simulation: a program may move its runtime into what it returns") {
     }
     simulation.end("server");
     simulation.run_for(10s);
+    CHECK_FALSE(simulation.is_up("server"));
+}
+
+TEST_CASE("simulation: what is awaited between virtual time and another time is refused at once") {
+    Simulation simulation(1), other(2);
+    Runtime real = Runtime::create({.log_level = LogLevel::off}).value();
+    for (Simulation* const one : {&simulation, &other}) {
+        one->add("server", serves_echo);
+        one->add("client", nothing);
+    }
+    Runtime& client = *simulation.runtime("client");
+    const Channel there = client.connect("sim://server").value();
+    const Channel outside = real.connect("tcp://127.0.0.1:9").value();
+    for (const Status& status :
+         {real.block_on(asks_for(there, 10s)), client.block_on(asks_for(outside, 10s)),
+          other.runtime("client")->block_on(asks_for(there, 10s))}) {
+        CAPTURE(status.to_string());
+        CHECK(status.code() == Code::failed_precondition);
+        CHECK(status.text().find("in another time") != std::string_view::npos);
+    }
+    CHECK(client.block_on(asks_for(there, 10s)).ok());
+}
+
+TEST_CASE("simulation: a runtime that outlives its simulation lets no time pass") {
+    std::optional<Runtime> kept;
+    {
+        Simulation simulation(1);
+        simulation.add("server", [&](Runtime& runtime) {
+            kept.emplace(std::move(runtime));
+            return nullptr;
+        });
+    }
+    int looked = 0;
+    CHECK_FALSE(kept->turn_until([&] { return ++looked > 5; }, 1s));
+    CHECK(looked == 1);
+}
+
+TEST_CASE("simulation: a host that is paused while it ends takes no memory for that") {
+    Simulation simulation(1);
+    simulation.add("server", nothing);
+    simulation.end("server");
+    simulation.pause("server");
+    simulation.run_for(1s);
+    const std::size_t before = ::mallinfo2().uordblks;
+    simulation.run_for(10s);
+    CHECK(::mallinfo2().uordblks < before + 100'000);  // 5000 for each second, before.
+    CHECK(simulation.is_up("server"));
+    simulation.resume("server");
+    simulation.run_for(1s);
     CHECK_FALSE(simulation.is_up("server"));
 }
 
