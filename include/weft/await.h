@@ -40,8 +40,10 @@ namespace weft {
 
 namespace detail {
 
-// As nowhere(), for an operation of `there`, which may be a runtime of the parent process.
-Status nowhere(const Executor& there);
+// Why no operation of `there` can be awaited on this thread, which is not in its turn. OK: it can.
+// FAILED_PRECONDITION: this thread turns no context, or one of another time (a simulation's), or
+// `there` is a runtime of the parent process; CANCELLED: the runtime here ends.
+Status why_not_here(Executor& there);
 
 // Where a reply's bytes go: read(object, reply), once, while they are valid.
 struct ReplyReader {

@@ -141,18 +141,16 @@ class [[nodiscard]] GroupCall {
         };
         Executor* const here = Executor::current();
         if (!group.on_thread() || (here && here != &group.executor())) {
-            if (!here) {
-                return refuse(group ? detail::nowhere(group.executor()) : detail::empty_group());
-            }
+            Status why = group ? detail::why_not_here(group.executor()) : detail::empty_group();
+            if (!why.ok()) return here ? refuse_later(std::move(why)) : refuse(std::move(why));
             shared_->home.emplace([shared = shared_.get(), refuse](Status why) {
                 const auto kept = shared->shared_from_this();
                 shared->stop(false);
                 refuse(std::move(why).with_effect(Effect::unknown));
             });
             detail::Home& home = *shared_->home;
-            if (home.is_over()) return refuse_later(detail::home_ends());
             const auto cancel = [shared = shared_.get()] { shared->cancel_once(false); };
-            Status why = options.detached ? Status() : home.join_call(cancel);
+            why = options.detached ? Status() : home.join_call(cancel);
             if (!why.ok()) return refuse_later(std::move(why));
             home.limit(group.deadline(options));
         }

@@ -214,7 +214,7 @@ void Node::stay_for_exit(const char* why) {
     base::put_last_words({why});
     base::keep_for_ever(shared_from_this());
     down_ = true;
-    if (!context.in_turn()) driver.stop();
+    if (!core::Context::is_any_entered()) driver.stop();  // Its thread may wait for this one.
 }
 
 // Aborts where what called this would return into what is gone, or is what the end waits for. True:

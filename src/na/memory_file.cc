@@ -117,6 +117,8 @@ Status map_sparse_at(void* at, int fd, std::size_t bytes) {
     constexpr int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
     if (::mmap(at, bytes, PROT_NONE, flags, fd, 0) == MAP_FAILED) return mapping_failed(bytes);
     lock_when_touched(at, bytes);
+    // A core dump reads a mapping whole, and its file would then have all of these bytes.
+    (void)::madvise(at, bytes, MADV_DONTDUMP);
     if (::mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) return mapping_failed(bytes);
     return {};
 }

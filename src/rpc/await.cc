@@ -104,25 +104,20 @@ bool Operation::is_home(const Channel& channel) {
     return channel.on_thread() && (!here || here == &channel.executor());
 }
 
-Status nowhere(const Executor& there) {
-    Status forked = static_cast<const core::Context&>(there).why_forked();
-    return forked.ok() ? nowhere() : forked;
-}
-
 // nullptr: real time.
 static base::ManualClock* virtual_time(core::Context& context) {
     return dynamic_cast<base::ManualClock*>(&context.clock());
 }
 
-// Why nothing of another context can be awaited on this thread.
-static Status why_not_here(const Channel& channel) {
+Status why_not_here(Executor& there) {
+    auto& other = static_cast<core::Context&>(there);
     auto* const here = static_cast<core::Context*>(Executor::current());
-    if (!here) return nowhere(channel.executor());
-    if (Status forked = channel.impl()->why_forked(); !forked.ok()) return forked;
-    if (virtual_time(*here) != virtual_time(channel.impl()->context())) {
+    if (Status forked = other.why_forked(); !forked.ok()) return forked;
+    if (!here) return nowhere();
+    if (virtual_time(*here) != virtual_time(other)) {
         return fail(Code::failed_precondition,
-                    "it is awaited through a runtime in another time: a simulation's hosts await "
-                    "channels of each other alone");
+                    "it is awaited through a runtime in another time: hosts of a simulation await "
+                    "channels and groups of each other alone");
     }
     return here->is_closed() ? home_ends() : Status();
 }
@@ -139,7 +134,9 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
         return;
     }
     if (!channel) return refuse(empty_channel());
-    if (Status why = why_not_here(channel); !why.ok()) return refuse(std::move(why));
+    if (Status why = why_not_here(channel.executor()); !why.ok()) {
+        return refuse(std::move(why).with_peer(channel.uri()));
+    }
     const std::size_t bytes = core::handed_over(body.bytes);
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return refuse(channel.impl()->why_not_admitted(bytes));
@@ -174,7 +171,9 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
         return;
     }
     if (!channel) return refuse(empty_channel());
-    if (Status why = why_not_here(channel); !why.ok()) return refuse(std::move(why));
+    if (Status why = why_not_here(channel.executor()); !why.ok()) {
+        return refuse(std::move(why).with_peer(channel.uri()));
+    }
     const std::size_t bytes = core::Context::handed_over_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return refuse(channel.impl()->why_not_admitted(bytes));

@@ -98,6 +98,10 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
         return {};
     }
     const bool has_context = has_server();
+    if (has_context && server_->context_.is_forked()) [[unlikely]] {
+        done(server_->context_.why_forked());
+        return {};
+    }
     if (!call_ || !has_context) {
         Status why =
             weft::fail(Code::cancelled, call_ ? "the runtime is gone" : "the call was answered");

@@ -55,6 +55,8 @@ struct HoldService final : Service {
             call.reply(call.request());
         });
     }
+    // In a forked child. Requires: one is held.
+    const Call& held() const { return held_.front(); }
     // Requires: `server` serves this.
     void release(Runtime& server) {
         holds = false;
@@ -258,6 +260,12 @@ Task<Status> await_put(Channel channel, Buffer buffer) {
     co_return done;
 }
 
+Task<Status> await_transfer(const Call& call, Buffer buffer) {
+    const Status got = co_await get(call, RegionRef(), 0, buffer);
+    const Status done = co_await put(call, RegionRef(), 0, buffer);
+    co_return names_fork(got) ? done : got;
+}
+
 TEST_CASE(
     "a forked child that awaits its parent's channel on a runtime of its own is told at once") {
     for (const std::string& uri : uris()) {
@@ -267,6 +275,8 @@ TEST_CASE(
             if (!names_fork(own.block_on(await_call(parent.channel)))) return 1;
             if (!names_fork(own.block_on(await_get(parent.channel, buffer)))) return 2;
             if (!names_fork(own.block_on(await_put(parent.channel, buffer)))) return 3;
+            const Call& held = parent.service.held();
+            if (!names_fork(own.block_on(await_transfer(held, buffer)))) return 4;
             return 0;
         });
     }

@@ -419,6 +419,18 @@ TEST_CASE("exit() in a callback of a static runtime says so, and ends the progra
          },
          7,
          {"exit()", "Runtime::stop()"}},
+        {"in a turn of another one, in a callback",
+         [] {
+             of_the_program(quiet())->executor().post([] {
+                 Runtime inner = Runtime::create(by_hand()).value();
+                 inner.executor().post([] { std::exit(7); });
+                 inner.turn();
+             });
+             while (true) ::pause();
+             return 0;
+         },
+         7,
+         {"exit()", "Runtime::stop()"}},
         {"in offloaded work",
          [] {
              of_the_program(quiet())->executor().offload([] { std::exit(7); });

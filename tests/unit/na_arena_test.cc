@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -235,6 +237,33 @@ TEST_CASE("arena: a forked child can neither allocate nor give its parent's memo
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(status == 0);
     for (std::size_t at = 0; at < kept.size(); at += 4096) REQUIRE(kept.data()[at] == std::byte{1});
+}
+
+// Of the mapping that `memory` lies in: "rd wr sh mr mw me ms sd".
+static std::string flags_of_mapping(const std::byte* memory) {
+    const auto wanted = reinterpret_cast<std::uintptr_t>(memory);
+    std::ifstream maps("/proc/self/smaps");
+    std::string line;
+    for (bool is_found = false; std::getline(maps, line);) {
+        std::uintptr_t begin = 0, end = 0;
+        if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
+            is_found = begin <= wanted && wanted < end;
+        }
+        if (is_found && line.starts_with("VmFlags:")) return line.substr(9);
+    }
+    return "";
+}
+
+TEST_CASE(
+    "arena: a core dump holds neither an arena, which it would fill, nor that of an sm peer") {
+    auto arena = Arena::make(256 * mib);
+    const Buffer buffer = take(*arena, 4096);
+    const na::Mapping view = na::map_sparse(*arena->fd(), arena->size()).value();
+    for (const std::byte* memory : {buffer.data(), view.data()}) {
+        const std::string flags = flags_of_mapping(memory);
+        CAPTURE(flags);
+        CHECK(flags.find("dd") != std::string::npos);  // MADV_DONTDUMP
+    }
 }
 
 #ifdef WEFT_TEST_MEMORY_LIMITS

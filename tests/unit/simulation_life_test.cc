@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <weft/await.h>
+#include <weft/protobuf_group.h>
 #include <weft/sleep.h>
 
 #include "support/child.h"
@@ -27,6 +28,11 @@ std::shared_ptr<void> serves_echo(Runtime& runtime) {
     auto service = std::make_shared<Echo>();
     CHECK(runtime.serve(*service, "sim://server").ok());
     return service;
+}
+
+Task<Status> meets(Group group) {
+    const Status met = co_await barrier(group, "met");
+    co_return met;
 }
 
 Task<Status> asks_for(Channel channel, Duration timeout) {
@@ -147,6 +153,11 @@ TEST_CASE("simulation: what is awaited between virtual time and another time is 
         CHECK(status.text().find("in another time") != std::string_view::npos);
     }
     CHECK(client.block_on(asks_for(there, 10s)).ok());
+    const GroupView view = GroupView::make("time", 1, {{0, {"sim://server"}}}).value();
+    const Group group = client.group(view).value();
+    const Status met = real.block_on(meets(group));
+    CHECK(met.code() == Code::failed_precondition);
+    CHECK(met.text().find("in another time") != std::string_view::npos);
 }
 
 TEST_CASE("simulation: a runtime that outlives its simulation lets no time pass") {
