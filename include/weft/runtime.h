@@ -220,6 +220,7 @@ class Runtime {
     void run_blocking(Function<void()> start, detail::BlockedThread& waiter);
 
     std::shared_ptr<api::Node> node_;
+    api::Node* turned_ = nullptr;  // The same, where the program turns it.
 };
 
 namespace detail {

@@ -107,6 +107,8 @@ class Node final : public std::enable_shared_from_this<Node>,
     // Of a call by a thread of the program that may be there when another one calls exit(): at the
     // first few, some of which come after a static object that owns the runtime was made.
     void mark_exit() noexcept;
+    // exit() has ended its turns and left all else: what waits for one waits in vain. Thread: any.
+    bool is_left() const { return is_left_; }
     bool is_down() const { return down_; }  // shutdown() has begun. Thread: what calls that.
     void be_driven(bool is_driven);         // Runtime::be_driven().
     // For an end in exit(), where what its handlers use goes, or what called exit() is in the
@@ -176,6 +178,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     std::shared_ptr<Node> kept_;                       // Itself, in a forked child.
     bool is_driven_ = false;                           // By an AsioDriver.
     bool down_ = false;
+    std::atomic<bool> is_left_{false};
     // Once its end has begun: drain_timeout bounds all of it.
     std::atomic<TimePoint> ends_by_{never};
 };

@@ -214,7 +214,10 @@ void Node::stay_for_exit(const char* why) {
     base::put_last_words({why});
     base::keep_for_ever(shared_from_this());
     down_ = true;
-    if (!core::Context::is_any_entered()) driver.stop();  // Its thread may wait for this one.
+    // In a turn the coroutine that called exit() is in the middle of something, and the thread may
+    // wait for this one.
+    if (options.manual || core::Context::is_any_entered() || !driver.stop()) return;
+    is_left_ = true;
 }
 
 // Aborts where what called this would return into what is gone, or is what the end waits for. True:
@@ -276,12 +279,18 @@ void Node::shutdown() {
     if (context.is_forked() || std::exchange(down_, true)) return;
     if (stays_in_use()) return;
     require_undriven();
-    driver.stop([this] {
+    const bool has_ended = driver.stop([this] {
         log.warning(
             "the end of the runtime waits for its thread, which a handler, completion or coroutine "
             "blocks; " +
             last_handler());
     });
+    if (!has_ended) {
+        return stay_for_exit(
+            "weft: exit() while a handler, completion or coroutine of a runtime that is destroyed "
+            "with the program waits for another runtime: its calls end without a word; call "
+            "Runtime::stop(), and let main() return\n");
+    }
     context.begin_turns();
     if (ends_by_.load() == never) {
         ends_by_ = saturating_add(parts.clock->now(), options.drain_timeout);

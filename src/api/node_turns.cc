@@ -53,6 +53,8 @@ void Node::on_context(Function<void()> work) {
         return true;
     };
     if (run_here(at_once)) return;
+    // Simulated, and on another thread than the simulation's: no turn would come; it aborts.
+    if (parts.pass_time) parts.pass_time([] { return true; }, Duration::zero());
     const auto errand = std::make_shared<Errand>();
     const auto run = [&work, errand] { return errand->run(work); };
     const core::JoinedThread::Wait helped([&] { return run_here(run); });

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 #include <stdexcept>
+#include <utility>
 
 #include "api/environment.h"
 #include "api/node.h"
@@ -23,13 +24,17 @@ extern char** environ;
 
 namespace weft {
 
-Runtime::Runtime(std::shared_ptr<api::Node> node) : node_(std::move(node)) {}
-Runtime::Runtime(Runtime&&) noexcept = default;
+Runtime::Runtime(std::shared_ptr<api::Node> node)
+    : node_(std::move(node)), turned_(node_->options.manual ? node_.get() : nullptr) {}
+
+Runtime::Runtime(Runtime&& other) noexcept
+    : node_(std::move(other.node_)), turned_(std::exchange(other.turned_, nullptr)) {}
 
 Runtime& Runtime::operator=(Runtime&& other) noexcept {
     if (this != &other) {
         if (node_) node_->shutdown();
         node_ = std::move(other.node_);
+        turned_ = std::exchange(other.turned_, nullptr);
     }
     return *this;
 }
@@ -222,10 +227,9 @@ static void check_turner(const api::Node& node, const char* call) {
 
 // The context finds a turn in a turn and a forked child by itself.
 std::uint32_t Runtime::turn() {
-    api::Node& node = own(node_);
-    if (!node.options.manual) [[unlikely]]
-        refuse_turn(node);
-    return node.context.turn(node.parts.clock->now()).events;
+    if (!turned_) [[unlikely]]
+        refuse_turn(own(node_));
+    return turned_->context.turn(turned_->parts.clock->now()).events;
 }
 
 // What looks at a context between turns does so on the thread that turns.
@@ -269,7 +273,6 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     check_turner(node, "Runtime::turn_until()");  // Also when it is done at once.
     if (!done) detail::refuse_empty("Runtime::turn_until()");
     if (node.parts.pass_time) {
-        if (node.is_down()) return done();              // The simulation may be gone.
         const std::shared_ptr<api::Node> kept = node_;  // done() may crash the host.
         return kept->parts.pass_time([&] { return done(); }, limit);
     }

@@ -42,6 +42,8 @@ bool TurnWait::until_done() {
             const Duration time = borrows ? between_borrowers : patience;
             if (changed_.wait_for(lock, time, [&] { return done_; })) return true;
         }
+        // The end of another runtime's pool may wait for this; a callback may not expect it.
+        if (node_.is_left() && !core::Context::is_any_entered()) detail::throw_cancelled();
         if (borrows) continue;
         if (!node_.options.manual) {
             node_.look_for_stall();

@@ -21,7 +21,8 @@ class TurnWait {
     TurnWait(const char* call, Node& node, std::mutex& mutex, std::condition_variable& changed,
              const bool& done);
 
-    // True: done. False: no thread has turned the runtime so far: borrow_turns().
+    // Throws BadResult: exit() has left the runtime. True: done. False: no thread has turned the
+    // runtime so far: borrow_turns().
     bool until_done();
     // Turns until done, or until another thread does so. Nothing when one does so just now.
     void borrow_turns();

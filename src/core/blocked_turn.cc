@@ -9,15 +9,12 @@
 namespace weft::core {
 namespace {
 
-// Never destroyed: threads may wait while the program ends.
+// A forked child has none of its parent's, whose threads are not there.
 struct Waits {
     std::mutex mutex;
     base::IntrusiveList<BlockedTurn> all;
 };
-Waits& waits() {
-    static auto* const only = new Waits;
-    return *only;
-}
+Waits& waits() { return base::per_process<Waits>(); }
 
 // Requires: it does not turn, since a thread of the circle is in its turn.
 std::string name_of(const Executor& executor) {
@@ -52,6 +49,14 @@ bool BlockedTurn::blocks(const Executor& context) const {
     if (std::ranges::find(blocked_, &context) == blocked_.end()) return false;
     const std::lock_guard lock(mutex_);
     return !is_done_;
+}
+
+bool BlockedTurn::is_any_of(const Executor& context) {
+    const base::ForksHeld whole;
+    const std::lock_guard lock(waits().mutex);
+    bool is_found = false;
+    waits().all.for_each([&](const BlockedTurn& wait) { is_found |= wait.blocks(context); });
+    return is_found;
 }
 
 // Ends, since each wait that is in the list closed no circle.

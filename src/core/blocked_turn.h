@@ -25,6 +25,9 @@ class BlockedTurn : public base::ListNode {
     BlockedTurn(const BlockedTurn&) = delete;
     BlockedTurn& operator=(const BlockedTurn&) = delete;
 
+    // The thread of that context waits so for another one, in its turn.
+    static bool is_any_of(const Executor& context);
+
   private:
     bool blocks(const Executor& context) const;
     void check_circle(const char* call) const;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <future>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -75,9 +76,12 @@ Status Driver::start() {
                                             "thread can't run there");
 }
 
-void Driver::stop(const std::function<void()>& on_late) {
-    if (!thread_.joinable()) return;
-    const BlockedTurn blocked("Runtime::~Runtime()", context_, end_mutex_, has_ended_);
+bool Driver::stop(const std::function<void()>& on_late) {
+    if (!thread_.joinable()) return true;
+    if (is_left_) return false;
+    const bool is_exiting = base::is_exiting();
+    std::optional<BlockedTurn> blocked;
+    if (!is_exiting) blocked.emplace("Runtime::~Runtime()", context_, end_mutex_, has_ended_);
     stop_.store(true);
     context_.post([] {});
     if (on_late) {
@@ -86,8 +90,23 @@ void Driver::stop(const std::function<void()>& on_late) {
         lock.unlock();
         if (!ends) on_late();  // It may be the program's log sink.
     }
+    is_left_ = is_exiting && !has_ended_in_exit();
+    if (is_left_) return false;
     thread_.join();
     context_.adopt_thread();
+    return true;
+}
+
+// What its thread waits for may come no more: exit() is called in a turn of that, or has ended it.
+bool Driver::has_ended_in_exit() {
+    const auto has_ended = [this] {
+        std::unique_lock lock(end_mutex_);
+        return end_changed_.wait_for(lock, blocked_least, [this] { return has_ended_; });
+    };
+    while (!has_ended()) {
+        if (BlockedTurn::is_any_of(context_)) return false;
+    }
+    return true;
 }
 
 void Driver::loop() {

@@ -31,8 +31,9 @@ class Driver {
     // Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT (the cpu).
     Status start();
     // Ends and joins the thread, however long its turn takes; `on_late` is called once when that
-    // takes blocked_least. Thread: any but the context's.
-    void stop(const std::function<void()>& on_late = {});
+    // takes blocked_least. Thread: any but the context's. False, in exit() only: its turn waits for
+    // another context; the thread is left, and this must live as long as the process.
+    bool stop(const std::function<void()>& on_late = {});
     bool running() const { return thread_.joinable(); }
     // In a forked child: a fork inside a turn ends with it.
     void on_forked() noexcept { stop_.store(true, std::memory_order_relaxed); }
@@ -65,6 +66,7 @@ class Driver {
     void watch_endpoints();
 
   private:
+    bool has_ended_in_exit();
     bool watch(int fd) const;
     void loop();
     void look_at_turn(TimePoint from, TimePoint to) {
@@ -87,6 +89,7 @@ class Driver {
     std::atomic<TimePoint> turning_since_{TimePoint{}};
     std::mutex end_mutex_;  // Guards the next.
     bool has_ended_ = false;
+    bool is_left_ = false;  // By stop().
     std::condition_variable end_changed_;
     std::thread thread_;
 };

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <system_error>
 
 #include "base/own_descriptor.h"
 #include "na/hello.h"
@@ -35,11 +36,13 @@ base::UniqueFd Admission::accept(TimePoint now, base::Log& log, const std::strin
             base::UniqueFd::closed_in_children([&] { return ::fcntl(epoll_, F_DUPFD_CLOEXEC, 0); });
     base::UniqueFd socket = accept_raw();
     if (socket) return socket;
-    const bool no_descriptor = errno == EMFILE || errno == ENFILE;
-    const bool no_memory = errno == ENOBUFS || errno == ENOMEM;
+    const int error = errno;
+    if (error == EAGAIN || error == EINTR || error == ECONNABORTED) return {};
+    const bool no_descriptor = error == EMFILE || error == ENFILE;
     if (no_descriptor && refuse_one()) {
         note_refused(now, log, address);
-    } else if (no_descriptor || no_memory) {
+    } else {
+        if (!no_descriptor) note_failed(error, now, log, address);
         rest_until(now + rest);
     }
     return {};
@@ -74,6 +77,12 @@ void Admission::note_refused(TimePoint now, base::Log& log, const std::string& a
     log.warning(address + " has no descriptor for more connections (ulimit -n), refused " +
                 std::to_string(refused_));
     refused_ = 0;
+    tell_at_ = now + tell_every;
+}
+
+void Admission::note_failed(int error, TimePoint now, base::Log& log, const std::string& address) {
+    if (now < tell_at_) return;
+    log.warning(address + " can't accept connections: " + std::generic_category().message(error));
     tell_at_ = now + tell_every;
 }
 

@@ -43,6 +43,7 @@ class Admission {
     base::UniqueFd accept_raw() const;
     bool refuse_one();
     void note_refused(TimePoint now, base::Log& log, const std::string& address);
+    void note_failed(int error, TimePoint now, base::Log& log, const std::string& address);
     bool watch(bool wanted) const;
 
     int epoll_ = -1;

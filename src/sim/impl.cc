@@ -59,8 +59,9 @@ void Simulation::Impl::start(Host& host) {
     parts.random = std::make_shared<base::SeededRandom>(host.seeds.next());
     parts.providers = std::make_shared<na::Registry>();
     parts.providers->add(na::sim::make_sim_provider(world_, host.name));
-    parts.pass_time = [this, &host](const std::function<bool()>& done, Duration limit) {
-        return run(done, limit, &host);
+    parts.pass_time = [this, &host, is_gone = is_gone_](const std::function<bool()>& done,
+                                                        Duration limit) {
+        return *is_gone ? done() : run(done, limit, &host);
     };
     Result<std::shared_ptr<api::Node>> node = api::Node::make(host.options, std::move(parts));
     host.node = std::move(node).value();  // Or throws.
@@ -255,7 +256,8 @@ TimePoint Simulation::Impl::last_scripted() const {
 
 bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit, const Host* waiter) {
     static constexpr std::string_view calls =
-        "Simulation::run_for(), run_until(), or block_on() and turn_until() of a host's runtime";
+        "Simulation::run_for(), run_until(), or block_on(), turn_until() or another operation of a "
+        "host's runtime";
     check_thread(calls);
     if (is_in_host()) {
         abort_misused(calls,

@@ -119,6 +119,7 @@ class Simulation::Impl {
                    const std::shared_ptr<Look>& look);
     void take_down(Host& host);
 
+    const std::shared_ptr<bool> is_gone_ = std::make_shared<bool>(false);  // For its runtimes.
     std::shared_ptr<base::ManualClock> clock_ = std::make_shared<base::ManualClock>();
     base::SeededRandom seeds_;
     std::shared_ptr<na::sim::World> world_;

@@ -32,6 +32,7 @@ Simulation::~Simulation() {
                       "return first");
     }
     impl_->stop_all();
+    *impl_->is_gone_ = true;
 }
 
 void Simulation::add(const std::string& name, Program program, RuntimeOptions options) {

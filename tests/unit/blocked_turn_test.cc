@@ -16,6 +16,7 @@
 #include "support/child.h"
 #include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/usable.h"
 
 namespace weft::blocked_turn_test {
 namespace {
@@ -111,6 +112,88 @@ TEST_CASE("the end of a runtime, in a handler that its own handler waits for, cl
         check_circle(
             said_by_end_of_other([](Runtime& first) { first.block_on(seven()); }, is_end_last),
             is_end_last ? "Runtime::~Runtime()" : "Runtime::block_on()", 2);
+    }
+}
+
+TEST_CASE("a child forked while a handler waits for another runtime has waits of its own only") {
+    Runtime a = quiet(), b = quiet();
+    std::promise<void> begun, over, goes_on;
+    const auto waits = [](std::future<void> until) -> Task<int> {
+        const auto wait = [&] { until.wait(); };
+        co_await offload(wait);
+        co_return 7;
+    };
+    a.executor().post([&] {
+        begun.set_value();
+        (void)b.block_on(waits(goes_on.get_future()));
+        over.set_value();
+    });
+    begun.get_future().wait();
+    const int end = end_of_child([] {
+        if (!can_start_threads_in_child) return 0;
+        for (int i = 0; i < 20; ++i) {
+            Runtime c = quiet(), d = quiet();
+            std::promise<int> done;
+            c.executor().post([&] { done.set_value(d.block_on(seven())); });
+            if (done.get_future().get() != 7) return 1;
+        }
+        return 0;
+    });
+    CHECK(end == 0);
+    goes_on.set_value();
+    over.get_future().wait();
+}
+
+Task<int> never_ends() {
+    (void)co_await sleep_for(1h);
+    co_return 1;
+}
+
+TEST_CASE("exit() while a handler of one static runtime waits for another one ends as asked") {
+    // The first is destroyed last; a handler of one of them waits for the other.
+    struct Two {
+        Runtime first = quiet(), second = quiet();
+    };
+    using Place = void (*)(Two & two);
+    const std::pair<const char*, Place> places[] = {
+        {"a callback of the awaited one",
+         [](Two& two) { two.second.executor().post([] { std::exit(7); }); }},
+        {"offloaded work of the awaited one",
+         [](Two& two) { two.second.executor().offload([] { std::exit(7); }); }},
+        {"beside its run()",
+         [](Two& two) {
+             std::thread([&] { (void)two.second.run(); }).detach();
+             two.second.block_on(seven());
+             std::exit(7);
+         }},
+    };
+    for (const bool is_offloaded : {false, true}) {
+        for (const auto& one : places) {
+            // What is offloaded and waits for a runtime that is left in its turn never ends.
+            if (is_offloaded && &one == &places[0]) continue;
+            CAPTURE(one.first, is_offloaded);
+            const Said said = said_by_child([&] {
+                ::alarm(20);
+                static Two two;
+                static std::promise<void> begun;
+                const auto waits = [] {
+                    begun.set_value();
+                    try {
+                        (void)two.second.block_on(never_ends());
+                    } catch (const BadResult&) {
+                        // Its turns are over.
+                    }
+                };
+                Executor& first = two.first.executor();
+                is_offloaded ? first.offload(waits) : first.post(waits);
+                begun.get_future().wait();
+                one.second(two);
+                while (true) ::pause();
+                return 0;
+            });
+            CAPTURE(said.text);
+            CHECK(said.end == 7);
+        }
     }
 }
 

@@ -4,11 +4,14 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <vector>
 
 #include "na/socket_name.h"
 #include "na/tcp/socket.h"
+#include "support/bare_machine.h"
 #include "support/catch.h"
+#include "support/child.h"
 #include "support/no_descriptors.h"
 
 using namespace weft;
@@ -75,6 +78,26 @@ TEST_CASE("a listener refuses in words those it has no descriptor for, and logs 
     CHECK(here.admission.next_deadline() == never);
     const base::UniqueFd later = here.connect();
     CHECK(here.accept(now));
+}
+
+TEST_CASE("a listener whose accept() a profile refuses says so, and keeps nobody awake") {
+    for (const unsigned error : {EPERM, EACCES, ENOSYS}) {
+        INFO(error);
+        const int end = test::end_of_child([&] {
+            Listener here;
+            if (!here.open()) return 1;
+            const base::UniqueFd client = here.connect();
+            if (!here.is_ready()) return 2;
+            if (!test::refuse_call(SYS_accept4, error)) return 10;
+            if (here.accept(TimePoint{}) || here.is_ready()) return 3;
+            if (here.told.size() != 1) return 4;
+            here.admission.serve(TimePoint{} + Admission::rest);
+            if (!here.is_ready()) return 5;
+            if (here.accept(TimePoint{} + Admission::rest) || here.is_ready()) return 6;
+            return here.told.size() == 1 ? 0 : 7;  // Once a second.
+        });
+        CHECK(end == 0);
+    }
 }
 
 TEST_CASE("a listener that can't even drop one keeps nobody awake, and is back in a while") {

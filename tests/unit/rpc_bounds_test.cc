@@ -337,8 +337,10 @@ TEST_CASE("what can't be copied when it is handed over takes no room from others
         hand_over([&] { group.collective(echo_method, body, {}, [](const GroupOutcome&) {}); });
     }
     SECTION("awaited calls") {
-        Runtime other = Runtime::create({.manual = true}).value();
-        for (int i = 0; i < 3; ++i) other.spawn(ask_in_vain(pair.channel, body, thrown));
+        Runtime other = Runtime::create({.manual = true}).value();  // Not simulated, as both.
+        Runtime owner = Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
+        const Channel channel = owner.connect("tcp://127.0.0.1:1").value();
+        for (int i = 0; i < 3; ++i) other.spawn(ask_in_vain(channel, body, thrown));
         std::thread([&] { other.turn(); }).join();
     }
     CHECK(thrown == 3);

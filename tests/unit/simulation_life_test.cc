@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -107,6 +108,27 @@ TEST_CASE("simulation: the runtime of a host that is down ends the program with 
     }
 }
 
+TEST_CASE("simulation: a host's runtime on another thread ends the program with a sentence") {
+    const std::pair<const char*, void (*)(Runtime&)> uses[] = {
+        {"connect", [](Runtime& of) { (void)of.connect("sim://server"); }},
+        {"listen", [](Runtime& of) { (void)of.listen("sim://client"); }},
+        {"addresses", [](Runtime& of) { (void)of.addresses(); }},
+        {"expose", [](Runtime& of) { (void)of.expose(of.allocate(1).value(), {}); }},
+        {"block_on", [](Runtime& of) { (void)of.block_on(asks_for(Channel(), 1s)); }},
+        {"turn_until", [](Runtime& of) { (void)of.turn_until([] { return false; }, 1s); }},
+    };
+    for (const auto& [name, use] : uses) {
+        check({name,
+               [use = use] {
+                   Simulation simulation(1);
+                   simulation.add("client", nothing);
+                   Runtime& client = *simulation.runtime("client");
+                   std::thread([&] { use(client); }).join();
+               },
+               {"operation of a host's runtime", "called on another thread"}});
+    }
+}
+
 // As a program that owns its runtime.
 struct Server {
     explicit Server(Runtime of) : runtime(std::move(of)) {}
@@ -168,6 +190,19 @@ TEST_CASE("simulation: a runtime that outlives its simulation lets no time pass"
             kept.emplace(std::move(runtime));
             return nullptr;
         });
+    }
+    // Of a host that has crashed time passes while there is any.
+    {
+        Simulation simulation(1);
+        std::optional<Runtime> crashed;
+        simulation.add("server", [&](Runtime& runtime) {
+            crashed.emplace(std::move(runtime));
+            return nullptr;
+        });
+        simulation.crash("server");
+        bool is_over = false;
+        simulation.in(1ms, [&] { is_over = true; });
+        CHECK(crashed->turn_until([&] { return is_over; }, 1s));
     }
     int looked = 0;
     CHECK_FALSE(kept->turn_until([&] { return ++looked > 5; }, 1s));
