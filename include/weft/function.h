@@ -45,8 +45,7 @@ concept IsAwaiter = requires {
 };
 // A task, an operation or what another library awaits.
 template <class T>
-concept Awaitable = HasCoAwait < std::remove_cvref_t<T>
-& > || IsAwaiter<T>;
+concept Awaitable = HasCoAwait<std::add_lvalue_reference_t<std::remove_cvref_t<T>>> || IsAwaiter<T>;
 
 // Refuses a callback whose result nothing would await: the body of a lambda that is a coroutine
 // would never run, and an operation would be cancelled at once.

@@ -1,9 +1,9 @@
-// How a listener takes connections when descriptors or memory run out.
+// How a listener takes connections when descriptors or memory run out, or the system refuses.
 //
 // A connection that stays in the backlog keeps the epoll set readable for ever, and its thread
 // awake. So one descriptor is kept to accept such a connection and to refuse it as busy: its client
-// tries again. Where even that is gone (another thread was quicker), the listener is not watched
-// for a while.
+// tries again. Where even that is gone (another thread was quicker), or accept() fails otherwise,
+// the listener is not watched for a while.
 #pragma once
 
 #include <cstdint>

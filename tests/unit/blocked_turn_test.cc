@@ -13,10 +13,11 @@
 #include <weft/offload.h>
 #include <weft/sleep.h>
 
+#include "api/node.h"
+#include "core/blocked_turn.h"
 #include "support/child.h"
 #include "support/patience.h"
 #include "support/raw_echo.h"
-#include "support/usable.h"
 
 namespace weft::blocked_turn_test {
 namespace {
@@ -80,6 +81,11 @@ TEST_CASE("operations of a runtime that wait for its thread close a circle of wa
                  "weft::Runtime", 2);
 }
 
+// Returns when a handler of `runtime` waits for another one.
+void await_wait_in(Runtime& runtime) {
+    while (!core::BlockedTurn::is_any_of(runtime.node().context)) std::this_thread::yield();
+}
+
 // The first ends the second, in whose handler it waits for the first.
 Said said_by_end_of_other(std::function<void(Runtime& awaited)> wait, bool is_end_last) {
     return said_by_child([&] {
@@ -90,12 +96,12 @@ Said said_by_end_of_other(std::function<void(Runtime& awaited)> wait, bool is_en
         std::promise<void> begun, never_set;
         first->executor().post([&] {
             begun.get_future().wait();
-            if (is_end_last) std::this_thread::sleep_for(100ms);
+            if (is_end_last) await_wait_in(*second);
             second.reset();
         });
         second->executor().post([&] {
             begun.set_value();
-            if (!is_end_last) std::this_thread::sleep_for(100ms);
+            if (!is_end_last) await_wait_in(*first);
             wait(*first);
         });
         never_set.get_future().wait();
@@ -117,18 +123,17 @@ TEST_CASE("the end of a runtime, in a handler that its own handler waits for, cl
 
 TEST_CASE("a child forked while a handler waits for another runtime has waits of its own only") {
     Runtime a = quiet(), b = quiet();
-    std::promise<void> begun, over, goes_on;
+    std::promise<void> over, goes_on;
     const auto waits = [](std::future<void> until) -> Task<int> {
         const auto wait = [&] { until.wait(); };
         co_await offload(wait);
         co_return 7;
     };
     a.executor().post([&] {
-        begun.set_value();
         (void)b.block_on(waits(goes_on.get_future()));
         over.set_value();
     });
-    begun.get_future().wait();
+    await_wait_in(a);
     const int end = end_of_child([] {
         if (!can_start_threads_in_child) return 0;
         for (int i = 0; i < 20; ++i) {
@@ -163,7 +168,7 @@ TEST_CASE("exit() while a handler of one static runtime waits for another one en
         {"beside its run()",
          [](Two& two) {
              std::thread([&] { (void)two.second.run(); }).detach();
-             two.second.block_on(seven());
+             while (!two.second.node().is_in_use()) std::this_thread::yield();
              std::exit(7);
          }},
     };
@@ -187,12 +192,14 @@ TEST_CASE("exit() while a handler of one static runtime waits for another one en
                 Executor& first = two.first.executor();
                 is_offloaded ? first.offload(waits) : first.post(waits);
                 begun.get_future().wait();
+                if (!is_offloaded) await_wait_in(two.first);
                 one.second(two);
                 while (true) ::pause();
                 return 0;
             });
             CAPTURE(said.text);
             CHECK(said.end == 7);
+            CHECK(said.text.find("weft: exit() ") != std::string::npos);
         }
     }
 }

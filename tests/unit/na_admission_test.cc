@@ -80,7 +80,7 @@ TEST_CASE("a listener refuses in words those it has no descriptor for, and logs 
     CHECK(here.accept(now));
 }
 
-TEST_CASE("a listener whose accept() a profile refuses says so, and keeps nobody awake") {
+TEST_CASE("a listener whose accept() a profile refuses says so and lets its thread sleep") {
     for (const unsigned error : {EPERM, EACCES, ENOSYS}) {
         INFO(error);
         const int end = test::end_of_child([&] {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -85,8 +86,25 @@ TEST_CASE("simulation: a host's runtime is the same through its lives") {
     CHECK(given == std::vector(4, &client));
 }
 
+using Use = void (*)(Runtime&);
+using NamedUse = std::pair<const char*, Use>;
+
+// Each is a mistake where `place` does it, of a host's runtime.
+void check_uses(std::span<const NamedUse> uses, void (*place)(Simulation&, Runtime&, Use),
+                const std::vector<std::string>& words) {
+    for (const auto& [name, use] : uses) {
+        check({name,
+               [use = use, place] {
+                   Simulation simulation(1);
+                   simulation.add("client", nothing);
+                   place(simulation, *simulation.runtime("client"), use);
+               },
+               words});
+    }
+}
+
 TEST_CASE("simulation: the runtime of a host that is down ends the program with a sentence") {
-    const std::pair<const char*, void (*)(Runtime&)> uses[] = {
+    const NamedUse uses[] = {
         {"connect", [](Runtime& of) { (void)of.connect("sim://server"); }},
         {"block_on", [](Runtime& of) { (void)of.block_on(asks_for(Channel(), 1s)); }},
         {"turn_until", [](Runtime& of) { (void)of.turn_until([] { return false; }, 1s); }},
@@ -95,21 +113,16 @@ TEST_CASE("simulation: the runtime of a host that is down ends the program with 
         {"executor", [](Runtime& of) { of.executor().post([] {}); }},
         {"turn", [](Runtime& of) { of.turn(); }},
     };
-    for (const auto& [name, use] : uses) {
-        check({name,
-               [use = use] {
-                   Simulation simulation(1);
-                   simulation.add("client", nothing);
-                   Runtime& client = *simulation.runtime("client");
+    check_uses(uses,
+               [](Simulation& simulation, Runtime& client, Use use) {
                    simulation.crash("client");
                    use(client);
                },
-               {"whose simulated host is down"}});
-    }
+               {"whose simulated host is down"});
 }
 
 TEST_CASE("simulation: a host's runtime on another thread ends the program with a sentence") {
-    const std::pair<const char*, void (*)(Runtime&)> uses[] = {
+    const NamedUse uses[] = {
         {"connect", [](Runtime& of) { (void)of.connect("sim://server"); }},
         {"listen", [](Runtime& of) { (void)of.listen("sim://client"); }},
         {"addresses", [](Runtime& of) { (void)of.addresses(); }},
@@ -117,16 +130,10 @@ TEST_CASE("simulation: a host's runtime on another thread ends the program with 
         {"block_on", [](Runtime& of) { (void)of.block_on(asks_for(Channel(), 1s)); }},
         {"turn_until", [](Runtime& of) { (void)of.turn_until([] { return false; }, 1s); }},
     };
-    for (const auto& [name, use] : uses) {
-        check({name,
-               [use = use] {
-                   Simulation simulation(1);
-                   simulation.add("client", nothing);
-                   Runtime& client = *simulation.runtime("client");
-                   std::thread([&] { use(client); }).join();
-               },
-               {"operation of a host's runtime", "called on another thread"}});
-    }
+    check_uses(
+        uses,
+        [](Simulation&, Runtime& client, Use use) { std::thread([&] { use(client); }).join(); },
+        {"operation of a host's runtime", "called on another thread"});
 }
 
 // As a program that owns its runtime.
