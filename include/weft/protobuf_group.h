@@ -143,10 +143,10 @@ class [[nodiscard]] GroupCall {
         if (!group.on_thread() || (here && here != &group.executor())) {
             Status why = group ? detail::why_not_here(group.executor()) : detail::empty_group();
             if (!why.ok()) return here ? refuse_later(std::move(why)) : refuse(std::move(why));
-            shared_->home.emplace([shared = shared_.get(), refuse](Status why) {
+            shared_->home.emplace([shared = shared_.get(), refuse](Status ended) {
                 const auto kept = shared->shared_from_this();
                 shared->stop(false);
-                refuse(std::move(why).with_effect(Effect::unknown));
+                refuse(std::move(ended).with_effect(Effect::unknown));
             });
             detail::Home& home = *shared_->home;
             const auto cancel = [shared = shared_.get()] { shared->cancel_once(false); };
