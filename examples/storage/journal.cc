@@ -23,8 +23,11 @@ static bool ends_in_a_line(const std::string& path) {
 Result<Journal> Journal::open(const std::string& path) {
     Journal journal;
     journal.path_ = path;
-    journal.file_ = Fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+    // Without O_NONBLOCK a fifo that nothing reads would hold the program for ever.
+    constexpr int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;
+    journal.file_ = Fd(::open(path.c_str(), flags, 0666));
     if (!journal.file_) return errno_status(errno, "can't open the journal '" + path + "'");
+    (void)::fcntl(journal.file_.get(), F_SETFL, O_APPEND);  // Lines wait for their reader.
     journal.is_torn_ = ends_in_a_line(path);
     return journal;
 }

@@ -65,7 +65,10 @@ Status Settings::set(const Setting& setting, WallTime now) {
     }
     const auto held = settings_.find(setting.key());
     if (held == settings_.end()) {
-        if (number <= started_) return not_later(setting, "the start of this server");
+        if (number <= started_)
+            return not_later(setting,
+                             "the start of this server, by its clock; where "
+                             "that was ahead, set it and start it again");
         if (settings_.size() >= settings_max) {
             return weft::rejected(Code::resource_exhausted, "there are 4096 settings already");
         }

@@ -11,9 +11,10 @@
 // never. Such a coroutine makes the operation itself, by a channel of any runtime.
 //
 // A co_await of one that is awaited, or was, throws std::logic_error, and the first awaiter gets
-// the result. Destroying it before its end cancels it: the peer is told and nothing resumes; on
-// another thread than the one that turns the executor, where it may be resuming, that aborts the
-// program and says so.
+// the result. Destroying it before its end cancels it, and the peer is told. A task that awaits it
+// just then goes on in a later turn, with CANCELLED, effect unknown; a coroutine of the program's
+// own type is resumed no more, and is its program's to destroy. On another thread than the one that
+// turns the executor, where it may be resuming, that aborts the program and says so.
 // Everything that was passed in has been copied when the call returns.
 //
 // It neither moves nor copies, since its completion has its address. One that is to live elsewhere

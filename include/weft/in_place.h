@@ -29,7 +29,9 @@ class Awaiter : public OwnAwaiter {
         coroutine_ = coroutine;
         level_ = level_of(coroutine);
     }
-    // The result is taken. The operation is there: it resumed this, or had ended before.
+    // Resumed, or not suspended at all: the operation was destroyed before its end.
+    bool is_lost() const noexcept { return !awaiting_; }
+    // The result is taken. Requires: the operation is there.
     void go_on() noexcept;
 
   private:
@@ -46,12 +48,18 @@ class Awaiting {
     Awaiting() = default;
     Awaiting(const Awaiting&) = delete;
     Awaiting& operator=(const Awaiting&) = delete;
-    ~Awaiting() { leave(); }
+    ~Awaiting() {
+        if (awaiter_) [[unlikely]]
+            lose();
+    }
 
-    // The operation is gone: resumes nothing.
+    // Resumes nothing from here on.
     void leave() noexcept {
         if (awaiter_) std::exchange(awaiter_, nullptr)->awaiting_ = nullptr;
     }
+    // The operation is gone. What awaits it goes on in a later turn, with lost(); a coroutine of
+    // the program's own type stays suspended.
+    void lose() noexcept;
     // The operation begins anew, not awaited yet.
     void reset() noexcept {
         leave();
@@ -64,6 +72,11 @@ class Awaiting {
     std::coroutine_handle<> coroutine() const noexcept { return awaiter_->coroutine_; }
     // The same. May destroy the operation.
     void resume() const { awaiter_->coroutine_.resume(); }
+    // Takes the place of that one for what awaits it.
+    void replace(Awaiting& other) noexcept {
+        awaiter_ = std::exchange(other.awaiter_, nullptr);
+        if (awaiter_) awaiter_->awaiting_ = this;
+    }
     // Where no turn will come any more, and the coroutine goes on and on: destroys its root.
     void resume_or_end() const { detail::resume_or_end(awaiter_->coroutine_, awaiter_->level_); }
 
@@ -101,6 +114,14 @@ class InPlace : public Awaiter {
         suspend(coroutine);
     }
     decltype(auto) await_resume() {
+        using R = decltype(operation_->await_resume());
+        if (is_lost()) [[unlikely]] {
+            if constexpr (requires { Operation::lost(lost_status("")); }) {
+                return Operation::lost(lost_status(Operation::what));
+            } else {
+                return lost<R>(Operation::what);
+            }
+        }
         go_on();
         return operation_->await_resume();
     }

@@ -89,7 +89,7 @@ class [[nodiscard]] GroupCall {
     GroupCall(const GroupCall&) = delete;  // An operation stays where it was made.
     GroupCall& operator=(const GroupCall&) = delete;
     ~GroupCall() {
-        shared_->awaiting.leave();
+        shared_->awaiting.lose();
         shared_->stop(true);
     }
 
@@ -97,6 +97,12 @@ class [[nodiscard]] GroupCall {
     detail::InPlace<GroupCall> operator co_await() { return detail::InPlace(*this); }
     bool await_ready() const noexcept { return shared_->done; }
     Result await_resume() { return std::move(shared_->result); }
+    // Destroyed while it was awaited.
+    static Result lost(Status why) {
+        GroupOutcome outcome;
+        outcome.status = std::move(why);
+        return detail::ReadGroup<Result>()(std::move(outcome), {});
+    }
 
   private:
     friend detail::InPlace<GroupCall>;

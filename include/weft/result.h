@@ -80,15 +80,15 @@ class [[nodiscard]] Result {
 
     // Throws BadResult when there is none.
     T& value() & {
-        check();
+        require_value();
         return *value_;
     }
     const T& value() const& {
-        check();
+        require_value();
         return *value_;
     }
     T&& value() && {
-        check();
+        require_value();
         return std::move(*value_);
     }
 
@@ -97,7 +97,7 @@ class [[nodiscard]] Result {
         if (!value_) [[unlikely]]
             detail::refuse_value(call, status_);
     }
-    void check() const {
+    void require_value() const {
         if (!value_) throw BadResult(status_);
     }
 

@@ -105,8 +105,10 @@ class [[nodiscard]] Sleep : public detail::Alarm {
 };
 
 // `co_await sleep_for(20ms)`: OK when that time has passed since this function was called, never
-// earlier and up to 1.05 ms later. Without a time, or with a negative one, the work that the
-// context has to do already goes first. No thread waits, and nothing is allocated.
+// earlier and up to 1.05 ms later, of which 0.05 is the timer slack of the thread that turns
+// (TimerSlackNSec= of a service: one that is larger comes on top). Without a time, or with a
+// negative one, the work that the context has to do already goes first. No thread waits, and
+// nothing is allocated.
 //
 // As an operation (weft/await.h) it gives its result once, resumes on the executor it was made on,
 // and destroying it cancels it. In a handler it ends with the call; one that was made before the

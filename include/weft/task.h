@@ -10,6 +10,8 @@
 // It is awaited once. To await an empty task throws std::invalid_argument, and one a second time
 // std::logic_error; so do Runtime::spawn(), block_on() and those of weft/combine.h. One that lives
 // elsewhere goes on when the coroutine that awaits it is destroyed, and its end resumes nothing.
+// When it is destroyed first, a task that awaits it goes on in a later turn with CANCELLED, effect
+// unknown: as its result where that is a Status or Result, else thrown as BadResult.
 //
 // A loop over tasks that end at once takes no more stack with each round: with clang; with g++ at
 // -O0, from -O2 on, under sanitizers, and at -O1 and -Og with -foptimize-sibling-calls, which
@@ -34,7 +36,7 @@ namespace weft {
 // Move-only. Empty when default-made or moved from. Destroying a task that is suspended destroys
 // what it awaits: operations in flight are cancelled and their completions go nowhere. Requires
 // then: the context's thread, and none of it in offloaded work (weft/offload.h): that aborts the
-// program.
+// program. A task that runs is not destroyed, not even by its own last line: nothing tells.
 template <class T>
 class [[nodiscard]] Task {
     static_assert(!std::is_reference_v<T>,

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <weft/foreign.h>
+#include <weft/lost.h>
 
 namespace weft {
 
@@ -57,7 +58,27 @@ std::coroutine_handle<> end_branch(Branch& branch) noexcept;
 
 // In the frame of what awaits a task: the task's frame. The end of either is the end of this.
 struct TaskLink {
-    void* task = nullptr;  // nullptr: gone, or taken.
+    // The task was destroyed before its end.
+    bool is_lost() const { return (reinterpret_cast<std::uintptr_t>(task) & lost_bit) != 0; }
+
+    static constexpr std::uintptr_t lost_bit = 1;
+    void* task = nullptr;  // nullptr: taken. With lost_bit: a LostTask, or nothing.
+};
+
+// The end of a task that was destroyed before, for what awaits it.
+struct LostTask {
+    LostTask(TaskLink& of, std::coroutine_handle<> of_awaiting);
+    LostTask(const LostTask&) = delete;
+    LostTask& operator=(const LostTask&) = delete;
+    ~LostTask() { forget(); }
+    static LostTask* of(const TaskLink& link) {
+        return reinterpret_cast<LostTask*>(reinterpret_cast<std::uintptr_t>(link.task) &
+                                           ~TaskLink::lost_bit);
+    }
+    void forget();
+
+    TaskLink* link;  // nullptr: gone.
+    std::coroutine_handle<> awaiting;
 };
 
 struct PromiseBase : Level {
@@ -67,8 +88,11 @@ struct PromiseBase : Level {
 
     ~PromiseBase() {
         if (awaiter) [[unlikely]]
-            awaiter->task = nullptr;
+            lose();
     }
+    // What awaits the task goes on in a later turn, with lost(); a coroutine of the program's own
+    // type stays suspended.
+    void lose() noexcept;
 
     static void* operator new(std::size_t bytes) { return take_frame(bytes); }
     static void operator delete(void* frame, std::size_t bytes) { give_back_frame(frame, bytes); }
@@ -167,6 +191,10 @@ class TaskAwaiter : TaskLink, public OwnAwaiter {
     // locals: the end of one may resume this task, which then resumes nothing.
     ~TaskAwaiter() {
         if (!task) return;
+        if (is_lost()) [[unlikely]] {
+            if (LostTask* const lost = LostTask::of(*this)) lost->forget();
+            return;
+        }
         TaskPromise<T>& promise = handle().promise();
         promise.awaiter = nullptr;
         promise.continuation = std::noop_coroutine();
@@ -190,6 +218,8 @@ class TaskAwaiter : TaskLink, public OwnAwaiter {
         }
     }
     T await_resume() {
+        if (is_lost()) [[unlikely]]
+            return lost<T>("a weft::Task");
         TaskPromise<T>& promise = handle().promise();
         promise.awaiter = nullptr;
         task = nullptr;
@@ -209,7 +239,11 @@ class TaskAwaiter : TaskLink, public OwnAwaiter {
         if (starting.has_ended()) return false;
         if (starting.is_awaiter_gone()) return true;
         starting_ = nullptr;
-        if (task) started.promise().continuation = awaiting;
+        if (is_lost()) [[unlikely]] {
+            if (LostTask* const lost = LostTask::of(*this)) lost->awaiting = awaiting;
+        } else if (task) {
+            started.promise().continuation = awaiting;
+        }
         return true;
     }
     Handle handle() const noexcept { return Handle::from_address(task); }

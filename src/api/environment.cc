@@ -93,7 +93,7 @@ constexpr base::Bounds bytes_in_all{Unit::bytes, mib, tib};
 // Every number that a program or the environment may set.
 constexpr Number numbers[] = {
     number<&Options::spin>("WEFT_SPIN", "spin", {Unit::us, 0, 1'000'000}),
-    number<&Options::cpu>("WEFT_CPU", "cpu", {Unit::cpu, 0, 1023}),
+    number<&Options::cpu>("WEFT_CPU", "cpu", {Unit::cpu, 0, 8191}),
     number<&Options::default_timeout>("WEFT_TIMEOUT", "default_timeout", {Unit::ms, 1, 86'400'000}),
     number<&Options::arena_bytes_max>("WEFT_ARENA", "arena_bytes_max",
                                       {Unit::bytes, mib, tib, true}),

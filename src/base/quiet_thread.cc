@@ -9,16 +9,6 @@ namespace weft::base {
 
 constinit thread_local QuietThread* QuietThread::here = nullptr;
 
-static std::optional<cpu_set_t> cpus_here() {
-    cpu_set_t cpus;
-    if (::sched_getaffinity(0, sizeof cpus, &cpus) != 0) return std::nullopt;
-    return cpus;
-}
-
-static bool run_on(const cpu_set_t& cpus) {
-    return ::sched_setaffinity(0, sizeof cpus, &cpus) == 0;
-}
-
 QuietStart::QuietStart() {
     sigset_t quiet;
     sigfillset(&quiet);
@@ -30,12 +20,12 @@ QuietStart::QuietStart() {
     pthread_sigmask(SIG_BLOCK, &quiet, &before_);
     const QuietThread* const here = QuietThread::here;
     if (!here || !here->cpus) return;
-    bound_ = cpus_here();
-    if (bound_) (void)run_on(*here->cpus);
+    bound_ = CpuSet::here();
+    if (bound_) (void)here->cpus->run_here();
 }
 
 QuietStart::~QuietStart() {
-    if (bound_) (void)run_on(*bound_);
+    if (bound_) (void)bound_->run_here();
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
@@ -68,18 +58,17 @@ std::string thread_limits_text() {
 }
 
 bool bind_quiet_thread(unsigned cpu) {
-    if (cpu >= CPU_SETSIZE) return false;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    QuietThread::here->cpus = cpus_here();
-    return run_on(one);
+    if (cpu >= CpuSet::most) return false;
+    CpuSet one;
+    one.add(cpu);
+    QuietThread::here->cpus = CpuSet::here();
+    return one.run_here();
 }
 
 void become_thread_of_program() noexcept {
     const QuietThread* const here = std::exchange(QuietThread::here, nullptr);
     if (!here) return;
-    if (here->cpus) (void)run_on(*here->cpus);
+    if (here->cpus) (void)here->cpus->run_here();
     pthread_sigmask(SIG_UNBLOCK, &here->blocked, nullptr);
 }
 

@@ -3,7 +3,6 @@
 // that began all this; forked children have its signal mask, too.
 #pragma once
 
-#include <sched.h>
 #include <signal.h>
 
 #include <optional>
@@ -11,12 +10,14 @@
 #include <thread>
 #include <utility>
 
+#include "base/cpu_set.h"
+
 namespace weft::base {
 
 // What weft changed of a thread that it started.
 struct QuietThread {
-    sigset_t blocked;                 // By weft; the thread of the program had these unblocked.
-    std::optional<cpu_set_t> cpus{};  // Before bind_quiet_thread().
+    sigset_t blocked;              // By weft; the thread of the program had these unblocked.
+    std::optional<CpuSet> cpus{};  // Before bind_quiet_thread().
 
     static constinit thread_local QuietThread* here;  // nullptr: a thread of the program.
 };
@@ -34,7 +35,7 @@ class QuietStart {
 
   private:
     sigset_t before_;
-    std::optional<cpu_set_t> bound_;
+    std::optional<CpuSet> bound_;
 };
 
 // Throws std::system_error when the system gives no thread.

@@ -52,6 +52,7 @@ Context::Context(base::Clock& clock, base::Random& random, base::Log& log, Conte
 }
 
 Context::~Context() {
+    living_.end();  // What goes now resumes nothing here.
     peers_.for_each([&](auto& entry) {
         timers_.cancel(entry.value.heartbeat);
         drop_all(entry.value);

@@ -29,6 +29,7 @@
 #include "core/deferred.h"
 #include "core/departures.h"
 #include "core/frame.h"
+#include "core/living.h"
 #include "core/offload_pool.h"
 #include "core/own_thread.h"
 #include "core/scope.h"
@@ -489,6 +490,7 @@ class Context final : public Executor, public OwnThread {
     bool has_logged_late_ = false, has_logged_slow_ = false;
     std::atomic<bool> sleeping_{false};
     base::UniqueFd wake_fd_;
+    Living living_{*this};
 };
 
 // That this (null: nothing) was thrown, and left what `text` says; to the log of the context, or of

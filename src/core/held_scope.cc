@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "core/context.h"
+#include "core/roots.h"
 
 namespace weft::detail {
 
@@ -23,14 +24,6 @@ HeldScope::~HeldScope() {
     base::abort_misused("co_await offload()",
                         "a coroutine was destroyed while work that it offloaded was under way, "
                         "which may use it; let the work end first");
-}
-
-// nullptr: the coroutine is its program's own, or nothing awaits it, and so is its end: in the last
-// rounds it is left suspended.
-static Root* root_of(Level* level) {
-    if (!level) return nullptr;
-    while (level->outer) level = level->outer;
-    return level->kind == Level::Kind::root ? static_cast<Root*>(level) : nullptr;
 }
 
 bool Level::is_in_dropped() const {
@@ -51,10 +44,8 @@ RootEnd::~RootEnd() {
 // In whose turns a root is destroyed: at home, if this thread is in a turn of that around the late
 // work here. Elsewhere its home may be gone.
 static core::Context& place_of_end(const Root& root) {
-    for (Executor* const around : core::Context::entered()) {
-        if (around == root.home) return static_cast<core::Context&>(*around);
-    }
-    return *current_context();
+    core::Context* const home = home_of(root);
+    return home ? *home : *current_context();
 }
 
 // Another part of it may be running here, and what was posted before may resume one.

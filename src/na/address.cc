@@ -80,6 +80,31 @@ static Complaint why_no_zone(std::string_view host) {
     return bytes > zone_bytes_max ? too_long("the zone", bytes) : "";
 }
 
+static bool is_dotted_quad(std::string_view host) {
+    for (int part = 0; part < 4; ++part) {
+        const std::string_view number = host.substr(0, host.find('.'));
+        unsigned value = 0;
+        const auto [end, error] =
+            std::from_chars(number.data(), number.data() + number.size(), value);
+        const bool is_whole = error == std::errc() && end == number.data() + number.size();
+        if (!is_whole || value > 255 || (number.size() > 1 && number[0] == '0')) return false;
+        if (part == 3) return number.size() == host.size();
+        if (number.size() == host.size()) return false;
+        host.remove_prefix(number.size() + 1);
+    }
+    return false;
+}
+
+// What ends in a number is an IPv4 address to a resolver, and octal where it begins with 0.
+static Complaint why_no_ipv4(std::string_view host) {
+    const std::string_view last = host.substr(host.rfind('.') + 1);
+    const bool is_hex = last.starts_with("0x") || last.starts_with("0X");
+    const bool is_number =
+        !last.empty() && last.find_first_not_of("0123456789") == std::string_view::npos;
+    if ((!is_number && !is_hex) || is_dotted_quad(host)) return "";
+    return "an IPv4 address has four numbers without leading zeros, as in 192.0.2.1; ";
+}
+
 static Complaint why_no_host(std::string_view host) {
     if (host.size() > host_bytes_max) return too_long("the host", host.size());
     for (std::size_t at = 0; at < host.size(); ++at) {
@@ -88,6 +113,7 @@ static Complaint why_no_host(std::string_view host) {
             return wrong_byte("the host", host, at);
         }
     }
+    if (Complaint why = why_no_ipv4(host); !why.empty()) return why;
     return why_no_zone(host);
 }
 

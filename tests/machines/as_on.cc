@@ -2,7 +2,7 @@
 // as it fails there. By seccomp, so that it holds for all that the command starts, and needs no
 // rights.
 //
-//     as_on rhel-8|ubuntu-20.04|container COMMAND [ARGUMENT...]
+//     as_on rhel-8|ubuntu-20.04|container|many-cpus COMMAND [ARGUMENT...]
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -82,6 +82,15 @@ void refuse_new_seals(std::vector<sock_filter>& program) {
     load(program, offsetof(seccomp_data, nr));
 }
 
+// More than 1024 cpus are possible: a set of so many is too small.
+void refuse_small_cpu_sets(std::vector<sock_filter>& program) {
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_getaffinity, 0, 4));
+    load(program, offsetof(seccomp_data, args[1]));
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, 1024 / 8, 1, 0));
+    answer(program, SECCOMP_RET_ERRNO | EINVAL);
+    load(program, offsetof(seccomp_data, nr));
+}
+
 bool build(const char* machine, std::vector<sock_filter>& program) {
     load(program, offsetof(seccomp_data, nr));
     if (std::strcmp(machine, "rhel-8") == 0) {
@@ -92,6 +101,8 @@ bool build(const char* machine, std::vector<sock_filter>& program) {
         refuse(program, since_5_5);
     } else if (std::strcmp(machine, "container") == 0) {
         refuse(program, in_container);
+    } else if (std::strcmp(machine, "many-cpus") == 0) {
+        refuse_small_cpu_sets(program);
     } else {
         return false;
     }
@@ -104,7 +115,8 @@ bool build(const char* machine, std::vector<sock_filter>& program) {
 int main(int argc, char** argv) {
     std::vector<sock_filter> program;
     if (argc < 3 || !build(argv[1], program)) {
-        std::fprintf(stderr, "usage: as_on rhel-8|ubuntu-20.04|container COMMAND [ARGUMENT...]\n");
+        std::fprintf(
+            stderr, "usage: as_on rhel-8|ubuntu-20.04|container|many-cpus COMMAND [ARGUMENT...]\n");
         return 64;
     }
     const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -91,6 +92,9 @@ struct Place {
     std::function<void(Task<void>)> spawn{};
     std::function<void(Chance&)> fault = [](Chance&) {};
     std::array<OwnedCoroutine, 8> owned{};
+    // Awaited where they are, and replaced or destroyed by whatever runs.
+    std::array<std::unique_ptr<Sleep>, 4> sleeps{};
+    std::array<std::optional<Task<Status>>, 4> kept{};
 };
 using At = std::shared_ptr<Place>;
 
@@ -195,12 +199,17 @@ inline Task<int> until_it_works(At at, Chance chance, int depth) {
     co_return 1;
 }
 
+inline Task<Status> sleep(Run& run, Duration time) {
+    const Run::Local local(run);
+    co_return co_await sleep_for(time);
+}
+
 inline Task<int> wait(At at, Chance chance) {
     const Run::Local local(at->run);
     const Duration some = chance.up_to(chance.below(8) == 0 ? 100ms : 3ms);
     const Channel own = at->ways.channel(chance), any = at->run.any_channel(chance);
     Status status;
-    switch (chance.below(14)) {
+    switch (chance.below(16)) {
         case 0: status = co_await sleep_for(some); break;
         case 1: co_return co_await call(at->run, own, Method::now, some);
         case 2: co_return co_await call(at->run, own, Method::later, 50ms);
@@ -230,6 +239,18 @@ inline Task<int> wait(At at, Chance chance) {
             if (group) status = co_await awaited::collective(group, some);
             break;
         }
+        case 13: {
+            std::unique_ptr<Sleep>& kept = at->sleeps[chance.below(at->sleeps.size())];
+            kept.reset(new Sleep(sleep_for(some)));
+            status = co_await *kept;
+            break;
+        }
+        case 14: {
+            std::optional<Task<Status>>& kept = at->kept[chance.below(at->kept.size())];
+            kept.emplace(sleep(at->run, some));
+            status = co_await *kept;
+            break;
+        }
         default: throw std::runtime_error("on purpose");
     }
     co_return status.ok() ? 1 : 0;
@@ -244,6 +265,10 @@ inline Task<int> step(At at, Chance chance, int depth) {
         case 1: owned.destroy(); break;
         case 2:
             if (chance.below(8) == 0) at->fault(chance);
+            break;
+        case 3:
+            at->sleeps[chance.below(at->sleeps.size())].reset();
+            at->kept[chance.below(at->kept.size())].reset();
             break;
         case 6:
         case 7: co_return co_await beside_each_other(at, chance.fork(), depth - 1);

@@ -98,7 +98,7 @@ class Usage(unittest.TestCase):
                 (perf, "--inflight", ("0", "65537", "-1"), "1 to 65536"),
                 (perf, "--seconds", ("0", "-1", "nan", "inf", "86401", "x"), "0.001 to 86400"),
                 (perf, "--ranks", ("0", "257"), "1 to 256"),
-                (perf, "--cpus", ("0,-1", "0,1024"), "0 to 1023"),
+                (perf, "--cpus", ("0,-1", "0,8192"), "0 to 8191"),
                 (sim, "--seeds", ("0", "-1", "x"), "from 1 to"),
                 (sim, "--first-seed", ("-1", "x"), "from 0 to"),
                 (sim, "--nodes", ("1", "1048577"), "2 to 1048576"),
@@ -301,7 +301,7 @@ class Perf(unittest.TestCase):
 
     def test_cpus_that_can_not_be_used_are_refused(self):
         allowed = sorted(os.sched_getaffinity(0))
-        other = next(cpu for cpu in range(1023, -1, -1) if cpu not in allowed)
+        other = next(cpu for cpu in range(8191, -1, -1) if cpu not in allowed)
         for cpus in (f"{other},{allowed[0]}", f"{allowed[0]},{other}"):
             done = weft("perf", "rpc", "--cpus", cpus, "--seconds", "0.1")
             self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)

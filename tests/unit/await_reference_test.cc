@@ -25,6 +25,11 @@ Task<int> await_in_task(std::unique_ptr<Operation>& operation, int& resumed) {
 }
 
 Task<int> at_once() { co_return 1; }
+Task<Status> sleep_long() { co_return co_await sleep_for(1h); }
+Task<int> sleep_then() {
+    (void)co_await sleep_long();
+    co_return 1;
+}
 
 TEST_CASE("an operation resumes nothing when what awaited it was destroyed, and is awaited again") {
     Operations all;
@@ -67,6 +72,142 @@ TEST_CASE("an operation that is destroyed before what awaits it resumes nothing"
     });
 }
 
+// ---- destroyed while a task awaits them
+// ----------------------------------------------------------
+
+template <class Awaited>
+Task<std::string> why_lost(Awaited& awaited) {
+    const auto result = co_await *awaited;
+    Status status;
+    if constexpr (requires { result.status(); }) {
+        status = result.status();
+    } else if constexpr (std::is_convertible_v<decltype(result), Status>) {  // Not of offload().
+        status = result;
+    }
+    co_return status.to_string();
+}
+
+const std::string lost_text =
+    " was destroyed while a coroutine awaited it: keep what is awaited until co_await gives its "
+    "result";
+std::string lost(const std::string& what) {
+    return fail(Code::cancelled, what + lost_text).with_effect(Effect::unknown).to_string();
+}
+
+template <class Awaited, class Make>
+Task<std::string> lose_in_later_turn(EchoPair& pair, Awaited& awaited, Make make) {
+    awaited = make();
+    pair.client.executor().post([&] { awaited.reset(); });
+    co_return co_await why_lost(awaited);
+}
+
+TEST_CASE("what awaits an operation or task that is destroyed goes on with CANCELLED") {
+    Operations all;
+    all.each([&](const char* name, auto make) {
+        if (name == std::string("offload")) return;  // Ends the program.
+        INFO(name);
+        decltype(make_kept(make)) operation;
+        const auto kept = [&] { return make_kept(make); };
+        CHECK(all.pair.run(lose_in_later_turn(all.pair, operation, kept)) == lost(operation->what));
+    });
+    std::optional<Task<Status>> task;
+    const auto sleeps = [] { return std::optional<Task<Status>>(sleep_long()); };
+    CHECK(all.pair.run(lose_in_later_turn(all.pair, task, sleeps)) == lost("a weft::Task"));
+}
+
+TEST_CASE("block_on() of a task whose operation was destroyed ends, with threads too") {
+    Runtime runtime = Runtime::create().value();
+    std::unique_ptr<Sleep> sleep;
+    std::optional<Task<int>> task;
+    struct {
+        Task<Status> operator()(std::unique_ptr<Sleep>& kept, Executor& executor) {
+            kept.reset(new Sleep(sleep_for(1h)));
+            executor.post([&] { kept.reset(); });
+            co_return co_await *kept;
+        }
+        Task<int> operator()(std::optional<Task<int>>& kept, Executor& executor) {
+            kept.emplace(sleep_then());
+            executor.post([&] { kept.reset(); });
+            co_return co_await *kept;
+        }
+    } lose;
+    CHECK(runtime.block_on(lose(sleep, runtime.executor())).code() == Code::cancelled);
+    // An int says no status.
+    CHECK_THROWS_WITH(runtime.block_on(lose(task, runtime.executor())),
+                      Catch::Matchers::Contains(lost_text));
+}
+
+template <class Awaited>
+Task<void> tell_why_lost(Awaited& awaited, std::string& why) {
+    why = co_await why_lost(awaited);
+}
+
+TEST_CASE("what awaits an operation that is destroyed between turns goes on in the next one") {
+    Operations all;
+    std::string why;
+    all.each([&](const char* name, auto make) {
+        INFO(name);
+        decltype(make_kept(make)) operation;
+        all.in_turn([&] {
+            operation = make_kept(make);
+            all.pair.client.spawn(tell_why_lost(operation, why));
+        });
+        if (operation->await_ready()) return;
+        why.clear();
+        operation.reset();
+        CHECK(why.empty());
+        all.pair.rig.run_for(10ms);
+        CHECK(why == lost(operation->what));
+    });
+    std::optional<Task<Status>> task = sleep_long();
+    all.pair.client.spawn(tell_why_lost(task, why));
+    all.pair.rig.run_for(10ms);
+    why.clear();
+    task.reset();
+    CHECK(why.empty());
+    all.pair.rig.run_for(10ms);
+    CHECK(why == lost("a weft::Task"));
+}
+
+template <class Awaited>
+Task<int> await_lost(Awaited& awaited, int& resumed) {
+    (void)co_await *awaited;
+    co_return ++resumed;
+}
+
+template <class Awaited, class Make>
+Task<std::string> lose_both(EchoPair& pair, Awaited& awaited, Make make, int& resumed) {
+    awaited = make();
+    std::optional<Task<int>> middle = await_lost(awaited, resumed);
+    pair.client.executor().post([&] {
+        awaited.reset();
+        middle.reset();
+    });
+    std::string why = "OK";
+    try {
+        (void)co_await *middle;
+    } catch (const BadResult& bad) {
+        why = bad.status().to_string();
+    }
+    co_return why;
+}
+
+TEST_CASE("what awaits an operation that is destroyed may be destroyed before it goes on") {
+    Operations all;
+    int resumed = 0;
+    all.each([&](const char* name, auto make) {
+        if (name == std::string("offload")) return;
+        INFO(name);
+        decltype(make_kept(make)) operation;
+        const auto kept = [&] { return make_kept(make); };
+        CHECK(all.pair.run(lose_both(all.pair, operation, kept, resumed)) == lost("a weft::Task"));
+    });
+    std::optional<Task<Status>> task;
+    const auto sleeps = [] { return std::optional<Task<Status>>(sleep_long()); };
+    CHECK(all.pair.run(lose_both(all.pair, task, sleeps, resumed)) == lost("a weft::Task"));
+    CHECK(resumed == 0);
+}
+
 template <class Operation, class Make>
 Task<int> drop_awaiter(std::unique_ptr<Operation>& operation, Make make, int& resumed, bool by_time,
                        Duration pause) {
@@ -103,8 +244,6 @@ TEST_CASE("an operation goes on when what awaits it is dropped, and is awaited a
 enum class Then { ends, sleeps, offloads, combines, throws };
 constexpr Then each_then[] = {Then::ends, Then::sleeps, Then::offloads, Then::combines,
                               Then::throws};
-
-Task<Status> sleep_long() { co_return co_await sleep_for(1h); }
 
 Task<int> goes_on(Gate& gate, Then then, int& alive) {
     const Alive local(alive);

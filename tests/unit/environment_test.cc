@@ -64,7 +64,7 @@ TEST_CASE("a number out of range is refused with its name, its value and its ran
         {[](Options& o) { o.spin = -5us; }, "spin is -5 us", "WEFT_SPIN=-5",
          "microseconds from 0 to 1000000"},
         {[](Options& o) { o.cpu = 1024; }, "cpu is 1024", "WEFT_CPU=1024",
-         "a cpu number from 0 to 1023"},
+         "a cpu number from 0 to 8191"},
         {[](Options& o) { o.default_timeout = -1s; }, "default_timeout is -1 s", "WEFT_TIMEOUT=0",
          "milliseconds from 1 to 86400000"},
         {[](Options& o) { o.arena_bytes_max = 4096; }, "arena_bytes_max is 4096", "WEFT_ARENA=1",

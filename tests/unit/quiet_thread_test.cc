@@ -128,29 +128,19 @@ TEST_CASE("a child forked on a thread of a runtime has the signal mask of the ru
 
 // ---- cpus --------------------------------------------------------------------------------------
 
-cpu_set_t cpus_here() {
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    (void)::sched_getaffinity(0, sizeof cpus, &cpus);
-    return cpus;
-}
-
-bool are_cpus_here(const cpu_set_t& expected) {
-    const cpu_set_t cpus = cpus_here();
-    return CPU_EQUAL(&cpus, &expected);
-}
+bool are_cpus_here(const base::CpuSet& expected) { return base::CpuSet::here() == expected; }
 
 TEST_CASE("only the context's thread is bound to options.cpu") {
-    const cpu_set_t all = cpus_here();
-    if (CPU_COUNT(&all) < 2) {
+    const base::CpuSet all = base::CpuSet::here().value();
+    unsigned cpu = base::CpuSet::most;  // The last: not where an unbound thread happens to begin.
+    while (!all.contains(--cpu)) {
+    }
+    base::CpuSet one;
+    one.add(cpu);
+    if (one == all) {
         WARN("one cpu is allowed here: nothing to tell threads apart by");
         return;
     }
-    unsigned cpu = CPU_SETSIZE - 1;  // The last: not where an unbound thread happens to begin.
-    while (!CPU_ISSET(cpu, &all)) --cpu;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
     Runtime runtime = Runtime::create({.cpu = cpu}).value();
     const auto is_context_bound = [&] {
         bool is_bound = false;

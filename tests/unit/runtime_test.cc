@@ -52,7 +52,7 @@ TEST_CASE("an option that can't be is refused by its name") {
     refused("heartbeat_interval", [](auto& options) { options.heartbeat_interval = -1s; });
     refused("peers_max", [](auto& options) { options.peers_max = 0; });
     refused("peers_max", [](auto& options) { options.peers_max = std::size_t{1} << 40; });
-    for (const unsigned cpu : {1023u, 5000u}) {
+    for (const unsigned cpu : {8191u, 50000u}) {
         refused("cpu", [cpu](auto& options) {
             options.cpu = cpu;
             options.manual = false;  // Else there is no thread to be bound.

@@ -1,8 +1,12 @@
 // The store's journal: a line before each effect, and no effect without its line.
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 
+#include "base/unique_fd.h"
 #include "storage/journal.h"
 #include "support/store_rig.h"
 
@@ -83,6 +87,22 @@ TEST_CASE("journal: zeros that a loss of power left behind do not swallow the ne
     std::ofstream(path) << left;
     REQUIRE(storage::Journal::open(path).value().remove("b").ok());
     CHECK(test::read_text(path) == left + "\ndelete b\n");
+}
+
+TEST_CASE(
+    "journal: a fifo that nothing reads is refused at once, and one that is read takes lines") {
+    const test::TemporaryDirectory files;
+    const std::string path = files.path + "/fifo";
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    const Status unread = storage::Journal::open(path).status();
+    CHECK_THAT(std::string(unread.text()), Contains("can't open the journal '" + path + "'"));
+    const base::UniqueFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    REQUIRE(reader);
+    storage::Journal journal = storage::Journal::open(path).value();
+    CHECK(journal.remove("a").ok());
+    char line[32]{};
+    CHECK(::read(reader.get(), line, sizeof line - 1) > 0);
+    CHECK(std::string(line) == "delete a\n");
 }
 
 TEST_CASE("journal: one that can't be opened is named") {

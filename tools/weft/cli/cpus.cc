@@ -1,25 +1,24 @@
 #include "cli/cpus.h"
 
-#include <sched.h>
+#include "base/cpu_set.h"
 
 namespace weft::tool {
 
 std::vector<int> allowed_cpus() {
     std::vector<int> cpus;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (CPU_ISSET(static_cast<unsigned>(cpu), &set)) cpus.push_back(cpu);
+    const std::optional<base::CpuSet> allowed = base::CpuSet::here();
+    if (!allowed) return cpus;
+    for (unsigned cpu = 0; cpu < base::CpuSet::most; ++cpu) {
+        if (allowed->contains(cpu)) cpus.push_back(static_cast<int>(cpu));
     }
     return cpus;
 }
 
 bool bind_to_cpu(int cpu) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(static_cast<unsigned>(cpu), &set);
-    return sched_setaffinity(0, sizeof set, &set) == 0;
+    base::CpuSet one;
+    if (cpu < 0 || static_cast<unsigned>(cpu) >= base::CpuSet::most) return false;
+    one.add(static_cast<unsigned>(cpu));
+    return one.run_here();
 }
 
 CpuPair pick_cpus() {

@@ -165,7 +165,7 @@ void add_options(CLI::App& command, PerfOptions& options) {
                     "The client's cpu and the server's, as 0,1; default: the first two allowed")
         ->delimiter(',')
         ->expected(2)
-        ->transform(whole_number(0, 1023));
+        ->transform(whole_number(0, 8191));
     command
         .add_option_function<std::string>(
             "--memory",
