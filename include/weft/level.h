@@ -7,6 +7,10 @@
 
 #include <weft/executor.h>
 
+namespace weft::core {
+struct Scope;
+}  // namespace weft::core
+
 namespace weft::detail {
 
 // Where a coroutine stands among those that await each other: a task in what awaits it, a branch in
@@ -61,12 +65,14 @@ struct RootEnd {
 
 // Around all that a coroutine awaits which owns itself and ends with its runtime.
 struct Root : Level {
-    Root() : Level(Kind::root), home(Executor::current()) {}
+    Root();  // Of the context and the call that this thread is in.
     ~Root() {
         if (end) [[unlikely]]
             end->root = nullptr;
     }
-    const Executor* const home;  // Only to be compared.
+    const std::uint64_t home;  // The number of the context, which may be gone; 0: of none.
+    core::Scope* const scope;  // Of the call, or nullptr, while it has this generation.
+    const std::uint32_t scope_generation;
     std::coroutine_handle<> coroutine;
     std::uint32_t late_works = 0;  // That it offloaded after the end of its runtime began.
     LateWaits late_waits;

@@ -11,7 +11,8 @@
 // std::logic_error; so do Runtime::spawn(), block_on() and those of weft/combine.h. One that lives
 // elsewhere goes on when the coroutine that awaits it is destroyed, and its end resumes nothing.
 // When it is destroyed first, a task that awaits it goes on in a later turn with CANCELLED, effect
-// unknown: as its result where that is a Status or Result, else thrown as BadResult.
+// unknown: as its result where that is a Status or Result, else thrown as BadResult. What that task
+// refers to is there until then; where its runtime has ended it is destroyed instead.
 //
 // A loop over tasks that end at once takes no more stack with each round: with clang; with g++ at
 // -O0, from -O2 on, under sanitizers, and at -O1 and -Og with -foptimize-sibling-calls, which
@@ -51,8 +52,8 @@ class [[nodiscard]] Task {
     Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
     Task& operator=(Task&& other) noexcept {
         if (this != &other) {
-            if (handle_) handle_.destroy();
-            handle_ = std::exchange(other.handle_, nullptr);
+            const Handle old = std::exchange(handle_, std::exchange(other.handle_, nullptr));
+            if (old) old.destroy();  // May destroy this.
         }
         return *this;
     }

@@ -190,6 +190,9 @@ class TaskAwaiter : TaskLink, public OwnAwaiter {
     // The awaiting coroutine may be in the middle of its destruction, which goes on with its
     // locals: the end of one may resume this task, which then resumes nothing.
     ~TaskAwaiter() {
+        if constexpr (!transfers) {
+            if (starting_) starting_->resume = &TaskStart::ignore;
+        }
         if (!task) return;
         if (is_lost()) [[unlikely]] {
             if (LostTask* const lost = LostTask::of(*this)) lost->forget();
@@ -199,9 +202,6 @@ class TaskAwaiter : TaskLink, public OwnAwaiter {
         promise.awaiter = nullptr;
         promise.continuation = std::noop_coroutine();
         promise.leave();
-        if constexpr (!transfers) {
-            if (starting_) starting_->resume = &TaskStart::ignore;
-        }
     }
     TaskAwaiter(const TaskAwaiter&) = delete;
     TaskAwaiter& operator=(const TaskAwaiter&) = delete;
@@ -236,9 +236,9 @@ class TaskAwaiter : TaskLink, public OwnAwaiter {
         starting_ = &starting;
         started.promise().continuation = starting.handle();
         started.resume();
-        if (starting.has_ended()) return false;
         if (starting.is_awaiter_gone()) return true;
         starting_ = nullptr;
+        if (starting.has_ended()) return false;
         if (is_lost()) [[unlikely]] {
             if (LostTask* const lost = LostTask::of(*this)) lost->awaiting = awaiting;
         } else if (task) {

@@ -44,16 +44,12 @@ RootEnd::~RootEnd() {
 // In whose turns a root is destroyed: at home, if this thread is in a turn of that around the late
 // work here. Elsewhere its home may be gone.
 static core::Context& place_of_end(const Root& root) {
-    core::Context* const home = home_of(root);
+    core::Context* const home = entered_home(root);
     return home ? *home : *current_context();
 }
 
 // Another part of it may be running here, and what was posted before may resume one.
-static void end_soon(Root& root) {
-    root.is_dropped = true;
-    if (root.end) return;
-    place_of_end(root).post_end([end = std::make_unique<RootEnd>(root)] {});
-}
+static void end_soon(Root& root) { end_root(root, &place_of_end(root)); }
 
 // What waits as often after its runtime began to end, one after the other, does so for ever; and
 // what waits again in as many runs of late work, which others begin.
@@ -70,7 +66,7 @@ static LateWaits& late_waits_of(Level* level) {
 // `level`: in the root.
 static bool goes_on(core::Context& here, const Root& root, Level* level) {
     if (here.is_ending_waiters()) return true;
-    if (root.home != &here) return false;  // It lives on.
+    if (root.home != here.number()) return false;  // It lives on.
     LateWaits& waits = late_waits_of(level);
     if (std::exchange(waits.run, here.late_runs()) != here.late_runs()) ++waits.runs;
     if (++waits.count <= late_waits_max && waits.runs <= late_runs_max) return false;

@@ -12,7 +12,7 @@ namespace {
 // A forked child knows none of its parent's.
 struct All {
     std::mutex mutex;
-    std::unordered_map<const Executor*, Context*> contexts;
+    std::unordered_map<std::uint64_t, Context*> contexts;
 };
 All& all() { return base::per_process<All>(); }
 
@@ -20,18 +20,22 @@ All& all() { return base::per_process<All>(); }
 
 Living::Living(Context& context) : context_(context) {
     const std::lock_guard lock(all().mutex);
-    all().contexts.emplace(&context, &context);
+    all().contexts.emplace(context.number(), &context);
 }
 
 void Living::end() {
     const std::lock_guard lock(all().mutex);
-    all().contexts.erase(&context_);
+    all().contexts.erase(context_.number());
 }
 
-Context* Living::of_this_thread(const Executor* address) {
+std::shared_ptr<Context> Living::find(std::uint64_t number) {
     const std::lock_guard lock(all().mutex);
-    const auto at = all().contexts.find(address);
-    return at != all().contexts.end() && at->second->on_thread() ? at->second : nullptr;
+    const auto at = all().contexts.find(number);
+    if (at == all().contexts.end()) return nullptr;
+    Context* const context = at->second;
+    const std::shared_ptr<Executor> shared = context->share();
+    if (shared.use_count() == 0 && !context->on_thread()) return nullptr;
+    return {shared, context};
 }
 
 }  // namespace weft::core

@@ -1,7 +1,8 @@
-// The contexts of this process, to be found by address: what outlives one may still know that.
+// The contexts of this process, to be found by number: what outlives one may still know that.
 #pragma once
 
-#include <weft/executor.h>
+#include <cstdint>
+#include <memory>
 
 namespace weft::core {
 
@@ -16,8 +17,9 @@ class Living {
     ~Living() { end(); }
     void end();  // Or earlier.
 
-    // nullptr: there is none at that address, or this thread is not the one that turns it.
-    static Context* of_this_thread(const Executor* address);
+    // Kept meanwhile, if it has an owner (Context::set_owner()). nullptr: there is none of that
+    // number, or it is being destroyed.
+    static std::shared_ptr<Context> find(std::uint64_t number);
 
   private:
     Context& context_;

@@ -23,12 +23,28 @@ struct LostOperation {
     Awaiting awaiting;
 };
 
-// Where the coroutine of that level goes on. nullptr: nowhere.
-core::Context* home_of(Level* level) {
+// In whose turns the coroutine of that level goes on. nullptr: in none; where its runtime has ended
+// it is destroyed instead, with its root, since what it refers to may have gone with that.
+std::shared_ptr<core::Context> find_place(Level* level, const char* what) {
+    if (!level) return nullptr;  // Of the program's own type.
+    Root* const root = root_of(level);
+    if (!root) {
+        return {std::shared_ptr<void>(), static_cast<core::Context*>(Executor::current())};
+    }
+    std::shared_ptr<core::Context> home = core::Living::find(root->home);
+    if (!home || home->is_over()) {
+        end_root(*root, home.get());
+        return nullptr;
+    }
+    home->require_thread(what, core::dropped_elsewhere_text);
+    return home;
+}
+
+// In the call that its root was begun in.
+void go_on(core::Context& home, std::coroutine_handle<> coroutine, Level* level) {
     const Root* const root = root_of(level);
-    if (!root) return nullptr;
-    core::Context* const entered = home_of(*root);
-    return entered ? entered : core::Living::of_this_thread(root->home);
+    const core::Context::Within within(home, root ? open_scope(*root, home) : nullptr);
+    resume_or_end(coroutine, level);
 }
 
 }  // namespace
@@ -43,18 +59,19 @@ Status lost_status(const char* what) {
 void throw_lost(const char* what) { throw BadResult(lost_status(what)); }
 
 void Awaiting::lose() noexcept {
-    core::Context* const home = is_suspended() ? home_of(level()) : nullptr;
-    if (!home) return leave();
     try {
         auto lost = std::make_unique<LostOperation>();
         lost->awaiting.replace(*this);
-        home->post([lost = std::move(lost)] {
-            Awaiting& awaiting = lost->awaiting;
-            if (!awaiting.is_suspended()) return;  // Destroyed meanwhile.
-            const std::coroutine_handle<> coroutine = awaiting.coroutine();
-            Level* const level = awaiting.level();
-            awaiting.leave();
-            detail::resume_or_end(coroutine, level);
+        Awaiting& awaiting = lost->awaiting;
+        if (!awaiting.is_suspended()) return;
+        const auto home = find_place(awaiting.level(), "an operation that a coroutine awaits");
+        if (!home || !awaiting.is_suspended()) return;
+        home->post([at = home.get(), lost = std::move(lost)] {
+            if (!lost->awaiting.is_suspended()) return;  // Destroyed meanwhile.
+            const std::coroutine_handle<> coroutine = lost->awaiting.coroutine();
+            Level* const level = lost->awaiting.level();
+            lost->awaiting.leave();
+            go_on(*at, coroutine, level);
         });
     } catch (const std::bad_alloc&) {
         leave();
@@ -76,14 +93,14 @@ void LostTask::forget() {
 void PromiseBase::lose() noexcept {
     TaskLink& link = *std::exchange(awaiter, nullptr);
     link.task = nullptr;
-    core::Context* const home = home_of(outer);
-    if (!home) return;
     try {
         auto lost = std::make_unique<LostTask>(link, continuation);
-        home->post([lost = std::move(lost), level = outer] {
+        const auto home = find_place(outer, "a weft::Task that a coroutine awaits");
+        if (!home || !lost->link) return;
+        home->post([at = home.get(), lost = std::move(lost), level = outer] {
             if (!lost->link) return;  // What awaited it was destroyed meanwhile.
             lost->forget();
-            resume_or_end(lost->awaiting, level);
+            go_on(*at, lost->awaiting, level);
         });
     } catch (const std::bad_alloc&) {
         // What awaits it stays suspended.

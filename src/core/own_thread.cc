@@ -5,6 +5,7 @@
 namespace weft::core {
 
 constinit thread_local OwnThread::Entered* OwnThread::innermost_ = nullptr;
+constinit std::atomic<std::uint64_t> OwnThread::last_number_{0};
 
 std::vector<Executor*> OwnThread::entered() {
     std::vector<Executor*> all;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
@@ -17,6 +18,8 @@ inline constexpr const char* dropped_elsewhere_text =
 // Thread: any, unless said otherwise.
 class OwnThread {
   public:
+    // One of its own, never 0: another context may come to the same address.
+    std::uint64_t number() const { return number_; }
     // The calling thread is the one that turned last, or that made the context.
     bool on_thread() const { return thread_.load(std::memory_order_relaxed) == identity(); }
     // Another one is; false where none is, as at the end.
@@ -103,6 +106,8 @@ class OwnThread {
     [[noreturn]] static void abort_elsewhere(const char* call, const char* why);
 
     static constinit thread_local Entered* innermost_;
+    static constinit std::atomic<std::uint64_t> last_number_;
+    const std::uint64_t number_ = last_number_.fetch_add(1, std::memory_order_relaxed) + 1;
     std::atomic<bool> has_turned_{false};
     std::recursive_mutex borrowing_;  // Guards the turns, and the next, until one has turned.
     std::atomic<const void*> borrower_{nullptr};

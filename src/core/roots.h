@@ -9,18 +9,14 @@ namespace weft::detail {
 
 // nullptr: the coroutine is its program's own, or nothing awaits it, and so is its end: in the last
 // rounds it is left suspended.
-inline Root* root_of(Level* level) {
-    if (!level) return nullptr;
-    while (level->outer) level = level->outer;
-    return level->kind == Level::Kind::root ? static_cast<Root*>(level) : nullptr;
-}
+Root* root_of(Level* level);
+// The context of the root. nullptr: this thread is in no turn of it.
+core::Context* entered_home(const Root& root);
+// The call of the root, while that is open. Requires: a turn of its home.
+core::Scope* open_scope(const Root& root, const core::Context& home);
 
-// nullptr: this thread is in no turn of it, and it may be gone.
-inline core::Context* home_of(const Root& root) {
-    for (Executor* const around : core::Context::entered()) {
-        if (around == root.home) return static_cast<core::Context*>(around);
-    }
-    return nullptr;
-}
+// Destroys it, once nothing runs in it and nothing holds it: in that context's turns, or late work;
+// nullptr: at once, since its own is gone.
+void end_root(Root& root, core::Context* at);
 
 }  // namespace weft::detail

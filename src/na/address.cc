@@ -95,13 +95,23 @@ static bool is_dotted_quad(std::string_view host) {
     return false;
 }
 
-// What ends in a number is an IPv4 address to a resolver, and octal where it begins with 0.
+// Decimal, octal or hexadecimal.
+static bool is_number(std::string_view label) {
+    const bool is_hex = label.starts_with("0x") || label.starts_with("0X");
+    const std::string_view digits = is_hex ? "0123456789abcdefABCDEF" : "0123456789";
+    if (is_hex) label.remove_prefix(2);
+    return (is_hex || !label.empty()) && label.find_first_not_of(digits) == std::string_view::npos;
+}
+
+// What consists of numbers is an IPv4 address to a resolver, and octal where one begins with 0.
 static Complaint why_no_ipv4(std::string_view host) {
-    const std::string_view last = host.substr(host.rfind('.') + 1);
-    const bool is_hex = last.starts_with("0x") || last.starts_with("0X");
-    const bool is_number =
-        !last.empty() && last.find_first_not_of("0123456789") == std::string_view::npos;
-    if ((!is_number && !is_hex) || is_dotted_quad(host)) return "";
+    if (is_dotted_quad(host)) return "";
+    for (std::string_view rest = host;;) {
+        const std::size_t dot = rest.find('.');
+        if (!is_number(rest.substr(0, dot))) return "";
+        if (dot == std::string_view::npos) break;
+        rest.remove_prefix(dot + 1);
+    }
     return "an IPv4 address has four numbers without leading zeros, as in 192.0.2.1; ";
 }
 

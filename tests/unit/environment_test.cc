@@ -63,7 +63,7 @@ TEST_CASE("a number out of range is refused with its name, its value and its ran
     const Wrong wrong[] = {
         {[](Options& o) { o.spin = -5us; }, "spin is -5 us", "WEFT_SPIN=-5",
          "microseconds from 0 to 1000000"},
-        {[](Options& o) { o.cpu = 1024; }, "cpu is 1024", "WEFT_CPU=1024",
+        {[](Options& o) { o.cpu = 8192; }, "cpu is 8192", "WEFT_CPU=8192",
          "a cpu number from 0 to 8191"},
         {[](Options& o) { o.default_timeout = -1s; }, "default_timeout is -1 s", "WEFT_TIMEOUT=0",
          "milliseconds from 1 to 86400000"},

@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +17,7 @@
 #include <weft/sleep.h>
 
 #include "support/child.h"
+#include "support/gate.h"
 #include "support/patience.h"
 #include "support/raw_echo.h"
 
@@ -167,6 +169,12 @@ struct HeldCall {
     ~HeldCall() { service.held.clear(); }
 };
 
+Task<int> wait_at(Gate& gate) {
+    co_await gate;
+    co_return 1;
+}
+Task<void> await_kept(std::optional<Task<int>>& kept) { (void)co_await *kept; }
+
 template <class Operation>
 void drop_elsewhere(std::unique_ptr<Operation>& operation) {
     on_another_thread([&] { operation.reset(); });
@@ -207,6 +215,19 @@ TEST_CASE("an operation that is destroyed before its end on another thread ends 
              drop_elsewhere(made);
          },
          {"sleep_for()", "Executor::post()"}},
+        {"a task that waits for the program's own, and that another one awaits",
+         [] {
+             Bench bench;
+             Gate gate;
+             std::optional<Task<int>> kept;
+             bench.in_turn([&] {
+                 kept.emplace(wait_at(gate));
+                 bench.runtime.spawn(await_kept(kept));
+             });
+             bench.runtime.turn();
+             on_another_thread([&] { kept.reset(); });
+         },
+         {"weft::Task", "Executor::post()"}},
     };
     for (const Mistake& mistake : mistakes) check(mistake);
 }
