@@ -4,12 +4,12 @@
 
 namespace weft::detail {
 
-static core::Context* here() { return static_cast<core::Context*>(Executor::current()); }
-static core::Scope* scope_here() { return here() ? here()->scope() : nullptr; }
+static core::Context* turning_here() { return static_cast<core::Context*>(Executor::current()); }
+static core::Scope* scope_here() { return turning_here() ? turning_here()->scope() : nullptr; }
 
 Root::Root()
     : Level(Kind::root),
-      home(here() ? here()->number() : 0),
+      home(turning_here() ? turning_here()->number() : 0),
       scope(scope_here()),
       scope_generation(scope ? scope->generation : 0) {}
 
