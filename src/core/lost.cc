@@ -23,21 +23,34 @@ struct LostOperation {
     Awaiting awaiting;
 };
 
-// In whose turns the coroutine of that level goes on. nullptr: in none; where its runtime has ended
-// it is destroyed instead, with its root, since what it refers to may have gone with that.
-std::shared_ptr<core::Context> find_place(Level* level, const char* what) {
-    if (!level) return nullptr;  // Of the program's own type.
+// Others of the root may run just now.
+bool is_beside_others(const Level* level) {
+    while (level && level->kind == Level::Kind::task) level = level->outer;
+    return level && level->kind == Level::Kind::branch;
+}
+
+// What becomes of a coroutine that awaits what is gone.
+struct Fate {
+    std::shared_ptr<core::Context> place;  // In whose turns it goes on; nullptr: in none.
+    Root* ended = nullptr;                 // It is destroyed instead, there, with this.
+};
+
+// Where its runtime has ended, what it refers to may have gone with that, so it is destroyed.
+// Beside others it goes on all the same, or stays suspended where there is no place for it.
+Fate fate_of(Level* level, const char* what) {
+    if (!level) return {};  // Of the program's own type.
     Root* const root = root_of(level);
     if (!root) {
-        return {std::shared_ptr<void>(), static_cast<core::Context*>(Executor::current())};
+        auto* const here = static_cast<core::Context*>(Executor::current());
+        return {{std::shared_ptr<void>(), here}};
     }
-    std::shared_ptr<core::Context> home = core::Living::find(root->home);
-    if (!home || home->is_over()) {
-        end_root(*root, home.get());
-        return nullptr;
+    Fate fate{core::Living::find(root->home)};
+    if (!fate.place || fate.place->is_over()) {
+        if (!is_beside_others(level)) fate.ended = root;
+    } else {
+        fate.place->require_thread(what, core::dropped_elsewhere_text);
     }
-    home->require_thread(what, core::dropped_elsewhere_text);
-    return home;
+    return fate;
 }
 
 // In the call that its root was begun in.
@@ -59,14 +72,17 @@ Status lost_status(const char* what) {
 void throw_lost(const char* what) { throw BadResult(lost_status(what)); }
 
 void Awaiting::lose() noexcept {
+    Fate fate;
+    if (is_suspended()) fate = fate_of(level(), "an operation that a coroutine awaits");
     try {
+        if (!fate.place || fate.ended) {
+            leave();  // First: the end may come on another thread, at once.
+            if (fate.ended) end_root(*fate.ended, fate.place.get());
+            return;
+        }
         auto lost = std::make_unique<LostOperation>();
         lost->awaiting.replace(*this);
-        Awaiting& awaiting = lost->awaiting;
-        if (!awaiting.is_suspended()) return;
-        const auto home = find_place(awaiting.level(), "an operation that a coroutine awaits");
-        if (!home || !awaiting.is_suspended()) return;
-        home->post([at = home.get(), lost = std::move(lost)] {
+        fate.place->post([at = fate.place.get(), lost = std::move(lost)] {
             if (!lost->awaiting.is_suspended()) return;  // Destroyed meanwhile.
             const std::coroutine_handle<> coroutine = lost->awaiting.coroutine();
             Level* const level = lost->awaiting.level();
@@ -93,11 +109,12 @@ void LostTask::forget() {
 void PromiseBase::lose() noexcept {
     TaskLink& link = *std::exchange(awaiter, nullptr);
     link.task = nullptr;
+    const Fate fate = fate_of(outer, "a weft::Task that a coroutine awaits");
     try {
+        if (fate.ended) return end_root(*fate.ended, fate.place.get());
+        if (!fate.place) return;
         auto lost = std::make_unique<LostTask>(link, continuation);
-        const auto home = find_place(outer, "a weft::Task that a coroutine awaits");
-        if (!home || !lost->link) return;
-        home->post([at = home.get(), lost = std::move(lost), level = outer] {
+        fate.place->post([at = fate.place.get(), lost = std::move(lost), level = outer] {
             if (!lost->link) return;  // What awaited it was destroyed meanwhile.
             lost->forget();
             go_on(*at, lost->awaiting, level);

@@ -241,7 +241,8 @@ inline Task<int> wait(At at, Chance chance) {
         }
         case 13: {
             std::unique_ptr<Sleep>& kept = at->sleeps[chance.below(at->sleeps.size())];
-            kept.reset(new Sleep(sleep_for(some)));
+            std::unique_ptr<Sleep> made(new Sleep(sleep_for(some)));
+            kept = std::move(made);
             status = co_await *kept;
             break;
         }

@@ -1,4 +1,5 @@
 // Where a task goes on whose operation or task was destroyed while it awaited that.
+#include <weft/combine.h>
 #include <weft/sim.h>
 
 #include <optional>
@@ -24,7 +25,8 @@ struct Losing : EchoServer {
             here->post([this] { task.reset(); });
             lost = co_await *task;
         } else {
-            sleep.reset(new Sleep(sleep_for(1h)));
+            std::unique_ptr<Sleep> made(new Sleep(sleep_for(1h)));
+            sleep = std::move(made);
             here->post([this] { sleep.reset(); });
             lost = co_await *sleep;
         }
@@ -112,6 +114,53 @@ TEST_CASE("what awaits a task of an ended life of its host goes on in no later o
     CHECK(alive == 0);
 }
 
+// A branch that goes on when its program says so destroys what another one awaits.
+Task<int> destroy_other(Gate& gate, std::optional<Task<Status>>& other, int& alive) {
+    const Alive local(alive);
+    co_await gate;
+    other.reset();
+    co_return 1;
+}
+
+// What stays suspended in the first run, for leak checkers.
+const void* suspended = nullptr;
+
+Task<int> await_other(std::optional<Task<Status>>& other, int& alive) {
+    const Alive local(alive);
+    if (!suspended) suspended = &local;
+    (void)co_await *other;
+    co_return 2;
+}
+
+Task<void> beside_each_other(Gate& gate, std::optional<Task<Status>>& other, Channel channel,
+                             int& alive) {
+    const Channel kept = std::move(channel);
+    (void)co_await when_all(destroy_other(gate, other, alive), await_other(other, alive));
+}
+
+TEST_CASE("a branch that runs after its runtime has ended may destroy what another one awaits") {
+    const bool keeps_channel = GENERATE(false, true);
+    CAPTURE(keeps_channel);
+    Gate gate, never;
+    int alive = 0;
+    std::optional<Task<Status>> other = wait_at(never);
+    {
+        sim::Simulation simulation(1);
+        simulation.add("host", [&](Runtime& runtime) -> std::shared_ptr<void> {
+            Channel channel = keeps_channel ? runtime.connect("sim://none").value() : Channel();
+            runtime.spawn(beside_each_other(gate, other, std::move(channel), alive));
+            return nullptr;
+        });
+        simulation.run_for(1ms);
+        simulation.crash("host");
+    }
+    CHECK(alive == 2);
+    gate.release();
+    CHECK_FALSE(other);
+    // Without a context the other one stays suspended.
+    CHECK(alive == (keeps_channel ? 0 : 1));
+}
+
 // ---- of no runtime's ----------------------------------------------------------------------------
 
 template <class Awaited>
@@ -131,7 +180,8 @@ TEST_CASE("a task goes on whose operation is destroyed, whatever awaits it") {
     OwnedCoroutine own;
     int resumed = 0;
     pair.client.executor().post([&] {
-        sleep.reset(new Sleep(sleep_for(1h)));
+        std::unique_ptr<Sleep> made(new Sleep(sleep_for(1h)));
+        sleep = std::move(made);
         task.emplace(await_sleep(sleep));
         own = await_owned(task, resumed);
         if (!is_awaited) own.destroy();

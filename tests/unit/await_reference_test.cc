@@ -121,7 +121,8 @@ TEST_CASE("block_on() of a task whose operation was destroyed ends, with threads
     std::optional<Task<int>> task;
     struct {
         Task<Status> operator()(std::unique_ptr<Sleep>& kept, Executor& executor) {
-            kept.reset(new Sleep(sleep_for(1h)));
+            std::unique_ptr<Sleep> made(new Sleep(sleep_for(1h)));
+            kept = std::move(made);
             executor.post([&] { kept.reset(); });
             co_return co_await *kept;
         }
