@@ -62,7 +62,7 @@ struct TaskLink {
     bool is_lost() const { return (reinterpret_cast<std::uintptr_t>(task) & lost_bit) != 0; }
 
     static constexpr std::uintptr_t lost_bit = 1;
-    void* task = nullptr;  // nullptr: taken. With lost_bit: a LostTask, or nothing.
+    void* task = nullptr;  // nullptr: taken, or gone. With lost_bit: a LostTask, or nothing.
 };
 
 // The end of a task that was destroyed before, for what awaits it.

@@ -36,7 +36,8 @@ struct Fate {
 };
 
 // Where its runtime has ended, what it refers to may have gone with that, so it is destroyed.
-// Beside others it goes on all the same, or stays suspended where there is no place for it.
+// Beside others, of which one may run just now, it goes on behind the late work that is under way
+// here, or stays suspended: its end, at once, might destroy that one.
 Fate fate_of(Level* level, const char* what) {
     if (!level) return {};  // Of the program's own type.
     Root* const root = root_of(level);
@@ -45,10 +46,12 @@ Fate fate_of(Level* level, const char* what) {
         return {{std::shared_ptr<void>(), here}};
     }
     Fate fate{core::Living::find(root->home)};
-    if (!fate.place || fate.place->is_over()) {
-        if (!is_beside_others(level)) fate.ended = root;
-    } else {
+    if (fate.place && !fate.place->is_over()) {
         fate.place->require_thread(what, core::dropped_elsewhere_text);
+    } else if (!is_beside_others(level)) {
+        fate.ended = root;
+    } else if (!entered_home(*root)) {
+        fate.place = nullptr;
     }
     return fate;
 }
