@@ -19,8 +19,8 @@ namespace weft {
 namespace detail {
 
 // The call that a coroutine serves, kept while it waits, and what the coroutine is in, which is not
-// destroyed before the work ends. Itself destroyed then, it aborts the program. Thread: the
-// context's.
+// destroyed before the work ends. Itself destroyed then, it aborts the program, but no forked
+// child, where the work does not run. Thread: the context's.
 class HeldScope {
   public:
     HeldScope();
@@ -40,6 +40,7 @@ class HeldScope {
     struct Held;
     std::unique_ptr<Held> held_;  // nullptr: it serves none.
     bool is_under_way_ = false;
+    std::uint32_t process_ = 0;  // Where it is: in no child that is forked meanwhile.
 };
 
 template <class F>

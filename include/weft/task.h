@@ -137,10 +137,13 @@ WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
 // - A value with a destructor is destroyed before it is used when the braces of an aggregate, the
 //   capture of a lambda, the arguments of `new` or the operand of `throw` hold a co_await: name it
 //   first.
+// - A temporary with a destructor that is the program's own aggregate, braced where it is awaited,
+//   is destroyed twice: give it a constructor, or name it first.
 //     while (left-- > 0 && !(co_await a.Get(in)).ok()) {}            // Wrong.
 //     co_await a.Get(text ? named(*text) : named("none"));           // Wrong.
 //     auto reply = again ? co_await a.Get(in) : co_await b.Get(in);  // Wrong.
 //     Both wrong{co_await a.Get(in), "text"};                        // Wrong.
+//     co_await OwnAwaitable{text};                                   // Wrong.
 //     const Name name = text ? named(*text) : named("none");
 //     auto reply = co_await a.Get(name);
 //     Both good{reply, "text"};

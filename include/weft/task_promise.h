@@ -51,6 +51,7 @@ struct Branch : Level {
     Fork* fork = nullptr;    // nullptr: gone.
     Branch* next = nullptr;  // Of the same fork.
     bool has_ended = false;
+    bool is_lost = false;  // Awaits what is gone, and goes on no more.
     LateWaits late_waits;
 };
 // For the fork, unless it was dropped: the task of this branch has ended. Gives what goes on now.

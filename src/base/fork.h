@@ -31,7 +31,9 @@ class OwnerProcess {
   public:
     OwnerProcess() : forks_(forks.load(std::memory_order_relaxed)) {}
     // False: this process is a fork()ed child of it. Thread: any. Cost: a load.
-    bool is_this() const { return forks_ == forks.load(std::memory_order_relaxed); }
+    bool is_this() const { return forks_ == number(); }
+    // Of this process: none that it is a child of has it.
+    static std::uint32_t number() { return forks.load(std::memory_order_relaxed); }
 
   private:
     friend void forked_child();

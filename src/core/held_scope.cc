@@ -5,6 +5,7 @@
 #include <weft/combine.h>
 
 #include "base/assert.h"
+#include "base/fork.h"
 #include "core/context.h"
 #include "core/roots.h"
 
@@ -20,7 +21,7 @@ static core::Context* current_context() { return static_cast<core::Context*>(Exe
 HeldScope::HeldScope() = default;
 
 HeldScope::~HeldScope() {
-    if (!is_under_way_) return;
+    if (!is_under_way_ || process_ != base::OwnerProcess::number()) return;
     base::abort_misused("co_await offload()",
                         "a coroutine was destroyed while work that it offloaded was under way, "
                         "which may use it; let the work end first");
@@ -130,6 +131,7 @@ HeldScope::Begin HeldScope::hold(Level* level) {
     core::Context* const context = current_context();
     if (!context) throw std::logic_error("offload(): " + std::string(nowhere().text()));
     const bool had_begun = std::exchange(is_under_way_, true);
+    if (!had_begun) process_ = base::OwnerProcess::number();
     if (!had_begun && level && level->is_in_dropped()) {
         is_under_way_ = false;
         return Begin::dropped;

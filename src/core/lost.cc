@@ -1,14 +1,17 @@
 // Operations and tasks that are destroyed while a coroutine awaits them by reference.
+#include <weft/combine_fork.h>
 #include <weft/in_place.h>
 #include <weft/result.h>
 #include <weft/task.h>
 
+#include <exception>
 #include <memory>
 #include <new>
 #include <string>
 #include <utility>
 
 #include "core/living.h"
+#include "core/lost.h"
 #include "core/roots.h"
 
 namespace weft::detail {
@@ -29,6 +32,17 @@ bool is_beside_others(const Level* level) {
     return level && level->kind == Level::Kind::branch;
 }
 
+// It goes on no more. True: nor does anything else of the root, so that nothing of it runs.
+bool is_all_lost(Level* level) {
+    if (level->is_in_dropped()) return false;  // What drops it runs.
+    for (; level; level = level->outer) {
+        if (level->kind != Level::Kind::branch) continue;
+        auto& branch = static_cast<Branch&>(*level);
+        if (!branch.fork || !branch.fork->lose(branch)) return false;
+    }
+    return true;
+}
+
 // What becomes of a coroutine that awaits what is gone.
 struct Fate {
     std::shared_ptr<core::Context> place;  // In whose turns it goes on; nullptr: in none.
@@ -37,7 +51,7 @@ struct Fate {
 
 // Where its runtime has ended, what it refers to may have gone with that, so it is destroyed.
 // Beside others, of which one may run just now, it goes on behind the late work that is under way
-// here, or stays suspended: its end, at once, might destroy that one.
+// here, or stays suspended until none of them goes on: its end, at once, might destroy that one.
 Fate fate_of(Level* level, const char* what) {
     if (!level) return {};  // Of the program's own type.
     Root* const root = root_of(level);
@@ -48,9 +62,11 @@ Fate fate_of(Level* level, const char* what) {
     Fate fate{core::Living::find(root->home)};
     if (fate.place && !fate.place->is_over()) {
         fate.place->require_thread(what, core::dropped_elsewhere_text);
-    } else if (!is_beside_others(level)) {
+    } else if (is_beside_others(level) && entered_home(*root)) {
+        return fate;
+    } else if (is_all_lost(level)) {
         fate.ended = root;
-    } else if (!entered_home(*root)) {
+    } else {
         fate.place = nullptr;
     }
     return fate;
@@ -63,7 +79,37 @@ void go_on(core::Context& home, std::coroutine_handle<> coroutine, Level* level)
     resume_or_end(coroutine, level);
 }
 
+// Runs once it is resumed.
+struct Ending {
+    struct promise_type {
+        Ending get_return_object() {
+            return {std::coroutine_handle<promise_type>::from_promise(*this)};
+        }
+        std::suspend_always initial_suspend() const noexcept { return {}; }
+        std::suspend_never final_suspend() const noexcept { return {}; }
+        void return_void() const noexcept {}
+        void unhandled_exception() const noexcept { std::terminate(); }
+    };
+    std::coroutine_handle<> coroutine;
+};
+
+Ending ending(Root* root) {
+    const std::shared_ptr<core::Context> home = core::Living::find(root->home);
+    end_root(*root, home.get());
+    co_return;
+}
+
 }  // namespace
+
+std::coroutine_handle<> end_lost(Level* level) noexcept {
+    Root* const root = root_of(level);
+    if (!root || !is_all_lost(level)) return std::noop_coroutine();
+    try {
+        return ending(root).coroutine;
+    } catch (const std::bad_alloc&) {
+        return std::noop_coroutine();  // It stays suspended.
+    }
+}
 
 Status lost_status(const char* what) {
     return fail(Code::cancelled, std::string(what) +

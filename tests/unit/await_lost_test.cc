@@ -7,6 +7,7 @@
 
 #include "support/echo.h"
 #include "support/gate.h"
+#include "support/open_files.h"
 #include "support/owned_coroutine.h"
 
 namespace await_lost_test {
@@ -123,15 +124,8 @@ Task<int> destroy_other(Gate& gate, std::optional<Task<Status>>& other, int& ali
     co_return 1;
 }
 
-// What stays suspended, for leak checkers, which look when the program has ended.
-std::vector<const void*>& suspended() {
-    static auto* const all = new std::vector<const void*>;
-    return *all;
-}
-
 Task<int> await_other(std::optional<Task<Status>>& other, int& alive) {
     const Alive local(alive);
-    suspended().push_back(&local);
     (void)co_await *other;
     co_return 2;
 }
@@ -178,8 +172,85 @@ TEST_CASE("a branch that runs after its runtime has ended may destroy what anoth
         gate.release();
     }
     CHECK_FALSE(other);
-    // Outside of late work only the end of the first branch, which when_any() waits for, ends it.
-    CHECK(alive == (is_posted || !of_all ? 0 : 1));
+    CHECK(alive == 0);
+}
+
+// What a host keeps: the last of them is destroyed first. A gate that goes resumes what waits at
+// it.
+struct ClosingGate : Gate {
+    ~ClosingGate() {
+        if (waiting) release();
+    }
+};
+struct Kept {
+    Gate first_gate, second_gate;
+    std::optional<Task<Status>> first = wait_at(first_gate), second = wait_at(second_gate);
+    ClosingGate closing;
+};
+
+Task<int> await_kept(std::optional<Task<Status>>& task, int& alive) {
+    const Alive local(alive);
+    (void)co_await *task;
+    co_return 1;
+}
+
+enum class Beside { other_lost, ends_before, all_nested };
+
+Task<int> await_closing(Kept& kept, int& alive) {
+    const Alive local(alive);
+    co_await kept.closing;
+    kept.first.reset();
+    co_return 2;
+}
+
+Task<int> nested(Kept& kept, int& alive) {
+    const Alive local(alive);
+    (void)co_await with_timeout(1h, await_kept(kept.second, alive));
+    co_return 2;
+}
+
+Task<void> use_kept(Kept& kept, Channel channel, Beside beside, bool of_all, int& alive) {
+    const Alive local(alive);
+    const Channel own = std::move(channel);
+    auto one = await_kept(kept.first, alive);
+    Task<int> two;
+    switch (beside) {
+        case Beside::other_lost: two = await_kept(kept.second, alive); break;
+        case Beside::ends_before: two = await_closing(kept, alive); break;
+        case Beside::all_nested: two = nested(kept, alive); break;
+    }
+    if (of_all) {
+        (void)co_await when_all(std::move(one), std::move(two));
+    } else {
+        (void)co_await when_any(std::move(one), std::move(two));
+    }
+}
+
+TEST_CASE("tasks beside each other that await what goes with its crashed host are gone with it") {
+    const Beside beside = GENERATE(Beside::other_lost, Beside::ends_before, Beside::all_nested);
+    const bool keeps_channel = GENERATE(false, true);
+    const bool of_all = GENERATE(false, true);
+    CAPTURE(static_cast<int>(beside), keeps_channel, of_all);
+    int alive = 0, alive_first = 0;
+    sim::Simulation simulation(1);
+    simulation.add("host", [&](Runtime& runtime) -> std::shared_ptr<void> {
+        auto kept = std::make_shared<Kept>();
+        Channel channel = keeps_channel ? runtime.connect("sim://host").value() : Channel();
+        runtime.spawn(use_kept(*kept, std::move(channel), beside, of_all, alive));
+        return kept;
+    });
+    simulation.run_for(1ms);
+    alive_first = alive;
+    CHECK(alive_first >= 3);
+    const int files = open_files();
+    for (int crash = 0; crash < 10; ++crash) {
+        simulation.crash("host");
+        CHECK(alive == 0);
+        simulation.start("host");
+        simulation.run_for(1ms);
+    }
+    CHECK(alive == alive_first);
+    CHECK(open_files() == files);
 }
 
 // ---- of no runtime's ----------------------------------------------------------------------------

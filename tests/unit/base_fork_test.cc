@@ -49,7 +49,7 @@ TEST_CASE("a forked child keeps memory for ever though a thread of its parent wa
         });
         thread.detach();
         for (int i = 0; i < 100 && !over; ++i) {
-            const pid_t child = ::fork();
+            const pid_t child = test::fork_child();
             if (child == 0) {
                 ::alarm(20);
                 bulk::keep_for_ever(Buffer());

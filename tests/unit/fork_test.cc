@@ -100,7 +100,7 @@ Status end_of(Outcome& outcome) {
 int end_of_fork(const std::function<int()>& body, std::string* said = nullptr) {
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    const pid_t child = ::fork();
+    const pid_t child = test::fork_child();
     REQUIRE(child >= 0);
     if (child == 0) {
         ::signal(SIGABRT, SIG_DFL);
@@ -178,15 +178,6 @@ TEST_CASE("a forked child that destroys its copy of a runtime takes nothing from
     }
 }
 
-#ifdef __SANITIZE_ADDRESS__
-static bool is_leak_checked = true;
-// In a forked child the leak checker may wait for a lock that a thread of the parent held.
-extern "C" int __lsan_is_turned_off() { return is_leak_checked ? 0 : 1; }
-static void leave_leaks_unchecked() { is_leak_checked = false; }
-#else
-static void leave_leaks_unchecked() {}
-#endif
-
 TEST_CASE(
     "a forked child that ends by exit() with a static runtime takes nothing from its parent") {
     // In a process of its own, which has no runtime but the static one.
@@ -199,9 +190,8 @@ TEST_CASE(
             parent->service.holds = true;
             start(parent->channel, held);
             if (!becomes_true([&] { return parent->service.ran == 1; })) return 4;
-            const pid_t child = ::fork();
+            const pid_t child = test::fork_child();
             if (child == 0) {
-                leave_leaks_unchecked();
                 ::alarm(10);
                 std::exit(0);
             }
@@ -340,7 +330,7 @@ TEST_CASE("a handler that forks and returns in the child too answers once, and t
         Parent parent(uri);
         std::atomic<pid_t> child{-1};
         parent.service.in_handler = [&] {
-            child = ::fork();
+            child = test::fork_child();
             if (child != 0) return;
             ::signal(SIGABRT, SIG_DFL);
             ::close(STDERR_FILENO);
@@ -426,7 +416,7 @@ void check_address_is_free(const std::string& uri, const std::function<void()>& 
     REQUIRE(end_of(first).ok());
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    const pid_t child = ::fork();
+    const pid_t child = test::fork_child();
     REQUIRE(child >= 0);
     if (child == 0) {
         in_child();

@@ -117,8 +117,6 @@ TEST_CASE("a follower that destroys its authority ends the program with a senten
 }
 
 TEST_CASE("exit() in what a static authority's follow() calls ends the program with its code") {
-    // LeakSanitizer takes the frames of the thread that goes on in the child for lost.
-    if (!test::can_allocate_amid_threads) return;
     const GroupDirectory at;
     const test::Said said = test::said_by_child([&] {
         static decltype(at.authority()) authority;

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <future>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <thread>
 
 #include "api/node.h"
+#include "support/child.h"
 #include "support/fresh_uri.h"
 #include "support/patience.h"
 #include "support/raw_echo.h"
@@ -189,4 +192,34 @@ TEST_CASE("drain_timeout bounds the turns for work that posts itself for ever") 
     runtime.reset();
     // A second of turns, the last of which runs 256 at most, and a thousand after that.
     CHECK(rounds - before <= 1s / pause + 256 + 1100);
+}
+
+Task<> offload_until(std::shared_future<void> gate) {
+    const auto waits = [gate] { gate.wait(); };
+    co_await offload(waits);
+}
+
+Task<> await_kept(std::optional<Task<>>& kept) { co_await *kept; }
+
+TEST_CASE("a forked child may destroy a task that waits for what its parent offloaded") {
+    const bool by_exit = GENERATE(false, true);
+    CAPTURE(by_exit);
+    Runtime runtime = Runtime::create().value();
+    std::promise<void> gate, begun;
+    std::optional<Task<>> kept;
+    std::promise<void> over;
+    runtime.executor().post([&] {
+        kept = offload_until(gate.get_future().share());
+        detail::run_detached(await_kept(kept), [&] { over.set_value(); });
+        begun.set_value();
+    });
+    begun.get_future().wait();
+    CHECK(end_of_child([&] {
+              static std::optional<Task<>> destroyed_by_exit;
+              if (!by_exit) return kept.reset(), 7;
+              destroyed_by_exit = std::move(kept);
+              std::exit(7);
+          }) == 7);
+    gate.set_value();
+    over.get_future().wait();
 }
