@@ -13,10 +13,9 @@
 // A co_await of one that is awaited, or was, throws std::logic_error, and the first awaiter gets
 // the result. Destroying it before its end cancels it, and the peer is told. A task that awaits it
 // just then goes on in a later turn, with CANCELLED, effect unknown: what it refers to, its object
-// too, is there until then. (Where its runtime has ended it is destroyed instead; beside others of
-// when_all() or when_any() once none of these goes on.) A coroutine of the program's own type is
-// resumed no more, and is its program's to destroy. On another thread than the one that turns the
-// executor, where it may be resuming, that aborts the program and says so.
+// too, is there until then. A coroutine of the program's own type is resumed no more, and is its
+// program's to destroy. On another thread than the one that turns the executor, where it may be
+// resuming, that aborts the program and says so.
 // Everything that was passed in has been copied when the call returns.
 //
 // It neither moves nor copies, since its completion has its address. One that is to live elsewhere

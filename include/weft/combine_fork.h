@@ -37,20 +37,15 @@ class Fork : public Alarm {
     void release() { ring().resume(); }
     // Aborts on a thread that does not turn the fork's context. Gives what goes on now.
     std::coroutine_handle<> end(Branch& branch);
-    // The branch awaits what is gone, and goes on no more. True: nor does any other of them.
-    bool lose(Branch& branch);
     const Branch* first() const { return first_; }  // nullptr: none has ended yet.
     void await_resume() const noexcept {}
 
   private:
-    bool is_lost() const;  // None goes on.
-
     const char* const name_;
     Level* const outer_;
     Branch* started_ = nullptr;  // The last one.
     std::size_t ends_;
     const Branch* first_ = nullptr;
-    bool has_lost_ = false;
 };
 
 void require_tasks(bool are_some);  // False: throws std::invalid_argument.

@@ -1,7 +1,9 @@
-// What co_await comes to where the operation or task was destroyed before its end.
+// What co_await comes to where the operation or task was destroyed before its end, or the runtime
+// has ended before that of the task.
 #pragma once
 
 #include <type_traits>
+#include <utility>
 
 #include <weft/status.h>
 
@@ -19,15 +21,16 @@ inline constexpr bool is_result<Result<T>> = true;
 
 // CANCELLED, effect unknown. `what`: the operation, as a program writes it.
 Status lost_status(const char* what);
-[[noreturn]] void throw_lost(const char* what);  // BadResult, of that.
+Status ended_status();                     // The same, of a task that did not end with the runtime.
+[[noreturn]] void throw_lost(Status why);  // BadResult, of that.
 
 // That status where R can say it, else throws it.
 template <class R>
-R lost(const char* what) {
+R lost(Status why) {
     if constexpr (std::is_same_v<R, Status> || is_result<R>) {
-        return R(lost_status(what));
+        return R(std::move(why));
     } else {
-        throw_lost(what);
+        throw_lost(std::move(why));
     }
 }
 

@@ -118,7 +118,7 @@ class [[nodiscard]] Sleep : public detail::Alarm {
 // that turns no context, and in a forked child. A loop that sleeps ends on an error: from then on
 // no sleep takes time. Thread: one that turns a context.
 //
-// g++ 12: in a condition, name the status first (weft/task.h, AwaitSafe):
+// g++ 12: in a condition, name the status (weft/task.h, AwaitSafe):
 //     if (Status slept = co_await sleep_for(2 * pause); !slept.ok()) co_return slept;
 Sleep sleep_for(Duration time);
 

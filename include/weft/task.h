@@ -12,7 +12,9 @@
 // elsewhere goes on when the coroutine that awaits it is destroyed, and its end resumes nothing.
 // When it is destroyed first, a task that awaits it goes on in a later turn with CANCELLED, effect
 // unknown: as its result where that is a Status or Result, else thrown as BadResult. What that task
-// refers to is there until then; where its runtime has ended it is destroyed instead.
+// refers to is there until then. So does a task that awaits one by its name or by reference when
+// its own runtime has ended, with all else there, and the one that it awaits has not. What awaits a
+// temporary, as in `co_await f()` or `co_await std::move(task)`, ends with that only.
 //
 // A loop over tasks that end at once takes no more stack with each round: with clang; with g++ at
 // -O0, from -O2 on, under sanitizers, and at -O1 and -Og with -foptimize-sibling-calls, which
@@ -64,7 +66,10 @@ class [[nodiscard]] Task {
     explicit operator bool() const { return handle_ != nullptr; }
 
     // Throws std::invalid_argument for an empty task, std::logic_error for one that was awaited.
-    [[gnu::always_inline]] auto operator co_await() { return detail::TaskAwaiter<T>(handle_); }
+    [[gnu::always_inline]] auto operator co_await() && { return detail::TaskAwaiter<T>(handle_); }
+    [[gnu::always_inline]] auto operator co_await() & {
+        return detail::KeptTaskAwaiter<T>(handle_);
+    }
 
   private:
     friend detail::TaskAccess;
@@ -106,10 +111,10 @@ struct Detached {
 template <class T, class Done>
 WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
     if constexpr (std::is_void_v<T>) {
-        co_await task;
+        co_await std::move(task);
         done();
     } else {
-        done(co_await task);
+        done(co_await std::move(task));
     }
 }
 
@@ -131,14 +136,14 @@ WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
 // - A statement with co_await has no `&&`, `||` or `?:`: the co_await on the right runs although
 //   the left side has decided, and a temporary of `?:` is destroyed twice, or before its use. Use
 //   one if in the other, and name what comes of `?:` before it is an argument.
-// - A co_await is dropped in the condition of an if or while when an operator or a converting
-//   constructor takes a temporary there by reference, as in `if (co_await f(2 * pause))`: name the
-//   result first.
+// - A coroutine that declares nothing, no variable and no alias, crashes at a co_await in the
+//   condition of an if, while, do, for or switch, or never goes on: name the result first.
 // - A value with a destructor is destroyed before it is used when the braces of an aggregate, the
 //   capture of a lambda, the arguments of `new` or the operand of `throw` hold a co_await: name it
 //   first.
 // - A temporary with a destructor that is the program's own aggregate, braced where it is awaited,
 //   is destroyed twice: give it a constructor, or name it first.
+//     if (!(co_await a.Get(in)).ok()) co_return 1;                   // Wrong, with no local.
 //     while (left-- > 0 && !(co_await a.Get(in)).ok()) {}            // Wrong.
 //     co_await a.Get(text ? named(*text) : named("none"));           // Wrong.
 //     auto reply = again ? co_await a.Get(in) : co_await b.Get(in);  // Wrong.

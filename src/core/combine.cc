@@ -3,7 +3,6 @@
 #include <stdexcept>
 
 #include "base/duration_text.h"
-#include "core/lost.h"
 
 namespace weft::detail {
 
@@ -40,21 +39,7 @@ std::coroutine_handle<> Fork::end(Branch& branch) {
     branch.has_ended = true;
     if (ends_ == 0) return std::noop_coroutine();
     if (!first_) first_ = &branch;
-    if (--ends_ == 0) return ring();
-    return is_lost() ? end_lost(outer_) : std::noop_coroutine();
-}
-
-bool Fork::is_lost() const {
-    if (!has_lost_ || ends_ == 0) return false;
-    for (const Branch* branch = started_; branch; branch = branch->next) {
-        if (!branch->has_ended && !branch->is_lost) return false;
-    }
-    return true;
-}
-
-bool Fork::lose(Branch& branch) {
-    branch.is_lost = has_lost_ = true;
-    return is_lost();
+    return --ends_ == 0 ? ring() : std::noop_coroutine();
 }
 
 std::coroutine_handle<> end_branch(Branch& branch) noexcept {

@@ -33,39 +33,10 @@
 #include "core/offload_pool.h"
 #include "core/own_thread.h"
 #include "core/scope.h"
+#include "core/sinks.h"
+#include "core/task_waits.h"
 
 namespace weft::core {
-
-// A layer above that owns some frame kinds. Callbacks come from turn() with all tables consistent:
-// they may call anything of the context, except destroying it.
-class FrameSink {
-  public:
-    // `frame` is valid until the return. A malformed frame: call Context::broken() and return.
-    virtual void on_frame(Peer& peer, FrameHead head, ByteView frame) = 0;
-    virtual void on_peer_up(Peer&) {}
-    // The transport has room again and the FIFO is empty.
-    virtual void on_room(Peer&) {}
-    // For backlog_max turns were long, or did not read all there was: what arrives lies there for
-    // longer and longer. Said again as long as it lasts.
-    virtual void on_backlog() {}
-    // A peer that somebody needs, from time to time while it is up.
-    virtual void on_heartbeat(Peer&) {}
-    // The connection is gone (or never came); the frames that waited are dropped.
-    virtual void on_peer_down(Peer&, const Status& /*why*/) {}
-
-  protected:
-    ~FrameSink() = default;
-};
-
-// Receives rma_done and region_fenced.
-class RmaSink {
-  public:
-    virtual void on_rma_done(std::uint64_t cookie, Code code, const std::string& error) = 0;
-    virtual void on_region_fenced(std::uint32_t region, EndpointSlot& endpoint) = 0;
-
-  protected:
-    ~RmaSink() = default;
-};
 
 // Sets of endpoints are kept as bits (bulk/regions.h).
 inline constexpr std::size_t endpoints_max = 64;
@@ -349,6 +320,7 @@ class Context final : public Executor, public OwnThread {
     // Requires: not linked. Runs in the first turn after shutdown(), unless it is deferred before.
     void defer_to_end(Deferred& work) { at_end_.push_back(work); }
     void undefer(Deferred& work) { work.take_back(); }
+    TaskWaits& task_waits() { return task_waits_; }
 
     struct Counters {
         std::uint64_t frames_queued = 0;
@@ -387,6 +359,7 @@ class Context final : public Executor, public OwnThread {
     void run_late_submissions() noexcept;
     void run_late() noexcept;
     void run_late(std::unique_ptr<Submission> submission);
+    bool end_task_wait();  // False: there is none.
     void descend_late(std::uint32_t depth);
     void follow_late(Submission& submission) noexcept;
     void run_deferred_late();
@@ -454,6 +427,7 @@ class Context final : public Executor, public OwnThread {
     RmaSink* rma_sink_ = nullptr;
     base::SlotTable<Peer> peers_;
     base::IntrusiveList<Deferred> deferred_, at_end_;
+    TaskWaits task_waits_;
     std::uint64_t turns_ = 0;
     bool is_forked_ = false;     // Never while other threads exist.
     bool has_joined_ = false;    // Messages of several frames came with this poll.

@@ -50,7 +50,7 @@ static core::Context& place_of_end(const Root& root) {
 }
 
 // Another part of it may be running here, and what was posted before may resume one.
-static void end_soon(Root& root) { end_root(root, &place_of_end(root)); }
+static void end_soon(Root& root) { end_root(root, place_of_end(root)); }
 
 // What waits as often after its runtime began to end, one after the other, does so for ever; and
 // what waits again in as many runs of late work, which others begin.

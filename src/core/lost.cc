@@ -1,17 +1,14 @@
 // Operations and tasks that are destroyed while a coroutine awaits them by reference.
-#include <weft/combine_fork.h>
 #include <weft/in_place.h>
 #include <weft/result.h>
 #include <weft/task.h>
 
-#include <exception>
 #include <memory>
 #include <new>
 #include <string>
 #include <utility>
 
 #include "core/living.h"
-#include "core/lost.h"
 #include "core/roots.h"
 
 namespace weft::detail {
@@ -26,50 +23,25 @@ struct LostOperation {
     Awaiting awaiting;
 };
 
-// Others of the root may run just now.
-bool is_beside_others(const Level* level) {
-    while (level && level->kind == Level::Kind::task) level = level->outer;
-    return level && level->kind == Level::Kind::branch;
+std::shared_ptr<core::Context> unowned(Executor* context) {
+    return {std::shared_ptr<void>(), static_cast<core::Context*>(context)};
 }
 
-// It goes on no more. True: nor does anything else of the root, so that nothing of it runs.
-bool is_all_lost(Level* level) {
-    if (level->is_in_dropped()) return false;  // What drops it runs.
-    for (; level; level = level->outer) {
-        if (level->kind != Level::Kind::branch) continue;
-        auto& branch = static_cast<Branch&>(*level);
-        if (!branch.fork || !branch.fork->lose(branch)) return false;
-    }
-    return true;
-}
-
-// What becomes of a coroutine that awaits what is gone.
-struct Fate {
-    std::shared_ptr<core::Context> place;  // In whose turns it goes on; nullptr: in none.
-    Root* ended = nullptr;                 // It is destroyed instead, there, with this.
-};
-
-// Where its runtime has ended, what it refers to may have gone with that, so it is destroyed.
-// Beside others, of which one may run just now, it goes on behind the late work that is under way
-// here, or stays suspended until none of them goes on: its end, at once, might destroy that one.
-Fate fate_of(Level* level, const char* what) {
-    if (!level) return {};  // Of the program's own type.
-    Root* const root = root_of(level);
-    if (!root) {
-        auto* const here = static_cast<core::Context*>(Executor::current());
-        return {{std::shared_ptr<void>(), here}};
-    }
-    Fate fate{core::Living::find(root->home)};
-    if (fate.place && !fate.place->is_over()) {
-        fate.place->require_thread(what, core::dropped_elsewhere_text);
-    } else if (is_beside_others(level) && entered_home(*root)) {
-        return fate;
-    } else if (is_all_lost(level)) {
-        fate.ended = root;
-    } else {
-        fate.place = nullptr;
-    }
-    return fate;
+// In whose turns a coroutine goes on that awaits what is gone; nullptr: in none, it stays
+// suspended. `waits_in`: what ends its wait, or nullptr. The end of its runtime has ended each wait
+// that was known to it: what is lost behind that is not told, for what it refers to may be gone,
+// too.
+std::shared_ptr<core::Context> place_of(Level* level, Executor* waits_in, const char* what) {
+    if (!level) return nullptr;  // Of the program's own type.
+    const Root* const root = root_of(level);
+    const bool is_known = waits_in || !root;
+    const std::shared_ptr<core::Context> place =
+        is_known ? unowned(waits_in ? waits_in : Executor::current())
+                 : core::Living::find(root->home);
+    if (!place || place->is_forked()) return nullptr;
+    if (place->is_over()) return is_known || place->is_entered() ? place : nullptr;
+    place->require_thread(what, core::dropped_elsewhere_text);
+    return place;
 }
 
 // In the call that its root was begun in.
@@ -79,37 +51,7 @@ void go_on(core::Context& home, std::coroutine_handle<> coroutine, Level* level)
     resume_or_end(coroutine, level);
 }
 
-// Runs once it is resumed.
-struct Ending {
-    struct promise_type {
-        Ending get_return_object() {
-            return {std::coroutine_handle<promise_type>::from_promise(*this)};
-        }
-        std::suspend_always initial_suspend() const noexcept { return {}; }
-        std::suspend_never final_suspend() const noexcept { return {}; }
-        void return_void() const noexcept {}
-        void unhandled_exception() const noexcept { std::terminate(); }
-    };
-    std::coroutine_handle<> coroutine;
-};
-
-Ending ending(Root* root) {
-    const std::shared_ptr<core::Context> home = core::Living::find(root->home);
-    end_root(*root, home.get());
-    co_return;
-}
-
 }  // namespace
-
-std::coroutine_handle<> end_lost(Level* level) noexcept {
-    Root* const root = root_of(level);
-    if (!root || !is_all_lost(level)) return std::noop_coroutine();
-    try {
-        return ending(root).coroutine;
-    } catch (const std::bad_alloc&) {
-        return std::noop_coroutine();  // It stays suspended.
-    }
-}
 
 Status lost_status(const char* what) {
     return fail(Code::cancelled, std::string(what) +
@@ -118,20 +60,24 @@ Status lost_status(const char* what) {
         .with_effect(Effect::unknown);
 }
 
-void throw_lost(const char* what) { throw BadResult(lost_status(what)); }
+Status ended_status() {
+    return fail(Code::cancelled,
+                "the runtime is shutting down while a coroutine awaits a weft::Task of longer life")
+        .with_effect(Effect::unknown);
+}
+
+void throw_lost(Status why) { throw BadResult(std::move(why)); }
 
 void Awaiting::lose() noexcept {
-    Fate fate;
-    if (is_suspended()) fate = fate_of(level(), "an operation that a coroutine awaits");
+    std::shared_ptr<core::Context> place;
+    if (is_suspended()) {
+        place = place_of(level(), nullptr, "an operation that a coroutine awaits");
+    }
+    if (!place) return leave();
     try {
-        if (!fate.place || fate.ended) {
-            leave();  // First: the end may come on another thread, at once.
-            if (fate.ended) end_root(*fate.ended, fate.place.get());
-            return;
-        }
         auto lost = std::make_unique<LostOperation>();
         lost->awaiting.replace(*this);
-        fate.place->post([at = fate.place.get(), lost = std::move(lost)] {
+        place->post([at = place.get(), lost = std::move(lost)] {
             if (!lost->awaiting.is_suspended()) return;  // Destroyed meanwhile.
             const std::coroutine_handle<> coroutine = lost->awaiting.coroutine();
             Level* const level = lost->awaiting.level();
@@ -158,12 +104,14 @@ void LostTask::forget() {
 void PromiseBase::lose() noexcept {
     TaskLink& link = *std::exchange(awaiter, nullptr);
     link.task = nullptr;
-    const Fate fate = fate_of(outer, "a weft::Task that a coroutine awaits");
+    Executor* const waits_in = link.wait ? link.wait->home() : nullptr;
+    const std::shared_ptr<core::Context> place =
+        place_of(outer, waits_in, "a weft::Task that a coroutine awaits");
+    if (link.wait) link.wait->leave();
+    if (!place) return;
     try {
-        if (fate.ended) return end_root(*fate.ended, fate.place.get());
-        if (!fate.place) return;
         auto lost = std::make_unique<LostTask>(link, continuation);
-        fate.place->post([at = fate.place.get(), lost = std::move(lost), level = outer] {
+        place->post([at = place.get(), lost = std::move(lost), level = outer] {
             if (!lost->link) return;  // What awaited it was destroyed meanwhile.
             lost->forget();
             go_on(*at, lost->awaiting, level);

@@ -32,11 +32,9 @@ core::Scope* open_scope(const Root& root, const core::Context& home) {
     return root.scope->generation == root.scope_generation ? root.scope : nullptr;
 }
 
-void end_root(Root& root, core::Context* at) {
+void end_root(Root& root, core::Context& at) {
     root.is_dropped = true;
-    if (root.end) return;
-    if (at) return at->post_end([end = std::make_unique<RootEnd>(root)] {});
-    if (root.held == 0) root.coroutine.destroy();
+    if (!root.end) at.post_end([end = std::make_unique<RootEnd>(root)] {});
 }
 
 }  // namespace weft::detail

@@ -15,8 +15,7 @@ core::Context* entered_home(const Root& root);
 // The call of the root, while that is open. Requires: a turn of its home.
 core::Scope* open_scope(const Root& root, const core::Context& home);
 
-// Destroys it, once nothing runs in it and nothing holds it: in that context's turns, or late work;
-// nullptr: at once, since its own is gone.
-void end_root(Root& root, core::Context* at);
+// Destroys it in that context's turns, or late work, once nothing runs in it and nothing holds it.
+void end_root(Root& root, core::Context& at);
 
 }  // namespace weft::detail

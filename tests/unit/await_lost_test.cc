@@ -5,15 +5,41 @@
 #include <optional>
 #include <vector>
 
+#include "support/child.h"
 #include "support/echo.h"
 #include "support/gate.h"
 #include "support/open_files.h"
 #include "support/owned_coroutine.h"
+#include "support/patience.h"
 
 namespace await_lost_test {
 
 using namespace weft;
 using namespace weft::test;
+
+// Knows when nothing waits there any more.
+struct LeavableGate {
+    std::coroutine_handle<> waiting;
+    struct Awaiter {
+        explicit Awaiter(LeavableGate& at) : gate(at) {}
+        Awaiter(const Awaiter&) = delete;
+        ~Awaiter() {
+            if (is_waiting) gate.waiting = nullptr;
+        }
+        bool await_ready() const { return false; }
+        void await_suspend(std::coroutine_handle<> awaiting) {
+            gate.waiting = awaiting;
+            is_waiting = true;
+        }
+        void await_resume() { is_waiting = false; }
+        LeavableGate& gate;
+        bool is_waiting = false;
+    };
+    Awaiter operator co_await() { return Awaiter(*this); }
+    void release() {
+        if (waiting) std::exchange(waiting, nullptr).resume();
+    }
+};
 
 Task<Status> sleep_long() { co_return co_await sleep_for(1h); }
 
@@ -67,22 +93,23 @@ struct Device {
     std::optional<Task<Status>> task;
 };
 
-Task<Status> wait_at(Gate& gate) {
+template <class AnyGate>
+Task<Status> wait_at(AnyGate& gate) {
     co_await gate;
     co_return Status();
 }
 
-Task<void> use(Device& device, [[maybe_unused]] Channel channel, int& alive, int& gone_on) {
+Task<void> use(Device& device, [[maybe_unused]] Channel channel, int& alive, Status& last) {
     const Alive local(alive);
-    (void)co_await *device.task;
-    ++gone_on;
+    last = co_await *device.task;
 }
 
-TEST_CASE("what awaits a task of an ended life of its host goes on in no later one, and is gone") {
+TEST_CASE("what awaits a task of longer life ends with its host, and goes on in no later life") {
     const bool in_turn = GENERATE(false, true);
     const bool keeps_channel = GENERATE(false, true);
     CAPTURE(in_turn, keeps_channel);
-    int alive = 0, gone_on = 0;
+    int alive = 0;
+    Status last;
     std::vector<std::unique_ptr<Device>> devices;
     sim::Simulation simulation(1);
     simulation.add("host", [&](Runtime& runtime) -> std::shared_ptr<void> {
@@ -90,97 +117,37 @@ TEST_CASE("what awaits a task of an ended life of its host goes on in no later o
         device.task.emplace(wait_at(device.gate));
         // A channel keeps what is left of the ended runtime.
         Channel channel = keeps_channel ? runtime.connect("sim://none").value() : Channel();
-        runtime.spawn(use(device, std::move(channel), alive, gone_on));
+        runtime.spawn(use(device, std::move(channel), alive, last));
         return nullptr;
     });
     constexpr int lives = 20;
     for (int life = 1; life <= lives; ++life) {
         simulation.run_for(1ms);
+        CHECK(alive == 1);
         simulation.crash("host");
+        CHECK(alive == 0);
+        CHECK(last.code() == Code::cancelled);
+        CHECK(last.text().find("the runtime is shutting down") != last.text().npos);
+        CHECK(last.effect() == Effect::unknown);
+        last = Status();
         simulation.run_for(1ms);
         simulation.start("host");
         simulation.run_for(1ms);
-        // A context of the later life is often where that of the ended one was.
-        if (in_turn) {
-            simulation.act_as("host", [&] { devices[devices.size() - 2]->task.reset(); });
-        } else {
-            devices[devices.size() - 2]->task.reset();
-        }
+        const auto lose = [&] { devices[devices.size() - 2]->task.reset(); };
+        in_turn ? simulation.act_as("host", lose) : lose();
+        simulation.run_for(1ms);
+        CHECK(last.ok());
     }
-    simulation.run_for(1ms);
-    CHECK(gone_on == 0);
-    CHECK(alive == 1);
     devices.back()->task.reset();
     simulation.run_for(1ms);
-    CHECK(gone_on == 1);
+    CHECK(last.text().find("destroyed") != last.text().npos);
     CHECK(alive == 0);
 }
 
-// A branch that goes on when its program says so destroys what another one awaits.
-Task<int> destroy_other(Gate& gate, std::optional<Task<Status>>& other, int& alive) {
-    const Alive local(alive);
-    co_await gate;
-    other.reset();
-    co_return 1;
-}
-
-Task<int> await_other(std::optional<Task<Status>>& other, int& alive) {
-    const Alive local(alive);
-    (void)co_await *other;
-    co_return 2;
-}
-
-Task<void> beside_each_other(Gate& gate, std::optional<Task<Status>>& other, Channel channel,
-                             bool of_all, int& alive) {
-    const Channel kept = std::move(channel);
-    auto one = destroy_other(gate, other, alive);
-    auto two = await_other(other, alive);
-    if (of_all) {
-        (void)co_await when_all(std::move(one), std::move(two));
-    } else {
-        (void)co_await when_any(std::move(one), std::move(two));
-    }
-}
-
-TEST_CASE("a branch that runs after its runtime has ended may destroy what another one awaits") {
-    const bool keeps_channel = GENERATE(false, true);
-    const bool of_all = GENERATE(false, true);
-    const bool is_posted = GENERATE(false, true);  // To the ended runtime: it runs at once.
-    if (is_posted && !keeps_channel) return;
-    CAPTURE(keeps_channel, of_all, is_posted);
-    Executor* home = nullptr;
-    Channel keeps;
-    Gate gate, never;
-    int alive = 0;
-    std::optional<Task<Status>> other = wait_at(never);
-    {
-        sim::Simulation simulation(1);
-        simulation.add("host", [&](Runtime& runtime) -> std::shared_ptr<void> {
-            Channel channel = keeps_channel ? runtime.connect("sim://none").value() : Channel();
-            home = &runtime.executor();
-            keeps = channel;
-            runtime.spawn(beside_each_other(gate, other, std::move(channel), of_all, alive));
-            return nullptr;
-        });
-        simulation.run_for(1ms);
-        simulation.crash("host");
-    }
-    CHECK(alive == 2);
-    if (is_posted) {
-        home->post([&] { gate.release(); });
-    } else {
-        gate.release();
-    }
-    CHECK_FALSE(other);
-    CHECK(alive == 0);
-}
-
-// What a host keeps: the last of them is destroyed first. A gate that goes resumes what waits at
-// it.
-struct ClosingGate : Gate {
-    ~ClosingGate() {
-        if (waiting) release();
-    }
+// What a host keeps: the last of them is destroyed first. A gate that goes resumes what waits
+// there.
+struct ClosingGate : LeavableGate {
+    ~ClosingGate() { release(); }
 };
 struct Kept {
     Gate first_gate, second_gate;
@@ -194,7 +161,7 @@ Task<int> await_kept(std::optional<Task<Status>>& task, int& alive) {
     co_return 1;
 }
 
-enum class Beside { other_lost, ends_before, all_nested };
+enum class Beside { another, closing, nested };
 
 Task<int> await_closing(Kept& kept, int& alive) {
     const Alive local(alive);
@@ -215,9 +182,9 @@ Task<void> use_kept(Kept& kept, Channel channel, Beside beside, bool of_all, int
     auto one = await_kept(kept.first, alive);
     Task<int> two;
     switch (beside) {
-        case Beside::other_lost: two = await_kept(kept.second, alive); break;
-        case Beside::ends_before: two = await_closing(kept, alive); break;
-        case Beside::all_nested: two = nested(kept, alive); break;
+        case Beside::another: two = await_kept(kept.second, alive); break;
+        case Beside::closing: two = await_closing(kept, alive); break;
+        case Beside::nested: two = nested(kept, alive); break;
     }
     if (of_all) {
         (void)co_await when_all(std::move(one), std::move(two));
@@ -226,8 +193,8 @@ Task<void> use_kept(Kept& kept, Channel channel, Beside beside, bool of_all, int
     }
 }
 
-TEST_CASE("tasks beside each other that await what goes with its crashed host are gone with it") {
-    const Beside beside = GENERATE(Beside::other_lost, Beside::ends_before, Beside::all_nested);
+TEST_CASE("tasks beside each other that await what their crashed host keeps are gone with it") {
+    const Beside beside = GENERATE(Beside::another, Beside::closing, Beside::nested);
     const bool keeps_channel = GENERATE(false, true);
     const bool of_all = GENERATE(false, true);
     CAPTURE(static_cast<int>(beside), keeps_channel, of_all);
@@ -251,6 +218,117 @@ TEST_CASE("tasks beside each other that await what goes with its crashed host ar
     }
     CHECK(alive == alive_first);
     CHECK(open_files() == files);
+}
+
+// ---- what a service keeps ----------------------------------------------------------------------
+
+// Its handlers take out of it what they awaited, however they end.
+struct Cache : EchoServer {
+    explicit Cache(int& of_test) : taken_out(of_test) {}
+    struct Taken {
+        explicit Taken(Cache& of) : cache(of) {}
+        Taken(const Taken&) = delete;
+        ~Taken() {
+            cache.loads.clear();
+            ++cache.taken_out;
+        }
+        Cache& cache;
+    };
+    Task<Status> Later(Call&, const Request&, Reply&) override {
+        const Taken taken(*this);
+        loads.push_back(wait_at(gate));
+        Task<Status>& load = loads.back();
+        const Status status = co_await load;
+        ended = status;
+        co_return status;
+    }
+    LeavableGate gate;
+    std::vector<Task<Status>> loads;
+    Status ended;
+    int& taken_out;
+};
+
+Task<void> call_later(Channel channel) {
+    const echo::v1::EchoClient stub(std::move(channel));
+    const echo::v1::EchoRequest request = request_of("x");
+    (void)co_await stub.Later(request, {.timeout = 1h});
+}
+
+TEST_CASE(
+    "a handler that awaits what its service keeps ends with its runtime, before the service") {
+    int taken_out = 0;
+    {
+        Cache cache(taken_out);
+        SimRig rig;
+        Runtime& server = rig.add("server");
+        Runtime& client = rig.add("");
+        REQUIRE(server.add(cache).ok());
+        client.spawn(call_later(client.connect("sim://server").value()));
+        rig.run_for(1ms);
+        CHECK(cache.loads.size() == 1);
+        rig.runtimes.erase(rig.runtimes.begin());
+        CHECK(taken_out == 1);
+        CHECK(cache.ended.code() == Code::cancelled);
+        CHECK_FALSE(cache.gate.waiting);
+    }
+    CHECK(taken_out == 1);
+}
+
+TEST_CASE("what leaves a task that did not end with its runtime is no error") {
+    LeavableGate gate;
+    int errors = 0, told = 0;
+    std::optional<Task<int>> kept;
+    struct {
+        Task<int> operator()(LeavableGate& at) const {
+            co_await at;
+            co_return 1;
+        }
+    } wait_there;
+    struct {
+        Task<void> operator()(std::optional<Task<int>>& task) const { (void)co_await *task; }
+    } await_it;
+    kept.emplace(wait_there(gate));
+    {
+        const auto sink = [&](LogLevel level, std::string_view line) {
+            errors += level == LogLevel::error ? 1 : 0;
+            told += line.find("longer life") != line.npos ? 1 : 0;
+        };
+        Runtime runtime =
+            Runtime::create({.log_level = LogLevel::info, .log_sink = sink, .manual = true})
+                .value();
+        runtime.spawn(await_it(kept));
+        runtime.turn();
+    }
+    CHECK(told == 1);
+    CHECK(errors == 0);
+    gate.release();  // The task ends, and resumes nothing.
+    CHECK(detail::TaskAccess::handle(*kept).done());
+}
+
+TEST_CASE("a forked child that destroys what its parent's coroutines await resumes none of them") {
+    static std::optional<Task<Status>> kept;
+    Gate gate;
+    int alive = 0;
+    Status last;
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    kept.emplace(wait_at(gate));
+    struct {
+        Task<void> operator()(std::optional<Task<Status>>& task, int& in, Status& status) const {
+            const Alive local(in);
+            status = co_await *task;
+        }
+    } await_it;
+    runtime.spawn(await_it(kept, alive, last));
+    runtime.turn();
+    CHECK(end_of_child([&] {
+              kept.reset();
+              return alive == 1 && last.ok() ? 0 : 1;
+          }) == 0);
+    gate.release();
+    runtime.turn_until([&] { return alive == 0; }, patience);
+    CHECK(alive == 0);
+    CHECK(last.ok());
+    kept.reset();
 }
 
 // ---- of no runtime's ----------------------------------------------------------------------------
