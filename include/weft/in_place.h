@@ -119,7 +119,7 @@ class InPlace : public Awaiter {
             if constexpr (requires { Operation::lost(lost_status("")); }) {
                 return Operation::lost(lost_status(Operation::what));
             } else {
-                return lost<R>(lost_status(Operation::what));
+                return lost<R>(Operation::what);
             }
         }
         go_on();

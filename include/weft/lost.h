@@ -1,9 +1,7 @@
-// What co_await comes to where the operation or task was destroyed before its end, or the runtime
-// has ended before that of the task.
+// What co_await comes to where the operation or task was destroyed before its end.
 #pragma once
 
 #include <type_traits>
-#include <utility>
 
 #include <weft/status.h>
 
@@ -21,16 +19,15 @@ inline constexpr bool is_result<Result<T>> = true;
 
 // CANCELLED, effect unknown. `what`: the operation, as a program writes it.
 Status lost_status(const char* what);
-Status ended_status();                     // The same, of a task that did not end with the runtime.
-[[noreturn]] void throw_lost(Status why);  // BadResult, of that.
+[[noreturn]] void throw_lost(const char* what);  // BadResult, of that.
 
 // That status where R can say it, else throws it.
 template <class R>
-R lost(Status why) {
+R lost(const char* what) {
     if constexpr (std::is_same_v<R, Status> || is_result<R>) {
-        return R(std::move(why));
+        return R(lost_status(what));
     } else {
-        throw_lost(std::move(why));
+        throw_lost(what);
     }
 }
 

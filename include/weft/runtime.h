@@ -38,7 +38,7 @@ WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
                   "a coroutine's frame can't align what this callable captures: keep it behind a "
                   "std::unique_ptr");
     Task<void> task = work();
-    co_await std::move(task);
+    co_await task;
 }
 
 }  // namespace detail
@@ -262,10 +262,10 @@ WEFT_HEADER_COROUTINE Detached run_blocking_task(Task<T> given, BlockOnState<T>&
     Task<T> task = std::move(given);  // Its locals die before the waiter goes on.
     try {
         if constexpr (std::is_void_v<T>) {
-            co_await std::move(task);
+            co_await task;
             state.value.emplace();
         } else {
-            state.value.emplace(co_await std::move(task));
+            state.value.emplace(co_await task);
         }
     } catch (...) {
         state.thrown = std::current_exception();

@@ -12,9 +12,8 @@
 // elsewhere goes on when the coroutine that awaits it is destroyed, and its end resumes nothing.
 // When it is destroyed first, a task that awaits it goes on in a later turn with CANCELLED, effect
 // unknown: as its result where that is a Status or Result, else thrown as BadResult. What that task
-// refers to is there until then. So does a task that awaits one by its name or by reference when
-// its own runtime has ended, with all else there, and the one that it awaits has not. What awaits a
-// temporary, as in `co_await f()` or `co_await std::move(task)`, ends with that only.
+// refers to is there until then. Behind the end of its own runtime it is told no more, and stays
+// suspended: end what it awaits before, or by what ends that (an event of the program's own, say).
 //
 // A loop over tasks that end at once takes no more stack with each round: with clang; with g++ at
 // -O0, from -O2 on, under sanitizers, and at -O1 and -Og with -foptimize-sibling-calls, which
@@ -66,10 +65,7 @@ class [[nodiscard]] Task {
     explicit operator bool() const { return handle_ != nullptr; }
 
     // Throws std::invalid_argument for an empty task, std::logic_error for one that was awaited.
-    [[gnu::always_inline]] auto operator co_await() && { return detail::TaskAwaiter<T>(handle_); }
-    [[gnu::always_inline]] auto operator co_await() & {
-        return detail::KeptTaskAwaiter<T>(handle_);
-    }
+    [[gnu::always_inline]] auto operator co_await() { return detail::TaskAwaiter<T>(handle_); }
 
   private:
     friend detail::TaskAccess;
@@ -111,10 +107,10 @@ struct Detached {
 template <class T, class Done>
 WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
     if constexpr (std::is_void_v<T>) {
-        co_await std::move(task);
+        co_await task;
         done();
     } else {
-        done(co_await std::move(task));
+        done(co_await task);
     }
 }
 

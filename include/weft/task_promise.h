@@ -12,7 +12,6 @@
 
 #include <weft/foreign.h>
 #include <weft/lost.h>
-#include <weft/task_wait.h>
 
 namespace weft {
 
@@ -63,8 +62,7 @@ struct TaskLink {
     bool is_lost() const { return (reinterpret_cast<std::uintptr_t>(task) & lost_bit) != 0; }
 
     static constexpr std::uintptr_t lost_bit = 1;
-    void* task = nullptr;      // nullptr: taken, or gone. With lost_bit: a LostTask, or nothing.
-    TaskWait* wait = nullptr;  // Of a task that lives elsewhere.
+    void* task = nullptr;  // nullptr: taken, or gone. With lost_bit: a LostTask, or nothing.
 };
 
 // The end of a task that was destroyed before, for what awaits it.
@@ -179,7 +177,7 @@ void require_startable(std::coroutine_handle<TaskPromise<T>> task) {
 
 // Named by what the compiler does, since translation units of all kinds are linked together.
 template <class T, bool transfers = has_tail_calls>
-class TaskAwaiter : protected TaskLink, public OwnAwaiter {
+class TaskAwaiter : TaskLink, public OwnAwaiter {
   public:
     using Handle = std::coroutine_handle<TaskPromise<T>>;
 
@@ -221,15 +219,12 @@ class TaskAwaiter : protected TaskLink, public OwnAwaiter {
     }
     T await_resume() {
         if (is_lost()) [[unlikely]]
-            return lost<T>(lost_status("a weft::Task"));
+            return lost<T>("a weft::Task");
         TaskPromise<T>& promise = handle().promise();
         promise.awaiter = nullptr;
         task = nullptr;
         return promise.take();
     }
-
-  protected:
-    Handle handle() const noexcept { return Handle::from_address(task); }
 
   private:
     // False: it has ended, and the awaiting coroutine goes on without having been suspended. Out of
@@ -251,31 +246,9 @@ class TaskAwaiter : protected TaskLink, public OwnAwaiter {
         }
         return true;
     }
+    Handle handle() const noexcept { return Handle::from_address(task); }
 
     TaskStart* starting_;  // Without tail calls; else unused, so that frames are laid out alike.
-};
-
-// Of a task that is awaited by its name, or by reference.
-template <class T, bool transfers = has_tail_calls>
-class KeptTaskAwaiter : public TaskAwaiter<T, transfers> {
-  public:
-    using Base = TaskAwaiter<T, transfers>;
-
-    explicit KeptTaskAwaiter(typename Base::Handle handle) : Base(handle) { this->wait = &wait_; }
-    template <class Promise>
-    auto await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
-        wait_.begin(this->handle().promise(), level_of(awaiting));
-        return Base::await_suspend(awaiting);
-    }
-    T await_resume() {
-        if (wait_.has_ended()) [[unlikely]]
-            return lost<T>(ended_status());
-        wait_.leave();
-        return Base::await_resume();
-    }
-
-  private:
-    TaskWait wait_;
 };
 
 }  // namespace detail

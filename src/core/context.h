@@ -34,7 +34,6 @@
 #include "core/own_thread.h"
 #include "core/scope.h"
 #include "core/sinks.h"
-#include "core/task_waits.h"
 
 namespace weft::core {
 
@@ -320,7 +319,6 @@ class Context final : public Executor, public OwnThread {
     // Requires: not linked. Runs in the first turn after shutdown(), unless it is deferred before.
     void defer_to_end(Deferred& work) { at_end_.push_back(work); }
     void undefer(Deferred& work) { work.take_back(); }
-    TaskWaits& task_waits() { return task_waits_; }
 
     struct Counters {
         std::uint64_t frames_queued = 0;
@@ -359,7 +357,6 @@ class Context final : public Executor, public OwnThread {
     void run_late_submissions() noexcept;
     void run_late() noexcept;
     void run_late(std::unique_ptr<Submission> submission);
-    bool end_task_wait();  // False: there is none.
     void descend_late(std::uint32_t depth);
     void follow_late(Submission& submission) noexcept;
     void run_deferred_late();
@@ -427,7 +424,6 @@ class Context final : public Executor, public OwnThread {
     RmaSink* rma_sink_ = nullptr;
     base::SlotTable<Peer> peers_;
     base::IntrusiveList<Deferred> deferred_, at_end_;
-    TaskWaits task_waits_;
     std::uint64_t turns_ = 0;
     bool is_forked_ = false;     // Never while other threads exist.
     bool has_joined_ = false;    // Messages of several frames came with this poll.

@@ -18,10 +18,6 @@ static constexpr std::uint32_t late_depth_last = late_depth_max + ending_rounds 
 static constexpr std::uint32_t deep = 64;
 static constexpr std::uint64_t deep_works_max = 200'000;
 
-// Waits for tasks that are ended, one after the other, in one run; what begins more is no root that
-// has its own bound.
-static constexpr std::uint32_t ended_waits_max = 1'000'000;
-
 // What one thread runs of others' after the end, when they go on posting.
 static constexpr std::uint32_t late_share = 256;
 
@@ -116,34 +112,17 @@ void Context::run_late(std::unique_ptr<Submission> submission) {
     late_depth_ = outer;
 }
 
-// The innermost first, so that what awaits around it gets what comes of that.
-bool Context::end_task_wait() {
-    Deferred* const wait = task_waits_.take_last();
-    if (!wait) return false;
-    deferred_.push_back(*wait);
-    auto ends = std::make_unique<Submission>();
-    ends->work = [] {};
-    run_late(std::move(ends));
-    return true;
-}
-
 // Requires: running_late_ is this thread's.
 void Context::run_late() noexcept {
     // Destroyed last: with what the work holds and lets go of, this context may go.
     const std::shared_ptr<void> owner = owner_.lock();
     const Entered scope(*this);
     ++late_runs_;
-    std::uint32_t ended_waits = 0;
     for (std::uint32_t ran = 0; true; ++ran) {
         base::MpscNode* const node = submissions_.pop();
         if (node) run_late(std::unique_ptr<Submission>(static_cast<Submission*>(node)));
         const bool may_leave = ran > late_share && end_left_ == 0;
         if (node && !may_leave) continue;
-        const bool is_out_of_work = !node && submissions_.empty();
-        if (is_out_of_work && ended_waits < ended_waits_max && end_task_wait()) {
-            ++ended_waits;
-            continue;
-        }
         const std::lock_guard lock(late_mutex_);
         // Not empty: more came, or a producer is between the two steps of a push. While threads go
         // on posting one of them runs it.

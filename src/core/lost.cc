@@ -23,25 +23,22 @@ struct LostOperation {
     Awaiting awaiting;
 };
 
-std::shared_ptr<core::Context> unowned(Executor* context) {
-    return {std::shared_ptr<void>(), static_cast<core::Context*>(context)};
-}
-
 // In whose turns a coroutine goes on that awaits what is gone; nullptr: in none, it stays
-// suspended. `waits_in`: what ends its wait, or nullptr. The end of its runtime has ended each wait
-// that was known to it: what is lost behind that is not told, for what it refers to may be gone,
-// too.
-std::shared_ptr<core::Context> place_of(Level* level, Executor* waits_in, const char* what) {
+// suspended. Outside of the late work of a runtime that has ended what it refers to may be gone,
+// too, or about to be, and its locals may refer to what is just being destroyed.
+std::shared_ptr<core::Context> place_of(Level* level, const char* what) {
     if (!level) return nullptr;  // Of the program's own type.
     const Root* const root = root_of(level);
-    const bool is_known = waits_in || !root;
-    const std::shared_ptr<core::Context> place =
-        is_known ? unowned(waits_in ? waits_in : Executor::current())
-                 : core::Living::find(root->home);
-    if (!place || place->is_forked()) return nullptr;
-    if (place->is_over()) return is_known || place->is_entered() ? place : nullptr;
-    place->require_thread(what, core::dropped_elsewhere_text);
-    return place;
+    if (!root) {
+        auto* const here = static_cast<core::Context*>(Executor::current());
+        if (!here || here->is_forked()) return nullptr;
+        return {std::shared_ptr<void>(), here};
+    }
+    std::shared_ptr<core::Context> home = core::Living::find(root->home);
+    if (!home) return nullptr;
+    if (home->is_over()) return home->is_entered() ? home : nullptr;
+    home->require_thread(what, core::dropped_elsewhere_text);
+    return home;
 }
 
 // In the call that its root was begun in.
@@ -60,18 +57,12 @@ Status lost_status(const char* what) {
         .with_effect(Effect::unknown);
 }
 
-Status ended_status() {
-    return fail(Code::cancelled,
-                "the runtime is shutting down while a coroutine awaits a weft::Task of longer life")
-        .with_effect(Effect::unknown);
-}
-
-void throw_lost(Status why) { throw BadResult(std::move(why)); }
+void throw_lost(const char* what) { throw BadResult(lost_status(what)); }
 
 void Awaiting::lose() noexcept {
     std::shared_ptr<core::Context> place;
     if (is_suspended()) {
-        place = place_of(level(), nullptr, "an operation that a coroutine awaits");
+        place = place_of(level(), "an operation that a coroutine awaits");
     }
     if (!place) return leave();
     try {
@@ -104,10 +95,8 @@ void LostTask::forget() {
 void PromiseBase::lose() noexcept {
     TaskLink& link = *std::exchange(awaiter, nullptr);
     link.task = nullptr;
-    Executor* const waits_in = link.wait ? link.wait->home() : nullptr;
     const std::shared_ptr<core::Context> place =
-        place_of(outer, waits_in, "a weft::Task that a coroutine awaits");
-    if (link.wait) link.wait->leave();
+        place_of(outer, "a weft::Task that a coroutine awaits");
     if (!place) return;
     try {
         auto lost = std::make_unique<LostTask>(link, continuation);

@@ -1,5 +1,4 @@
 #include <weft/in_place.h>
-#include <weft/result.h>
 #include <weft/task.h>
 
 #include <stdexcept>
@@ -9,10 +8,10 @@
 
 namespace weft::core {
 
-// Work that was dropped with its runtime (weft/offload.h), or a task that did not end with it, is
-// no fault of what it left.
-static LogLevel level_of(const Context* context, bool is_cancelled) {
-    return context && context->is_closed() && is_cancelled ? LogLevel::info : LogLevel::error;
+// Work that was dropped with its runtime (weft/offload.h) is no fault of what it left.
+static LogLevel level_of(const Context* context, const std::error_code& thrown) {
+    const bool is_ending = context && context->is_closed();
+    return is_ending && thrown == std::errc::operation_canceled ? LogLevel::info : LogLevel::error;
 }
 
 void log_thrown(Context* context, std::string text, const std::exception_ptr& thrown) noexcept {
@@ -22,10 +21,7 @@ void log_thrown(Context* context, std::string text, const std::exception_ptr& th
             if (thrown) std::rethrow_exception(thrown);
         } catch (const std::system_error& error) {
             text += std::string(": ") + error.what();
-            level = level_of(context, error.code() == std::errc::operation_canceled);
-        } catch (const BadResult& error) {
-            text += std::string(": ") + error.what();
-            level = level_of(context, error.status().code() == Code::cancelled);
+            level = level_of(context, error.code());
         } catch (const std::exception& error) {
             text += std::string(": ") + error.what();
         } catch (...) {

@@ -180,12 +180,6 @@ void drop_elsewhere(std::unique_ptr<Operation>& operation) {
     on_another_thread([&] { operation.reset(); });
 }
 
-Task<int> await_result(std::optional<Task<int>>& kept) { co_return co_await *kept; }
-
-Task<int> await_by_name(Task<int>& task) { co_return co_await task; }
-
-Task<void> drop_soon(Task<int>& task) { (void)co_await with_timeout(1ms, await_by_name(task)); }
-
 TEST_CASE("an operation that is destroyed before its end on another thread ends the program") {
     const Mistake mistakes[] = {
         {"a call",
@@ -236,29 +230,6 @@ TEST_CASE("an operation that is destroyed before its end on another thread ends 
          {"weft::Task", "Executor::post()"}},
     };
     for (const Mistake& mistake : mistakes) check(mistake);
-}
-
-TEST_CASE("a task that a turn of another runtime destroys ends the program, whatever awaits it") {
-    check({"a task that nothing awaits any more waits for it",
-           [] {
-               Bench bench;
-               Gate gate;
-               std::optional<Task<int>> kept;
-               Task<int> waits = await_result(kept);
-               bench.in_turn([&] {
-                   kept.emplace(wait_at(gate));
-                   bench.runtime.spawn(drop_soon(waits));
-               });
-               bench.runtime.turn_until([] { return false; }, 5ms);
-               Runtime other = Runtime::create().value();
-               std::promise<void> over;
-               other.executor().post([&] {
-                   kept.reset();
-                   over.set_value();
-               });
-               over.get_future().wait();
-           },
-           {"weft::Task", "Executor::post()"}});
 }
 
 TEST_CASE("a collective or what another runtime does, destroyed on another thread, ends it, too") {
