@@ -19,8 +19,8 @@ namespace detail {
 
 Status nowhere() {
     return fail(Code::failed_precondition,
-                "awaited on a thread that turns no context; start the coroutine by "
-                "Runtime::spawn or Runtime::block_on");
+                "made on a thread that turns no context: make it in the coroutine that awaits it, "
+                "which Runtime::spawn or Runtime::block_on starts");
 }
 
 // While it sleeps it is deferred work of the context's end, afterwards of the next turn.

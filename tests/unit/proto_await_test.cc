@@ -222,6 +222,7 @@ TEST_CASE("awaiting on a thread that turns no context is refused with a sentence
         ask(pair.stub(), text);
     }).join();
     CHECK(text.find("FAILED_PRECONDITION") == 0);
+    CHECK(text.find("make it in the coroutine that awaits it") != text.npos);
     CHECK(text.find("Runtime::spawn") != text.npos);
 }
 
