@@ -327,6 +327,15 @@ void Node::shutdown() {
     context.post([this] { waiters.end(); });
     log.end_sink();
     forget_served(*this);
+    close_descriptors();
+}
+
+// A channel, or a coroutine that holds one, keeps the node for as long as it likes.
+void Node::close_descriptors() {
+    await_stops();
+    stop_fd_.reset();
+    driver.close();
+    context.close_wake();
 }
 
 }  // namespace weft::api

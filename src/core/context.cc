@@ -386,7 +386,8 @@ void Context::wake() {
     if (!sleeping_.exchange(false, std::memory_order_seq_cst)) return;
     if (is_forked_) return;  // The descriptor is the parent's.
     const std::uint64_t one = 1;
-    (void)base::check_open(write(wake_fd_.get(), &one, sizeof one));
+    const std::lock_guard lock(late_mutex_);
+    if (wake_fd_) (void)base::check_open(write(wake_fd_.get(), &one, sizeof one));
 }
 
 // ---- frames that wait ------------------------------------------------------------------------

@@ -85,6 +85,8 @@ class Context final : public Executor, public OwnThread {
     // No turn will come any more: from here on post() runs its work at once, on the calling thread
     // or on another that is doing so, one at a time; work that posts itself for ever is dropped.
     void close_submissions();
+    // After that: no thread is woken any more. What keeps this keeps no descriptor then.
+    void close_wake();
     // What this context is a part of: kept alive while late work runs, which may let go of it.
     void set_owner(std::weak_ptr<void> owner) { owner_ = std::move(owner); }
     std::shared_ptr<Executor> share() { return {owner_.lock(), this}; }

@@ -28,6 +28,7 @@ class Driver {
 
     // False: the system gave no descriptor to sleep on; it must not be started.
     bool is_usable() const { return bool(epoll_); }
+    void close() { epoll_.reset(); }  // Requires: stopped, for good.
     // Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT (the cpu).
     Status start();
     // Ends and joins the thread, however long its turn takes; `on_late` is called once when that

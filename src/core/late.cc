@@ -44,6 +44,12 @@ void Context::close_submissions() {
     run_late();
 }
 
+void Context::close_wake() {
+    base::UniqueFd closing;
+    const std::lock_guard lock(late_mutex_);  // Of another thread that is about to wake this one.
+    closing = std::move(wake_fd_);
+}
+
 // Within late work it runs behind that.
 void Context::run_deferred_late() {
     if (!in_turn()) post([] {});

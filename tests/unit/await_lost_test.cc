@@ -104,8 +104,10 @@ TEST_CASE("what awaits a task that is destroyed behind the end of its runtime st
         return nullptr;
     });
     constexpr int lives = 20;
+    const int files = open_files();
     for (int life = 1; life <= lives; ++life) {
         simulation.run_for(1ms);
+        CHECK(open_files() == files);
         simulation.crash("host");
         simulation.run_for(1ms);
         simulation.start("host");

@@ -11,6 +11,7 @@
 
 #include "support/child.h"
 #include "support/no_more_threads.h"
+#include "support/open_files.h"
 #include "support/patience.h"
 #include "support/raw_echo.h"
 
@@ -258,4 +259,25 @@ TEST_CASE("a second signal ends the wait for handlers, and the program goes on")
               }
               return status.code() == Code::cancelled ? 0 : 2;
           }) == 0);
+}
+
+TEST_CASE(
+    "a channel that outlives its runtime keeps no descriptor, and what is posted there runs") {
+    const bool is_manual = GENERATE(false, true);
+    CAPTURE(is_manual);
+    (void)Runtime::create().value();  // What is opened once in a process.
+    const int before = open_files();
+    Channel channel;
+    Executor* executor = nullptr;
+    {
+        Runtime runtime = Runtime::create({.manual = is_manual}).value();
+        REQUIRE(runtime.listen(unique_uri("outlived")).ok());
+        channel = runtime.connect("sm://absent").value();
+        executor = &runtime.executor();
+        CHECK(open_files() > before);
+    }
+    CHECK(open_files() == before);
+    bool ran = false;
+    executor->post([&] { ran = true; });
+    CHECK(ran);
 }
