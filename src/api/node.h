@@ -113,7 +113,6 @@ class Node final : public std::enable_shared_from_this<Node>,
     void be_driven(bool is_driven);         // Runtime::be_driven().
     // For an end in exit(), where what its handlers use goes, or what called exit() is in the
     // middle of anything: says why, takes no turn any more, and nothing of it is destroyed.
-    void close_descriptors();
     void stay_for_exit(const char* why);
 
     const RuntimeOptions options;  // Without log_sink.
@@ -141,6 +140,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     bool run_here(const std::function<bool()>& work);
     void in_turn(Function<void()> work);
     void end_work();
+    void close_descriptors();
     void deliver_collectives();
     bool stays_in_use();
     void require_undriven() const;

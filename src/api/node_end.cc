@@ -330,7 +330,7 @@ void Node::shutdown() {
     close_descriptors();
 }
 
-// A channel, or a coroutine that holds one, keeps the node for as long as it likes.
+// A channel, or a coroutine that holds one, may keep the node to the end of the program.
 void Node::close_descriptors() {
     await_stops();
     stop_fd_.reset();

@@ -448,7 +448,7 @@ class Context final : public Executor, public OwnThread {
     std::atomic<std::size_t> submitted_bytes_{0};
     std::atomic<bool> submissions_closed_{false};
     std::weak_ptr<void> owner_;
-    std::mutex late_mutex_;  // Guards the next. Never held over user code.
+    std::mutex late_mutex_;  // Guards the next, and wake_fd_. Never held over user code.
     bool running_late_ = false;
     std::atomic<std::uint32_t> late_posters_{0};  // About to take it, or to find it taken.
     // Of what this thread runs after the end of a context, be it another one; 0: nothing.

@@ -60,10 +60,8 @@ Status lost_status(const char* what) {
 void throw_lost(const char* what) { throw BadResult(lost_status(what)); }
 
 void Awaiting::lose() noexcept {
-    std::shared_ptr<core::Context> place;
-    if (is_suspended()) {
-        place = place_of(level(), "an operation that a coroutine awaits");
-    }
+    const std::shared_ptr<core::Context> place =
+        is_suspended() ? place_of(level(), "an operation that a coroutine awaits") : nullptr;
     if (!place) return leave();
     try {
         auto lost = std::make_unique<LostOperation>();

@@ -25,7 +25,7 @@ class FrameSink {
     // For backlog_max turns were long, or did not read all there was: what arrives lies there for
     // longer and longer. Said again as long as it lasts.
     virtual void on_backlog() {}
-    // A peer that somebody needs, from time to time while it is up.
+    // A peer that is needed, from time to time while it is up.
     virtual void on_heartbeat(Peer&) {}
     // The connection is gone (or never came); the frames that waited are dropped.
     virtual void on_peer_down(Peer&, const Status& /*why*/) {}

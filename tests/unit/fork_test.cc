@@ -98,25 +98,9 @@ Status end_of(Outcome& outcome) {
 // The exit status of `body` in a forked child, or minus the signal that ended it; what the child
 // wrote to standard error follows in `said`.
 int end_of_fork(const std::function<int()>& body, std::string* said = nullptr) {
-    int ends[2];
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    const pid_t child = test::fork_child();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        ::signal(SIGABRT, SIG_DFL);
-        ::alarm(20);
-        ::dup2(ends[1], STDERR_FILENO);
-        ::_exit(body());
-    }
-    ::close(ends[1]);
-    char text[512];
-    for (ssize_t got = 0; (got = ::read(ends[0], text, sizeof text)) > 0;) {
-        if (said) said->append(text, static_cast<std::size_t>(got));
-    }
-    ::close(ends[0]);
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+    const test::Said child = test::said_by_child(body);
+    if (said) said->append(child.text);
+    return child.end;
 }
 
 bool names_fork(const Status& status) {
