@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "base/fork.h"
+
 namespace weft::base {
 namespace {
 
@@ -28,6 +30,7 @@ void mark_exit() noexcept {
     static constinit std::atomic<int> marks{0};
     if (marks.load(std::memory_order_relaxed) >= marks_max) return;
     marks.fetch_add(1, std::memory_order_relaxed);
+    const ForksHeld whole;  // A child finds the lock of atexit() and exit() free.
     (void)std::atexit([] { exiting_somewhere = true; });
 }
 

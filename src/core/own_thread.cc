@@ -26,14 +26,15 @@ bool OwnThread::is_in(const Executor& context) {
 
 bool OwnThread::begin_turns() {
     if (borrower_.load(std::memory_order_relaxed) == identity()) return false;
-    has_turned_.store(true, std::memory_order_relaxed);
+    begins_.store(true, std::memory_order_relaxed);
     const std::lock_guard behind(borrowing_);
     adopt_thread();
+    has_turned_.store(true, std::memory_order_release);
     return true;
 }
 
 OwnThread::Borrowed::Borrowed(OwnThread& of) : of_(of), lock_(of.borrowing_, std::try_to_lock) {
-    if (lock_ && of_.has_turned()) lock_.unlock();
+    if (lock_ && of_.begins_.load(std::memory_order_relaxed)) lock_.unlock();
     if (!lock_) return;
     // From the first thread on that is not its own it is no thread's between such turns.
     if (!of_.on_thread()) of_.belong_to_none();

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <thread>
 
+#include "base/exiting.h"
 #include "bulk/regions.h"
 #include "support/catch.h"
 #include "support/child.h"
@@ -59,6 +61,35 @@ TEST_CASE("a forked child keeps memory for ever though a thread of its parent wa
             if (::waitpid(child, &status, 0) != child || status != 0) ::_exit(1);
         }
         while (!over) std::this_thread::yield();
+        return 0;
+    });
+    CHECK(end == 0);
+}
+
+TEST_CASE("a forked child ends by exit() though a thread of its parent was marking the exit") {
+    // In a process of its own, where the marks are of no other test.
+    const int end = test::end_of_child([] {
+        constexpr int rounds = 60;
+        std::atomic<int> begun{0}, over{0};
+        std::thread thread([&] {
+            for (int round = 1; round <= rounds; ++round) {
+                begun = round;
+                for (int i = 0; i < 1000; ++i) base::mark_exit();
+                while (over < round) std::this_thread::yield();
+            }
+        });
+        for (int round = 1; round <= rounds; ++round) {
+            while (begun < round) std::this_thread::yield();
+            const pid_t child = test::fork_child();
+            if (child == 0) {
+                ::alarm(20);
+                std::exit(0);
+            }
+            int status = 0;
+            if (::waitpid(child, &status, 0) != child || status != 0) ::_exit(1);
+            over = round;
+        }
+        thread.join();
         return 0;
     });
     CHECK(end == 0);
