@@ -336,6 +336,7 @@ void Node::close_descriptors() {
     stop_fd_.reset();
     driver.close();
     context.close_wake();
+    arena->close_fd();
 }
 
 }  // namespace weft::api

@@ -1,6 +1,7 @@
 #include "core/own_thread.h"
 
 #include "base/assert.h"
+#include "base/exiting.h"
 
 namespace weft::core {
 
@@ -54,7 +55,10 @@ void OwnThread::abort_nested_turn() {
                         "runs inside a turn: return from it, or co_await what it waits for");
 }
 
+// In exit() a runtime may have been left to the threads that are in it, and the objects of static
+// storage go all the same.
 void OwnThread::abort_elsewhere(const char* call, const char* why) {
+    if (base::is_exiting()) return;
     base::abort_misused(call, why);
 }
 

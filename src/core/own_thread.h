@@ -42,8 +42,8 @@ class OwnThread {
     void release_thread() { thread_.store(nullptr, std::memory_order_relaxed); }
     // Until one turns it is another thread's, whichever asks.
     void belong_to_none() { thread_.store(&borrower_, std::memory_order_relaxed); }
-    // Aborts with "weft: CALL: WHY" where is_elsewhere(). For doors that a finished operation does
-    // not pass.
+    // Aborts with "weft: CALL: WHY" where is_elsewhere(), but in exit(). For doors that a finished
+    // operation does not pass.
     void require_thread(const char* call, const char* why) const {
         if (is_elsewhere()) [[unlikely]]
             abort_elsewhere(call, why);
@@ -104,7 +104,7 @@ class OwnThread {
   private:
     friend class weft::Executor;
     static const void* identity() { return &current_; }
-    [[noreturn]] static void abort_elsewhere(const char* call, const char* why);
+    static void abort_elsewhere(const char* call, const char* why);
 
     static constinit thread_local Entered* innermost_;
     static constinit std::atomic<std::uint64_t> last_number_;

@@ -132,6 +132,7 @@ class MemoryArena final : public Arena {
 
     Result<Buffer> allocate(std::size_t bytes, Use use) override;
     Result<int> fd() override;
+    void close_fd() override;
     std::size_t size() const override;
     std::optional<std::uint64_t> offset_of(ByteView memory) const override;
     std::size_t allocated_bytes() const override;
@@ -144,6 +145,7 @@ class MemoryArena final : public Arena {
     void give_back(std::size_t offset, std::size_t length, Use use);
     void cool();
     void cool_within(std::size_t offset, std::size_t length, std::size_t excess);
+    bool drop_pages(std::size_t offset, std::size_t length);
     bool is_held(std::size_t block) const { return block < holds_.size() && holds_[block] != 0; }
     const char* limits() const {
         return bytes_ < wanted_ ? " (made smaller for a limit on address space, `ulimit -v`)"
@@ -279,6 +281,13 @@ void MemoryArena::cool() {
     }
 }
 
+// Without the descriptor locked pages (mlockall) stay.
+bool MemoryArena::drop_pages(std::size_t offset, std::size_t length) {
+    if (!fd_) return ::madvise(base_.load() + offset, length, MADV_REMOVE) == 0;
+    return ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                       static_cast<off_t>(offset), static_cast<off_t>(length)) == 0;
+}
+
 // Up to `excess` bytes of a warm range, from its end.
 void MemoryArena::cool_within(std::size_t offset, std::size_t length, std::size_t excess) {
     std::size_t end = offset + length;
@@ -294,10 +303,9 @@ void MemoryArena::cool_within(std::size_t offset, std::size_t length, std::size_
         }
         at = std::max(at, end - std::min(end, excess));
         // Failure leaves the pages in memory as they are, which costs memory and nothing else.
-        const int error = ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                      static_cast<off_t>(at), static_cast<off_t>(end - at));
+        const bool are_dropped = drop_pages(at, end - at);
         warm_.remove(at, end - at);
-        if (error == 0) of_peers_.remove(at, end - at);
+        if (are_dropped) of_peers_.remove(at, end - at);
         excess -= end - at;
         end = at;
     }
@@ -327,6 +335,11 @@ Result<int> MemoryArena::fd() {
     std::lock_guard lock(mutex_);
     if (Status status = create(); !status.ok()) return status;
     return fd_.get();
+}
+
+void MemoryArena::close_fd() {
+    std::lock_guard lock(mutex_);
+    fd_.reset();
 }
 
 std::size_t MemoryArena::size() const {

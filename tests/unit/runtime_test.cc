@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <stdexcept>
 #include <thread>
@@ -268,15 +269,19 @@ TEST_CASE(
     (void)Runtime::create().value();  // What is opened once in a process.
     const int before = open_files();
     Channel channel;
+    Buffer memory;
     Executor* executor = nullptr;
     {
         Runtime runtime = Runtime::create({.manual = is_manual}).value();
         REQUIRE(runtime.listen(unique_uri("outlived")).ok());
+        memory = runtime.allocate(64 << 20).value();
         channel = runtime.connect("sm://absent").value();
         executor = &runtime.executor();
         CHECK(open_files() > before);
     }
     CHECK(open_files() == before);
+    std::ranges::fill(memory.bytes(), std::byte{1});
+    memory = Buffer();
     bool ran = false;
     executor->post([&] { ran = true; });
     CHECK(ran);
