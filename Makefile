@@ -24,7 +24,7 @@ help:
 	@echo "targets: setup build test check demo bench plots softroce deb package-test soak"
 
 setup:
-	@tools/setup.sh
+	@PACKAGE_LIST="tools/packages.txt tools/packages-test.txt" tools/setup.sh
 
 build: setup
 	@PRESET=release tools/build.sh
@@ -40,8 +40,10 @@ check: setup
 # A target that runs one script, once it exists.
 run = if [ -x $(2) ]; then $(2); else echo "$(1): not built yet: $(2) is missing"; exit 1; fi
 
-demo: setup
-	@PRESET=release tools/build.sh
+# What it runs and no more: the library, the plugin and the command.
+demo:
+	@tools/setup.sh
+	@PRESET=release TESTS=OFF tools/build.sh weft_cli
 	@$(call run,demo,examples/storage/demo.py)
 
 bench: setup

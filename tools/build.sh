@@ -1,6 +1,6 @@
 #!/bin/sh
 # Configures and builds one preset (PRESET, default release); quiet unless something is wrong.
-# Arguments: targets; none means all.
+# Arguments: targets; none means all. TESTS=OFF: without the tests, unless they are configured there.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -17,13 +17,21 @@ export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=true
 
 mkdir -p "build/$preset"
 log=build/$preset/build.log
-if ! cmake --preset "$preset" >"$log" 2>&1; then
+tests=
+if [ "$preset" = release ]; then
+    tests=-DWEFT_BUILD_TESTS=ON
+    if [ "${TESTS:-}" = OFF ] && ! grep -qs '^WEFT_BUILD_TESTS:BOOL=ON' "build/$preset/CMakeCache.txt"; then
+        tests=-DWEFT_BUILD_TESTS=OFF
+    fi
+fi
+# shellcheck disable=SC2086 # Empty is no word.
+if ! cmake --preset "$preset" $tests >"$log" 2>&1; then
     cat "$log" >&2
     echo "build: cmake failed ($preset)"
     exit 1
 fi
 echo "build: $preset, $(nproc) jobs"
-if ! ninja -C "build/$preset" -j"$(nproc)" "$@" >"$log" 2>&1; then
+if ! tools/progress.py build "$log" ninja -C "build/$preset" -j"$(nproc)" "$@"; then
     grep -vE '^\[[0-9]+/[0-9]+\] (Building|Linking|Re-checking|Running)' "$log" | tail -n 80 >&2
     echo "build: failed ($preset); all of it: $log"
     exit 1

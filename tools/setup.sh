@@ -1,11 +1,12 @@
 #!/bin/sh
-# Installs the Debian packages of tools/packages.txt that are missing. Says what it does, and is
-# silent when nothing is missing.
+# Installs the Debian packages that are missing of those that tools/packages.txt lists, or the files
+# that PACKAGE_LIST names. Says what it does, and is silent when nothing is missing.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 list=${PACKAGE_LIST:-$here/packages.txt}
-packages=$(sed 's/#.*//' "$list" | tr -s '[:space:]' '\n' | sed '/^$/d')
+# shellcheck disable=SC2086 # One word per file.
+packages=$(sed 's/#.*//' $list | tr -s '[:space:]' '\n' | sed '/^$/d')
 
 if ! command -v dpkg-query >/dev/null; then
     echo "setup: this is no Debian system: install what $list names by hand"

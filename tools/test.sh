@@ -19,8 +19,8 @@ export CAPABILITY_FILE
 
 status=0
 # In quarters of processors: tests/catch.cmake.
-(cd "build/$preset" && ../../tools/sanitized.sh ctest -j"$((4 * $(nproc)))" --no-tests=error --output-on-failure \
-    ${LABELS:+-L "$LABELS"}) >"$log" 2>&1 || status=$?
+(cd "build/$preset" && ../../tools/progress.py test test.log ../../tools/sanitized.sh ctest \
+    -j"$((4 * $(nproc)))" --no-tests=error --output-on-failure ${LABELS:+-L "$LABELS"}) || status=$?
 if [ $status != 0 ]; then
     # What failed, without the list of what passed.
     grep -vE '^ *[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed |^ *Start +[0-9]+: ' "$log" | tail -n 200

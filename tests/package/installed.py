@@ -5,7 +5,7 @@
                                  runs tests/package/consumer against it, moves it, and again
     installed.py --at PREFIX CHECK...
                                  some of the checks of what is installed there: typed, pkg_config,
-                                 readme, components, asio, asio_without_boost; at least one
+                                 readme, template, components, asio, asio_without_boost; at least one
 """
 import os
 import pathlib
@@ -99,6 +99,26 @@ class Consumer:
         readme.build()
         say("the project of README.md's \"Installed\" builds")
 
+    def check_template(self):
+        """What `weft new` writes, by the commands of its own README.md."""
+        project = self.place.with_suffix(".new")
+        run(self.prefix / "bin/weft", "new", project)
+        new = Consumer(project / "build", self.prefix)
+        new.configure(source=project)
+        new.build()
+        expect("greeter_test", run(project / "build/greeter_test"), "all seeds hold\n")
+        with subprocess.Popen([project / "build/server"]) as server:
+            try:
+                for _ in range(100):
+                    done = subprocess.run([project / "build/client", "reader"], text=True, timeout=60,
+                                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+                    if done.returncode == 0:
+                        break
+            finally:
+                server.terminate()
+        expect("client", done.stdout, "hello reader\n")
+        say("weft new writes a project that builds, passes its test and answers")
+
     def check_components(self):
         self.configure("tools")
         version = run(self.prefix / "bin/weft", "--version")
@@ -151,6 +171,7 @@ def check_installation(build, source, place):
     moved = Consumer(place / "two", second)
     moved.check_pkg_config()
     moved.check_readme()
+    moved.check_template()
     moved.check_components()
     moved.check_asio()
     asio = second / "include/weft/asio.h"

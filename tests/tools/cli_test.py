@@ -435,5 +435,32 @@ class Info(unittest.TestCase):
         self.assertIn("WEFT_ROOT", json.loads(done.stdout)["environment_warning"])
 
 
+class New(unittest.TestCase):
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.place = pathlib.Path(place.name)
+
+    def test_it_writes_the_files_that_it_names(self):
+        made = self.place / "made"
+        for directory in (made, self.place / "new"):
+            made.mkdir(exist_ok=True)
+            done = weft("new", str(directory), "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            names = json.loads(done.stdout)["files"]
+            self.assertEqual(sorted(names), sorted(os.listdir(directory)))
+            self.assertIn("CMakeLists.txt", names)
+        self.assertIn("README.md", weft("new", str(self.place / "text")).stdout)
+
+    def test_what_is_there_stays(self):
+        (self.place / "mine").write_text("x", encoding="utf-8")
+        for directory in (self.place, self.place / "mine"):
+            done = weft("new", str(directory))
+            self.assertEqual(done.returncode, 6, done.stderr)
+            self.assertIn(f"'{directory}' exists", done.stderr)
+        self.assertEqual(os.listdir(self.place), ["mine"])
+        self.assertEqual(weft("new", str(self.place / "none/below")).returncode, 5)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -11,6 +11,7 @@ namespace weft::tool {
 using SetUp = void (*)(CLI::App& command, Invocation& invocation);
 
 void set_up_info(CLI::App& command, Invocation& invocation);
+void set_up_new(CLI::App& command, Invocation& invocation);
 void set_up_perf(CLI::App& command, Invocation& invocation);
 void set_up_ping(CLI::App& command, Invocation& invocation);
 

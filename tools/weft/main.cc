@@ -31,7 +31,7 @@ constexpr Command commands[] = {
     {"info", set_up_info},   {"ping", set_up_ping}, {"perf", set_up_perf}, {"sim", set_up_sim},
     {"serve", set_up_serve}, {"put", set_up_put},   {"get", set_up_get},   {"ls", set_up_ls},
     {"stat", set_up_stat},   {"rm", set_up_rm},     {"set", set_up_set},   {"show", set_up_show},
-    {"group", set_up_group},
+    {"group", set_up_group}, {"new", set_up_new},
 };
 
 constexpr int usage_error = 64;  // EX_USAGE of sysexits.h.
