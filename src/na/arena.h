@@ -33,7 +33,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
     // Descriptor and length to hand to a peer. Errors: RESOURCE_EXHAUSTED when it can't be made.
     virtual Result<int> fd() = 0;
-    // At the end of the runtime that hands it out. The memory stays, and can be allocated and freed.
+    // At the end of the runtime that hands it out. The memory stays, to be allocated and freed.
     // Requires: fd() is not called any more.
     virtual void close_fd() {}
     virtual std::size_t size() const = 0;
