@@ -69,7 +69,7 @@ TEST_CASE("a forked child keeps memory for ever though a thread of its parent wa
 TEST_CASE("a forked child ends by exit() though a thread of its parent was marking the exit") {
     // In a process of its own, where the marks are of no other test.
     const int end = test::end_of_child([] {
-        constexpr int rounds = 60;
+        constexpr int rounds = 30;
         std::atomic<int> begun{0}, over{0};
         std::thread thread([&] {
             for (int round = 1; round <= rounds; ++round) {
