@@ -26,12 +26,12 @@ constexpr int marks_max = 100'000;  // Each takes 32 bytes until the process end
 void watch_exit() { witness.is_watching = true; }
 
 // exit() calls these in the reverse order, among the destructors of static objects.
-void mark_exit() noexcept {
+void mark_exit(int (*at_exit)(void (*)())) noexcept {
     static constinit std::atomic<int> marks{0};
     if (marks.load(std::memory_order_relaxed) >= marks_max) return;
     marks.fetch_add(1, std::memory_order_relaxed);
     const ForksHeld whole;  // A child finds the lock of atexit() and exit() free.
-    (void)std::atexit([] { exiting_somewhere = true; });
+    (void)at_exit([] { exiting_somewhere = true; });
 }
 
 bool is_exiting() { return exiting_here || exiting_somewhere; }

@@ -114,7 +114,7 @@ void Later::drop() {
 }
 
 void require_end_here(const Executor& executor, const char* what) {
-    static_cast<const core::Context&>(executor).require_thread(what, core::dropped_elsewhere_text);
+    static_cast<const core::Context&>(executor).require_end_here(what);
 }
 
 Status home_ends() {

@@ -55,11 +55,16 @@ void OwnThread::abort_nested_turn() {
                         "runs inside a turn: return from it, or co_await what it waits for");
 }
 
-// In exit() a runtime may have been left to the threads that are in it, and the objects of static
-// storage go all the same.
 void OwnThread::abort_elsewhere(const char* call, const char* why) {
-    if (base::is_exiting()) return;
     base::abort_misused(call, why);
+}
+
+void OwnThread::refuse_end_elsewhere(const char* what) {
+    if (base::is_exiting()) return;
+    abort_elsewhere(what,
+                    "destroyed before its end on a thread that does not turn its runtime, where it "
+                    "may be ending just now: destroy it, and the coroutine that it is a part of, "
+                    "there (Executor::post())");
 }
 
 }  // namespace weft::core

@@ -10,11 +10,6 @@
 
 namespace weft::core {
 
-// Why something of a context is not destroyed on another thread than its own.
-inline constexpr const char* dropped_elsewhere_text =
-    "destroyed before its end on a thread that does not turn its runtime, where it may be ending "
-    "just now: destroy it, and the coroutine that it is a part of, there (Executor::post())";
-
 // Thread: any, unless said otherwise.
 class OwnThread {
   public:
@@ -42,11 +37,18 @@ class OwnThread {
     void release_thread() { thread_.store(nullptr, std::memory_order_relaxed); }
     // Until one turns it is another thread's, whichever asks.
     void belong_to_none() { thread_.store(&borrower_, std::memory_order_relaxed); }
-    // Aborts with "weft: CALL: WHY" where is_elsewhere(), but in exit(). For doors that a finished
-    // operation does not pass.
+    // Aborts with "weft: CALL: WHY" where is_elsewhere(). For doors that a finished operation does
+    // not pass.
     void require_thread(const char* call, const char* why) const {
         if (is_elsewhere()) [[unlikely]]
             abort_elsewhere(call, why);
+    }
+    // The same for `what`, an operation or task that is destroyed before its end. Not in exit(): a
+    // runtime may have been left to the threads that are in it, and the objects of static storage
+    // go all the same.
+    void require_end_here(const char* what) const {
+        if (is_elsewhere()) [[unlikely]]
+            refuse_end_elsewhere(what);
     }
 
     // While it lives the calling thread is in that context as in a turn: for work outside of one
@@ -104,7 +106,8 @@ class OwnThread {
   private:
     friend class weft::Executor;
     static const void* identity() { return &current_; }
-    static void abort_elsewhere(const char* call, const char* why);
+    [[noreturn]] static void abort_elsewhere(const char* call, const char* why);
+    static void refuse_end_elsewhere(const char* what);
 
     static constinit thread_local Entered* innermost_;
     static constinit std::atomic<std::uint64_t> last_number_;

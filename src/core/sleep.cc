@@ -56,7 +56,7 @@ Alarm::Alarm() : home_(Executor::current()) {
 Alarm::~Alarm() {
     Node& node = this->node();
     if (node.Timer::is_linked() || node.InScope::is_linked() || node.Deferred::is_linked()) {
-        node.context().require_thread("a sleep (weft::sleep_for())", core::dropped_elsewhere_text);
+        node.context().require_end_here("a sleep (weft::sleep_for())");
     }
     if (node.Timer::is_linked()) node.context().timers().cancel(node);
     node.take_back();

@@ -249,14 +249,12 @@ void ChannelImpl::cancel_transfer(OperationId id) {
 }
 
 void ChannelImpl::abandon_call(OperationId id) {
-    context_.require_thread("a call (CallOperation, a stub's, Channel::abandon_call())",
-                            core::dropped_elsewhere_text);
+    context_.require_end_here("a call (CallOperation, a stub's, Channel::abandon_call())");
     client_.abandon({id.slot, id.generation});
 }
 
 void ChannelImpl::abandon_transfer(OperationId id) {
-    context_.require_thread("a transfer (TransferOperation, Channel::abandon_transfer())",
-                            core::dropped_elsewhere_text);
+    context_.require_end_here("a transfer (TransferOperation, Channel::abandon_transfer())");
     bulk_.transfers.abandon({id.slot, id.generation});
 }
 

@@ -31,11 +31,13 @@ namespace {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
 
-std::size_t bytes_in_memory(Arena& arena) {
+std::size_t bytes_in_memory(int fd) {
     struct stat is {};
-    REQUIRE(::fstat(*arena.fd(), &is) == 0);
+    REQUIRE(::fstat(fd, &is) == 0);
     return static_cast<std::size_t>(is.st_blocks) * 512;
 }
+
+std::size_t bytes_in_memory(Arena& arena) { return bytes_in_memory(*arena.fd()); }
 
 bool is_aligned(const Buffer& buffer, std::size_t to) {
     return reinterpret_cast<std::uintptr_t>(buffer.data()) % to == 0;
@@ -120,6 +122,17 @@ TEST_CASE("arena: freed memory stays warm within a budget and goes back beyond i
     Buffer again = take(*arena, 200 * mib);
     for (std::size_t at = 0; at < again.size(); at += 4096) again.data()[at] = std::byte{2};
     CHECK(bytes_in_memory(*arena) == 256 * mib);
+}
+
+TEST_CASE("arena: freed memory goes back after the end of its runtime, too") {
+    auto arena = Arena::make(1024 * mib);
+    Buffer buffer = take(*arena, 320 * mib);
+    const base::UniqueFd file(::dup(*arena->fd()));  // To look into it.
+    for (std::size_t at = 0; at < buffer.size(); at += 4096) buffer.data()[at] = std::byte{1};
+    arena->close_fd();
+    CHECK(bytes_in_memory(file.get()) == 320 * mib);
+    buffer = Buffer();
+    CHECK(bytes_in_memory(file.get()) == 256 * mib);
 }
 
 TEST_CASE("arena: a large buffer over a small block of peers is cleared there and nowhere else") {
