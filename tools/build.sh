@@ -20,7 +20,9 @@ log=build/$preset/build.log
 tests=
 if [ "$preset" = release ]; then
     tests=-DWEFT_BUILD_TESTS=ON
-    if [ "${TESTS:-}" = OFF ] && ! grep -qs '^WEFT_BUILD_TESTS:BOOL=ON' "build/$preset/CMakeCache.txt"; then
+    # One that could not be configured has a cache, too, and no build.ninja.
+    if [ "${TESTS:-}" = OFF ] && ! { [ -f "build/$preset/build.ninja" ] &&
+        grep -q '^WEFT_BUILD_TESTS:BOOL=ON' "build/$preset/CMakeCache.txt"; }; then
         tests=-DWEFT_BUILD_TESTS=OFF
     fi
 fi

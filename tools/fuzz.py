@@ -143,7 +143,7 @@ def main():
             parser.error(f"there is no target {target}; there are: {', '.join(known)}")
     targets = given.targets or known
     building = [f"fuzz_{target}" for target in targets]
-    packages = {**os.environ, "PACKAGE_LIST": str(REPOSITORY / "tools" / "fuzz_packages.txt")}
+    packages = {**os.environ, "PACKAGE_LIST": "tools/fuzz_packages.txt"}
     if subprocess.run(["tools/setup.sh"], cwd=REPOSITORY, check=False, env=packages).returncode:
         return 1
     if subprocess.run(["tools/build.sh", *building], cwd=REPOSITORY, check=False,

@@ -7,6 +7,7 @@ Reads "[done/all]" of ninja and "done/all Test" of ctest. On a terminal one line
 elsewhere a line is printed when half a minute has passed since the last one. Ends with the
 command's exit status.
 """
+import os
 import re
 import subprocess
 import sys
@@ -35,29 +36,42 @@ class Progress:
         self.last = now
         seconds = int(now - self.started)
         text = f"{self.label}: {done} of {everything}, {seconds // 60}:{seconds % 60:02}"
-        self.out.write(f"\r\x1b[K{text}" if self.on_terminal else text + "\n")
-        self.out.flush()
+        self.show(f"\r\x1b[K{text}" if self.on_terminal else text + "\n")
 
     def end(self):
         if self.on_terminal:
-            self.out.write("\r\x1b[K")
+            self.show("\r\x1b[K")
+
+    def show(self, text):
+        try:
+            self.out.write(text)
             self.out.flush()
+        except OSError:  # No reader: the command goes on without.
+            pass
 
 
 def main():
     label, log, *command = sys.argv[1:]
     progress = Progress(label, sys.stdout)
-    with open(log, "wb") as file, subprocess.Popen(command, stdout=subprocess.PIPE,
-                                                   stderr=subprocess.STDOUT) as child:
-        try:
-            for line in child.stdout:
-                file.write(line)
-                file.flush()
+    with open(log, "wb") as out, open(log, "rb") as read:
+        # It writes to the file itself: nothing here can hold it up, or lose what it says.
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        status, unfinished = None, b""
+        while status is None:
+            try:
+                status = child.wait(0.2)
+            except subprocess.TimeoutExpired:
+                pass
+            except KeyboardInterrupt:
+                continue  # The command has got the signal, too, and says how it ends.
+            *lines, unfinished = (unfinished + read.read()).split(b"\n")
+            for line in lines:
                 progress.line(line)
-        except KeyboardInterrupt:
-            pass  # The command has got the signal, too.
-        status = child.wait()
-    progress.end()
+        progress.end()
+    try:
+        sys.stdout.flush()
+    except OSError:  # Else the interpreter's own end tries again, and takes the status.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status if status >= 0 else 128 - status
 
 

@@ -3,9 +3,11 @@
 import io
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from progress import Progress
@@ -39,9 +41,17 @@ class Shown(unittest.TestCase):
         self.assertEqual(self.shown(io.StringIO(), (40, b"  7/99 Test  #12: a test ... Passed\n")),
                          "build: 7 of 99, 0:40\n")
 
+    def test_without_a_reader_nothing_is_shown(self):
+        self.assertEqual(self.shown(NoReader(), (40, b"[1/2] Building\n")), "")
+
     def test_a_terminal_has_one_line_which_goes(self):
         self.assertEqual(self.shown(Terminal(), (1, b"[1/2] Building\n"), (1.1, b"[2/2] Linking\n")),
                          "\r\x1b[Kbuild: 1 of 2, 0:01\r\x1b[Kbuild: 2 of 2, 0:01\r\x1b[K")
+
+
+class NoReader(io.StringIO):
+    def write(self, text):
+        raise BrokenPipeError
 
 
 class Ends(unittest.TestCase):
@@ -56,6 +66,28 @@ class Ends(unittest.TestCase):
         self.assertEqual(self.ends("echo out; echo error >&2; exit 3"), (3, b"out\nerror\n"))
         self.assertEqual(self.ends("printf '\\377'"), (0, b"\xff"))
         self.assertEqual(self.ends("kill -TERM $$"), (128 + 15, b""))
+
+    def test_without_waiting_for_what_the_command_left_behind(self):
+        status, log = self.ends("sleep 50 & echo $!")
+        os.kill(int(log), signal.SIGTERM)
+        self.assertEqual(status, 0)
+
+    def test_after_an_interrupt_the_command_says_how_it_ends(self):
+        says = "trap 'i=0; while [ $((i += 1)) -lt 20000 ]; do echo 0123456789; done; exit 7' INT; "
+        with tempfile.TemporaryDirectory() as place:
+            log = pathlib.Path(place) / "log"
+            # A group of its own, as a terminal's.
+            with subprocess.Popen([sys.executable, TOOL, "test", log, "sh", "-c",
+                                   says + "echo begun; while :; do read -r _ || exit 8; done"],
+                                  stdin=subprocess.PIPE, start_new_session=True) as tool:
+                end = time.monotonic() + 30
+                while not (log.exists() and b"begun" in log.read_bytes()):
+                    self.assertLess(time.monotonic(), end)
+                os.killpg(tool.pid, signal.SIGINT)
+                tool.stdin.write(b"\n")
+                tool.stdin.flush()
+                self.assertEqual(tool.wait(60), 7)
+            self.assertGreater(log.stat().st_size, 200_000)
 
 
 if __name__ == "__main__":

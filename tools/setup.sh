@@ -4,12 +4,20 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-list=${PACKAGE_LIST:-$here/packages.txt}
-# shellcheck disable=SC2086 # One word per file.
-packages=$(sed 's/#.*//' $list | tr -s '[:space:]' '\n' | sed '/^$/d')
+if [ -n "${PACKAGE_LIST:-}" ]; then
+    # shellcheck disable=SC2086 # One word per file.
+    set -- $PACKAGE_LIST
+else
+    set -- "$here/packages.txt"
+fi
+packages=$(sed 's/#.*//' "$@" | tr -s '[:space:]' '\n' | sed '/^$/d')
 
+if [ -z "$packages" ]; then
+    echo "setup: no package is named in: $*"
+    exit 1
+fi
 if ! command -v dpkg-query >/dev/null; then
-    echo "setup: this is no Debian system: install what $list names by hand"
+    echo "setup: this is no Debian system: install what $* name by hand"
     exit 1
 fi
 

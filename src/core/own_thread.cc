@@ -1,7 +1,6 @@
 #include "core/own_thread.h"
 
 #include "base/assert.h"
-#include "base/exiting.h"
 
 namespace weft::core {
 
@@ -57,14 +56,6 @@ void OwnThread::abort_nested_turn() {
 
 void OwnThread::abort_elsewhere(const char* call, const char* why) {
     base::abort_misused(call, why);
-}
-
-void OwnThread::refuse_end_elsewhere(const char* what) {
-    if (base::is_exiting()) return;
-    abort_elsewhere(what,
-                    "destroyed before its end on a thread that does not turn its runtime, where it "
-                    "may be ending just now: destroy it, and the coroutine that it is a part of, "
-                    "there (Executor::post())");
 }
 
 }  // namespace weft::core

@@ -43,12 +43,12 @@ class OwnThread {
         if (is_elsewhere()) [[unlikely]]
             abort_elsewhere(call, why);
     }
-    // The same for `what`, an operation or task that is destroyed before its end. Not in exit(): a
-    // runtime may have been left to the threads that are in it, and the objects of static storage
-    // go all the same.
+    // The same for `what`, an operation or task that is destroyed before its end.
     void require_end_here(const char* what) const {
-        if (is_elsewhere()) [[unlikely]]
-            refuse_end_elsewhere(what);
+        require_thread(what,
+                       "destroyed before its end on a thread that does not turn its runtime, where "
+                       "it may be ending just now: destroy it, and the coroutine that it is a part "
+                       "of, there (Executor::post())");
     }
 
     // While it lives the calling thread is in that context as in a turn: for work outside of one
@@ -107,7 +107,6 @@ class OwnThread {
     friend class weft::Executor;
     static const void* identity() { return &current_; }
     [[noreturn]] static void abort_elsewhere(const char* call, const char* why);
-    static void refuse_end_elsewhere(const char* what);
 
     static constinit thread_local Entered* innermost_;
     static constinit std::atomic<std::uint64_t> last_number_;

@@ -3,11 +3,7 @@
 #include <weft/sim.h>
 
 #include <array>
-#include <atomic>
-#include <cstdlib>
-#include <memory>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "support/child.h"
@@ -317,37 +313,6 @@ OwnedCoroutine await_owned(Awaited& awaited, int& resumed) {
 }
 
 Task<Status> await_sleep(std::unique_ptr<Sleep>& sleep) { co_return co_await *sleep; }
-
-TEST_CASE("exit() beside a thread that turns a runtime destroys what a coroutine of that awaits") {
-    if (!can_start_threads_in_child) return;
-    const std::string kind = GENERATE(as<std::string>(), "task", "operation");
-    INFO(kind);
-    const auto await_kept = [](const std::string& of, std::optional<Task<Status>>& task,
-                               std::unique_ptr<Sleep>& sleep) -> Task<> {
-        if (of == "task") {
-            task.emplace(sleep_long());
-            (void)co_await *task;
-        } else {
-            sleep.reset(new Sleep(sleep_for(1h)));
-            (void)co_await *sleep;
-        }
-    };
-    CHECK(end_of_child([&] {
-              // Destroyed behind the runtime, which stays as it is.
-              static std::optional<Task<Status>> task;
-              static std::unique_ptr<Sleep> sleep;
-              static std::optional<Runtime> runtime;
-              runtime.emplace(Runtime::create({.manual = true}).value());
-              runtime->spawn(await_kept(kind, task, sleep));
-              std::atomic<bool> awaits{false};
-              std::thread([&] {
-                  runtime->turn_until([&] { return awaits = task || sleep, false; }, 1h);
-              }).detach();
-              while (!awaits) std::this_thread::yield();
-              std::exit(5);
-              return 0;
-          }) == 5);
-}
 
 TEST_CASE("a task goes on whose operation is destroyed, whatever awaits it") {
     const bool is_awaited = GENERATE(false, true);  // By a coroutine of the program's own type.

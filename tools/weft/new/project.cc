@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -27,9 +28,15 @@ Status make_directory(const std::string& directory) {
 }
 
 Status write_file(const std::string& path, std::string_view text) {
-    const storage::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    storage::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (!file) return storage::errno_status(errno, "can't create '" + path + "'");
-    return storage::write_all(file.get(), as_bytes(text), "'" + path + "'");
+    const std::string what = "'" + path + "'";
+    if (Status written = storage::write_all(file.get(), as_bytes(text), what); !written.ok()) {
+        return written;
+    }
+    // Network file systems tell of a full disk here.
+    if (::close(file.release()) != 0) return storage::errno_status(errno, "can't write " + what);
+    return {};
 }
 
 }  // namespace
