@@ -34,7 +34,7 @@ bool OwnThread::begin_turns() {
 }
 
 OwnThread::Borrowed::Borrowed(OwnThread& of) : of_(of), lock_(of.borrowing_, std::try_to_lock) {
-    if (lock_ && of_.begins_.load(std::memory_order_relaxed)) lock_.unlock();
+    if (lock_ && of_.begins()) lock_.unlock();
     if (!lock_) return;
     // From the first thread on that is not its own it is no thread's between such turns.
     if (!of_.on_thread()) of_.belong_to_none();

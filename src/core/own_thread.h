@@ -22,6 +22,8 @@ class OwnThread {
     // Some thread has begun to turn the context, which is its own since; one that borrows the turns
     // does not count. Once it is true, on_thread() is true on the thread that turns and no other.
     bool has_turned() const { return has_turned_.load(std::memory_order_acquire); }
+    // A thread is about to, and waits for one that borrows the turns; none borrows them anew.
+    bool begins() const { return begins_.load(std::memory_order_relaxed); }
     // Before the first turn of a thread: from here on none borrows the turns. Returns when none
     // does any more; false: this one does.
     bool begin_turns();
@@ -111,7 +113,7 @@ class OwnThread {
     static constinit thread_local Entered* innermost_;
     static constinit std::atomic<std::uint64_t> last_number_;
     const std::uint64_t number_ = last_number_.fetch_add(1, std::memory_order_relaxed) + 1;
-    std::atomic<bool> begins_{false};  // Before the turns of those that borrow them have ended.
+    std::atomic<bool> begins_{false};
     std::atomic<bool> has_turned_{false};
     std::recursive_mutex borrowing_;  // Guards the turns, and the next, until one has turned.
     std::atomic<const void*> borrower_{nullptr};

@@ -19,8 +19,8 @@ TEST_CASE("own thread: a thread that begins to turn owns the context once none b
         const core::OwnThread::Borrowed turns(context);
         REQUIRE(turns);
         begins = std::async(std::launch::async, [&] { return context.begin_turns(); });
-        // None borrows them anew once it begins.
-        REQUIRE(wait_for([&] { return !core::OwnThread::Borrowed(context); }));
+        REQUIRE(wait_for([&] { return context.begins(); }));
+        CHECK_FALSE(core::OwnThread::Borrowed(context));
         CHECK_FALSE(context.has_turned());
         CHECK(context.keep_turns().owns_lock());
     }

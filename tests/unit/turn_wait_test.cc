@@ -195,7 +195,7 @@ TEST_CASE("a turn that is borrowed ends as its thread's own while another one be
     inside.get_future().wait();
     // Its turn waits for the end of the borrowed one.
     auto loop = elsewhere([&] { return runtime.turn(); });
-    while (!runtime.node().context.has_turned()) std::this_thread::yield();
+    while (!runtime.node().context.begins()) std::this_thread::yield();
     waits.set_value();
     loop.get();
     CHECK(turns_until_ready(runtime, borrower));
