@@ -99,9 +99,11 @@ class KilledServers {
         });
         CHECK(ops_.ended_again() == 0);
         CHECK(ops_.strange() == "");
-        // A dead owner's socket and lock, which the next owner takes over and takes away.
+        // A dead owner's lock and socket, which the next owner takes over and takes away. One that
+        // died early may have had the lock only, and taken away its predecessor's socket.
         const bool has_name = scheme_ == "sm" || scheme_ == "unix";
-        CHECK(place_.files().size() == (has_name ? 2 : 0));
+        CHECK(place_.files().size() >= (has_name ? 1 : 0));
+        CHECK(place_.files().size() <= (has_name ? 2 : 0));
         if (has_name) CHECK(make_runtime(true).listen(uri_).ok());
         CHECK(place_.files().empty());
     }
