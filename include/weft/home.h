@@ -76,7 +76,7 @@ class Later {
 };
 
 // For `what` of that executor, destroyed before its end: on another thread it aborts.
-void require_end_here(const Executor& executor, const char* what);
+void require_end_here(Executor& executor, const char* what);
 
 // What is awaited gets this, and nothing can be awaited there any more.
 Status home_ends();

@@ -94,7 +94,8 @@ Node::Node(RuntimeOptions given, LogSink sink, NodeParts with)
 // On the context's thread the line may be of the middle of anything, and its sink uses the runtime.
 // Other threads write while that one is blocked: they do not wait for it.
 bool Node::deliver_lines_later() {
-    if (!context.on_thread() || context.is_over()) return false;
+    const core::OwnThread::Here here(context);
+    if (!here || context.is_over()) return false;
     if (!lines_.is_linked()) context.defer(lines_);
     return true;
 }
@@ -129,6 +130,8 @@ Result<std::shared_ptr<Node>> Node::make(RuntimeOptions options, NodeParts parts
     node->collectives.default_timeout = node->options.default_timeout;
     if (!node->options.manual) {
         if (Status status = node->driver.start(); !status.ok()) return status;
+    } else if (!node->parts.pass_time) {
+        node->context.wait_for_turns();
     }
     node->watch();
     return node;

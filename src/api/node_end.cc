@@ -88,9 +88,11 @@ Status Node::drain(const Hurried& hurried) {
 // As in_turn(). False: it was hurried, or took no turn until `by`; the work does not run any more,
 // or is under way. Work that is left so must not use what its caller destroys.
 bool Node::in_turn_by(TimePoint by, const Hurried& hurried, Function<void()> work) {
-    if (options.manual && context.on_thread()) {
-        in_turn(std::move(work));
-        return true;
+    if (options.manual) {
+        if (const core::OwnThread::Here here(context); here) {
+            in_turn(std::move(work));
+            return true;
+        }
     }
     enum class State : std::uint8_t { waits, runs, done, given_up };
     struct Turn {
@@ -152,7 +154,8 @@ std::string Node::last_handler() const {
 
 // As on_context(), for work that runs user code or looks at the time.
 void Node::in_turn(Function<void()> work) {
-    if (!options.manual || !context.on_thread()) return on_context(std::move(work));
+    const core::OwnThread::Here here(context);
+    if (!options.manual || !here) return on_context(std::move(work));
     bool done = false;
     context.post([&] {
         work();
@@ -264,7 +267,7 @@ void Node::be_driven(bool is_driven) {
     }
     is_driven_ = is_driven;
     // It turns on the thread of an executor, which may be any.
-    if (is_driven && !context.has_turned()) context.belong_to_none();
+    if (is_driven) context.forget_maker();
 }
 
 // In exit() no event loop comes back to it.

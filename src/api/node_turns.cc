@@ -39,9 +39,8 @@ struct Errand {
 
 // Until some thread turns the context, another one may borrow its turns.
 bool Node::run_here(const std::function<bool()>& work) {
-    if (!context.on_thread() && !context.in_turn()) return false;
-    const auto alone = context.keep_turns();
-    if (!context.on_thread() && !context.in_turn()) return false;
+    const core::OwnThread::Here here(context);
+    if (!here && !context.in_turn()) return false;
     const bool ran = work();
     context.rouse();
     return ran;
@@ -77,7 +76,7 @@ std::string Node::describe() {
 
 std::string Node::state() {
     if (context.is_forked()) return std::string(base::forked_text) + "\n";
-    if (context.on_thread() || context.in_turn()) return describe();
+    if (const core::OwnThread::Here here(context); here || context.in_turn()) return describe();
     struct Answer {
         std::mutex mutex;
         std::condition_variable changed;

@@ -1,6 +1,7 @@
 #include "bulk/regions.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/assert.h"
 #include "base/mutant.h"
@@ -138,9 +139,10 @@ void Regions::add_endpoint(core::EndpointSlot& endpoint) {
 
 void Regions::close(std::uint32_t region, std::uint32_t generation, Function<void()> fenced) {
     if (!process_.is_this()) return;
+    std::optional<core::OwnThread::Here> here;
     {
         const std::lock_guard lock(end_mutex_);
-        if (context_ && !context_->on_thread()) {
+        if (context_ && !here.emplace(*context_)) {
             context_->post([self = shared_from_this(), region, generation,
                             fenced = std::move(fenced)]() mutable {
                 self->close_here(region, generation, std::move(fenced));

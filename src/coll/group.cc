@@ -44,7 +44,7 @@ CollectiveId begin(Work work, std::size_t bytes, Fill&& fill, Start start) {
     const std::shared_ptr<coll::GroupImpl> group = work.group;
     core::Context& context = group->engine.context();
     const CollectiveId id = work.id;
-    if (context.on_thread()) {
+    if (const core::OwnThread::Here here(context); here) {
         fill(work);
         start(group->engine, std::move(work));
         return id;
@@ -169,7 +169,7 @@ void Group::cancel(CollectiveId id) const {
     if (!impl_) return;
     core::Context& context = impl_->engine.context();
     if (context.is_forked()) return;
-    if (context.on_thread() && impl_->engine.cancel(id)) return;
+    if (const core::OwnThread::Here here(context); here && impl_->engine.cancel(id)) return;
     // Perhaps another thread has begun it just now: this is behind it.
     context.post([group = impl_, id] { (void)group->engine.cancel(id); });
 }
@@ -202,7 +202,7 @@ Executor& Group::executor() const {
     return impl_->engine.context();
 }
 
-bool Group::on_thread() const { return impl_ && impl_->engine.context().on_thread(); }
+bool Group::on_thread() const { return impl_ && impl_->engine.context().may_be_here(); }
 
 TimePoint Group::deadline(const GroupCallOptions& options) const {
     return impl_ ? deadline_of(impl_->engine, options) : never;

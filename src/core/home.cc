@@ -1,5 +1,7 @@
 #include <weft/home.h>
 
+#include <optional>
+
 #include "core/context.h"
 
 namespace weft::detail {
@@ -66,8 +68,9 @@ void Home::limit(TimePoint deadline) {
 
 void Home::leave() {
     AtEnd& end = *at_end_;
+    std::optional<core::OwnThread::Here> here;
     if (end.Timer::is_linked() || end.Deferred::is_linked() || end.InScope::is_linked()) {
-        require_end_here(*executor_, "an operation of another runtime");
+        here.emplace(end.context.require_end_here("an operation of another runtime"));
     }
     if (end.Timer::is_linked()) end.context.timers().cancel(end);
     end.take_back();
@@ -106,15 +109,16 @@ void Later::run(Function<void()> work) {
 
 void Later::drop() {
     if (!node_) return;
+    std::optional<core::OwnThread::Here> here;
     if (node_->Deferred::is_linked() || node_->InScope::is_linked()) {
-        require_end_here(node_->context, "an operation that was refused");
+        here.emplace(node_->context.require_end_here("an operation that was refused"));
     }
     node_->take_back();
     delete std::exchange(node_, nullptr);
 }
 
-void require_end_here(const Executor& executor, const char* what) {
-    static_cast<const core::Context&>(executor).require_end_here(what);
+void require_end_here(Executor& executor, const char* what) {
+    (void)static_cast<core::Context&>(executor).require_end_here(what);
 }
 
 Status home_ends() {

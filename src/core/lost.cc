@@ -37,7 +37,7 @@ std::shared_ptr<core::Context> place_of(Level* level, const char* what) {
     std::shared_ptr<core::Context> home = core::Living::find(root->home);
     if (!home) return nullptr;
     if (home->is_over()) return home->is_entered() ? home : nullptr;
-    home->require_end_here(what);
+    (void)home->require_end_here(what);
     return home;
 }
 

@@ -29,23 +29,40 @@ bool OwnThread::begin_turns() {
     begins_.store(true, std::memory_order_relaxed);
     const std::lock_guard behind(borrowing_);
     adopt_thread();
+    forget_maker();
     has_turned_.store(true, std::memory_order_release);
     return true;
+}
+
+OwnThread::Here::Here(OwnThread& of) : is_here_(of.on_thread()) {
+    if (is_here_ || !of.waits_here()) return;
+    alone_ = std::unique_lock(of.borrowing_, std::try_to_lock);
+    is_here_ = alone_ && of.waits_here();
+}
+
+OwnThread::Here OwnThread::require_end_here(const char* what) {
+    Here here(*this);
+    if (!here) {
+        require_thread(what,
+                       "destroyed before its end on a thread that does not turn its runtime, where "
+                       "it may be ending just now: destroy it, and the coroutine that it is a part "
+                       "of, there (Executor::post())");
+    }
+    return here;
 }
 
 OwnThread::Borrowed::Borrowed(OwnThread& of) : of_(of), lock_(of.borrowing_, std::try_to_lock) {
     if (lock_ && of_.begins()) lock_.unlock();
     if (!lock_) return;
-    // From the first thread on that is not its own it is no thread's between such turns.
-    if (!of_.on_thread()) of_.belong_to_none();
-    before_ = of_.thread_.load(std::memory_order_relaxed);
+    // From the first thread on that did not make it it is no thread's between such turns.
+    if (!of_.waits_here()) of_.forget_maker();
     of_.borrower_.store(identity(), std::memory_order_relaxed);
 }
 
 OwnThread::Borrowed::~Borrowed() {
     if (!lock_) return;
     of_.borrower_.store(nullptr, std::memory_order_relaxed);
-    of_.thread_.store(before_, std::memory_order_relaxed);
+    of_.thread_.store(&of_.borrower_, std::memory_order_relaxed);
 }
 
 void OwnThread::abort_nested_turn() {

@@ -15,9 +15,14 @@ class OwnThread {
   public:
     // One of its own, never 0: another context may come to the same address.
     std::uint64_t number() const { return number_; }
-    // The calling thread is the one that turned last, or that made the context.
+    // The calling thread is the one that turned last, or that made the context, unless that waits
+    // for its first turn.
     bool on_thread() const { return thread_.load(std::memory_order_relaxed) == identity(); }
-    // Another one is; false where none is, as at the end.
+    // The calling thread made it, and no thread has turned it yet. Another one may begin to at any
+    // time: see Here.
+    bool waits_here() const { return maker_.load(std::memory_order_relaxed) == identity(); }
+    bool may_be_here() const { return on_thread() || waits_here(); }
+    // on_thread() is false, and it is some thread's; false where it is none's, as at the end.
     bool is_elsewhere() const { return thread_.load(std::memory_order_relaxed) && !on_thread(); }
     // Some thread has begun to turn the context, which is its own since; one that borrows the turns
     // does not count. Once it is true, on_thread() is true on the thread that turns and no other.
@@ -27,31 +32,44 @@ class OwnThread {
     // Before the first turn of a thread: from here on none borrows the turns. Returns when none
     // does any more; false: this one does.
     bool begin_turns();
-    // Held, no thread borrows the turns; empty when none can any more. For what the thread that
-    // made the context does with it. Thread: any.
-    std::unique_lock<std::recursive_mutex> keep_turns() {
-        return has_turned() ? std::unique_lock<std::recursive_mutex>()
-                            : std::unique_lock<std::recursive_mutex>(borrowing_);
-    }
     // Makes the calling thread the one that may call; a turn does it too.
     void adopt_thread() { thread_.store(identity(), std::memory_order_relaxed); }
     // From here on no thread may, until one turns.
-    void release_thread() { thread_.store(nullptr, std::memory_order_relaxed); }
+    void release_thread() {
+        thread_.store(nullptr, std::memory_order_relaxed);
+        forget_maker();
+    }
+    // From here on any thread may be the first to turn; the calling one, which made the context,
+    // may use it until then (Here).
+    void wait_for_turns() {
+        thread_.store(&borrower_, std::memory_order_relaxed);
+        maker_.store(identity(), std::memory_order_relaxed);
+    }
     // Until one turns it is another thread's, whichever asks.
-    void belong_to_none() { thread_.store(&borrower_, std::memory_order_relaxed); }
+    void forget_maker() { maker_.store(nullptr, std::memory_order_relaxed); }
     // Aborts with "weft: CALL: WHY" where is_elsewhere(). For doors that a finished operation does
     // not pass.
     void require_thread(const char* call, const char* why) const {
         if (is_elsewhere()) [[unlikely]]
             abort_elsewhere(call, why);
     }
-    // The same for `what`, an operation or task that is destroyed before its end.
-    void require_end_here(const char* what) const {
-        require_thread(what,
-                       "destroyed before its end on a thread that does not turn its runtime, where "
-                       "it may be ending just now: destroy it, and the coroutine that it is a part "
-                       "of, there (Executor::post())");
-    }
+
+    // While it lives and is true the calling thread may use the context, which is its own, or which
+    // it made: the first turn of another thread waits then. False: another thread's, which may be
+    // about to begin. Thread: any.
+    class Here {
+      public:
+        explicit Here(OwnThread& of);
+        explicit operator bool() const { return is_here_; }
+
+      private:
+        std::unique_lock<std::recursive_mutex> alone_;
+        bool is_here_;
+    };
+
+    // As require_thread() for `what`, an operation or task that is destroyed before its end, which
+    // it may be while the result lives.
+    [[nodiscard]] Here require_end_here(const char* what);
 
     // While it lives the calling thread is in that context as in a turn: for work outside of one
     // that may run user code.
@@ -89,7 +107,6 @@ class OwnThread {
       private:
         OwnThread& of_;
         std::unique_lock<std::recursive_mutex> lock_;
-        const void* before_ = nullptr;
     };
 
     // This thread is in some context.
@@ -117,6 +134,7 @@ class OwnThread {
     std::atomic<bool> has_turned_{false};
     std::recursive_mutex borrowing_;  // Guards the turns, and the next, until one has turned.
     std::atomic<const void*> borrower_{nullptr};
+    std::atomic<const void*> maker_{nullptr};  // While it waits for its first turn.
 };
 
 }  // namespace weft::core

@@ -1,6 +1,7 @@
 #include <weft/sleep.h>
 
 #include <new>
+#include <optional>
 
 #include "base/clock_scope.h"
 #include "base/steady_clock.h"
@@ -55,8 +56,9 @@ Alarm::Alarm() : home_(Executor::current()) {
 // Its context may be gone: nothing of it is linked then.
 Alarm::~Alarm() {
     Node& node = this->node();
+    std::optional<core::OwnThread::Here> here;
     if (node.Timer::is_linked() || node.InScope::is_linked() || node.Deferred::is_linked()) {
-        node.context().require_end_here("a sleep (weft::sleep_for())");
+        here.emplace(node.context().require_end_here("a sleep (weft::sleep_for())"));
     }
     if (node.Timer::is_linked()) node.context().timers().cancel(node);
     node.take_back();

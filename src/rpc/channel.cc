@@ -71,8 +71,7 @@ static CallTraits traits_of(const CallOptions& options) {
         }
         now = context_.refresh_time();
     } else {
-        hand_over(method, BodyWriter(body), options, std::move(done));
-        return {};
+        return call_elsewhere(method, BodyWriter(body), options, std::move(done));
     }
     return std::bit_cast<OperationId>(client_.submit(peer_, method, body, deadline_of(options, now),
                                                      traits_of(options), std::move(done)));
@@ -87,6 +86,18 @@ static CallTraits traits_of(const CallOptions& options) {
     return std::bit_cast<OperationId>(client_.submit(peer_, method, BodyWriter(body),
                                                      deadline_elsewhere(options),
                                                      traits_of(options), std::move(done)));
+}
+
+// On the thread that made the context, before its first turn, or on another one.
+[[gnu::noinline]] OperationId ChannelImpl::call_elsewhere(const MethodId& method,
+                                                          const BodyWriter& body,
+                                                          const CallOptions& options,
+                                                          Completion&& done) {
+    if (const core::OwnThread::Here here(context_); here) {
+        return call_across(method, body, options, std::move(done));
+    }
+    hand_over(method, body, options, std::move(done));
+    return {};
 }
 
 // In a handler, or in what came of it.
@@ -167,7 +178,7 @@ OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& 
         return call_riding(method, body, options, std::move(done));
     }
     why = std::move(why).with_peer(uri_);
-    if (context_.on_thread()) {
+    if (const core::OwnThread::Here here(context_); here) {
         if (!context_.in_turn()) context_.refresh_time();
         core::Scope* const scope = options.detached ? nullptr : context_.scope();
         return std::bit_cast<OperationId>(client_.submit_refused(scope, std::move(done), why));
@@ -191,7 +202,7 @@ OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& b
                         traits_of(options),
                         *options.rides,
                         options.detached};
-    if (context_.on_thread()) {
+    if (const core::OwnThread::Here here(context_); here) {
         if (!context_.in_turn()) context_.refresh_time();
         return std::bit_cast<OperationId>(riding.submit(body, std::move(done)));
     }
@@ -235,26 +246,30 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
 }
 
 void ChannelImpl::cancel_call(OperationId id) {
-    if (!context_.is_elsewhere()) return client_.cancel({id.slot, id.generation});
+    const core::OwnThread::Here here(context_);
+    if (here || !context_.is_elsewhere()) return client_.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &client = client_, id] {
         client.cancel({id.slot, id.generation});
     });
 }
 
 void ChannelImpl::cancel_transfer(OperationId id) {
-    if (!context_.is_elsewhere()) return bulk_.transfers.cancel({id.slot, id.generation});
+    const core::OwnThread::Here here(context_);
+    if (here || !context_.is_elsewhere()) return bulk_.transfers.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &bulk = bulk_, id] {
         bulk.transfers.cancel({id.slot, id.generation});
     });
 }
 
 void ChannelImpl::abandon_call(OperationId id) {
-    context_.require_end_here("a call (CallOperation, a stub's, Channel::abandon_call())");
+    const auto here =
+        context_.require_end_here("a call (CallOperation, a stub's, Channel::abandon_call())");
     client_.abandon({id.slot, id.generation});
 }
 
 void ChannelImpl::abandon_transfer(OperationId id) {
-    context_.require_end_here("a transfer (TransferOperation, Channel::abandon_transfer())");
+    const auto here =
+        context_.require_end_here("a transfer (TransferOperation, Channel::abandon_transfer())");
     bulk_.transfers.abandon({id.slot, id.generation});
 }
 
@@ -274,7 +289,7 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
                                   Buffer local, const CallOptions& options,
                                   TransferCompletion done) {
     bulk::TransferSpec spec{kind, remote, offset, std::move(local), deadline_elsewhere(options)};
-    if (context_.on_thread()) {
+    if (const core::OwnThread::Here here(context_); here) {
         context_.rouse();
         core::Scope* const scope =
             context_.in_turn() && !options.detached ? context_.scope() : nullptr;
@@ -409,7 +424,7 @@ Executor& Channel::executor() const {
                             "of an empty channel, which has none: Runtime::connect() returns one");
     return impl_->context();
 }
-bool Channel::on_thread() const { return impl_ && impl_->context().on_thread(); }
+bool Channel::on_thread() const { return impl_ && impl_->context().may_be_here(); }
 std::string Channel::uri() const { return impl_ ? impl_->uri() : ""; }
 
 }  // namespace weft

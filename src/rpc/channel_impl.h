@@ -55,6 +55,8 @@ class ChannelImpl {
                             const CallOptions& options, Completion&& done);
     OperationId call_across(const MethodId& method, const BodyWriter& body,
                             const CallOptions& options, Completion&& done);
+    OperationId call_elsewhere(const MethodId& method, const BodyWriter& body,
+                               const CallOptions& options, Completion&& done);
     [[gnu::noinline]] OperationId call_nested(const MethodId& method, const BodyWriter& body,
                                               const CallOptions& options, Completion&& done);
     void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,

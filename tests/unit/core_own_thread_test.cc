@@ -13,7 +13,7 @@ using namespace weft::test;
 
 TEST_CASE("own thread: a thread that begins to turn owns the context once none borrows its turns") {
     core::OwnThread context;
-    context.adopt_thread();  // As the thread that makes it.
+    context.wait_for_turns();  // As the thread that makes it.
     std::future<bool> begins;
     {
         const core::OwnThread::Borrowed turns(context);
@@ -22,12 +22,50 @@ TEST_CASE("own thread: a thread that begins to turn owns the context once none b
         REQUIRE(wait_for([&] { return context.begins(); }));
         CHECK_FALSE(core::OwnThread::Borrowed(context));
         CHECK_FALSE(context.has_turned());
-        CHECK(context.keep_turns().owns_lock());
+        CHECK(core::OwnThread::Here(context));
     }
     CHECK(begins.get());
     CHECK(context.has_turned());
     CHECK_FALSE(context.on_thread());
-    CHECK_FALSE(context.keep_turns().owns_lock());
+    CHECK_FALSE(core::OwnThread::Here(context));
+}
+
+TEST_CASE("own thread: what its maker does with a context is over before another thread turns it") {
+    core::OwnThread context;
+    context.wait_for_turns();
+    std::future<bool> begins;
+    {
+        const core::OwnThread::Here here(context);
+        REQUIRE(here);
+        CHECK_FALSE(context.on_thread());
+        begins = std::async(std::launch::async, [&] { return context.begin_turns(); });
+        REQUIRE(wait_for([&] { return context.begins(); }));
+        CHECK_FALSE(context.has_turned());
+        CHECK(context.require_end_here("what is destroyed there"));
+    }
+    CHECK(begins.get());
+    CHECK_FALSE(context.may_be_here());
+    CHECK_FALSE(core::OwnThread::Here(context));
+}
+
+TEST_CASE(
+    "own thread: the maker of a context has no use of it while another thread borrows turns") {
+    core::OwnThread context;
+    context.wait_for_turns();
+    std::promise<void> borrowed, seen;
+    std::future<bool> borrows = std::async(std::launch::async, [&] {
+        const core::OwnThread::Borrowed turns(context);
+        borrowed.set_value();
+        seen.get_future().wait();
+        return static_cast<bool>(turns);
+    });
+    borrowed.get_future().wait();
+    CHECK_FALSE(core::OwnThread::Here(context));
+    seen.set_value();
+    CHECK(borrows.get());
+    // From then on it is used by turns only.
+    CHECK_FALSE(core::OwnThread::Here(context));
+    CHECK(context.is_elsewhere());
 }
 
 }  // namespace

@@ -202,6 +202,36 @@ TEST_CASE("a turn that is borrowed ends as its thread's own while another one be
     CHECK(borrower.get() == 7);
 }
 
+TEST_CASE("what the maker of a runtime does with it is over before another thread's first turn") {
+    for (int round = 0; round < 50; ++round) {
+        Runtime runtime = by_hand();
+        const Channel channel = runtime.connect("sm://absent").value();
+        std::atomic<bool> begins{false}, ends{false};
+        auto loop = elsewhere([&] {
+            while (!begins) std::this_thread::yield();
+            while (!ends) runtime.turn();
+        });
+        std::atomic<int> completions{0};
+        constexpr int calls = 20, all = 3 * calls;
+        begins = true;
+        for (int i = 0; i < calls; ++i) {
+            const auto count = [&](const Status&, auto...) { ++completions; };
+            channel.cancel_call(channel.call(echo_method, {}, {.timeout = 5ms}, count));
+            channel.call(echo_method, {}, {.timeout = 1ns}, count);
+            channel.get({}, 0, Buffer(), {.timeout = 1ms}, count);
+            (void)runtime.expose(runtime.allocate(64).value(), {});
+        }
+        (void)runtime.state();
+        const auto end = std::chrono::steady_clock::now() + patience;
+        while (completions < all && std::chrono::steady_clock::now() < end) {
+            std::this_thread::yield();
+        }
+        CHECK(completions == all);
+        ends = true;
+        loop.get();
+    }
+}
+
 TEST_CASE("a thread that begins to turn takes the turns from one that borrows them") {
     if (!can_begin_amid_turns) return;
     Runtime runtime = by_hand();
