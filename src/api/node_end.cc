@@ -88,11 +88,9 @@ Status Node::drain(const Hurried& hurried) {
 // As in_turn(). False: it was hurried, or took no turn until `by`; the work does not run any more,
 // or is under way. Work that is left so must not use what its caller destroys.
 bool Node::in_turn_by(TimePoint by, const Hurried& hurried, Function<void()> work) {
-    if (options.manual) {
-        if (const core::OwnThread::Here here(context); here) {
-            in_turn(std::move(work));
-            return true;
-        }
+    if (options.manual && context.may_be_here()) {
+        in_turn(std::move(work));
+        return true;
     }
     enum class State : std::uint8_t { waits, runs, done, given_up };
     struct Turn {
@@ -154,8 +152,8 @@ std::string Node::last_handler() const {
 
 // As on_context(), for work that runs user code or looks at the time.
 void Node::in_turn(Function<void()> work) {
-    const core::OwnThread::Here here(context);
-    if (!options.manual || !here) return on_context(std::move(work));
+    const core::OwnThread::Turning turns(context);
+    if (!options.manual || !turns) return on_context(std::move(work));
     bool done = false;
     context.post([&] {
         work();

@@ -177,8 +177,9 @@ static bool help(api::Node& node, detail::BlockedThread& waiter) {
                             "block_on() its follow() waits in: each would wait for the other; "
                             "offload() it, or let a thread outside of the runtime destroy it");
     }
-    const core::OwnThread::Here here(node.context);
-    if (!node.options.manual || !here || node.parts.pass_time) return false;
+    if (!node.options.manual || node.parts.pass_time) return false;
+    const core::OwnThread::Turning turns(node.context);
+    if (!turns) return false;
     const LoopCalled after(node);
     node.driver.turn_and_wait(10ms);
     return true;

@@ -70,7 +70,7 @@ EndpointSlot& Context::add_endpoint(std::unique_ptr<na::Endpoint> endpoint) {
     slot->index = static_cast<std::uint32_t>(endpoints_.size());
     endpoints_.push_back(std::move(slot));
     only_ = endpoints_.size() == 1 ? endpoints_.front().get() : nullptr;
-    quick_ = nullptr;  // The next turn finds out.
+    set_quick(nullptr);  // The next turn finds out.
     return *endpoints_.back();
 }
 
@@ -158,7 +158,7 @@ Turn Context::turn(TimePoint now) noexcept {
     }
     current_ = this;
     std::uint32_t events = 0;
-    EndpointSlot* const slot = quick_;
+    EndpointSlot* const slot = quick_.load(std::memory_order_relaxed);
     if (slot) [[likely]] {
         thread_.store(&current_, std::memory_order_relaxed);
     }
@@ -191,7 +191,7 @@ void Context::flush(EndpointSlot& slot) {
 std::uint32_t Context::turn_with_work(TimePoint now) {
     if (is_forked_) base::abort_forked("a turn of the runtime");
     // Without it each turn comes here, behind the end of one that another thread has borrowed.
-    quick_ = has_turned() || begin_turns() ? only_ : nullptr;
+    set_quick(has_turned() || begin_turns() ? only_ : nullptr);
     adopt_thread();
     now_ = now;
     ++turns_;
@@ -334,7 +334,7 @@ bool Context::arm() {
     }
     if (!quiet) sleeping_.store(false, std::memory_order_relaxed);
     armed_ = quiet;
-    quick_ = nullptr;
+    set_quick(nullptr);
     return quiet;
 }
 

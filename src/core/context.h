@@ -313,7 +313,7 @@ class Context final : public Executor, public OwnThread {
     // Requires: not linked. Runs in the next turn; when none will come, as post() does.
     void defer(Deferred& work) {
         deferred_.push_back(work);
-        quick_ = nullptr;
+        set_quick(nullptr);
         rouse();
         if (is_over()) [[unlikely]]
             run_deferred_late();
@@ -351,6 +351,7 @@ class Context final : public Executor, public OwnThread {
         bool is_of_end = false;   // Comes of what was there when the context ended.
     };
 
+    void set_quick(EndpointSlot* slot) { quick_.store(slot, std::memory_order_relaxed); }
     Claim claim_queued(Peer& peer, std::size_t bytes);
     void commit_queued(Peer& peer, const Claim& claim, std::size_t bytes);
     void drop_all(Peer& peer);
@@ -412,9 +413,11 @@ class Context final : public Executor, public OwnThread {
     base::TimerWheel timers_;
     Departures departures_{timers_};
     std::vector<std::unique_ptr<EndpointSlot>> endpoints_;
-    EndpointSlot* only_ = nullptr;   // When there is exactly one: the common case of a client.
-    EndpointSlot* quick_ = nullptr;  // The same, unless the next turn has more to do than to poll.
-    Scope* scope_ = nullptr;         // Maybe of one that has ended.
+    EndpointSlot* only_ = nullptr;  // When there is exactly one: the common case of a client.
+    // The same, unless the next turn has more to do than to poll. The maker of the context may
+    // write it (Here) while another thread begins its first turn, which finds nullptr then.
+    std::atomic<EndpointSlot*> quick_{nullptr};
+    Scope* scope_ = nullptr;  // Maybe of one that has ended.
     // Pings, and whatever no layer above has asked for.
     struct OwnFrames final : FrameSink {
         explicit OwnFrames(Context& own) : context(own) {}

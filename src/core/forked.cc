@@ -46,7 +46,7 @@ void Context::on_forked() noexcept {
         slot->endpoint.reset(nothing);
         slot->unflushed = false;
     }
-    quick_ = nullptr;  // The next turn ends the process.
+    set_quick(nullptr);  // The next turn ends the process.
     release_thread();
     if (current_ != this) return;
     // Forked inside a turn, which goes no further than to where user code returns.

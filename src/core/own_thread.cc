@@ -38,15 +38,20 @@ OwnThread::Here::Here(OwnThread& of) : is_here_(of.on_thread()) {
     if (is_here_ || !of.waits_here()) return;
     alone_ = std::unique_lock(of.borrowing_, std::try_to_lock);
     is_here_ = alone_ && of.waits_here();
+    if (is_here_) return;
+    // Another thread has it by now. What this one hands over from here on stays in order.
+    of.forget_maker();
+    if (alone_) alone_.unlock();
 }
 
 OwnThread::Here OwnThread::require_end_here(const char* what) {
     Here here(*this);
-    if (!here) {
-        require_thread(what,
-                       "destroyed before its end on a thread that does not turn its runtime, where "
-                       "it may be ending just now: destroy it, and the coroutine that it is a part "
-                       "of, there (Executor::post())");
+    if (!here && !has_no_thread()) {
+        abort_elsewhere(
+            what,
+            "destroyed before its end on a thread that does not turn its runtime, where "
+            "it may be ending just now: destroy it, and the coroutine that it is a part "
+            "of, there (Executor::post())");
     }
     return here;
 }

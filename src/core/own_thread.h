@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <weft/executor.h>
@@ -22,8 +23,10 @@ class OwnThread {
     // time: see Here.
     bool waits_here() const { return maker_.load(std::memory_order_relaxed) == identity(); }
     bool may_be_here() const { return on_thread() || waits_here(); }
-    // on_thread() is false, and it is some thread's; false where it is none's, as at the end.
-    bool is_elsewhere() const { return thread_.load(std::memory_order_relaxed) && !on_thread(); }
+    // It is no thread's, as at the end.
+    bool has_no_thread() const { return thread_.load(std::memory_order_relaxed) == nullptr; }
+    // It is that of another thread.
+    bool is_elsewhere() const { return !may_be_here() && !has_no_thread(); }
     // Some thread has begun to turn the context, which is its own since; one that borrows the turns
     // does not count. Once it is true, on_thread() is true on the thread that turns and no other.
     bool has_turned() const { return has_turned_.load(std::memory_order_acquire); }
@@ -55,8 +58,8 @@ class OwnThread {
     }
 
     // While it lives and is true the calling thread may use the context, which is its own, or which
-    // it made: the first turn of another thread waits then. False: another thread's, which may be
-    // about to begin. Thread: any.
+    // it made: the first turn of another thread waits then. It turns it as Borrowed only. False:
+    // another thread's, which may be about to begin, or none's. Thread: any.
     class Here {
       public:
         explicit Here(OwnThread& of);
@@ -107,6 +110,20 @@ class OwnThread {
       private:
         OwnThread& of_;
         std::unique_lock<std::recursive_mutex> lock_;
+    };
+
+    // While it lives and is true the calling thread may turn the context: it turned it last, or
+    // made it, and borrows the turns. Thread: any.
+    class Turning {
+      public:
+        explicit Turning(OwnThread& of) : is_own_(of.on_thread()) {
+            if (!is_own_ && of.waits_here()) borrowed_.emplace(of);
+        }
+        explicit operator bool() const { return is_own_ || (borrowed_ && *borrowed_); }
+
+      private:
+        const bool is_own_;
+        std::optional<Borrowed> borrowed_;
     };
 
     // This thread is in some context.

@@ -259,7 +259,7 @@ void Context::leave(Peer& peer) {
 void Context::shutdown(const Status& why) noexcept {
     closed_ = true;
     deferred_.splice_back(at_end_);
-    quick_ = nullptr;
+    set_quick(nullptr);
     for (auto& slot : endpoints_) slot->endpoint->flush();
     peers_.for_each([&](auto& entry) {
         Peer& peer = entry.value;
@@ -274,7 +274,8 @@ void Context::shutdown(const Status& why) noexcept {
 void Context::close_endpoints() noexcept {
     WEFT_DCHECK(closed_);
     departures_.end();
-    only_ = quick_ = nullptr;
+    only_ = nullptr;
+    set_quick(nullptr);
     std::vector<std::unique_ptr<EndpointSlot>> closing;
     closing.swap(endpoints_);  // A child that is forked meanwhile finds none half destroyed.
 }

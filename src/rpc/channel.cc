@@ -247,7 +247,7 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
 
 void ChannelImpl::cancel_call(OperationId id) {
     const core::OwnThread::Here here(context_);
-    if (here || !context_.is_elsewhere()) return client_.cancel({id.slot, id.generation});
+    if (here || context_.has_no_thread()) return client_.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &client = client_, id] {
         client.cancel({id.slot, id.generation});
     });
@@ -255,7 +255,7 @@ void ChannelImpl::cancel_call(OperationId id) {
 
 void ChannelImpl::cancel_transfer(OperationId id) {
     const core::OwnThread::Here here(context_);
-    if (here || !context_.is_elsewhere()) return bulk_.transfers.cancel({id.slot, id.generation});
+    if (here || context_.has_no_thread()) return bulk_.transfers.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &bulk = bulk_, id] {
         bulk.transfers.cancel({id.slot, id.generation});
     });

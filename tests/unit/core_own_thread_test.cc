@@ -48,8 +48,24 @@ TEST_CASE("own thread: what its maker does with a context is over before another
     CHECK_FALSE(core::OwnThread::Here(context));
 }
 
-TEST_CASE(
-    "own thread: the maker of a context has no use of it while another thread borrows turns") {
+TEST_CASE("own thread: the maker of a context turns it before another thread does, not beside it") {
+    core::OwnThread context;
+    context.wait_for_turns();
+    std::future<bool> begins;
+    {
+        const core::OwnThread::Turning turns(context);
+        REQUIRE(turns);
+        CHECK_FALSE(context.begin_turns());  // As a turn of its own does.
+        begins = std::async(std::launch::async, [&] { return context.begin_turns(); });
+        REQUIRE(wait_for([&] { return context.begins(); }));
+        CHECK_FALSE(context.begin_turns());
+        CHECK_FALSE(context.has_turned());
+    }
+    CHECK(begins.get());
+    CHECK_FALSE(core::OwnThread::Turning(context));
+}
+
+TEST_CASE("own thread: the maker of a context leaves it to a thread that borrows the turns") {
     core::OwnThread context;
     context.wait_for_turns();
     std::promise<void> borrowed, seen;

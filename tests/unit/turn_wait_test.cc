@@ -202,6 +202,32 @@ TEST_CASE("a turn that is borrowed ends as its thread's own while another one be
     CHECK(borrower.get() == 7);
 }
 
+TEST_CASE("the maker of a runtime answers a call that a handler kept in a turn it borrowed") {
+    Echo service;
+    service.hold = true;
+    Runtime runtime = by_hand();
+    REQUIRE(runtime.serve(service, fresh_uri("sm")).ok());
+    const Channel channel = runtime.connect(runtime.addresses().front()).value();
+    const auto ticks = []() -> Task<int> {
+        (void)co_await sleep_for(1ms);
+        co_return 1;
+    };
+    std::vector<CallOutcome> outcomes(3);
+    for (CallOutcome& outcome : outcomes)
+        channel.call(echo_method, as_bytes("x"), {}, outcome.done());
+    for (int i = 0; i < 5000 && service.held.size() < 3; ++i) runtime.block_on(ticks());
+    REQUIRE(service.held.size() == 3);
+    service.held[0].reply(service.held[0].request());
+    CHECK_FALSE(service.held[1].cancelled());
+    service.held[1].fail(fail(Code::aborted, "no"));
+    service.held.clear();  // The third is dropped without an answer.
+    for (int i = 0; i < 5000 && outcomes[2].completions == 0; ++i) runtime.block_on(ticks());
+    CHECK(outcomes[0].reply == "x");
+    CHECK(outcomes[1].status.code() == Code::aborted);
+    CHECK(outcomes[2].completions == 1);
+    CHECK_FALSE(runtime.node().context.has_turned());
+}
+
 TEST_CASE("what the maker of a runtime does with it is over before another thread's first turn") {
     for (int round = 0; round < 50; ++round) {
         Runtime runtime = by_hand();
