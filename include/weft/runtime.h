@@ -66,9 +66,10 @@ WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
 // Thread: any, unless said otherwise. serve(), add(), listen(), addresses(), connect(), group(),
 // join() and expose(), as install(), on_change() and channel() of a Group, run on the context's
 // thread: another one waits for it, and a handler that blocks it for 2 s is logged. With
-// options.manual that is the thread which turned it last; until one has, the one that made it, whose
-// calls another thread's first turn waits for, or with an AsioDriver none. Another one that waits turns it meanwhile where none has turned it, and
-// else logs a warning after a second without a turn. block_on() does the same.
+// options.manual that is the thread which turned it last; until one has, the one that made it, for
+// whose calls the first turn of another waits, or with an AsioDriver none. Another one that waits
+// turns it meanwhile where none has turned it, else logs a warning after a second without a turn;
+// block_on() too.
 //
 // Lifetime: destroying it completes every call with CANCELLED and joins its threads; channels,
 // regions and buffers may outlive it (their operations then fail). Offloaded work that has begun is
