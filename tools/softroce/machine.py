@@ -2,6 +2,7 @@
 
 Nothing is installed in it, nor on the host: the kernel is a Debian package that is unpacked below
 build/softroce. The processor is emulated, so only ratios measured in one boot mean anything."""
+import contextlib
 import glob
 import os
 import pathlib
@@ -34,10 +35,16 @@ def _run(command, **options):
 
 
 def _kernel_package():
-    listed = _run(["apt-cache", "depends", "linux-image-amd64"])
-    for line in listed.splitlines():
-        if "Depends: linux-image-" in line:
-            return line.split()[-1]
+    """The oldest kernel that apt offers, that of the release: rxe of the later 6.1.192 spins for ever
+    in a send while its receiver is slow (docs/softroce.md)."""
+    listed = _run(["apt-cache", "madison", "linux-image-amd64"]).splitlines()
+    offered = [line for line in listed if line.rstrip().endswith(" Packages")]  # The newest first.
+    if offered:
+        version = offered[-1].split("|")[1].strip()
+        shown = _run(["apt-cache", "show", f"linux-image-amd64={version}"])
+        for line in shown.splitlines():
+            if line.startswith("Depends: linux-image-"):
+                return line.split()[1]
     raise Failure("apt-cache knows no kernel behind linux-image-amd64; `apt-get update` may help")
 
 
@@ -53,13 +60,15 @@ def _download(into):
 
 
 def _unpack_kernel():
-    """The kernel and its modules below PLACE/kernel; from a package once."""
-    kernel = PLACE / "kernel"
-    if kernel.exists():
-        return kernel
+    """The kernel and its modules in a folder of PLACE; from a package once."""
+    with contextlib.suppress(Failure):
+        kernel = PLACE / _kernel_package()
+        if kernel.exists():
+            return kernel
     PLACE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=PLACE) as folder:
         package = _download(folder)
+        kernel = PLACE / os.path.basename(package).split("_")[0]
         _run(["dpkg", "-x", package, f"{folder}/kernel"])
         version = os.listdir(f"{folder}/kernel/lib/modules")[0]
         _run(["/sbin/depmod", "-b", f"{folder}/kernel", version])
