@@ -35,8 +35,8 @@ def _run(command, **options):
 
 
 def _kernel_package():
-    """The oldest kernel that apt offers, that of the release: rxe of the later 6.1.192 spins for ever
-    in a send while its receiver is slow (docs/softroce.md)."""
+    """The oldest kernel that apt offers: that of the release, which changes less often than that of
+    the security updates."""
     listed = _run(["apt-cache", "madison", "linux-image-amd64"]).splitlines()
     offered = [line for line in listed if line.rstrip().endswith(" Packages")]  # The newest first.
     if offered:

@@ -42,7 +42,9 @@ class Step(typing.NamedTuple):
 
 STEPS = (
     Step("device", 1, True, 30, "ibv_devinfo | grep -q PORT_ACTIVE"),
-    Step("conformance", 1, True, 500, f"{CASES} weft_conformance '*- Verbs'"),
+    # Without the case in which rxe itself may spin (docs/softroce.md).
+    Step("conformance", 1, True, 600,
+         f"{CASES} weft_conformance '~\"*room are reported while others flood*\" \"*- Verbs\"'"),
     # libfabric takes seconds to start here, so only the cases that fork get a process each.
     Step("ofi", 1, False, 300,
          "failed=0; build/release/bin/weft_conformance -d yes '~[kill]*- OfiVerbs' || failed=1; "
