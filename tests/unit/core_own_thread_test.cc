@@ -11,6 +11,13 @@ namespace {
 
 using namespace weft::test;
 
+// Another thread that begins to turn, and waits for this one.
+std::future<bool> begins_beside(core::OwnThread& context) {
+    auto begins = std::async(std::launch::async, [&] { return context.begin_turns(); });
+    CHECK(wait_for([&] { return context.begins(); }));
+    return begins;
+}
+
 TEST_CASE("own thread: a thread that begins to turn owns the context once none borrows its turns") {
     core::OwnThread context;
     context.wait_for_turns();  // As the thread that makes it.
@@ -18,8 +25,7 @@ TEST_CASE("own thread: a thread that begins to turn owns the context once none b
     {
         const core::OwnThread::Borrowed turns(context);
         REQUIRE(turns);
-        begins = std::async(std::launch::async, [&] { return context.begin_turns(); });
-        REQUIRE(wait_for([&] { return context.begins(); }));
+        begins = begins_beside(context);
         CHECK_FALSE(core::OwnThread::Borrowed(context));
         CHECK_FALSE(context.has_turned());
         CHECK(core::OwnThread::Here(context));
@@ -38,8 +44,7 @@ TEST_CASE("own thread: what its maker does with a context is over before another
         const core::OwnThread::Here here(context);
         REQUIRE(here);
         CHECK_FALSE(context.on_thread());
-        begins = std::async(std::launch::async, [&] { return context.begin_turns(); });
-        REQUIRE(wait_for([&] { return context.begins(); }));
+        begins = begins_beside(context);
         CHECK_FALSE(context.has_turned());
         CHECK(context.require_end_here("what is destroyed there"));
     }
@@ -56,8 +61,7 @@ TEST_CASE("own thread: the maker of a context turns it before another thread doe
         const core::OwnThread::Turning turns(context);
         REQUIRE(turns);
         CHECK_FALSE(context.begin_turns());  // As a turn of its own does.
-        begins = std::async(std::launch::async, [&] { return context.begin_turns(); });
-        REQUIRE(wait_for([&] { return context.begins(); }));
+        begins = begins_beside(context);
         CHECK_FALSE(context.begin_turns());
         CHECK_FALSE(context.has_turned());
     }
