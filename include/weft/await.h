@@ -88,7 +88,8 @@ class Operation {
     friend class InPlace;
 
     Awaiting& awaiting() { return awaiting_; }
-    bool is_home(const Channel& channel);
+    template <class Start>
+    bool start_at_home(const Channel& channel, const Start& start);
     std::shared_ptr<Relay> make_relay(const CallOptions& options);
     void arrive(const Status& status, ByteView reply);
     void refuse(Status why);

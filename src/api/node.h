@@ -139,6 +139,7 @@ class Node final : public std::enable_shared_from_this<Node>,
     // `work` and its result, where this is the context's thread; else false.
     bool run_here(const std::function<bool()>& work);
     void in_turn(Function<void()> work);
+    void turn_for(Function<void()> work);
     void end_work();
     void close_descriptors();
     void deliver_collectives();

@@ -88,9 +88,11 @@ Status Node::drain(const Hurried& hurried) {
 // As in_turn(). False: it was hurried, or took no turn until `by`; the work does not run any more,
 // or is under way. Work that is left so must not use what its caller destroys.
 bool Node::in_turn_by(TimePoint by, const Hurried& hurried, Function<void()> work) {
-    if (options.manual && context.may_be_here()) {
-        in_turn(std::move(work));
-        return true;
+    if (options.manual) {
+        if (const core::OwnThread::Turning turns(context); turns) {
+            turn_for(std::move(work));
+            return true;
+        }
     }
     enum class State : std::uint8_t { waits, runs, done, given_up };
     struct Turn {
@@ -154,6 +156,11 @@ std::string Node::last_handler() const {
 void Node::in_turn(Function<void()> work) {
     const core::OwnThread::Turning turns(context);
     if (!options.manual || !turns) return on_context(std::move(work));
+    turn_for(std::move(work));
+}
+
+// Thread: one that may turn the context, which is the program's to turn.
+void Node::turn_for(Function<void()> work) {
     bool done = false;
     context.post([&] {
         work();

@@ -97,11 +97,23 @@ std::shared_ptr<Operation::Relay> Operation::make_relay(const CallOptions& optio
     return relay_ = std::move(relay);
 }
 
-// True: what completes the operation runs where it is awaited. No executor at all but the right
-// thread is a program that turns by itself, between two turns.
-bool Operation::is_home(const Channel& channel) {
-    Executor* here = Executor::current();
-    return channel.on_thread() && (!here || here == &channel.executor());
+// True: `start` ran, and what completes the operation runs where it is awaited. No executor at all
+// but the right thread is a program that turns by itself, between two turns, or that waits for the
+// first one.
+template <class Start>
+inline bool Operation::start_at_home(const Channel& channel, const Start& start) {
+    if (!channel) [[unlikely]]
+        return false;
+    core::Context& context = channel.impl()->context();
+    Executor* const here = Executor::current();
+    if (here && here != &context) return false;
+    if (context.on_thread()) [[likely]] {
+        start();
+        return true;
+    }
+    const core::OwnThread::Here before_turns(context);
+    if (before_turns) start();
+    return static_cast<bool>(before_turns);
 }
 
 // nullptr: real time.
@@ -127,12 +139,13 @@ void Operation::start_call(const Channel& channel, const MethodId& method, const
     kind_ = Kind::call;
     channel_ = channel;
     reader_ = reader;
-    if (is_home(channel)) [[likely]] {
+    const auto start = [&] {
         id_ = channel.call_with(
             method, body, options,
             [this](const Status& status, ByteView reply) { arrive(status, reply); });
+    };
+    if (start_at_home(channel, start)) [[likely]]
         return;
-    }
     if (!channel) return refuse(empty_channel());
     if (Status why = why_not_here(channel.executor()); !why.ok()) {
         return refuse(std::move(why).with_peer(channel.uri()));
@@ -164,12 +177,13 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
                                std::uint64_t offset, Buffer local, const CallOptions& options) {
     kind_ = kind;
     channel_ = channel;
-    const auto start = kind == Kind::get ? &Channel::get : &Channel::put;
-    if (is_home(channel)) [[likely]] {
-        id_ = (channel.*start)(remote, offset, std::move(local), options,
-                               [this](const Status& status) { arrive(status, {}); });
+    const auto move = kind == Kind::get ? &Channel::get : &Channel::put;
+    const auto start = [&] {
+        id_ = (channel.*move)(remote, offset, std::move(local), options,
+                              [this](const Status& status) { arrive(status, {}); });
+    };
+    if (start_at_home(channel, start)) [[likely]]
         return;
-    }
     if (!channel) return refuse(empty_channel());
     if (Status why = why_not_here(channel.executor()); !why.ok()) {
         return refuse(std::move(why).with_peer(channel.uri()));
@@ -179,17 +193,17 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
     if (!admission) return refuse(channel.impl()->why_not_admitted(bytes));
     const auto relay = make_relay(options);
     if (!relay) return;
-    channel.executor().post([relay, admission = std::move(admission), start, remote, offset,
+    channel.executor().post([relay, admission = std::move(admission), move, remote, offset,
                              local = std::move(local), options]() mutable {
         admission.release();
         if (!relay->begin()) return;
         const core::Context::Within within(relay->there(), relay->scope_there());
-        relay->id = (relay->channel.*start)(remote, offset, std::move(local),
-                                            relay->channel.until(relay->deadline, options),
-                                            [relay](const Status& status) {
-                                                relay->status = status;
-                                                relay->bring_home();
-                                            });
+        relay->id = (relay->channel.*move)(remote, offset, std::move(local),
+                                           relay->channel.until(relay->deadline, options),
+                                           [relay](const Status& status) {
+                                               relay->status = status;
+                                               relay->bring_home();
+                                           });
     });
 }
 

@@ -2,6 +2,8 @@
 // the end of a follower's thread that waits in one.
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -255,6 +257,51 @@ TEST_CASE("what the maker of a runtime does with it is over before another threa
         CHECK(completions == all);
         ends = true;
         loop.get();
+    }
+}
+
+// What an operation wrote to when it was over was memory of another.
+TEST_CASE(
+    "an operation of a runtime's maker amid another thread's first turn is its own to the end") {
+    constexpr int rounds = 60, most = 256;
+    struct Place {
+        alignas(CallOperation) std::array<std::byte, sizeof(CallOperation)> bytes{};
+    };
+    for (int round = 0; round < rounds; ++round) {
+        std::vector<Place> places(most);
+        Runtime runtime = by_hand();
+        const Channel channel = runtime.connect("sm://absent").value();
+        std::atomic<bool> is_ready{false}, ends{false};
+        std::atomic<int> destroyed{0};
+        auto loop = elsewhere([&] {
+            is_ready = true;
+            while (!ends) runtime.turn();
+        });
+        while (!is_ready) {
+        }
+        int made = 0;
+        for (; made < most && channel.on_thread(); ++made) {
+            Place& place = places[made];
+            auto* const operation = ::new (static_cast<void*>(place.bytes.data()))
+                CallOperation(call(channel, echo_method, {}, {.timeout = 1ms}));
+            channel.executor().post([&, operation] {
+                operation->~CallOperation();
+                place.bytes.fill(std::byte{});
+                ++destroyed;
+            });
+        }
+        while (destroyed < made) std::this_thread::yield();
+        // As long as any of them could still be under way.
+        std::atomic<bool> is_over{false};
+        channel.call(echo_method, {}, {.timeout = 3ms},
+                     [&](const Status&, ByteView) { is_over = true; });
+        while (!is_over) std::this_thread::yield();
+        ends = true;
+        loop.get();
+        for (const Place& place : places) {
+            CHECK(std::all_of(place.bytes.begin(), place.bytes.end(),
+                              [](std::byte b) { return b == std::byte{}; }));
+        }
     }
 }
 
