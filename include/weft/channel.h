@@ -113,9 +113,7 @@ class Channel {
 
     // Where completions run.
     Executor& executor() const;
-    // True: this thread turns the channel's context, calls from here cost no hop. So it is on the
-    // thread that made a runtime with options.manual until another one turns that, which may be at
-    // any time.
+    // True: this thread turns the channel's context, calls from here cost no hop.
     bool on_thread() const;
 
     // The server's address, the first one that connect() was given.

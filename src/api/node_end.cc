@@ -272,7 +272,7 @@ void Node::be_driven(bool is_driven) {
     }
     is_driven_ = is_driven;
     // It turns on the thread of an executor, which may be any.
-    if (is_driven) context.forget_maker();
+    if (is_driven) context.give_away();
 }
 
 // In exit() no event loop comes back to it.

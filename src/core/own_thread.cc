@@ -34,6 +34,11 @@ bool OwnThread::begin_turns() {
     return true;
 }
 
+void OwnThread::give_away() {
+    const std::lock_guard behind(borrowing_);
+    forget_maker();
+}
+
 OwnThread::Here::Here(OwnThread& of) : is_here_(of.on_thread()) {
     if (is_here_ || !of.waits_here()) return;
     alone_ = std::unique_lock(of.borrowing_, std::try_to_lock);

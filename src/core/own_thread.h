@@ -48,8 +48,9 @@ class OwnThread {
         thread_.store(&borrower_, std::memory_order_relaxed);
         maker_.store(identity(), std::memory_order_relaxed);
     }
-    // Until one turns it is another thread's, whichever asks.
-    void forget_maker() { maker_.store(nullptr, std::memory_order_relaxed); }
+    // Until one turns it is another thread's, whichever asks, once none uses it or borrows its
+    // turns.
+    void give_away();
     // Aborts with "weft: CALL: WHY" where is_elsewhere(). For doors that a finished operation does
     // not pass.
     void require_thread(const char* call, const char* why) const {
@@ -141,6 +142,7 @@ class OwnThread {
 
   private:
     friend class weft::Executor;
+    void forget_maker() { maker_.store(nullptr, std::memory_order_relaxed); }
     static const void* identity() { return &current_; }
     [[noreturn]] static void abort_elsewhere(const char* call, const char* why);
 

@@ -424,7 +424,7 @@ Executor& Channel::executor() const {
                             "of an empty channel, which has none: Runtime::connect() returns one");
     return impl_->context();
 }
-bool Channel::on_thread() const { return impl_ && impl_->context().may_be_here(); }
+bool Channel::on_thread() const { return impl_ && impl_->context().on_thread(); }
 std::string Channel::uri() const { return impl_ ? impl_->uri() : ""; }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 // Which thread a context belongs to while the first one begins to turn it.
 #include "core/own_thread.h"
 
+#include <atomic>
 #include <future>
 
 #include "support/catch.h"
@@ -67,6 +68,26 @@ TEST_CASE("own thread: the maker of a context turns it before another thread doe
     }
     CHECK(begins.get());
     CHECK_FALSE(core::OwnThread::Turning(context));
+}
+
+TEST_CASE("own thread: a context is given away behind what its maker does with it") {
+    core::OwnThread context;
+    context.wait_for_turns();
+    std::atomic<bool> is_given{false};
+    std::future<void> gives;
+    {
+        const core::OwnThread::Here here(context);
+        REQUIRE(here);
+        gives = std::async(std::launch::async, [&] {
+            context.give_away();
+            is_given = true;
+        });
+        const core::OwnThread::Here within(context);
+        CHECK(within);
+        CHECK_FALSE(is_given);
+    }
+    gives.get();
+    CHECK_FALSE(core::OwnThread::Here(context));
 }
 
 TEST_CASE("own thread: the maker of a context leaves it to a thread that borrows the turns") {

@@ -280,7 +280,7 @@ TEST_CASE(
         while (!is_ready) {
         }
         int made = 0;
-        for (; made < most && channel.on_thread(); ++made) {
+        for (; made < most && runtime.node().context.may_be_here(); ++made) {
             Place& place = places[made];
             auto* const operation = ::new (static_cast<void*>(place.bytes.data()))
                 CallOperation(call(channel, echo_method, {}, {.timeout = 1ms}));
