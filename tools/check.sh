@@ -1,6 +1,7 @@
 #!/bin/sh
-# Format, layers, documentation, self-contained headers and clang-tidy over our own code. Runs all of
-# them and fails if any does; the last line is the verdict. STEPS picks some: STEPS="format layers".
+# Format, layers, documentation, self-contained headers, joined sources and clang-tidy over our own
+# code. Runs all of them and fails if any does; the last line is the verdict. STEPS picks some:
+# STEPS="format layers".
 set -u
 
 cd "$(dirname "$0")/.." || exit 1
@@ -28,12 +29,18 @@ headers() {
          -x c++ -include {} /dev/null || { echo '{}: does not stand alone'; exit 255; }"
 }
 
+# The release build joins nothing; those of the sanitizers join sources in batches.
+joined() {
+    configured || return 1
+    tools/joined.py build/release
+}
+
 tidy() {
     configured || return 1
     tools/tidy.py build/release
 }
 
-for step in ${STEPS:-format layers docs headers tidy}; do
+for step in ${STEPS:-format layers docs headers joined tidy}; do
     started=$(date +%s)
     if $step >"$log" 2>&1; then
         passed="$passed $step"

@@ -6,17 +6,16 @@
 
 #include "bench.weft.h"
 #include "perf/metrics.h"
+#include "perf/service.h"
 
 namespace weft::tool {
 
 namespace {
 
-constexpr std::size_t reply_bytes_max = 64u << 20;
-
 class BenchServer final : public bench::BenchService {
   public:
     Status Echo(Call&, const bench::Payload& in, bench::Payload& out) override {
-        if (in.reply_bytes() > reply_bytes_max) {
+        if (in.reply_bytes() > perf_reply_bytes_max) {
             return fail(Code::invalid_argument, "the reply size is out of range");
         }
         if (in.data().size() == in.reply_bytes()) {

@@ -15,10 +15,9 @@
 
 namespace weft::tool {
 
-// Whoever can call can make us hold memory: this much, in this many regions.
+// A peer can make the server hold so much memory, in so many regions.
 static constexpr std::uint64_t exposed_bytes_max = std::uint64_t{4} << 30;
 static constexpr std::size_t regions_max = 64;
-static constexpr std::uint32_t reply_bytes_max = 64u << 20;
 
 void PerfService::register_methods(MethodRegistrar& registrar) {
     registrar.add(perf_reply, [](Call call) {
@@ -26,7 +25,7 @@ void PerfService::register_methods(MethodRegistrar& registrar) {
             return call.fail(fail(Code::invalid_argument, "the request has no reply size"));
         }
         std::uint32_t bytes = base::load<std::uint32_t>(call.request().data());
-        if (bytes > reply_bytes_max) {
+        if (bytes > perf_reply_bytes_max) {
             return call.fail(fail(Code::invalid_argument, "the reply size is out of range"));
         }
         call.reply_with(BodyWriter{bytes, &bytes, [](void* object, std::byte* to) {

@@ -9,6 +9,8 @@ namespace weft::tool {
 
 // A request whose first 4 bytes (little endian) say how long the reply shall be.
 inline constexpr MethodId perf_reply("weft.Perf/Reply");
+// The longest reply that a client may ask for, in bytes: a peer can make the server hold so much.
+inline constexpr std::uint32_t perf_reply_bytes_max = 64u << 20;
 // A request of 8 bytes: the size of the region to expose. The reply is its RegionRef.
 inline constexpr MethodId perf_expose("weft.Perf/Expose");
 

@@ -18,7 +18,7 @@ constexpr std::uint32_t asked_at_once = 4;
 // A turn takes so many microseconds: meanwhile every client sends again.
 constexpr unsigned busy_slowness = 100;
 constexpr Duration busy_time = 4ms;
-constexpr Duration patience = 20s;  // Far more than anything here takes.
+constexpr Duration crowd_patience = 20s;  // Far more than anything here takes.
 
 constexpr std::uint32_t errands_each = 8;
 constexpr std::uint32_t reply_bytes_max = 60 * 1024;
@@ -91,7 +91,7 @@ void Crowd::ask_on(const std::string& client, const std::string& server, TimePoi
     const std::vector<std::byte> body(request_bytes);
     ++open_;
     channels_(client, server)
-        .call(crowd_method, body, {.timeout = patience},
+        .call(crowd_method, body, {.timeout = crowd_patience},
               [this, client, server, end](const Status& status, ByteView) {
                   --open_;
                   if (!status.ok() || simulation_.now() >= end) return;
@@ -107,7 +107,7 @@ void Crowd::judge_shares(const Names& clients, const std::string& server) {
     for (const std::string& client : clients) {
         for (std::uint32_t i = 0; i < asked_at_once; ++i) ask_on(client, server, end);
     }
-    simulation_.run_until([this] { return open_ == 0; }, patience);
+    simulation_.run_until([this] { return open_ == 0; }, crowd_patience);
     simulation_.slow_down(server, 1);
     std::uint64_t all = 0;
     for (const auto& [client, served] : served_) all += served;
@@ -144,7 +144,8 @@ void Crowd::send(const std::string& client, const std::string& server) {
     ++open_;
     channels_(client, server)
         .call(crowd_method, {reinterpret_cast<const std::byte*>(&wish), sizeof wish},
-              {.timeout = patience}, [this, &errand, wish](const Status& status, ByteView reply) {
+              {.timeout = crowd_patience},
+              [this, &errand, wish](const Status& status, ByteView reply) {
                   --open_;
                   errand.is_complete = true;
                   errand.status = status;
@@ -163,7 +164,7 @@ void Crowd::knock(const std::string& client, const std::string& server,
     ++open_;
     channels_(client, server)
         .call(crowd_method, {reinterpret_cast<const std::byte*>(&wish), sizeof wish},
-              {.timeout = patience},
+              {.timeout = crowd_patience},
               [this, &knock, then = std::move(then)](const Status& status, ByteView) {
                   --open_;
                   knock.status = status;
@@ -240,7 +241,7 @@ void Crowd::judge_end(const Names& clients, const std::string& server) {
     const TimePoint drains = simulation_.now();
     if (!standing_.empty()) simulation_.pause(standing_);
     simulation_.end(server);
-    simulation_.run_until([&] { return !simulation_.is_up(server); }, patience);
+    simulation_.run_until([&] { return !simulation_.is_up(server); }, crowd_patience);
     const Duration took = simulation_.now() - drains;
     const Duration most = standing_.empty() ? ends_within : ends_within + given_up_within;
     verdict_.hold(took < most, Rule::ends_are_prompt,
@@ -251,7 +252,7 @@ void Crowd::judge_end(const Names& clients, const std::string& server) {
     if (!standing_.empty()) simulation_.resume(standing_);
     simulation_.run_for(drains_after);
     knocking_ = false;
-    verdict_.hold(simulation_.run_until([&] { return open_ == 0; }, patience),
+    verdict_.hold(simulation_.run_until([&] { return open_ == 0; }, crowd_patience),
                   Rule::ends_lose_no_reply,
                   [&] { return "calls to " + server + " have not ended"; });
     judge_knocks();
@@ -284,7 +285,7 @@ std::shared_ptr<void> Crowd::visit(Runtime& runtime, const std::string& visitor)
     const auto number = static_cast<std::uint32_t>(visits_.size());
     Visit& visit = visits_.emplace_back();
     channel->call(visit_method, {reinterpret_cast<const std::byte*>(&number), sizeof number},
-                  {.timeout = patience}, [](const Status&, ByteView) {});
+                  {.timeout = crowd_patience}, [](const Status&, ByteView) {});
     simulation_.in(up_to(stays_for), [this, &visit, visitor, left = std::weak_ptr(channel)] {
         visit.left = simulation_.now();
         if (const auto leaving = left.lock()) leave(*leaving);
@@ -299,7 +300,8 @@ void Crowd::leave(Channel& channel) {
     if (below(2) == 0) return;
     const std::vector<std::byte> body(visit_filler_bytes);
     for (int i = 0; i < 5; ++i) {
-        channel.call(visit_method, body, {.timeout = patience}, [](const Status&, ByteView) {});
+        channel.call(visit_method, body, {.timeout = crowd_patience},
+                     [](const Status&, ByteView) {});
     }
     channel = Channel();
 }
@@ -338,7 +340,7 @@ void Crowd::judge_visits() {
     simulation_.run_for(visits_before_end);
     const TimePoint ends = simulation_.now();
     simulation_.end(visited);
-    simulation_.run_until([&] { return !simulation_.is_up(visited); }, patience);
+    simulation_.run_until([&] { return !simulation_.is_up(visited); }, crowd_patience);
     const Duration took = simulation_.now() - ends;
     verdict_.hold(took < visited_ends_within, Rule::ends_are_prompt,
                   [&] { return visited + " ended after " + std::to_string(took / 1ms) + " ms"; });
@@ -370,11 +372,11 @@ void Crowd::show_pages(const Names& clients, const Names& servers) {
             const Buffer local = simulation_.runtime(client)->allocate(page_bytes).value();
             ++open_;
             channels_(client, server)
-                .get(regions.back().ref(), 0, local, {.timeout = patience},
+                .get(regions.back().ref(), 0, local, {.timeout = crowd_patience},
                      [this, local](const Status&) { --open_; });
         }
     }
-    simulation_.run_until([this] { return open_ == 0; }, patience);
+    simulation_.run_until([this] { return open_ == 0; }, crowd_patience);
     for (Region& region : regions) region.close();
     simulation_.run_for(fences_within);
 }

@@ -18,7 +18,7 @@ namespace {
 
 constexpr Duration start_patience = 20s;
 
-volatile std::sig_atomic_t told_to_stop = 0;
+volatile std::sig_atomic_t suite_told_to_stop = 0;
 
 // A port that nobody has now; 0: none was found.
 std::uint16_t free_port() {
@@ -35,13 +35,13 @@ std::uint16_t free_port() {
     return 0;
 }
 
-struct Wish {
+struct ServiceWish {
     bool bare = false;
     std::string without;
 };
 
 // What a peer sent is judged here. Nothing: it is no wish of ours.
-std::optional<Wish> parse_wish(ByteView body) {
+std::optional<ServiceWish> parse_wish(ByteView body) {
     const Json json = Json::parse(as_text(body), nullptr, false);
     if (!json.is_object()) return std::nullopt;
     const auto bare = json.find("bare");
@@ -50,7 +50,7 @@ std::optional<Wish> parse_wish(ByteView body) {
         !without->is_string()) {
         return std::nullopt;
     }
-    Wish wish{bare->get<bool>(), without->get<std::string>()};
+    ServiceWish wish{bare->get<bool>(), without->get<std::string>()};
     if (!na::economies_without(wish.without)) return std::nullopt;
     return wish;
 }
@@ -86,7 +86,7 @@ void SuiteService::stop() {
 }
 
 void SuiteService::serve(Call call) {
-    const std::optional<Wish> wish = parse_wish(call.request());
+    const std::optional<ServiceWish> wish = parse_wish(call.request());
     if (!wish) {
         return call.fail(rejected(Code::invalid_argument, "there is no such server of a suite"));
     }
@@ -157,8 +157,8 @@ static Status serve_until_told(const PerfOptions& options) {
     const std::string host = na::parse_address(*uri)->host;
     Result<Seat> seat = take_seat(host);
     if (!seat) return std::move(seat).status();
-    std::signal(SIGTERM, [](int) { told_to_stop = 1; });
-    std::signal(SIGINT, [](int) { told_to_stop = 1; });
+    std::signal(SIGTERM, [](int) { suite_told_to_stop = 1; });
+    std::signal(SIGINT, [](int) { suite_told_to_stop = 1; });
     SuiteService service(host, *std::move(seat), options.perftest ? perftest_version() : "");
     RuntimeOptions with;
     with.manual = true;
@@ -169,9 +169,9 @@ static Status serve_until_told(const PerfOptions& options) {
     const std::uint16_t port = na::parse_address(runtime->addresses().front())->port;
     const std::string shown = na::Address{"verbs", "", host, port}.uri();
     if (Status status = say_listening(shown); !status.ok()) return status;
-    while (!told_to_stop) {
+    while (!suite_told_to_stop) {
         const Duration pause = service.tick() ? 10ms : 100ms;
-        runtime->turn_until([&] { return told_to_stop != 0; }, pause);
+        runtime->turn_until([&] { return suite_told_to_stop != 0; }, pause);
     }
     return {};
 }

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""All sources of a library as one: what a unity build of any grouping must compile.
+
+A unity build joins sources in batches, and a file more or less moves the borders of all later
+batches. Unnamed namespaces that share a name then meet in a sanitizer build, which
+no other build shows.
+
+usage: joined.py BUILD_DIRECTORY
+"""
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+# Tests keep their own names in each file, and are joined only where they have a namespace of their own.
+TARGETS = ["weft_base", "weft_na", "weft_core", "weft_rpc", "weft_bulk", "weft_api", "weft_group", "weft_coll",
+           "storage", "weft_tool"]
+
+
+def joined(target: str, commands: list[dict]) -> subprocess.CompletedProcess:
+    own = [entry for entry in commands if f"CMakeFiles/{target}.dir/" in entry["command"]]
+    if not own:
+        sys.exit(f"joined: no sources of {target} in the build")
+    words = [word for word in shlex.split(own[0]["command"]) if os.path.basename(word) != "ccache"]
+    for option in ("-o", "-c"):
+        at = words.index(option)
+        del words[at:at + 2]
+    with tempfile.NamedTemporaryFile("w", suffix=".cc") as whole:
+        whole.writelines(f'#include "{os.path.join(entry["directory"], entry["file"])}"\n' for entry in own)
+        whole.flush()
+        return subprocess.run([*words, "-fsyntax-only", "-w", whole.name], cwd=own[0]["directory"], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+
+
+def main() -> int:
+    with open(os.path.join(sys.argv[1], "compile_commands.json"), encoding="utf-8") as file:
+        commands = json.load(file)
+    failed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for target, run in zip(TARGETS, pool.map(lambda target: joined(target, commands), TARGETS)):
+            if run.returncode:
+                failed += 1
+                print(run.stdout[:4000])
+                print(f"joined: the sources of {target} do not compile as one")
+    return 1 if failed else 0
+
+
+sys.exit(main())
