@@ -12,11 +12,10 @@
 // runs on its associated executor, inside the turn when that is where the runtime turns; without
 // one on the thread that turns the channel's context. It never runs inside the function that starts
 // the operation, and must not throw there (out of io_context::run() it may). Memory comes from its
-// associated allocator. A signal of its cancellation slot, of any type, ends a call or transfer
-// with CANCELLED and tells the peer; so it does a collective (Group::cancel) that was started on
-// the thread of its group's context. The operation keeps its channel. Everything passed in has been
-// copied when the function returns, and the io_context has work until the handler ran. An
-// io_context that is destroyed meanwhile takes its handlers with it.
+// associated allocator. A signal of its cancellation slot, of any type, ends it with CANCELLED and
+// tells the peer, or the ranks of a collective (Group::cancel). The operation keeps its channel.
+// Everything passed in has been copied when the function returns, and the io_context has work until
+// the handler ran. An io_context that is destroyed meanwhile takes its handlers with it.
 #pragma once
 
 #include <boost/version.hpp>

@@ -271,8 +271,8 @@ void Node::be_driven(bool is_driven) {
                             "made for a runtime that another one turns: stop that one first");
     }
     is_driven_ = is_driven;
-    // It turns on the thread of an executor, which may be any.
-    if (is_driven) context.give_away();
+    // It turns on the thread of an executor, which may be any. In a forked child none turns it.
+    if (is_driven && !context.is_forked()) context.give_away();
 }
 
 // In exit() no event loop comes back to it.

@@ -26,7 +26,7 @@ bool OwnThread::is_in(const Executor& context) {
 
 bool OwnThread::begin_turns() {
     if (borrower_.load(std::memory_order_relaxed) == identity()) return false;
-    begins_.store(true, std::memory_order_relaxed);
+    begins_.fetch_add(1, std::memory_order_relaxed);
     const std::lock_guard behind(borrowing_);
     adopt_thread();
     forget_maker();
@@ -35,8 +35,12 @@ bool OwnThread::begin_turns() {
 }
 
 void OwnThread::give_away() {
-    const std::lock_guard behind(borrowing_);
-    forget_maker();
+    begins_.fetch_add(1, std::memory_order_relaxed);
+    {
+        const std::lock_guard behind(borrowing_);
+        forget_maker();
+    }
+    begins_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 OwnThread::Here::Here(OwnThread& of) : is_here_(of.on_thread()) {

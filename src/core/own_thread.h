@@ -30,8 +30,9 @@ class OwnThread {
     // Some thread has begun to turn the context, which is its own since; one that borrows the turns
     // does not count. Once it is true, on_thread() is true on the thread that turns and no other.
     bool has_turned() const { return has_turned_.load(std::memory_order_acquire); }
-    // A thread is about to, and waits for one that borrows the turns; none borrows them anew.
-    bool begins() const { return begins_.load(std::memory_order_relaxed); }
+    // A thread is about to, or gives it away, and waits for one that borrows the turns; none
+    // borrows them anew.
+    bool begins() const { return begins_.load(std::memory_order_relaxed) != 0; }
     // Before the first turn of a thread: from here on none borrows the turns. Returns when none
     // does any more; false: this one does.
     bool begin_turns();
@@ -48,8 +49,8 @@ class OwnThread {
         thread_.store(&borrower_, std::memory_order_relaxed);
         maker_.store(identity(), std::memory_order_relaxed);
     }
-    // Until one turns it is another thread's, whichever asks, once none uses it or borrows its
-    // turns.
+    // Until one turns it is another thread's, whichever asks. Waits for a thread that uses it or
+    // borrows its turns.
     void give_away();
     // Aborts with "weft: CALL: WHY" where is_elsewhere(). For doors that a finished operation does
     // not pass.
@@ -149,7 +150,7 @@ class OwnThread {
     static constinit thread_local Entered* innermost_;
     static constinit std::atomic<std::uint64_t> last_number_;
     const std::uint64_t number_ = last_number_.fetch_add(1, std::memory_order_relaxed) + 1;
-    std::atomic<bool> begins_{false};
+    std::atomic<unsigned> begins_{0};
     std::atomic<bool> has_turned_{false};
     std::recursive_mutex borrowing_;  // Guards the turns, and the next, until one has turned.
     std::atomic<const void*> borrower_{nullptr};

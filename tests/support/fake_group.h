@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,7 @@ class FakeGroup {
         int cancelled = 0;
         bool here = true;
         bool gives_id = true;
+        bool ends_elsewhere = false;  // Each has completed on another thread when it is begun.
         Executor* executor = nullptr;
     };
 
@@ -80,7 +82,11 @@ class FakeGroup {
         asked_->bodies = std::move(bodies);
         asked_->options = options;
         if (options.include) asked_->include = *options.include;
-        asked_->done = std::move(done);
+        if (asked_->ends_elsewhere) {
+            std::thread([&] { std::move(done)(GroupOutcome()); }).join();
+        } else {
+            asked_->done = std::move(done);
+        }
         return asked_->gives_id ? id : 0;
     }
 

@@ -1,4 +1,5 @@
 // Collectives with completion tokens: over a stand-in of weft::Group, and over a real one.
+#include <thread>
 #include <vector>
 
 #include "merge.weft.h"
@@ -52,7 +53,7 @@ decltype(auto) ask(const FakeGroup& group, Token&& token, const GroupCallOptions
 
 }  // namespace
 
-TEST_CASE("asio: a signal cancels a collective that was started on the group's thread") {
+TEST_CASE("asio: a signal cancels a collective") {
     FakeGroup group;
     asio::io_context io;
     asio::cancellation_signal signal;
@@ -83,6 +84,16 @@ TEST_CASE("asio: a signal cancels, whatever thread it comes from") {
     group.say(outcome_of(Status()));
     io.run();
     CHECK(came.times == 1);
+}
+
+TEST_CASE("asio: a collective that is over before its start returns leaves its slot empty") {
+    FakeGroup group;
+    group->ends_elsewhere = true;
+    asio::cancellation_signal signal;
+    Came came;
+    ask(group, came.handler(signal));
+    CHECK(came.times == 1);
+    CHECK_FALSE(signal.slot().has_handler());
 }
 
 TEST_CASE("asio: a collective without an id has nothing for its slot") {
@@ -175,6 +186,7 @@ TEST_CASE("asio: a collective of a real group is cancelled, and its handlers are
                           {.collective = true});
         }
     } holder;
+    const bool starts_elsewhere = GENERATE(false, true);
     AsioPair pair;
     REQUIRE(pair.server.add(holder).ok());
     const GroupView view = GroupView::make("g", 1, {{0, {"sim://server"}}}).value();
@@ -182,7 +194,14 @@ TEST_CASE("asio: a collective of a real group is cancelled, and its handlers are
     const Group group = pair.client.group(view).value();
     asio::cancellation_signal signal;
     Came came;
-    collective<Replies>(group, hold, request_of("x"), {.timeout = 20s}, came.handler(signal));
+    const auto start = [&] {
+        collective<Replies>(group, hold, request_of("x"), {.timeout = 20s}, came.handler(signal));
+    };
+    if (starts_elsewhere) {
+        std::thread(start).join();
+    } else {
+        start();
+    }
     REQUIRE(pair.run_until([&] { return holder.held.size() == 1; }));
     signal.emit(asio::cancellation_type::total);
     REQUIRE(pair.run_until([&] { return came.times > 0; }));

@@ -90,6 +90,22 @@ TEST_CASE("own thread: a context is given away behind what its maker does with i
     CHECK_FALSE(core::OwnThread::Here(context));
 }
 
+TEST_CASE("own thread: a context is given away although others borrow its turns on and on") {
+    core::OwnThread context;
+    context.wait_for_turns();
+    std::future<void> gives;
+    {
+        const core::OwnThread::Borrowed turns(context);
+        REQUIRE(turns);
+        gives = std::async(std::launch::async, [&] { context.give_away(); });
+        // What borrows them until then borrows them no more.
+        CHECK(wait_for([&] { return context.begins(); }));
+    }
+    gives.get();
+    CHECK_FALSE(context.begins());
+    CHECK(core::OwnThread::Borrowed(context));
+}
+
 TEST_CASE("own thread: the maker of a context leaves it to a thread that borrows the turns") {
     core::OwnThread context;
     context.wait_for_turns();

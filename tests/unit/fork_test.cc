@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include <weft/protobuf_group.h>
 #include <weft/runtime.h>
 
+#include "api/node.h"
 #include "support/catch.h"
 #include "support/child.h"
 #include "support/group_file.h"
@@ -306,6 +308,31 @@ TEST_CASE("turning a runtime in a forked child ends the child with a sentence") 
         CHECK(end == -SIGABRT);
         CHECK(said.find("create the runtime after fork()") != std::string::npos);
     }
+}
+
+// As weft::AsioDriver does, which needs Boost.
+TEST_CASE(
+    "a driver of a runtime in a forked child ends it though another thread borrowed the turns") {
+    Runtime runtime = Runtime::create({.manual = true}).value();
+    std::promise<void> borrowed, forked;
+    std::thread other([&] {
+        const core::OwnThread::Borrowed turns(runtime.node().context);
+        borrowed.set_value();
+        forked.get_future().wait();
+    });
+    borrowed.get_future().wait();
+    std::string said;
+    const int end = end_of_fork(
+        [&] {
+            runtime.be_driven(true);
+            runtime.wait_fd();
+            return 0;
+        },
+        &said);
+    forked.set_value();
+    other.join();
+    CHECK(end == -SIGABRT);
+    CHECK(said.find("create the runtime after fork()") != std::string::npos);
 }
 
 TEST_CASE("a handler that forks and returns in the child too answers once, and the child ends") {

@@ -30,7 +30,9 @@ namespace weft {
 // before both. io_context::run() does not return for want of work while it drives.
 class AsioDriver {
   public:
-    // Throws boost::system::system_error when the io_context can't watch one more descriptor.
+    // Before the runtime's first turn it waits for a turn that another thread takes meanwhile in a
+    // wait of its own (Runtime::block_on()). Throws boost::system::system_error when the io_context
+    // can't watch one more descriptor.
     AsioDriver(const boost::asio::any_io_executor& executor, Runtime& runtime) {
         const auto loop = std::make_shared<Loop>(executor, runtime);
         loop_ = loop;

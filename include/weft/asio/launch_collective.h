@@ -1,6 +1,7 @@
 // How <weft/asio.h> starts and cancels collectives.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -62,15 +63,17 @@ struct ScatterWork {
 
 // ---- cancellation and initiation ----------------------------------------------------------------
 
-// What a slot does with a collective that has an id. A stale id is harmless.
+// What a slot does with a collective. It fills the slot before the collective begins, which may end
+// on another thread at once; `id` follows, before the caller can emit a signal. 0: it has none. A
+// stale one is harmless.
 template <class AnyGroup>
 struct CancelsCollective {
     AnyGroup group;
-    CollectiveId id;
+    std::shared_ptr<CollectiveId> id;
 
     void operator()(boost::asio::cancellation_type type) const {
-        if (type == boost::asio::cancellation_type::none) return;
-        group.cancel(id);
+        if (type == boost::asio::cancellation_type::none || *id == 0) return;
+        group.cancel(*id);
     }
 };
 
@@ -80,18 +83,20 @@ struct LaunchCollective {
     template <class Handler, class AnyGroup, class Work>
     void operator()(Handler&& handler, const AnyGroup& group, Work&& work) const {
         using Waiter = AsioOperation<std::decay_t<Handler>, ReadGroup<Result>, AnyGroup>;
-        auto slot = boost::asio::get_associated_cancellation_slot(handler);
+        std::shared_ptr<CollectiveId> id;
+        if (auto slot = boost::asio::get_associated_cancellation_slot(handler);
+            slot.is_connected()) {
+            using Cancels = CancelsCollective<AnyGroup>;
+            id = std::make_shared<CollectiveId>(0);
+            slot.template emplace<Cancels>(Cancels{group, id});
+        }
         const Starting scope;
         Ticket<Waiter> ticket(
             *Waiter::make(std::decay_t<Handler>(std::forward<Handler>(handler)), group));
-        const CollectiveId id = work.start(
+        const CollectiveId begun = work.start(
             group, [ticket = std::move(ticket), wanted = Wanted(work.options.get())](
                        GroupOutcome outcome) mutable { ticket(std::move(outcome), wanted); });
-        // What ends it runs on the group's thread, later where that is this one. Elsewhere it may
-        // be over already, and the slot is not ours to fill.
-        if (id == 0 || !slot.is_connected() || !group.on_thread()) return;
-        using Cancels = CancelsCollective<AnyGroup>;
-        slot.template emplace<Cancels>(Cancels{group, id});
+        if (id) *id = begun;
     }
 };
 
