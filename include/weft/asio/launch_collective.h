@@ -17,12 +17,13 @@
 
 namespace weft::detail {
 
-// ---- what can be started on a group -------------------------------------------------------------
+// ---- operations of a group ----------------------------------------------------------------------
 
-// With the sets that they name: a token may start it when the caller's are gone.
-class KeptOptions {
+// Options with copies of their rank sets: a token may start the collective after the caller's sets
+// are destroyed.
+class StoredOptions {
   public:
-    KeptOptions(const GroupCallOptions& options) : options_(options) {
+    StoredOptions(const GroupCallOptions& options) : options_(options) {
         if (options.include) include_ = *options.include;
         if (options.exclude) exclude_ = *options.exclude;
     }
@@ -42,7 +43,7 @@ class KeptOptions {
 struct CollectiveWork {
     MethodId method;
     Body body;
-    KeptOptions options;
+    StoredOptions options;
 
     template <class AnyGroup>
     CollectiveId start(const AnyGroup& group, GroupCompletion&& done) const {
@@ -53,7 +54,7 @@ struct CollectiveWork {
 struct ScatterWork {
     MethodId method;
     Bodies bodies;
-    KeptOptions options;
+    StoredOptions options;
 
     template <class AnyGroup>
     CollectiveId start(const AnyGroup& group, GroupCompletion&& done) const {
@@ -63,9 +64,9 @@ struct ScatterWork {
 
 // ---- cancellation and initiation ----------------------------------------------------------------
 
-// What a slot does with a collective. It fills the slot before the collective begins, which may end
-// on another thread at once; `id` follows, before the caller can emit a signal. 0: it has none. A
-// stale one is harmless.
+// The slot's handler for a collective. It is stored before the collective begins, which may end on
+// another thread at once; `id` is set afterwards, before the caller can emit a signal. 0: none. A
+// stale id is harmless.
 template <class AnyGroup>
 struct CancelsCollective {
     AnyGroup group;
@@ -90,11 +91,11 @@ struct LaunchCollective {
             id = std::make_shared<CollectiveId>(0);
             slot.template emplace<Cancels>(Cancels{group, id});
         }
-        const Starting scope;
-        Ticket<Waiter> ticket(
+        const InitiationScope scope;
+        CompletionTicket<Waiter> ticket(
             *Waiter::make(std::decay_t<Handler>(std::forward<Handler>(handler)), group));
         const CollectiveId begun = work.start(
-            group, [ticket = std::move(ticket), wanted = Wanted(work.options.get())](
+            group, [ticket = std::move(ticket), wanted = PolicyCheck(work.options.get())](
                        GroupOutcome outcome) mutable { ticket(std::move(outcome), wanted); });
         if (id) *id = begun;
     }
