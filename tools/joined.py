@@ -9,6 +9,7 @@ usage: joined.py BUILD_DIRECTORY
 """
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -16,14 +17,21 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 # Tests keep their own names in each file, and are joined only where they have a namespace of their own.
-TARGETS = ["weft_base", "weft_na", "weft_core", "weft_rpc", "weft_bulk", "weft_api", "weft_group", "weft_coll",
-           "storage", "weft_tool"]
+OURS = re.compile(r"(src|tools|examples)/")
 
 
-def joined(target: str, commands: list[dict]) -> subprocess.CompletedProcess:
-    own = [entry for entry in commands if f"CMakeFiles/{target}.dir/" in entry["command"]]
-    if not own:
-        sys.exit(f"joined: no sources of {target} in the build")
+def targets(commands: list[dict], root: str) -> dict[str, list[dict]]:
+    """The compile commands of each target that joins sources of ours, by its name."""
+    found = {}
+    for entry in commands:
+        path = os.path.relpath(os.path.join(entry["directory"], entry["file"]), root)
+        target = re.search(r"CMakeFiles/(\w+)\.dir/", entry["command"])
+        if target and OURS.match(path):
+            found.setdefault(target[1], []).append(entry)
+    return {target: own for target, own in found.items() if len(own) > 1}
+
+
+def joined(own: list[dict]) -> subprocess.CompletedProcess:
     words = [word for word in shlex.split(own[0]["command"]) if os.path.basename(word) != "ccache"]
     for option in ("-o", "-c"):
         at = words.index(option)
@@ -37,10 +45,12 @@ def joined(target: str, commands: list[dict]) -> subprocess.CompletedProcess:
 
 def main() -> int:
     with open(os.path.join(sys.argv[1], "compile_commands.json"), encoding="utf-8") as file:
-        commands = json.load(file)
+        found = targets(json.load(file), os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    if not found:
+        sys.exit("joined: no sources of ours in the build")
     failed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for target, run in zip(TARGETS, pool.map(lambda target: joined(target, commands), TARGETS)):
+        for target, run in zip(found, pool.map(joined, found.values())):
             if run.returncode:
                 failed += 1
                 print(run.stdout[:4000])
