@@ -112,7 +112,7 @@ class Group {
     Result<Channel> channel(std::uint32_t rank) const;
     // Where completions run.
     Executor& executor() const;
-    // As Channel::on_thread().
+    // True: this thread turns the group's context, or made its runtime, which none has turned yet.
     bool on_thread() const;
     // For awaiters: when a collective ends that is begun now. `never`: it has no timeout, or the
     // group is empty.

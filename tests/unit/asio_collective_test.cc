@@ -72,20 +72,6 @@ TEST_CASE("asio: a signal cancels a collective") {
     CHECK(group->cancelled == 1);
 }
 
-TEST_CASE("asio: a signal cancels, whatever thread it comes from") {
-    FakeGroup group;
-    asio::io_context io;
-    asio::cancellation_signal signal;
-    Came came;
-    ask(group, asio::bind_executor(io, came.handler(signal)));
-    group->here = false;
-    signal.emit(asio::cancellation_type::terminal);
-    CHECK(group->cancelled == 1);
-    group.say(outcome_of(Status()));
-    io.run();
-    CHECK(came.times == 1);
-}
-
 TEST_CASE("asio: a collective that is over before its start returns leaves its slot empty") {
     FakeGroup group;
     group->ends_elsewhere = true;

@@ -1,7 +1,6 @@
 // Which thread a context belongs to while the first one begins to turn it.
 #include "core/own_thread.h"
 
-#include <atomic>
 #include <future>
 
 #include "support/catch.h"
@@ -12,11 +11,15 @@ namespace {
 
 using namespace weft::test;
 
-// Another thread that begins to turn, and waits for this one.
-std::future<bool> begins_beside(core::OwnThread& context) {
-    auto begins = std::async(std::launch::async, [&] { return context.begin_turns(); });
+// Another thread that begins to turn, or gives the context away, and waits for this one.
+template <class Result>
+std::future<Result> beside(core::OwnThread& context, Result (core::OwnThread::*does)()) {
+    auto going = std::async(std::launch::async, does, &context);
     CHECK(wait_for([&] { return context.begins(); }));
-    return begins;
+    return going;
+}
+std::future<bool> begins_beside(core::OwnThread& context) {
+    return beside(context, &core::OwnThread::begin_turns);
 }
 
 TEST_CASE("own thread: a thread that begins to turn owns the context once none borrows its turns") {
@@ -73,18 +76,12 @@ TEST_CASE("own thread: the maker of a context turns it before another thread doe
 TEST_CASE("own thread: a context is given away behind what its maker does with it") {
     core::OwnThread context;
     context.wait_for_turns();
-    std::atomic<bool> is_given{false};
     std::future<void> gives;
     {
         const core::OwnThread::Here here(context);
         REQUIRE(here);
-        gives = std::async(std::launch::async, [&] {
-            context.give_away();
-            is_given = true;
-        });
-        const core::OwnThread::Here within(context);
-        CHECK(within);
-        CHECK_FALSE(is_given);
+        gives = beside(context, &core::OwnThread::give_away);
+        CHECK(core::OwnThread::Here(context));
     }
     gives.get();
     CHECK_FALSE(core::OwnThread::Here(context));
@@ -97,9 +94,8 @@ TEST_CASE("own thread: a context is given away although others borrow its turns 
     {
         const core::OwnThread::Borrowed turns(context);
         REQUIRE(turns);
-        gives = std::async(std::launch::async, [&] { context.give_away(); });
-        // What borrows them until then borrows them no more.
-        CHECK(wait_for([&] { return context.begins(); }));
+        gives = beside(context, &core::OwnThread::give_away);
+        CHECK_FALSE(core::OwnThread::Borrowed(context));
     }
     gives.get();
     CHECK_FALSE(context.begins());
