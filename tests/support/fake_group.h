@@ -1,10 +1,10 @@
 // A stand-in of weft::Group that says what we like: a handle, as that is one.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,7 +29,7 @@ class FakeGroup {
         int cancelled = 0;
         bool here = true;
         bool gives_id = true;
-        bool ends_elsewhere = false;  // Each has completed on another thread when it is begun.
+        std::function<void()> while_begun = [] {};  // What happens until its start returns.
         Executor* executor = nullptr;
     };
 
@@ -82,11 +82,8 @@ class FakeGroup {
         asked_->bodies = std::move(bodies);
         asked_->options = options;
         if (options.include) asked_->include = *options.include;
-        if (asked_->ends_elsewhere) {
-            std::thread([&] { std::move(done)(GroupOutcome()); }).join();
-        } else {
-            asked_->done = std::move(done);
-        }
+        asked_->done = std::move(done);
+        asked_->while_begun();
         return asked_->gives_id ? id : 0;
     }
 

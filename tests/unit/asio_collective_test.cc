@@ -74,12 +74,28 @@ TEST_CASE("asio: a signal cancels a collective") {
 
 TEST_CASE("asio: a collective that is over before its start returns leaves its slot empty") {
     FakeGroup group;
-    group->ends_elsewhere = true;
+    group->while_begun = [&group] { std::thread([&group] { group.say(GroupOutcome()); }).join(); };
     asio::cancellation_signal signal;
     Came came;
     ask(group, came.handler(signal));
     CHECK(came.times == 1);
     CHECK_FALSE(signal.slot().has_handler());
+}
+
+TEST_CASE("asio: a signal out of a collective's own method cancels it once it has begun") {
+    FakeGroup group;
+    asio::io_context io;
+    asio::cancellation_signal signal;
+    group->while_begun = [&] {
+        signal.emit(asio::cancellation_type::total);
+        CHECK(group->cancelled == 0);
+    };
+    Came came;
+    ask(group, asio::bind_executor(io, came.handler(signal)));
+    CHECK(group->cancelled == 1);
+    group.say(outcome_of(Status()));
+    io.run();
+    CHECK(came.times == 1);
 }
 
 TEST_CASE("asio: a collective without an id has nothing for its slot") {

@@ -314,13 +314,14 @@ TEST_CASE("turning a runtime in a forked child ends the child with a sentence") 
 TEST_CASE(
     "a driver of a runtime in a forked child ends it though another thread borrowed the turns") {
     Runtime runtime = Runtime::create({.manual = true}).value();
-    std::promise<void> borrowed, forked;
+    std::promise<bool> borrowed;
+    std::promise<void> forked;
     std::thread other([&] {
         const core::OwnThread::Borrowed turns(runtime.node().context);
-        borrowed.set_value();
+        borrowed.set_value(static_cast<bool>(turns));
         forked.get_future().wait();
     });
-    borrowed.get_future().wait();
+    CHECK(borrowed.get_future().get());
     std::string said;
     const int end = end_of_fork(
         [&] {

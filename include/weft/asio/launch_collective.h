@@ -64,16 +64,28 @@ struct ScatterWork {
 // ---- cancellation and initiation ----------------------------------------------------------------
 
 // What a slot does with a collective. It fills the slot before the collective begins, which may end
-// on another thread at once; `id` follows, before the caller can emit a signal. 0: it has none. A
-// stale one is harmless.
+// on another thread at once, and whose method may run here and emit the signal: then it is
+// cancelled when it has begun.
 template <class AnyGroup>
 struct CancelsCollective {
-    AnyGroup group;
-    std::shared_ptr<CollectiveId> id;
+    struct Begun {
+        const AnyGroup group;
+        CollectiveId id = 0;  // Until it has begun, and where it is refused.
+        bool is_cancelled = false;
+
+        void cancel() {
+            is_cancelled = true;
+            if (id != 0) group.cancel(id);  // A stale id is harmless.
+        }
+        void begin(CollectiveId as) {
+            id = as;
+            if (is_cancelled) cancel();
+        }
+    };
+    std::shared_ptr<Begun> begun;
 
     void operator()(boost::asio::cancellation_type type) const {
-        if (type == boost::asio::cancellation_type::none || *id == 0) return;
-        group.cancel(*id);
+        if (type != boost::asio::cancellation_type::none) begun->cancel();
     }
 };
 
@@ -83,20 +95,20 @@ struct LaunchCollective {
     template <class Handler, class AnyGroup, class Work>
     void operator()(Handler&& handler, const AnyGroup& group, Work&& work) const {
         using Waiter = AsioOperation<std::decay_t<Handler>, ReadGroup<Result>, AnyGroup>;
-        std::shared_ptr<CollectiveId> id;
+        using Cancels = CancelsCollective<AnyGroup>;
+        std::shared_ptr<typename Cancels::Begun> begun;
         if (auto slot = boost::asio::get_associated_cancellation_slot(handler);
             slot.is_connected()) {
-            using Cancels = CancelsCollective<AnyGroup>;
-            id = std::make_shared<CollectiveId>(0);
-            slot.template emplace<Cancels>(Cancels{group, id});
+            begun = std::make_shared<typename Cancels::Begun>(typename Cancels::Begun{group});
+            slot.template emplace<Cancels>(Cancels{begun});
         }
         const Starting scope;
         Ticket<Waiter> ticket(
             *Waiter::make(std::decay_t<Handler>(std::forward<Handler>(handler)), group));
-        const CollectiveId begun = work.start(
+        const CollectiveId id = work.start(
             group, [ticket = std::move(ticket), wanted = Wanted(work.options.get())](
                        GroupOutcome outcome) mutable { ticket(std::move(outcome), wanted); });
-        if (id) *id = begun;
+        if (begun) begun->begin(id);
     }
 };
 
